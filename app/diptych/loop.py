@@ -1,0 +1,383 @@
+"""The two-phase loop, as a pure reducer: what a run becomes, and what to do next.
+
+    advance(run, event) -> (run, commands)
+
+Phase 1 (ACT, CALL) asks the model for actions and makes the calls; phase 2 (ANSWER) asks for the
+answer. The rules are loop.md §2, §3, §5 and §12. Nothing here waits, reads a clock or draws a
+number, so `replay` of a run's events gives the same run again, and the event log is where a run
+can be taken up.
+
+Not here: reading a reply (`actions`), wording (`prompt`), time limits and cancelling (`runner`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from diptych import prompt
+from diptych.actions import ActionError, Actions, check_arguments, parse, strip_lead
+from diptych.errors import CallErrorKind, LoopError
+from diptych.events import (
+    Aborted,
+    Answered,
+    Asked,
+    AskModel,
+    Called,
+    Command,
+    Completed,
+    Event,
+    Exhausted,
+    Failed,
+    MakeCall,
+    Misread,
+    Offered,
+    Replied,
+    Returned,
+    Streamed,
+    Terminal,
+    Terms,
+    Warn,
+    Write,
+)
+from diptych.messages import Call, Delegation, Message, Result, ToolCall, Usage
+from diptych.offers import Offers
+from diptych.references import fill, referable
+
+
+class Phase(Enum):
+    """Where a run is on its way."""
+
+    NEW = "new"
+    QUEUED = "queued"  # asked, and waiting for its session's turn
+    ACT = "act"  # phase 1: waiting for the model
+    CALL = "call"  # phase 1: waiting for calls
+    ANSWER = "answer"  # phase 2
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One request on its way to its end. `history` is what its session said before it."""
+
+    history: tuple[Message, ...] = ()
+    phase: Phase = Phase.NEW
+    terms: Terms = field(default_factory=Terms)
+    offers: Offers = field(default_factory=Offers)
+    system: str = ""  # the whole system prompt, the caller's part included
+    messages: tuple[Message, ...] = ()  # what this run adds to the conversation
+    step: int = 0
+    errors: int = 0  # replies in a row that could not be read
+    model_calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+    calls: tuple[Call, ...] = ()  # of this step, in asked order
+    issued: frozenset[str] = frozenset()  # ids of calls that a command was given for
+    started: tuple[str, ...] = ()  # ids of all calls that were sent, in order
+    results: tuple[Result, ...] = ()  # of the whole run, in the order in which they came
+    answer: str = ""
+    was_blank: bool = False  # the answer was blank once and is asked for again
+    outstanding: tuple[Command, ...] = ()  # what was commanded and has not happened yet
+    end: Terminal | None = None
+
+
+Next = tuple[Run, tuple[Command, ...]]
+
+
+def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table of the loop
+    """Say what becomes of a run by an event, and what is to be done.
+
+    Raises `LoopError` if the event cannot happen to the run in its phase.
+    """
+    run = _settle(run, event)
+    match run.phase, event:
+        case Phase.DONE, _:
+            raise LoopError(f"the run is over, and cannot take {event}")
+        case _, Failed() | Aborted():
+            return _end(run, event)
+        case Phase.NEW, Asked():
+            return _take_message(run, event), ()
+        case Phase.QUEUED, Offered():
+            return _begin(run, event)
+        case Phase.ACT, Replied():
+            return _read(_count(run, event), event)
+        case Phase.ACT, Misread():
+            return _take_error(run, event)
+        case Phase.CALL, Called(call) if call.id in run.issued:
+            return replace(run, started=(*run.started, call.id)), ()
+        case Phase.CALL, Returned(result) if result.call_id in _waited_for(run):
+            return _take_result(run, event)
+        case Phase.ACT | Phase.CALL, Exhausted(text):
+            return _end(_say(run, Message("assistant", text)), event)
+        case Phase.ANSWER, Streamed(text):
+            return replace(run, answer=run.answer + text), ()
+        case Phase.ANSWER, Replied():
+            return _take_answer(_count(run, event), event)
+        case Phase.ANSWER, Answered(text, finish_reason):
+            said = _say(run, Message("assistant", text))
+            return _command(said, Write(Completed(finish_reason, run.usage)))
+        case Phase.ANSWER, Completed():
+            return _end(run, event)
+        case _:
+            raise LoopError(f"a run in phase {run.phase.value} cannot take {event}")
+
+
+def replay(events: Iterable[Event], history: tuple[Message, ...] = ()) -> Run:
+    """Rebuild a run from its events; what it still wants done is in its `outstanding`."""
+    run = Run(history=history)
+    for event in events:
+        run, _ = advance(run, event)
+    return run
+
+
+def ending(run: Run, end: Failed | Aborted) -> Iterator[Event]:
+    """List the events that end a run now.
+
+    Each call that is on its way is `interrupted` first, each that has not begun `skipped`: in
+    the conversation a call and its result are never parted.
+    """
+    waited_for = _waited_for(run)
+    for call in run.calls:
+        if call.id in waited_for:
+            kind: CallErrorKind = "interrupted" if call.id in run.started else "skipped"
+            yield _failure(call, kind, f"{kind}: {_reason(end)}").event
+    yield end
+
+
+def conversation(run: Run) -> tuple[Message, ...]:
+    """Give all that was said up to now, as the session's next run continues it."""
+    return run.history + run.messages
+
+
+# Phase 1
+
+
+def _take_message(run: Run, event: Asked) -> Run:
+    spoken = (*event.earlier, Message("user", event.message))
+    return replace(run, phase=Phase.QUEUED, messages=spoken, system=event.system)
+
+
+def _begin(run: Run, event: Offered) -> Next:
+    system = prompt.with_caller(event.prompt, run.system)
+    return _ask(replace(run, offers=event.offers, terms=event.terms, system=system))
+
+
+def _read(run: Run, reply: Replied) -> Next:
+    """Read a phase-1 reply: an action, an error, or neither, which starts phase 2."""
+    said, _ = strip_lead(reply.text)
+    actions = parse(said, run.offers)
+    if reply.finish_reason == "length" and actions != Actions(()):
+        actions = ActionError("truncated", "your reply was cut off by the length limit; be brief")
+    match actions:
+        case ActionError():
+            return _command(run, Write(Misread(actions, said[: prompt.SAID_LIMIT])))
+        case Actions(()):
+            return _ask_answer(run)
+        case Actions(calls):
+            step = run.step + 1
+            named = tuple(replace(c, id=f"call_{step}_{n}") for n, c in enumerate(calls, 1))
+            run = _say(run, Message("assistant", said))
+            return _start_ready(
+                replace(run, phase=Phase.CALL, step=step, errors=0, calls=named, issued=frozenset())
+            )
+
+
+def _take_error(run: Run, event: Misread) -> Next:
+    step = run.step + 1
+    told = prompt.step_error(step, run.terms.max_steps, event.error, event.said)
+    run = _say(run, Message("assistant", event.said), told)
+    run = replace(run, step=step, errors=run.errors + 1)
+    if run.errors > run.terms.max_retries:
+        run, commands = _ask_answer(run)
+        return run, (Warn(f"{event.error.type}: {event.error.detail}"), *commands)
+    return _next_step(run)
+
+
+def _take_result(run: Run, event: Returned) -> Next:
+    run = replace(run, results=(*run.results, event.result))
+    if _waited_for(run):
+        return _start_ready(run)
+    by_id = {result.call_id: result for result in run.results}
+    told = prompt.step_results(run.step, run.terms.max_steps, run.calls, by_id)
+    ends_phase = all(_is_terminal(run, call) for call in run.calls)
+    run = replace(_say(run, told), calls=(), issued=frozenset())
+    return _ask_answer(run) if ends_phase else _next_step(run)
+
+
+def _next_step(run: Run) -> Next:
+    if run.step < run.terms.max_steps:
+        return _ask(run)
+    if run.terms.on_max_steps == "answer":
+        return _ask_answer(run)
+    text = prompt.max_steps_text(run.terms.max_steps)
+    return _command(run, Write(Exhausted(text, run.results, run.usage)))
+
+
+def _ask(run: Run) -> Next:
+    messages = (*_lead(run), *run.messages)
+    return _command(replace(run, phase=Phase.ACT), AskModel(messages, run.model_calls))
+
+
+# The calls of one step: a graph, of which whatever is unblocked runs at once
+
+
+def _start_ready(run: Run) -> Next:
+    """Give a command for each call that can start now, or that never will."""
+    issued: list[Command] = []
+    done = {result.call_id: result for result in run.results}
+    running = [c for c in run.calls if c.id in run.issued & _waited_for(run)]
+    for call in run.calls:
+        if call.id in run.issued:
+            continue
+        command = _command_for(run, call, done)
+        if isinstance(command, MakeCall):
+            if not _has_room(run, call, running):
+                continue
+            running.append(call)
+        if command:
+            issued.append(command)
+    ids = frozenset(_call_id(command) for command in issued)
+    return _command(replace(run, issued=run.issued | ids), *issued)
+
+
+def _command_for(run: Run, call: Call, done: Mapping[str, Result]) -> MakeCall | Write | None:
+    """Decide on one call: make it, say why it cannot be made, or None while it is blocked."""
+    needed = [other for other in run.calls if other.label in call.after]
+    failed = next((o.label for o in needed if o.id in done and done[o.id].error), None)
+    if failed is not None:
+        return _failure(call, "skipped", f"skipped: {failed} failed")
+    if any(other.id not in done for other in needed):
+        return None
+    if all(other.label is None for other in run.calls):  # then `${…}` is just text
+        return _checked(run, call)
+    values = {o.label: referable(done[o.id].value, done[o.id].text) for o in needed if o.label}
+    filled = fill(call, values)
+    if isinstance(filled, str):
+        return _failure(call, "invalid_arguments", filled)
+    return _checked(run, filled)
+
+
+def _checked(run: Run, call: Call) -> MakeCall | Write:
+    """Check a filled call once more: its offer may be missing, its arguments may not fit."""
+    match call:
+        case Delegation(agent=name):
+            if run.offers.agent(name) is None:
+                return _failure(call, "unavailable", f"unavailable: {name}")
+        case ToolCall(name=name):
+            tool = run.offers.tool(name)
+            if tool is None:
+                missing = run.offers.missing_for_tool(name)
+                return _failure(call, "unavailable", f"unavailable: {missing}")
+            problem = check_arguments(tool, call.arguments, references_fit=False)
+            if problem is not None:
+                return _failure(call, "invalid_arguments", problem)
+    return MakeCall(call, run.step)
+
+
+def _has_room(run: Run, call: Call, running: list[Call]) -> bool:
+    if len(running) >= run.terms.max_parallel_calls:
+        return False
+    server, is_sequential = _server(run, call)
+    others = [_server(run, other) for other in running]
+    return server is None or not any(
+        server == other and (is_sequential or other_is) for other, other_is in others
+    )
+
+
+def _server(run: Run, call: Call) -> tuple[str | None, bool]:
+    """Say which server a call goes to, and whether it must be alone there."""
+    tool = run.offers.tool(call.name) if isinstance(call, ToolCall) else None
+    return (tool.server, tool.sequential) if tool else (None, False)
+
+
+def _is_terminal(run: Run, call: Call) -> bool:
+    tool = run.offers.tool(call.name) if isinstance(call, ToolCall) else None
+    return tool is not None and tool.terminal
+
+
+def _waited_for(run: Run) -> frozenset[str]:
+    return frozenset(c.id for c in run.calls) - {result.call_id for result in run.results}
+
+
+def _failure(call: Call, kind: CallErrorKind, text: str) -> Write:
+    result = Result(call.id, text, error=kind)
+    if isinstance(call, Delegation):
+        return Write(Returned(result, "agent", call.agent))
+    return Write(Returned(result, "tool", call.name))
+
+
+def _call_id(command: Command) -> str:
+    match command:
+        case MakeCall(call):
+            return call.id
+        case Write(Returned(result)):
+            return result.call_id
+        case _:
+            raise LoopError(f"{command} is not about a call")
+
+
+# Phase 2
+
+
+def _ask_answer(run: Run) -> Next:
+    final = Message("user", prompt.FINAL_PROMPT)
+    messages = (*_lead(run), *run.messages, final)
+    ask = AskModel(messages, run.model_calls, answer=True)
+    return _command(replace(run, phase=Phase.ANSWER), ask)
+
+
+def _take_answer(run: Run, reply: Replied) -> Next:
+    """Take the end of the answer; a blank one is asked for once more (loop.md §7)."""
+    is_blank = not run.answer.strip() and reply.finish_reason == "stop"
+    if not is_blank:
+        return _command(run, Write(Answered(run.answer, reply.finish_reason)))
+    if run.was_blank:
+        return _command(run, Write(Failed("empty_answer", "the model gave no answer, twice")))
+    return _ask_answer(replace(run, was_blank=True))
+
+
+# Both
+
+
+def _lead(run: Run) -> tuple[Message, ...]:
+    system = (Message("system", run.system),) if run.system else ()
+    return system + run.history
+
+
+def _say(run: Run, *messages: Message) -> Run:
+    return replace(run, messages=run.messages + messages)
+
+
+def _count(run: Run, reply: Replied) -> Run:
+    return replace(run, model_calls=run.model_calls + 1, usage=run.usage + reply.usage)
+
+
+def _command(run: Run, *commands: Command) -> Next:
+    lasting = tuple(command for command in commands if not isinstance(command, Warn))
+    return replace(run, outstanding=run.outstanding + lasting), commands
+
+
+def _settle(run: Run, event: Event) -> Run:
+    """Take off the outstanding commands that this event answers."""
+    if isinstance(event, Streamed | Called):  # they answer nothing, and there are many
+        return run
+    left = tuple(command for command in run.outstanding if not _answers(event, command))
+    return replace(run, outstanding=left)
+
+
+def _answers(event: Event, command: Command) -> bool:
+    match command, event:
+        case AskModel(), Replied():
+            return True
+        case MakeCall(call), Returned(result):
+            return call.id == result.call_id
+        case Write(due), _:
+            return due == event
+        case _:
+            return False
+
+
+def _end(run: Run, end: Terminal) -> Next:
+    return replace(run, phase=Phase.DONE, outstanding=(), end=end), ()
+
+
+def _reason(end: Failed | Aborted) -> str:
+    return end.reason if isinstance(end, Aborted) else end.message

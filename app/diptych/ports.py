@@ -1,0 +1,195 @@
+"""What a run needs from outside, as contracts. Adapters fulfil them; so do their doubles.
+
+Every port is used by one event loop, from many tasks at once. Cancelling a task that waits in a
+port cancels the work behind it, at its server too where the protocol knows how.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from diptych.messages import Answer, JSONObject, Message, Usage
+from diptych.offers import Peer, Tool, Unavailable
+from diptych.record import Record
+
+Progress = Callable[[str], None]
+"""Told in a sentence how far a tool is, or the text that a sub-agent streams. Must not block."""
+
+Secret = Callable[[], str | None]
+"""Reads a secret where it is kept, at the moment of use; None while it is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What a caller is told live and nobody records (loop.md §1): `type` and its fields."""
+
+    type: str
+    fields: JSONObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole reply. `finish_reason` is the model's own word, `stop` if it has none."""
+
+    text: str
+    usage: Usage = field(default_factory=Usage)
+    finish_reason: str = "stop"
+    reasoning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of a streamed reply; what arrived together is one piece.
+
+    The last piece of a reply, and only it, has a `finish_reason`, and all usage that is known.
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    usage: Usage | None = None
+    finish_reason: str | None = None
+
+
+class Model(Protocol):
+    """A language model.
+
+    Both methods raise `ModelError`, after retries of their own where those cannot do harm, and
+    only before the first `Delta`. A stream that ends without a `finish_reason` raises `model_cut`:
+    a truncated reply never looks whole. `index` is the number of model calls that the run has on
+    record; a real model does not care, a scripted one takes that entry.
+    """
+
+    async def complete(self, messages: Sequence[Message], index: int) -> Reply: ...
+
+    def stream(self, messages: Sequence[Message], index: int) -> AsyncGenerator[Delta]: ...
+
+
+class Tools(Protocol):
+    """The tools of all servers of an agent."""
+
+    def offered(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
+        """Say what can be called now, without asking any server: in the manifest's order."""
+        ...
+
+    async def call(self, tool: Tool, arguments: JSONObject, progress: Progress) -> Answer:
+        """Call a tool once. Raises `ToolError`; never sends a call a second time by itself."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """A delegation, ready to be sent (loop.md §5).
+
+    `context_id` is new for every delegation. `path` holds the card URLs of the agents that the
+    request has come through, the caller last. `seconds_left` is what the run has left.
+    """
+
+    agent: str
+    task: str
+    context_id: str
+    context: tuple[Message, ...] = ()
+    path: tuple[str, ...] = ()
+    seconds_left: float | None = None
+    traceparent: str | None = None
+
+
+class Agents(Protocol):
+    """The other agents that an agent may delegate to."""
+
+    def offered(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
+        """Say who can be asked now, without asking anyone: in the manifest's order."""
+        ...
+
+    async def delegate(self, errand: Errand, progress: Progress) -> Answer:
+        """Give an agent a task and wait for its end. Raises `DelegationError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunEntry:
+    """A run, as lists show it. `status` is `queued`, `running` or the terminal event's name."""
+
+    run_id: str
+    session_id: str
+    created: float
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEntry:
+    """A session, as lists show it; times are seconds since the epoch."""
+
+    session_id: str
+    runs: int
+    events: int
+    created: float
+    updated: float
+
+
+class EventLog(Protocol):
+    """The record of all runs: append-only, the only truth (loop.md §9).
+
+    A run's records have `seq` 1, 2, 3 … without gaps. Raises `StoreError` when it cannot be
+    reached; `UnknownRun` for a run that never was, `LostRun` for one whose record is gone.
+    """
+
+    @property
+    def epoch(self) -> str:
+        """Name this store's life: part of every run id, so that *lost* and *never was* differ."""
+        ...
+
+    async def open(self, run_id: str, session_id: str, created: float) -> None:
+        """Make room for a session's new run. Raises `Overloaded` if there is none."""
+        ...
+
+    async def append(self, records: Sequence[Record]) -> None:
+        """Add the next records of one run. They are on record when this returns."""
+        ...
+
+    async def read(self, run_id: str, after: int = 0) -> Sequence[Record]:
+        """Give the records of a run whose `seq` is greater than `after`."""
+        ...
+
+    async def entry(self, run_id: str) -> RunEntry: ...
+
+    async def entries(self, session_id: str | None = None) -> Sequence[RunEntry]:
+        """List the runs, of one session or of all, oldest first."""
+        ...
+
+    async def keep(self, key: str, blob: bytes) -> None:
+        """Store what many runs share, once, under its content's hash."""
+        ...
+
+    async def kept(self, key: str) -> bytes:
+        """Give back what `keep` stored. Raises `StoreError` if it is not there."""
+        ...
+
+
+class Sessions(Protocol):
+    """The conversations that runs continue: a view of the event log."""
+
+    async def conversation(self, session_id: str) -> tuple[Message, ...]:
+        """Give what the session's ended runs said, in order; nothing for an unknown session."""
+        ...
+
+    async def conclude(self, run_id: str, conversation: tuple[Message, ...]) -> None:
+        """Note a run's conversation at its end; the session's next run goes on there."""
+        ...
+
+    async def sessions(self) -> Sequence[SessionEntry]: ...
+
+    async def delete(self, session_id: str) -> bool:
+        """Forget a session and its runs; False if unknown. Raises `InvalidRequest` if busy."""
+        ...
+
+
+class Clock(Protocol):
+    """Wall-clock time and ids: what makes a run differ from another with the same events."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+    def token(self) -> str:
+        """A new random token: 128 bits, lower-case hex."""
+        ...

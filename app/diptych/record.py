@@ -1,0 +1,241 @@
+"""The record of a run: its events as rows of the log, and back again.
+
+`EVENT_TYPES` is the one table of wire names (loop.md §9). What a row's `content` and `metadata`
+hold is part of the public face (`/memory/events`) and is read back by later versions, so fields
+are added here and never change their meaning.
+
+Not here: where rows are stored (`adapters`), what they mean for a run (`loop`).
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, cast
+
+import orjson
+
+from diptych.actions import ActionError
+from diptych.errors import LoopError
+from diptych.events import (
+    Aborted,
+    Answered,
+    Asked,
+    Called,
+    Completed,
+    Event,
+    Exhausted,
+    Failed,
+    Misread,
+    Offered,
+    Replied,
+    Returned,
+    Streamed,
+    Terms,
+)
+from diptych.messages import JSON, Delegation, Message, Result, ToolCall, Usage
+from diptych.offers import Offers, Peer, Tool, Unavailable
+
+EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
+    Asked: ("user_message",),
+    Offered: ("offered",),
+    Replied: ("model_reply",),
+    Misread: ("action_error",),
+    Called: ("tool_call", "delegation_request"),
+    Returned: ("tool_result", "tool_error", "delegation_response", "delegation_error"),
+    Streamed: ("text",),
+    Answered: ("agent_response",),
+    Completed: ("completed",),
+    Failed: ("failed",),
+    Aborted: ("aborted",),
+    Exhausted: ("max_steps",),
+}
+TERMINAL = frozenset({"completed", "failed", "aborted", "max_steps"})
+NOT_IN_MEMORY = frozenset({"offered", "model_reply", "text", "completed"})
+"""Recorded, and left out of `/memory/events`."""
+
+_Stored = Any
+"""What a store gives back: JSON whose form follows from the event's type."""
+
+PARTIAL_RESULT_LIMIT = 500  # characters of each result that a `max_steps` record repeats
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One recorded fact of a run. `timestamp` is in seconds since the epoch."""
+
+    run_id: str
+    session_id: str
+    seq: int
+    event_type: str
+    timestamp: float
+    content: JSON = None
+    metadata: Mapping[str, JSON] = field(default_factory=dict)
+
+
+def kept_form(offers: Offers, prompt: str, terms: Terms) -> tuple[Offered, bytes]:
+    """Give what a run is offered as an event, and as the bytes that are kept under its key."""
+    content = {"offers": asdict(offers), "prompt": prompt, "terms": asdict(terms)}
+    blob = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+    return Offered(offers, prompt, terms, hashlib.sha256(blob).hexdigest()), blob
+
+
+def to_row(event: Event) -> tuple[str, JSON, dict[str, JSON]]:  # noqa: C901 - a table
+    """Give the event's wire name, content and metadata."""
+    match event:
+        case Asked(message, earlier, system):
+            about: dict[str, JSON] = {}
+            if earlier:
+                about["earlier"] = [asdict(m) for m in earlier]
+            if system:
+                about["system"] = system
+            return "user_message", message, about
+        case Offered(key=key):
+            return "offered", key, {}
+        case Replied(text, usage, finish_reason):
+            return "model_reply", text, {"usage": _usage(usage), "finish_reason": finish_reason}
+        case Misread(error, said):
+            return "action_error", error.detail, {"error_type": error.type, "said": said}
+        case Called():
+            return _called_row(event)
+        case Returned():
+            return _returned_row(event)
+        case Streamed(text):
+            return "text", text, {}
+        case Answered(text, finish_reason):
+            return "agent_response", text, {"finish_reason": finish_reason}
+        case _:
+            return _terminal_row(event)
+
+
+def from_row(
+    event_type: str,
+    content: _Stored,
+    metadata: Mapping[str, Any],
+    kept: Callable[[str], bytes],
+) -> Event:
+    """Read an event back; `kept` gives what was stored under a hash.
+
+    Raises `LoopError` for a name that this version does not know: a newer one wrote the log.
+    """
+    match event_type:
+        case "user_message":
+            earlier = tuple(Message(**m) for m in metadata.get("earlier", ()))
+            return Asked(content, earlier, metadata.get("system", ""))
+        case "offered":
+            return _read_offered(content, kept(content))
+        case "model_reply":
+            return Replied(content, _read_usage(metadata["usage"]), metadata["finish_reason"])
+        case "action_error":
+            return Misread(ActionError(metadata["error_type"], content), metadata["said"])
+        case "tool_call" | "delegation_request":
+            return _read_called(event_type, content, metadata)
+        case "tool_result" | "tool_error" | "delegation_response" | "delegation_error":
+            return _read_returned(event_type, content, metadata)
+        case "text":
+            return Streamed(content)
+        case "agent_response":
+            return Answered(content, metadata["finish_reason"])
+        case _:
+            return _read_terminal(event_type, content, metadata)
+
+
+def _terminal_row(event: Event) -> tuple[str, JSON, dict[str, JSON]]:
+    match event:
+        case Completed(finish_reason, usage):
+            return "completed", None, {"finish_reason": finish_reason, "usage": _usage(usage)}
+        case Exhausted(text, results, usage):
+            partial: list[JSON] = [
+                {"call_id": r.call_id, "text": r.text[:PARTIAL_RESULT_LIMIT], "error": r.error}
+                for r in results
+            ]
+            return "max_steps", text, {"results": partial, "usage": _usage(usage)}
+        case Failed(code, message):
+            return "failed", message, {"code": code}
+        case Aborted(reason):
+            return "aborted", reason, {}
+        case _:
+            raise LoopError(f"{event} has no place in the record")
+
+
+def _read_terminal(event_type: str, content: _Stored, metadata: Mapping[str, Any]) -> Event:
+    match event_type:
+        case "completed":
+            return Completed(metadata["finish_reason"], _read_usage(metadata["usage"]))
+        case "max_steps":
+            results = tuple(
+                Result(r["call_id"], r["text"], error=r["error"]) for r in metadata["results"]
+            )
+            return Exhausted(content, results, _read_usage(metadata["usage"]))
+        case "failed":
+            return Failed(metadata["code"], content)
+        case "aborted":
+            return Aborted(content)
+        case _:
+            raise LoopError(f"the log holds {event_type!r}, which this version does not know")
+
+
+def _called_row(event: Called) -> tuple[str, JSON, dict[str, JSON]]:
+    call = event.call
+    about: dict[str, JSON] = {"call_id": call.id, "step": event.step}
+    if call.label is not None:
+        about["id"] = call.label
+    if call.after:
+        about["after"] = list(call.after)
+    match call:
+        case ToolCall(name=name, arguments=arguments):
+            return "tool_call", {"tool": name, "arguments": arguments}, about
+        case Delegation(agent=agent, task=task):
+            about["context_id"] = event.context_id
+            return "delegation_request", {"agent": agent, "task": task}, about
+
+
+def _read_called(event_type: str, content: _Stored, metadata: Mapping[str, Any]) -> Called:
+    label, after = metadata.get("id"), tuple(metadata.get("after", ()))
+    if event_type == "tool_call":
+        tool = ToolCall(metadata["call_id"], content["tool"], content["arguments"], label, after)
+        return Called(tool, metadata["step"])
+    task = Delegation(metadata["call_id"], content["agent"], content["task"], label, after)
+    return Called(task, metadata["step"], metadata["context_id"])
+
+
+def _returned_row(event: Returned) -> tuple[str, JSON, dict[str, JSON]]:
+    result, failed = event.result, event.result.error is not None
+    about: dict[str, JSON] = {"call_id": result.call_id, event.kind: event.target}
+    if result.value is not None:
+        about["value"] = result.value
+    if failed:
+        about["error"] = result.error
+    if event.kind == "tool":
+        return "tool_error" if failed else "tool_result", result.text, about
+    return "delegation_error" if failed else "delegation_response", result.text, about
+
+
+def _read_returned(event_type: str, content: _Stored, metadata: Mapping[str, Any]) -> Returned:
+    error, value = metadata.get("error"), metadata.get("value")
+    result = Result(metadata["call_id"], content, value, error)
+    if event_type.startswith("tool"):
+        return Returned(result, "tool", metadata["tool"])
+    return Returned(result, "agent", metadata["agent"])
+
+
+def _read_offered(key: str, blob: bytes) -> Offered:
+    stored = orjson.loads(blob)
+    offers = stored["offers"]
+    return Offered(
+        Offers(
+            tuple(Tool(**tool) for tool in offers["tools"]),
+            tuple(Peer(**{**p, "skills": tuple(p["skills"])}) for p in offers["agents"]),
+            tuple(Unavailable(**u) for u in offers["unavailable"]),
+        ),
+        stored["prompt"],
+        Terms(**stored["terms"]),
+        key,
+    )
+
+
+def _usage(usage: Usage) -> dict[str, JSON]:
+    return cast("dict[str, JSON]", asdict(usage))
+
+
+def _read_usage(stored: Mapping[str, int]) -> Usage:
+    return Usage(stored["prompt_tokens"], stored["completion_tokens"])
