@@ -1,0 +1,1 @@
+"""One thing outside each, behind one port each; adapters do not know each other."""

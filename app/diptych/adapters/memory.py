@@ -1,0 +1,209 @@
+"""The event log and the sessions of one process, in memory and bounded.
+
+What is in here ends with the process: run ids carry its epoch, so that a run of an earlier
+process can be told from one that never was. When a bound is reached the oldest finished runs
+go first, and that is logged.
+"""
+
+import logging
+import re
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import orjson
+
+from diptych.errors import InvalidRequest, LostRun, Overloaded, StoreError, UnknownRun
+from diptych.messages import Message
+from diptych.ports import RunEntry, SessionEntry
+from diptych.record import NOT_IN_MEMORY, TERMINAL, Record
+
+_RUN_ID = re.compile(r"run-([0-9a-f]{8})-[0-9a-f]{32}")
+_RECORD_BYTES = 400  # what a record takes beside its content, roughly
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much is kept. Runs that are not finished are never dropped."""
+
+    sessions: int = 1_000
+    events: int = 200_000
+    size: int = 64 * 2**20  # bytes
+
+
+@dataclass(slots=True)
+class _Run:
+    session_id: str
+    created: float
+    records: list[Record] = field(default_factory=list)
+    size: int = 0
+    blob: str | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        return bool(self.records) and self.records[-1].event_type in TERMINAL
+
+
+@dataclass(slots=True)
+class _Session:
+    created: float
+    runs: list[str] = field(default_factory=list)
+    conversation: tuple[Message, ...] = ()
+
+
+class MemoryStore:
+    """Fulfils `ports.EventLog` and `ports.Sessions`; nothing in here ever waits."""
+
+    def __init__(self, epoch: str, bounds: Bounds | None = None) -> None:
+        self.epoch = epoch
+        self.dropped = 0  # finished runs that had to go, for the metrics
+        self._bounds = bounds or Bounds()
+        self._runs: OrderedDict[str, _Run] = OrderedDict()
+        self._sessions: dict[str, _Session] = {}
+        self._blobs: dict[str, tuple[bytes, set[str]]] = {}
+        self._gone: deque[str] = deque(maxlen=10_000)
+        self._events = 0
+        self._size = 0
+
+    # The event log
+
+    async def open(self, run_id: str, session_id: str, created: float) -> None:
+        is_new = session_id not in self._sessions
+        self._make_room(sessions=1 if is_new else 0)
+        self._runs[run_id] = _Run(session_id, created)
+        self._sessions.setdefault(session_id, _Session(created)).runs.append(run_id)
+
+    async def append(self, records: Sequence[Record]) -> None:
+        run = self._run(records[0].run_id)
+        for record in records:
+            size = _size(record)
+            run.records.append(record)
+            run.size += size
+            self._size += size
+            self._events += 1
+            if record.event_type == "offered":
+                self._share(run, record)
+
+    async def read(self, run_id: str, after: int = 0) -> Sequence[Record]:
+        return self._run(run_id).records[after:]  # seq counts from 1, without gaps
+
+    async def entry(self, run_id: str) -> RunEntry:
+        return _entry(run_id, self._run(run_id))
+
+    async def entries(self, session_id: str | None = None) -> Sequence[RunEntry]:
+        if session_id is None:
+            return [_entry(run_id, run) for run_id, run in self._runs.items()]
+        session = self._sessions.get(session_id)
+        return [_entry(r, self._runs[r]) for r in session.runs] if session else []
+
+    async def keep(self, key: str, blob: bytes) -> None:
+        if key not in self._blobs:
+            self._blobs[key] = (blob, set())
+            self._size += len(blob)
+
+    async def kept(self, key: str) -> bytes:
+        if key not in self._blobs:
+            raise StoreError(f"nothing is kept under {key}")
+        return self._blobs[key][0]
+
+    # The sessions
+
+    async def conversation(self, session_id: str) -> tuple[Message, ...]:
+        session = self._sessions.get(session_id)
+        return session.conversation if session else ()
+
+    async def conclude(self, run_id: str, conversation: tuple[Message, ...]) -> None:
+        if run := self._runs.get(run_id):
+            self._sessions[run.session_id].conversation = conversation
+
+    async def sessions(self) -> Sequence[SessionEntry]:
+        return [self._session_entry(name, session) for name, session in self._sessions.items()]
+
+    async def delete(self, session_id: str) -> bool:
+        session = self._sessions.get(session_id)
+        if session is None:
+            return False
+        if not all(self._runs[run_id].is_finished for run_id in session.runs):
+            message = "a run of this session is not finished; cancel it or wait for its end"
+            raise InvalidRequest(message, param="session_id", code="session_busy")
+        for run_id in tuple(session.runs):
+            self._drop(run_id)
+        return True
+
+    # Bounds
+
+    def _make_room(self, sessions: int) -> None:
+        dropped = 0
+        while self._is_full(sessions):
+            oldest = next((r for r, run in self._runs.items() if run.is_finished), None)
+            if oldest is None:
+                raise Overloaded("this agent has too many unfinished runs; try again later")
+            self._drop(oldest)
+            dropped += 1
+        if dropped:
+            self.dropped += dropped
+            _log.warning("dropped the %d oldest finished runs to make room", dropped)
+
+    def _is_full(self, sessions: int) -> bool:
+        return (
+            len(self._sessions) + sessions > self._bounds.sessions
+            or self._events > self._bounds.events
+            or self._size > self._bounds.size
+        )
+
+    def _drop(self, run_id: str) -> None:
+        run = self._runs.pop(run_id)
+        self._gone.append(run_id)
+        self._events -= len(run.records)
+        self._size -= run.size
+        if run.blob is not None:
+            self._unshare(run_id, run.blob)
+        session = self._sessions[run.session_id]
+        session.runs.remove(run_id)
+        if not session.runs:
+            del self._sessions[run.session_id]
+
+    def _share(self, run: _Run, record: Record) -> None:
+        key = str(record.content)
+        if key in self._blobs:
+            run.blob = key
+            self._blobs[key][1].add(record.run_id)
+
+    def _unshare(self, run_id: str, key: str) -> None:
+        blob, users = self._blobs[key]
+        users.discard(run_id)
+        if not users:
+            del self._blobs[key]
+            self._size -= len(blob)
+
+    def _run(self, run_id: str) -> _Run:
+        if run := self._runs.get(run_id):
+            return run
+        form = _RUN_ID.fullmatch(run_id)
+        if run_id in self._gone:
+            raise LostRun("the record of this run is gone: the oldest finished runs are dropped")
+        if form and form[1] != self.epoch:
+            raise LostRun("this run ended with the process that ran it; start it again")
+        raise UnknownRun("there is no run with this id")
+
+    def _session_entry(self, session_id: str, session: _Session) -> SessionEntry:
+        records = [r for run_id in session.runs for r in self._runs[run_id].records]
+        shown = sum(record.event_type not in NOT_IN_MEMORY for record in records)
+        updated = records[-1].timestamp if records else session.created
+        return SessionEntry(session_id, len(session.runs), shown, session.created, updated)
+
+
+def _entry(run_id: str, run: _Run) -> RunEntry:
+    if run.is_finished:
+        status = run.records[-1].event_type
+    else:
+        status = "running" if len(run.records) > 1 else "queued"
+    return RunEntry(run_id, run.session_id, run.created, status)
+
+
+def _size(record: Record) -> int:
+    content = record.content
+    text = content if isinstance(content, str) else orjson.dumps(content).decode()
+    about = len(orjson.dumps(record.metadata)) if record.metadata else 0
+    return _RECORD_BYTES + len(text) + about

@@ -1,0 +1,337 @@
+"""The only asynchronous logic of a run: it obeys the loop's commands and feeds events back.
+
+One order for everything: decide (`advance`), record, tell, do. Nothing is acted on before it is
+on record. All that happens to a run, its abort and its deadline too, comes through one inbox.
+
+Not here: what is decided (`loop`), who owns a run and who listens to it (`runs`).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from diptych.actions import strip_lead
+from diptych.errors import CallError, LoopError, ModelError
+from diptych.events import (
+    Aborted,
+    AskModel,
+    Called,
+    CallKind,
+    Command,
+    Event,
+    Failed,
+    MakeCall,
+    Replied,
+    Returned,
+    Streamed,
+    Warn,
+    Write,
+)
+from diptych.loop import Phase, Run, advance, conversation, ending
+from diptych.messages import JSON, Answer, Call, Delegation, Result, Usage
+from diptych.ports import Agents, Errand, Model, Notice, Tools
+
+TEXT_INTERVAL = 0.025  # seconds in which pieces of the answer are merged into one event
+STOP_SECONDS = 1.0  # that cancelled work has to tell its server
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What a run reaches: the model, the tools and the other agents."""
+
+    model: Model
+    tools: Tools
+    agents: Agents
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a run came from: the card URLs of the agents before it, and the caller's trace."""
+
+    path: tuple[str, ...] = ()
+    traceparent: str | None = None
+
+
+class Sink(Protocol):
+    """Where a run's facts go. An event is on record, and told, when `record` returns."""
+
+    async def record(self, event: Event) -> None: ...
+
+    def notice(self, notice: Notice) -> None: ...
+
+    def new_context_id(self) -> str: ...
+
+
+class Runner:
+    """Takes one run to its end. `seconds` is the time it has, None for no limit."""
+
+    def __init__(
+        self, run: Run, outside: Outside, sink: Sink, origin: Origin, seconds: float | None
+    ) -> None:
+        self.run = run
+        self._outside = outside
+        self._sink = sink
+        self._origin = origin
+        self._seconds = seconds
+        self._deadline: float | None = None
+        self._inbox: asyncio.Queue[Event | _Flush | _Crash] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._text: deque[str] = deque()  # of the answer, arrived and not yet on record
+        self._flush_at = 0.0  # when the next piece may be recorded
+        self._flush_due = False
+
+    def abort(self, reason: str) -> None:
+        """End the run: what is on its way is cancelled and recorded as `interrupted`."""
+        self._inbox.put_nowait(Aborted(reason))
+
+    async def drive(self) -> Run:
+        """Obey and feed back until the run is done. Raises what is a bug or a lost store."""
+        loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle | None = None
+        if self._seconds is not None:
+            self._deadline = loop.time() + self._seconds
+            late = Failed("deadline_exceeded", f"the run took longer than {self._seconds:g} s")
+            timer = loop.call_at(self._deadline, self._inbox.put_nowait, late)
+        try:
+            await self._obey(self.run.outstanding)
+            while self.run.phase is not Phase.DONE:
+                await self._take(await self._inbox.get())
+        finally:
+            if timer:
+                timer.cancel()
+            await self._stop_tasks()
+        return self.run
+
+    async def take(self, event: Event) -> tuple[Command, ...]:
+        """Decide what an event means, then record and tell it; the commands are still to do."""
+        run, commands = advance(self.run, event)
+        await self._sink.record(event)
+        self.run = run
+        return commands
+
+    async def _take(self, item: "Event | _Flush | _Crash") -> None:
+        match item:
+            case _Crash(cause):
+                raise cause
+            case _Flush():
+                await self._flush()
+            case Aborted() | Failed():
+                await self._end(item)
+            case Replied() if self._text:
+                await self._flush()
+                await self._obey(await self.take(item))
+            case _:
+                await self._obey(await self.take(item))
+
+    async def _end(self, end: Aborted | Failed) -> None:
+        """Stop what is on its way, keep what has come back all the same, and end."""
+        await self._stop_tasks()
+        await self._flush()
+        while not self._inbox.empty():
+            item = self._inbox.get_nowait()
+            if isinstance(item, Returned) and self.run.phase is Phase.CALL:
+                await self.take(item)
+        for event in ending(self.run, end):
+            await self.take(event)
+
+    async def _obey(self, commands: tuple[Command, ...]) -> None:
+        for command in commands:
+            match command:
+                case Write(event):
+                    self._inbox.put_nowait(event)
+                case Warn(text):
+                    self._sink.notice(Notice("format_warning", {"message": text}))
+                case AskModel(answer=True):
+                    self._spawn(self._stream_answer(command))
+                case AskModel():
+                    self._spawn(self._ask(command))
+                case MakeCall():
+                    await self._begin_call(command)
+
+    # The model
+
+    async def _ask(self, command: AskModel) -> None:
+        try:
+            reply = await self._outside.model.complete(command.messages, command.index)
+        except ModelError as error:
+            self._inbox.put_nowait(Failed(error.code, error.message))
+            return
+        self._notice_reasoning(reply.reasoning)
+        self._inbox.put_nowait(Replied(reply.text, reply.usage, reply.finish_reason))
+
+    async def _stream_answer(self, command: AskModel) -> None:
+        lead, usage, finish_reason = _Lead(), Usage(), "stop"
+        try:
+            stream = self._outside.model.stream(command.messages, command.index)
+            async with aclosing(stream) as deltas:
+                async for delta in deltas:
+                    self._notice_reasoning(delta.reasoning)
+                    self._queue_text(lead.strip(delta.text) if lead.is_open else delta.text)
+                    usage = delta.usage or usage
+                    finish_reason = delta.finish_reason or finish_reason
+        except ModelError as error:
+            self._inbox.put_nowait(Failed(error.code, error.message))
+            return
+        if lead.is_open:
+            self._queue_text(lead.rest())
+        self._notice_reasoning(lead.reasoning)
+        self._inbox.put_nowait(Replied("", usage, finish_reason))
+
+    def _queue_text(self, text: str) -> None:
+        """Keep a piece of the answer: the first goes out at once, later ones merged."""
+        if not text:
+            return
+        self._text.append(text)
+        if self._flush_due:
+            return
+        self._flush_due = True
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._flush_at:
+            self._inbox.put_nowait(_Flush())
+        else:
+            loop.call_at(self._flush_at, self._inbox.put_nowait, _Flush())
+
+    async def _flush(self) -> None:
+        self._flush_due = False
+        if not self._text or self.run.phase is not Phase.ANSWER:
+            return
+        text = "".join(self._text)
+        self._text.clear()
+        self._flush_at = asyncio.get_running_loop().time() + TEXT_INTERVAL
+        await self.take(Streamed(text))
+
+    def _notice_reasoning(self, text: str) -> None:
+        if text:
+            self._sink.notice(Notice("reasoning", {"content": text}))
+
+    # Calls
+
+    async def _begin_call(self, command: MakeCall) -> None:
+        """Tell, record and send a call, in that order."""
+        call, step = command.call, command.step
+        action = "delegate" if isinstance(call, Delegation) else "tool_call"
+        progress: dict[str, JSON] = {
+            "step": step,
+            "max_steps": self.run.terms.max_steps,
+            "action": action,
+        }
+        self._sink.notice(Notice("progress", {**progress, "target": _target(call)}))
+        context_id = self._sink.new_context_id() if isinstance(call, Delegation) else None
+        await self.take(Called(call, step, context_id))
+        self._spawn(self._make_call(call, context_id))
+
+    async def _make_call(self, call: Call, context_id: str | None) -> None:
+        try:
+            answer = await self._send(call, context_id)
+        except CallError as error:
+            result = Result(call.id, error.message, error=error.kind)
+        else:
+            result = Result(call.id, answer.text, answer.value)
+        kind: CallKind = "agent" if isinstance(call, Delegation) else "tool"
+        self._inbox.put_nowait(Returned(result, kind, _target(call)))
+
+    async def _send(self, call: Call, context_id: str | None) -> Answer:
+        about: dict[str, JSON] = {"call_id": call.id, "target": _target(call)}
+        if isinstance(call, Delegation):
+
+            def heard(text: str) -> None:
+                self._sink.notice(Notice("delegation_progress", {**about, "content": text}))
+
+            return await self._outside.agents.delegate(self._errand(call, context_id), heard)
+
+        def told(text: str) -> None:
+            self._sink.notice(Notice("tool_progress", {**about, "message": text}))
+
+        tool = self.run.offers.tool(call.name)
+        if tool is None:
+            raise LoopError(f"{call} was commanded, and nobody offers it")
+        return await self._outside.tools.call(tool, call.arguments, told)
+
+    def _errand(self, call: Delegation, context_id: str | None) -> Errand:
+        limit = self.run.terms.memory_context_limit
+        left = None
+        if self._deadline is not None:
+            left = max(self._deadline - asyncio.get_running_loop().time(), 0.0)
+        return Errand(
+            agent=call.agent,
+            task=call.task,
+            context_id=context_id or "",
+            context=conversation(self.run)[:-1][-limit:] if limit else (),  # without the reply
+            path=self._origin.path,
+            seconds_left=left,
+            traceparent=self._origin.traceparent,
+        )
+
+    # Tasks
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (cause := task.exception()) is not None:
+            self._inbox.put_nowait(_Crash(cause))
+
+    async def _stop_tasks(self) -> None:
+        """Cancel what is on its way; what does not end within a second is left to end alone."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=STOP_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Flush:
+    """It is time to record the text that has arrived."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Crash:
+    """A task ended by an exception that nobody foresaw: a bug, to be raised where it is seen."""
+
+    cause: BaseException
+
+
+class _Lead:
+    """Takes a byte order mark and a leading `<think>…</think>` off a stream (loop.md §3).
+
+    Blank text is held back until something else follows, so that a blank answer is never told.
+    """
+
+    OPENING, CLOSING = "<think>", "</think>"
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.reasoning = ""
+        self._held = ""
+
+    def strip(self, text: str) -> str:
+        """Take the next piece, and give what is certain to belong to the answer."""
+        self._held += text
+        head = self._held.lstrip("\ufeff \t\r\n")
+        if self.OPENING.startswith(head):
+            return ""
+        if head.startswith(self.OPENING) and self.CLOSING not in head:
+            return ""
+        if not strip_lead(self._held)[0].strip():
+            return ""
+        return self.rest()
+
+    def rest(self) -> str:
+        """Give what is still held back, at the end of the stream."""
+        self.is_open = False
+        text, self.reasoning = strip_lead(self._held)
+        self._held = ""
+        if self.reasoning:
+            text = text.lstrip()
+        return text if text.strip() else ""
+
+
+def _target(call: Call) -> str:
+    return call.agent if isinstance(call, Delegation) else call.name

@@ -1,0 +1,158 @@
+"""Doubles of the ports, and builders of what tests need."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from diptych.adapters.memory import Bounds, MemoryStore
+from diptych.adapters.script import ScriptedModel, read_script
+from diptych.messages import Answer, Message
+from diptych.offers import Offers, Peer, Tool, Unavailable
+from diptych.ports import Errand, Model, Notice, Progress
+from diptych.record import Record, from_row
+from diptych.runner import Outside
+from diptych.runs import Ask, Charter, Item, Runs, Stores
+
+EPOCH = "0000000a"
+
+
+def tool(name: str, *, server: str = "box", **marks: Any) -> Tool:
+    """A tool that takes any object."""
+    schema = marks.pop("schema", {"type": "object"})
+    return Tool(server, name, f"does {name}", schema, **marks)
+
+
+def offers(*names: str, agents: Sequence[str] = (), **rest: Any) -> Offers:
+    return Offers(tuple(map(tool, names)), tuple(Peer(a, f"is {a}") for a in agents), **rest)
+
+
+@dataclass
+class CountingClock:
+    """Time stands still unless a test moves it; tokens count up."""
+
+    seconds: float = 1_000_000.0
+    tokens: int = 0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def token(self) -> str:
+        self.tokens += 1
+        return f"{self.tokens:032x}"
+
+
+@dataclass
+class FunctionTools:
+    """Tools that are coroutine functions of their arguments; remembers what was called."""
+
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    tools: tuple[Tool, ...] | None = None
+    unavailable: tuple[Unavailable, ...] = ()
+    called: list[tuple[str, Any]] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+
+    def offered(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
+        offered = self.tools if self.tools is not None else tuple(map(tool, self.functions))
+        return offered, self.unavailable
+
+    async def call(self, tool: Tool, arguments: Any, progress: Progress) -> Answer:
+        self.called.append((tool.name, arguments))
+        try:
+            value = await self.functions[tool.name](**arguments)
+        except asyncio.CancelledError:
+            self.cancelled.append(tool.name)
+            raise
+        return value if isinstance(value, Answer) else Answer(str(value), value)
+
+
+@dataclass
+class FunctionAgents:
+    """Agents that are coroutine functions of an errand."""
+
+    functions: Mapping[str, Callable[[Errand, Progress], Any]] = field(default_factory=dict)
+    unavailable: tuple[Unavailable, ...] = ()
+    errands: list[Errand] = field(default_factory=list)
+
+    def offered(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
+        return tuple(Peer(name, f"is {name}") for name in self.functions), self.unavailable
+
+    async def delegate(self, errand: Errand, progress: Progress) -> Answer:
+        self.errands.append(errand)
+        return Answer(await self.functions[errand.agent](errand, progress))
+
+
+class ListeningModel(ScriptedModel):
+    """A scripted model that remembers what it was told."""
+
+    def __init__(self, *replies: Any) -> None:
+        import json  # noqa: PLC0415
+
+        super().__init__(read_script(json.dumps(list(replies))))
+        self.heard: list[tuple[Message, ...]] = []
+
+    async def complete(self, messages: Sequence[Message], index: int) -> Any:
+        self.heard.append(tuple(messages))
+        return await super().complete(messages, index)
+
+    async def stream(self, messages: Sequence[Message], index: int) -> Any:
+        self.heard.append(tuple(messages))
+        async for delta in super().stream(messages, index):
+            yield delta
+
+
+@dataclass
+class House:
+    """Runs over doubles, with everything at hand."""
+
+    runs: Runs
+    store: MemoryStore
+    model: Any
+    tools: FunctionTools
+    agents: FunctionAgents
+
+    async def ask(self, text: str = "hi", **rest: Any) -> list[Item]:
+        """Ask, and give all that was told up to the end."""
+        entry = await self.runs.start(Ask((Message("user", text),), **rest))
+        return await self.told(entry.run_id)
+
+    async def told(self, run_id: str, after: int = 0) -> list[Item]:
+        return [item async for batch in self.runs.follow(run_id, after) for item in batch]
+
+    async def events(self, run_id: str) -> list[Any]:
+        """Read a run's events back from its records."""
+        records = await self.store.read(run_id)
+        blobs = {
+            r.content: await self.store.kept(str(r.content))
+            for r in records[1:2]
+            if r.event_type == "offered"
+        }
+        return [from_row(r.event_type, r.content, r.metadata, blobs.__getitem__) for r in records]
+
+
+def house(
+    *replies: Any,
+    model: Model | None = None,
+    tools: FunctionTools | Mapping[str, Any] | None = None,
+    agents: FunctionAgents | Mapping[str, Any] | None = None,
+    charter: Charter | None = None,
+    bounds: Bounds | None = None,
+) -> House:
+    model = model or ListeningModel(*replies)
+    tools = tools if isinstance(tools, FunctionTools) else FunctionTools(tools or {})
+    agents = agents if isinstance(agents, FunctionAgents) else FunctionAgents(agents or {})
+    store = MemoryStore(EPOCH, bounds)
+    stores = Stores(store, store, CountingClock())
+    runs = Runs(charter or Charter("Be brief."), Outside(model, tools, agents), stores)
+    return House(runs, store, model, tools, agents)
+
+
+def types(items: Sequence[Item]) -> list[str]:
+    """The wire names of what was told, notices in brackets."""
+    return [f"[{i.type}]" if isinstance(i, Notice) else i.event_type for i in items]
+
+
+def facts(items: Sequence[Item]) -> list[str]:
+    """The wire names of what is in `/memory/events`."""
+    hidden = {"offered", "model_reply", "text", "completed"}
+    return [i.event_type for i in items if isinstance(i, Record) and i.event_type not in hidden]
