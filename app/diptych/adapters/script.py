@@ -8,7 +8,7 @@ through to a real model.
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -19,6 +19,7 @@ from diptych.ports import Delta, Reply
 
 VARIABLE = "DEBUG_MOCK_RESPONSES"
 _FIELDS = {"content", "tool_calls", "error", "delay_ms", "chunk_ms", "usage"}
+_Given = Any  # whatever JSON may hold
 _CHUNK = re.compile(r"\s*\S+\s?|\s+")  # a word with the space after it
 
 
@@ -30,7 +31,7 @@ class Entry:
     error: str | None = None
     delay_ms: float = 0
     chunk_ms: float = 0
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
 
 
 Script = tuple[Entry, ...]
@@ -82,7 +83,7 @@ class ScriptedModel:
         return entry
 
 
-def _read_entry(n: int, entry: Any) -> Entry:
+def _read_entry(n: int, entry: _Given) -> Entry:
     place = f"{VARIABLE}[{n}]"
     match entry:
         case str():
@@ -96,7 +97,7 @@ def _read_entry(n: int, entry: Any) -> Entry:
 def _read_object(place: str, entry: Mapping[str, Any]) -> Entry:
     if unknown := entry.keys() - _FIELDS:
         known = ", ".join(sorted(_FIELDS))
-        raise ConfigError(f"{place}: unknown field {sorted(unknown)[0]!r}; known are {known}")
+        raise ConfigError(f"{place}: unknown field {min(unknown)!r}; known are {known}")
     if "tool_calls" in entry:
         raise ConfigError(
             f"{place}.tool_calls: native tool calls are not supported by this version of Diptych; "
@@ -129,7 +130,7 @@ def _milliseconds(place: str, entry: Mapping[str, Any], name: str) -> float:
     return value
 
 
-def _read_usage(place: str, usage: Any) -> Usage:  # noqa: ANN401 - what JSON may hold
+def _read_usage(place: str, usage: _Given) -> Usage:
     names = ("prompt_tokens", "completion_tokens")
     counts = [usage.get(name, 0) for name in names] if isinstance(usage, dict) else []
     if not counts or not all(type(count) is int and count >= 0 for count in counts):
@@ -147,6 +148,6 @@ def _usage(entry: Entry, messages: Sequence[Message]) -> Usage:
     return Usage(prompt, len(entry.content.split()))
 
 
-def _kind(value: Any) -> str:
+def _kind(value: _Given) -> str:
     names = {dict: "an object", list: "a list", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number")

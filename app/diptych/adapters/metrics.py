@@ -1,0 +1,99 @@
+"""Prometheus metrics, as a view of the event log: nothing is counted in two places.
+
+No label holds what a caller or a model wrote, but for the names of offered tools and agents.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from diptych.ports import Notice
+from diptych.record import TERMINAL, Record
+
+_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_CALL_ENDS = {
+    "tool_result": ("tool", "ok"),
+    "tool_error": ("tool", "error"),
+    "delegation_response": ("agent", "ok"),
+    "delegation_error": ("agent", "error"),
+}
+
+
+class Metrics:
+    """Hears every record (`runs.Observer`) and keeps count in a registry of its own."""
+
+    def __init__(self, live_runs: Callable[[], int], dropped_runs: Callable[[], int]) -> None:
+        self._registry = CollectorRegistry()
+        self._runs = self._counter("diptych_runs", "Runs that have ended.", "status")
+        self._model_calls = self._counter("diptych_model_calls", "Replies of the model.")
+        self._tokens = self._counter("diptych_tokens", "Tokens, as the model counts them.", "kind")
+        self._calls = self._counter(
+            "diptych_calls", "Calls of tools and agents that have ended.", "kind", "outcome"
+        )
+        self._action_errors = self._counter(
+            "diptych_action_errors", "Replies that could not be read.", "error_type"
+        )
+        self._duration = Histogram(
+            "diptych_run_seconds",
+            "From the request to its end.",
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._first_text = Histogram(
+            "diptych_first_text_seconds",
+            "From the request to the first text of its answer.",
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._gauge("diptych_live_runs", "Runs that are queued or running.", live_runs)
+        self._gauge("diptych_dropped_runs", "Finished runs dropped to make room.", dropped_runs)
+        self._asked_at: dict[str, float] = {}
+        self._untold: set[str] = set()
+
+    def observe(self, item: Record | Notice) -> None:
+        if isinstance(item, Notice):
+            return
+        match item.event_type:
+            case "text":
+                self._observe_text(item.run_id)
+            case "user_message":
+                self._asked_at[item.run_id] = time.monotonic()
+                self._untold.add(item.run_id)
+            case "model_reply":
+                self._observe_reply(item.metadata)
+            case "action_error":
+                self._action_errors.labels(item.metadata["error_type"]).inc()
+            case event_type if event_type in _CALL_ENDS:
+                self._calls.labels(*_CALL_ENDS[event_type]).inc()
+            case event_type if event_type in TERMINAL:
+                self._observe_end(item)
+
+    def render(self) -> tuple[bytes, str]:
+        """Give the metrics as text, and the text's media type."""
+        return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
+
+    def _observe_text(self, run_id: str) -> None:
+        if run_id in self._untold:
+            self._untold.discard(run_id)
+            self._first_text.observe(time.monotonic() - self._asked_at[run_id])
+
+    def _observe_reply(self, metadata: Mapping[str, Any]) -> None:
+        usage = metadata["usage"]
+        self._model_calls.inc()
+        self._tokens.labels("prompt").inc(usage["prompt_tokens"])
+        self._tokens.labels("completion").inc(usage["completion_tokens"])
+
+    def _observe_end(self, end: Record) -> None:
+        self._runs.labels(end.event_type).inc()
+        self._untold.discard(end.run_id)
+        if (asked_at := self._asked_at.pop(end.run_id, None)) is not None:
+            self._duration.observe(time.monotonic() - asked_at)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self._registry)
+
+    def _gauge(self, name: str, text: str, read: Callable[[], int]) -> None:
+        Gauge(name, text, registry=self._registry).set_function(read)

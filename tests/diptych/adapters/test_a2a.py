@@ -1,0 +1,440 @@
+"""Delegations to a scripted peer that speaks raw JSON-RPC, over real connections."""
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from types import EllipsisType
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from diptych import a2a_extension
+from diptych.adapters.a2a import A2aAgents, PeerAddress
+from diptych.errors import DelegationError
+from diptych.messages import Answer, Message
+from diptych.offers import Peer, Unavailable
+from diptych.ports import Errand
+
+OWN_URL = "http://me:8000"
+OWN_CARD = "http://me:8000/.well-known/agent-card.json"
+TASK: Mapping[str, Any] = {"id": "t-1", "contextId": "c-1"}
+
+Step = dict[str, Any] | EllipsisType | type[ConnectionError]
+
+
+def status(state: str, words: str = "") -> dict[str, Any]:
+    said = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": words}]}
+    return {"state": f"TASK_STATE_{state}", **({"message": said} if words else {})}
+
+
+def task(state: str, *texts: str, words: str = "") -> dict[str, Any]:
+    artifact = {"artifactId": "answer", "parts": [{"text": text} for text in texts]}
+    return {**TASK, "status": status(state, words), "artifacts": [artifact] if texts else []}
+
+
+def piece(text: str, *, append: bool = True) -> dict[str, Any]:
+    artifact = {"artifactId": "answer", "parts": [{"text": text}]}
+    return {"artifactUpdate": {"taskId": "t-1", "artifact": artifact, "append": append}}
+
+
+def ended(state: str, words: str = "") -> dict[str, Any]:
+    return {"statusUpdate": {"taskId": "t-1", "status": status(state, words)}}
+
+
+STARTED: Step = {"task": task("SUBMITTED")}
+DONE: Step = ended("COMPLETED")
+
+
+@dataclass
+class ScriptedPeer:
+    """Streams `script`: waits for `go` at `...`, breaks off at `ConnectionError`.
+
+    `replies` answers the other methods: with a result, an error, or a whole response.
+    """
+
+    script: list[Step] = field(default_factory=lambda: [STARTED, piece("It is "), piece("4"), DONE])
+    replies: dict[str, Any] = field(default_factory=dict)
+    streaming: bool = True
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    seen: list[tuple[str, dict[str, Any], Mapping[str, str]]] = field(default_factory=list)
+    callers: list[Any] = field(default_factory=list)
+
+    @property
+    def methods(self) -> list[str]:
+        return [method for method, _, _ in self.seen]
+
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/.well-known/agent-card.json", self._card),
+                Route("/rpc", self._rpc, methods=["POST"]),
+            ]
+        )
+
+    async def _card(self, request: Request) -> Response:
+        interface = {
+            "url": f"{request.base_url}rpc",
+            "protocolBinding": "JSONRPC",
+            "protocolVersion": "1.0",
+        }
+        card = {
+            "name": "whatever",
+            "description": "Counts.",
+            "version": "1",
+            "supportedInterfaces": [interface],
+            "capabilities": {"streaming": self.streaming},
+            "skills": [{"id": "s", "name": "adding", "description": "adds", "tags": ["t"]}],
+        }
+        self.seen.append(("card", {}, request.headers))
+        return JSONResponse(card)
+
+    async def _rpc(self, request: Request) -> Response:
+        body = await request.json()
+        method = body["method"]
+        self.seen.append((method, body["params"], request.headers))
+        self.callers.append(request.client)
+        if method == "CancelTask":
+            self.cancelled.set()
+        if method in self.replies:
+            reply = self.replies[method]
+            if isinstance(reply, list):
+                return self._stream(reply, body["id"])
+            return (
+                reply
+                if isinstance(reply, Response)
+                else JSONResponse({"jsonrpc": "2.0", "id": body["id"], **reply})
+            )
+        if method == "SendStreamingMessage":
+            return self._stream(self.script, body["id"])
+        error = {"code": -32004, "message": f"no {method} here"}
+        return JSONResponse({"jsonrpc": "2.0", "id": body["id"], "error": error})
+
+    def _stream(self, script: list[Step], request_id: str) -> Response:
+        async def frames() -> AsyncIterator[str]:
+            for step in script:
+                if step is ...:
+                    await self.go.wait()
+                elif isinstance(step, dict):
+                    reply = {"jsonrpc": "2.0", "id": request_id, "result": step}
+                    yield f"data: {json.dumps(reply)}\n\n"
+                else:
+                    raise ConnectionError
+
+        return StreamingResponse(frames(), media_type="text/event-stream")
+
+
+async def test_streamed_text_is_told_as_it_comes_and_given_whole() -> None:
+    peer, told = ScriptedPeer(), list[str]()
+    async with delegating_to(peer) as agents:
+        answer = await agents.delegate(errand(), told.append)
+    assert answer == Answer("It is 4")
+    assert told == ["It is ", "4"]
+
+
+async def test_the_peer_is_offered_under_its_configured_name() -> None:
+    async with delegating_to(ScriptedPeer()) as agents:
+        assert agents.offered() == ((Peer("adder", "Counts.", ("adding",)),), ())
+        assert [(s.name, s.tried, s.problem) for s in agents.status()] == [("adder", True, None)]
+
+
+async def test_an_agent_that_does_not_stream_is_asked_again_until_it_is_done() -> None:
+    peer = ScriptedPeer(streaming=False)
+    peer.replies["SendMessage"] = {"result": {"task": task("WORKING")}}
+    peer.replies["GetTask"] = {"result": task("COMPLETED", "7")}
+    async with delegating_to(peer) as agents:
+        answer = await agents.delegate(errand(), print)
+    assert answer == Answer("7")
+    assert peer.methods == ["card", "SendMessage", "GetTask"]
+    assert peer.seen[1][1]["configuration"] == {"returnImmediately": True}
+
+
+async def test_a_plain_message_is_an_answer_too() -> None:
+    reply = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "hello"}]}
+    async with delegating_to(ScriptedPeer([{"message": reply}])) as agents:
+        assert await agents.delegate(errand(), print) == Answer("hello")
+
+
+async def test_words_of_the_last_status_answer_when_there_is_no_artifact() -> None:
+    peer = ScriptedPeer([STARTED, ended("COMPLETED", "done it")])
+    async with delegating_to(peer) as agents:
+        assert await agents.delegate(errand(), print) == Answer("done it")
+
+
+@pytest.mark.parametrize(
+    ("state", "words", "is_called_off"),
+    [
+        pytest.param("FAILED", "failed", False, id="a task that failed"),
+        pytest.param("REJECTED", "rejected the task", False, id="a task that was rejected"),
+        pytest.param("CANCELED", "canceled the task", False, id="a task canceled over there"),
+        pytest.param("INPUT_REQUIRED", "asked for input", True, id="a task that wants input"),
+        pytest.param("AUTH_REQUIRED", "asked for authorization", True, id="one that wants a login"),
+    ],
+)
+async def test_every_other_end_is_a_failure_in_words(
+    state: str, words: str, is_called_off: bool
+) -> None:
+    peer = ScriptedPeer([STARTED, ended(state, "Which one?")])
+    async with delegating_to(peer) as agents:
+        error = await failure(agents, errand())
+    assert (error.kind, error.message) == ("failed", f"agent adder {words}: Which one?")
+    assert peer.cancelled.is_set() == is_called_off
+
+
+async def test_an_agent_without_shared_context_gets_the_task_alone() -> None:
+    peer = ScriptedPeer()
+    async with delegating_to(peer, share_context=False) as agents:
+        await agents.delegate(errand(), print)
+    _, params, headers = peer.seen[-1]
+    sent = params["message"]
+    assert sent.pop("messageId")
+    assert sent == {"contextId": "c-1", "role": "ROLE_USER", "parts": [{"text": "add 2 and 2"}]}
+    assert "a2a-extensions" not in headers
+    assert "conversation" not in json.dumps(params)
+
+
+async def test_an_agent_with_shared_context_gets_context_path_deadline_and_trace() -> None:
+    peer, trace = ScriptedPeer(), f"00-{'a' * 32}-{'b' * 16}-01"
+    uri = a2a_extension.URI
+    async with delegating_to(peer) as agents:
+        await agents.delegate(errand(seconds_left=30.0, traceparent=trace), print)
+    _, params, headers = peer.seen[-1]
+    sent = params["message"]
+    assert sent["metadata"][uri] == {"path": ["http://first", OWN_CARD], "deadline": 30.0}
+    assert sent["extensions"] == [uri]
+    assert sent["parts"][0] == {"text": "add 2 and 2"}
+    assert uri in sent["parts"][1]["metadata"]
+    assert sent["parts"][1]["data"] == {
+        "messages": [{"role": "user", "content": "our conversation"}]
+    }
+    assert (headers["a2a-extensions"], headers["traceparent"]) == (uri, trace)
+
+
+async def test_each_delegation_is_a_message_of_its_own_on_one_connection() -> None:
+    peer = ScriptedPeer()
+    async with delegating_to(peer) as agents:
+        await agents.delegate(errand(), print)
+        await agents.delegate(errand(), print)
+    first, second = (params["message"]["messageId"] for m, params, _ in peer.seen if m != "card")
+    assert first != second
+    assert peer.callers[0] == peer.callers[1]
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        pytest.param("{base}", id="its base URL"),
+        pytest.param("{base}/", id="its base URL with a slash"),
+        pytest.param("{base}/.well-known/agent-card.json", id="its card"),
+        pytest.param("{base}/rpc", id="its endpoint"),
+    ],
+)
+async def test_an_agent_on_the_path_is_not_asked_again(spelling: str) -> None:
+    peer = ScriptedPeer()
+    async with serving(peer) as base, agents_of(base) as agents:
+        path = (spelling.format(base=base).replace("http://127", "HTTP://127"), "http://other")
+        error = await failure(agents, errand(path=path))
+    assert error.kind == "refused"
+    assert peer.methods == ["card"]
+
+
+async def test_an_agent_does_not_delegate_to_itself() -> None:
+    peer = ScriptedPeer()
+    async with serving(peer) as base, agents_of(base, own_url=lambda: base) as agents:
+        assert (await failure(agents, errand())).kind == "refused"
+    assert peer.methods == ["card"]
+
+
+async def test_a_request_goes_through_five_agents_and_no_deeper() -> None:
+    peer = ScriptedPeer()
+    async with delegating_to(peer) as agents:
+        await agents.delegate(errand(path=tuple(f"http://{n}" for n in range(4))), print)
+        error = await failure(agents, errand(path=(OWN_CARD,) * 5))  # agents that share a name
+    assert error.kind == "refused"
+    assert peer.methods == ["card", "SendStreamingMessage"]
+
+
+async def test_a_cancelled_delegation_is_cancelled_at_its_agent() -> None:
+    peer, told = ScriptedPeer([STARTED, piece("It"), ...]), asyncio.Event()
+    async with delegating_to(peer) as agents:
+        waiting = asyncio.create_task(agents.delegate(errand(), lambda _: told.set()))
+        await told.wait()
+        began = time.monotonic()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert time.monotonic() - began < 1
+        assert peer.cancelled.is_set()
+        assert peer.seen[-1][1] == {"id": "t-1"}
+        peer.go.set()
+
+
+async def test_a_delegation_ends_with_its_time_and_is_cancelled_at_its_agent() -> None:
+    peer = ScriptedPeer([STARTED, ...])
+    async with delegating_to(peer) as agents:
+        error = await failure(agents, errand(seconds_left=0.1))
+        assert error.kind == "timeout"
+        assert peer.cancelled.is_set()
+        assert (await failure(agents, errand(seconds_left=0.0))).kind == "timeout"
+        peer.go.set()
+    assert peer.methods.count("SendStreamingMessage") == 1
+
+
+async def test_a_stream_that_breaks_off_is_taken_up_where_it_was() -> None:
+    peer, told = ScriptedPeer([STARTED, piece("It "), ConnectionError]), list[str]()
+    peer.replies["SubscribeToTask"] = [{"task": task("WORKING", "It is")}, piece(" 4"), DONE]
+    async with delegating_to(peer) as agents:
+        answer = await agents.delegate(errand(), told.append)
+    assert answer == Answer("It is 4")
+    assert told == ["It ", "is", " 4"]
+
+
+async def test_a_task_that_ended_while_the_line_was_down_is_read() -> None:
+    peer = ScriptedPeer([STARTED, ConnectionError])
+    peer.replies["GetTask"] = {"result": task("COMPLETED", "It is 4")}
+    async with delegating_to(peer) as agents:
+        assert await agents.delegate(errand(), print) == Answer("It is 4")
+    assert peer.methods[-2:] == ["SubscribeToTask", "GetTask"]
+
+
+async def test_a_task_of_an_agent_that_died_has_an_unknown_end() -> None:
+    peer, told = ScriptedPeer([STARTED, piece("It "), ...]), asyncio.Event()
+    async with serving(peer) as base, agents_of(base) as agents:
+        waiting = asyncio.create_task(agents.delegate(errand(), lambda _: told.set()))
+        await told.wait()
+        await peer_dies(base)
+        began = time.monotonic()
+        with pytest.raises(DelegationError) as caught:
+            await waiting
+        assert caught.value.kind == "unknown"
+        assert time.monotonic() - began < 2
+        assert agents.offered()[1][0].name == "adder"
+
+
+async def test_a_request_that_is_lost_before_a_task_is_named_has_an_unknown_end() -> None:
+    async with delegating_to(ScriptedPeer([ConnectionError])) as agents:
+        assert (await failure(agents, errand())).kind == "unknown"
+
+
+async def test_an_answer_beyond_all_reason_is_not_read_to_its_end() -> None:
+    peer = ScriptedPeer(replies={"SendStreamingMessage": Response(b"x" * 5_000_000)})
+    async with delegating_to(peer) as agents:
+        assert (await failure(agents, errand())).kind == "unknown"
+
+
+async def test_a_peer_that_is_down_at_the_start_is_offered_once_it_is_up() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    base = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    listener.close()
+    async with agents_of(base) as agents:
+        assert agents.offered() == ((), (Unavailable("agent", "adder", "it cannot be reached"),))
+        assert (await failure(agents, errand())).kind == "unavailable"
+        async with serving(ScriptedPeer(), base), asyncio.timeout(3):
+            while not agents.offered()[0]:  # noqa: ASYNC110 - what is offered is a snapshot
+                await asyncio.sleep(0.02)
+            assert (await agents.delegate(errand(), print)).text == "It is 4"
+
+
+async def test_a_peer_that_went_away_is_unavailable_from_the_first_failure_on() -> None:
+    async with serving(ScriptedPeer()) as base, agents_of(base) as agents:
+        await peer_dies(base)
+        error = await failure(agents, errand())
+        assert error.kind == "unavailable"
+        assert agents.offered()[0] == ()
+
+
+def errand(
+    agent: str = "adder",
+    *,
+    path: tuple[str, ...] = ("http://first",),
+    seconds_left: float | None = 5.0,
+    traceparent: str | None = None,
+) -> Errand:
+    context = (Message("system", "a secret"), Message("user", "our conversation"))
+    return Errand(agent, "add 2 and 2", "c-1", context, path, seconds_left, traceparent)
+
+
+async def failure(agents: A2aAgents, sent: Errand) -> DelegationError:
+    with pytest.raises(DelegationError) as caught:
+        await agents.delegate(sent, lambda _: None)
+    return caught.value
+
+
+@asynccontextmanager
+async def delegating_to(
+    peer: ScriptedPeer, *, share_context: bool = True
+) -> AsyncIterator[A2aAgents]:
+    async with serving(peer) as base, agents_of(base, share_context=share_context) as agents:
+        yield agents
+
+
+@asynccontextmanager
+async def agents_of(
+    base: str, *, own_url: Any = OWN_URL, share_context: bool = True
+) -> AsyncIterator[A2aAgents]:
+    address = PeerAddress("adder", base, share_context=share_context)
+    agents = A2aAgents([address], own_url)
+    await agents.start()
+    await agents.first_try(3)
+    try:
+        yield agents
+    finally:
+        await agents.aclose()
+
+
+class InProcessServer(uvicorn.Server):
+    def __init__(self, app: Starlette) -> None:
+        super().__init__(uvicorn.Config(app, log_level=60, lifespan="off", ws="none"))
+        self.up, self.leaving = asyncio.Event(), asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+    async def main_loop(self) -> None:
+        await self.leaving.wait()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def die(self) -> None:
+        """Take every connection down at once, as a killed process would."""
+        for listener in self.servers:
+            listener.close()
+        for connection in tuple(self.server_state.connections):
+            with suppress(AttributeError):
+                connection.transport.abort()
+
+
+SERVERS: dict[str, InProcessServer] = {}
+
+
+async def peer_dies(base: str) -> None:
+    SERVERS[base].die()
+    await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def serving(peer: ScriptedPeer, base: str = "http://127.0.0.1:0") -> AsyncIterator[str]:
+    listener = socket.create_server(("127.0.0.1", int(base.rpartition(":")[2])))
+    base = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    SERVERS[base] = server = InProcessServer(peer.app())
+    serving_task = asyncio.create_task(server.serve([listener]))
+    await server.up.wait()
+    try:
+        yield base
+    finally:
+        peer.go.set()
+        server.leaving.set()
+        await serving_task
+        del SERVERS[base]

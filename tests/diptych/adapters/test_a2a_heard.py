@@ -1,0 +1,121 @@
+"""What another agent said, put together; and what its URLs mean."""
+
+import pytest
+from a2a.types import StreamResponse
+from google.protobuf.json_format import ParseDict
+
+from diptych.adapters.a2a_heard import ANSWER_LIMIT, CUT_MARK, Heard
+from diptych.adapters.a2a_wire import card_url, identity, may_lead_to
+from diptych.messages import JSON, Answer
+
+CARD = "/.well-known/agent-card.json"
+
+
+def hear(*events: JSON) -> Answer:
+    heard = Heard()
+    for event in events:
+        heard.take(ParseDict(event, StreamResponse()))
+    return heard.answer("peer")
+
+
+def piece(artifact_id: str, part: JSON, *, append: bool = False) -> JSON:
+    artifact: JSON = {"artifactId": artifact_id, "parts": [part]}
+    return {"artifactUpdate": {"taskId": "t", "artifact": artifact, "append": append}}
+
+
+DONE: JSON = {"statusUpdate": {"taskId": "t", "status": {"state": "TASK_STATE_COMPLETED"}}}
+
+
+def test_several_artifacts_are_one_answer_with_a_blank_line_between() -> None:
+    answer = hear(
+        piece("a", {"text": "one"}),
+        piece("b", {"text": "two"}),
+        piece("a", {"text": "!"}, append=True),
+        DONE,
+    )
+    assert answer == Answer("one!\n\ntwo")
+
+
+def test_a_piece_that_does_not_append_starts_its_artifact_over() -> None:
+    assert hear(piece("a", {"text": "bad"}), piece("a", {"text": "good"}), DONE) == Answer("good")
+
+
+def test_data_is_the_value_of_the_answer_and_whole_numbers_stay_whole() -> None:
+    answer = hear(piece("a", {"data": {"n": 4326, "x": [1, 2.5, None]}}), DONE)
+    assert answer == Answer('{"n": 4326, "x": [1, 2.5, null]}', {"n": 4326, "x": [1, 2.5, None]})
+
+
+def test_files_are_named_and_not_shown() -> None:
+    link: JSON = {"url": "https://x/y.pdf", "filename": "y.pdf"}
+    assert hear(piece("a", link), DONE) == Answer("[y.pdf: https://x/y.pdf]")
+    assert hear(piece("a", {"raw": "aGk="}), DONE) == Answer("[a file of 2 bytes, not shown]")
+
+
+def test_an_answer_over_the_limit_is_cut_with_a_mark() -> None:
+    pieces = [piece("a", {"text": "x" * 400_000}, append=True) for _ in range(5)]
+    text = hear(*pieces, DONE).text
+    assert len(text) == ANSWER_LIMIT + len(CUT_MARK)
+    assert text.endswith(CUT_MARK)
+
+
+def test_nothing_said_is_an_empty_answer() -> None:
+    assert hear(DONE) == Answer("")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        pytest.param("http://a.b", id="a base URL"),
+        pytest.param("http://a.b/", id="a slash at the end"),
+        pytest.param("HTTP://A.B:80", id="capitals and the default port"),
+        pytest.param(f"http://a.b{CARD}", id="a card"),
+        pytest.param("http://a.b/a2a", id="an endpoint"),
+        pytest.param("http://a.b/a2a/", id="an endpoint with a slash"),
+    ],
+)
+def test_all_spellings_of_an_agent_are_one_agent(url: str) -> None:
+    assert identity(url) == identity("http://a.b")
+
+
+@pytest.mark.parametrize("url", ["https://a.b", "http://a.b:81", "http://a.c", "http://a.b/team"])
+def test_other_agents_stay_other_agents(url: str) -> None:
+    assert identity(url) != identity("http://a.b")
+
+
+@pytest.mark.parametrize("url", ["", "x", "http://[::1", "http://a:b", "http://a:99999"])
+def test_a_url_that_is_none_harms_nobody(url: str) -> None:
+    assert identity(url) != identity("http://a.b")
+    assert not may_lead_to("http://a.b", "http://[::1", is_trusted=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param("http://a", f"http://a{CARD}", id="a base URL"),
+        pytest.param("http://a/team/", f"http://a/team{CARD}", id="a base URL with a path"),
+        pytest.param(f"http://a{CARD}", f"http://a{CARD}", id="a card"),
+        pytest.param("http://a/cards/b.json", "http://a/cards/b.json", id="a card elsewhere"),
+    ],
+)
+def test_a_card_is_found_by_its_own_url_or_the_agents(given: str, expected: str) -> None:
+    assert card_url(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("interface", "expected"),
+    [
+        pytest.param("http://a:9/rpc", True, id="the same host"),
+        pytest.param("https://other/rpc", True, id="another host over https"),
+        pytest.param("http://other/rpc", False, id="another host"),
+        pytest.param("http://127.0.0.1/rpc", False, id="this machine"),
+        pytest.param("ftp://a/rpc", False, id="another protocol"),
+    ],
+)
+def test_a_strangers_card_leads_only_to_its_own_host_or_over_https(
+    interface: str, expected: bool
+) -> None:
+    assert may_lead_to("http://a", interface, is_trusted=False) is expected
+
+
+def test_localhost_has_many_names() -> None:
+    assert may_lead_to("http://127.0.0.1:1", "http://localhost:1/a2a", is_trusted=False)

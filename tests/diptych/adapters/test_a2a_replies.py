@@ -1,0 +1,263 @@
+"""What becomes of cards and replies that are not as they should be; no connection is made."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from diptych.adapters.a2a import A2aAgents, PeerAddress
+from diptych.errors import DelegationError
+from diptych.ports import Errand, Secret
+
+BASE = "http://peer:8000"
+SSE = {"Content-Type": "text/event-stream"}
+BUSY = {
+    "code": -32603,
+    "message": "busy",
+    "data": [
+        {
+            "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+            "metadata": {"retryAfterSeconds": "1"},
+        }
+    ],
+}
+
+Reply = Callable[[httpx.Request], httpx.Response]
+
+
+def card(url: str = f"{BASE}/rpc", **changes: Any) -> dict[str, Any]:
+    interface = {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+    return {
+        "name": "whatever",
+        "description": "Counts.",
+        "version": "1",
+        "supportedInterfaces": [interface],
+        "capabilities": {"streaming": True},
+        **changes,
+    }
+
+
+def says(text: str) -> httpx.Response:
+    said = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": text}]}
+    return httpx.Response(200, json={"jsonrpc": "2.0", "id": 1, "result": {"message": said}})
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "words"),
+    [
+        pytest.param(httpx.Response(401), "failed", "credentials", id="unauthorized"),
+        pytest.param(httpx.Response(503), "unavailable", "HTTP 503", id="turned away"),
+        pytest.param(httpx.Response(500), "failed", "HTTP 500", id="a broken server"),
+        pytest.param(
+            httpx.Response(307, headers={"Location": "http://elsewhere/"}),
+            "failed",
+            "HTTP 307",
+            id="a redirect, which is not followed",
+        ),
+        pytest.param(httpx.Response(200, text="<html>"), "failed", "no sense", id="a page"),
+        pytest.param(httpx.Response(200, content=b"\xff"), "failed", "no sense", id="no UTF-8"),
+        pytest.param(httpx.Response(200, json=[]), "failed", "no sense", id="a list"),
+        pytest.param(httpx.Response(200, json={"result": 7}), "failed", "no sense", id="a number"),
+        pytest.param(httpx.Response(200, json={"result": {}}), "failed", "nothing", id="no event"),
+        pytest.param(
+            httpx.Response(200, json={"result": {"task": "x"}}), "failed", "nothing", id="a text"
+        ),
+        pytest.param(
+            httpx.Response(200, headers=SSE, text='data: {"result"\n\n'),
+            "failed",
+            "no sense",
+            id="an event that is no JSON",
+        ),
+        pytest.param(
+            httpx.Response(200, headers=SSE, text='event: error\ndata: "x"\n\n'),
+            "failed",
+            "no sense",
+            id="an error event that is no error",
+        ),
+        pytest.param(httpx.Response(200, headers=SSE), "failed", "nothing", id="an empty stream"),
+        pytest.param(
+            httpx.Response(200, json={"error": {"code": -32005, "message": "text only"}}),
+            "failed",
+            "text only",
+            id="an error of A2A",
+        ),
+        pytest.param(
+            httpx.Response(200, json={"error": {"code": -1, "message": [1]}}),
+            "failed",
+            "no sense",
+            id="an odd error",
+        ),
+        pytest.param(
+            httpx.Response(200, json={"error": BUSY}),
+            "unavailable",
+            "too much to do",
+            id="an agent of ours that has no room",
+        ),
+    ],
+)
+async def test_a_reply_that_is_no_answer_is_an_error_with_a_reason(
+    reply: httpx.Response, kind: str, words: str
+) -> None:
+    async with agents_to(lambda _: reply) as agents:
+        error = await failure(agents)
+    assert error.kind == kind
+    assert words in error.message
+
+
+@pytest.mark.parametrize(
+    ("failed", "kind"),
+    [
+        pytest.param(httpx.ConnectTimeout("x"), "unavailable", id="no connection in time"),
+        pytest.param(httpx.PoolTimeout("x"), "unavailable", id="no connection to be had"),
+        pytest.param(httpx.ReadTimeout("x"), "unknown", id="silence"),
+        pytest.param(httpx.WriteError("x"), "unknown", id="a line that broke"),
+    ],
+)
+async def test_what_went_wrong_on_the_line_decides_whether_the_task_may_have_begun(
+    failed: httpx.TransportError, kind: str
+) -> None:
+    def fail(request: httpx.Request) -> httpx.Response:
+        failed.request = request
+        raise failed
+
+    async with agents_to(fail) as agents:
+        assert (await failure(agents)).kind == kind
+        assert agents.offered()[1][0].reason == "it could not be reached"
+
+
+async def test_an_agent_that_is_busy_is_still_offered() -> None:
+    async with agents_to(lambda _: httpx.Response(200, json={"error": BUSY})) as agents:
+        await failure(agents)
+        assert agents.offered()[1] == ()
+
+
+async def test_an_unknown_name_is_refused() -> None:
+    async with agents_to(lambda _: says("hi")) as agents:
+        assert (await failure(agents, "nobody")).kind == "refused"
+
+
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [
+        pytest.param(httpx.Response(404), "HTTP 404", id="no card"),
+        pytest.param(httpx.Response(200, text="<html>"), "makes no sense", id="a page"),
+        pytest.param(httpx.Response(200, json=[]), "makes no sense", id="a list"),
+        pytest.param(httpx.Response(200, text="[" * 9_999), "makes no sense", id="deep nesting"),
+        pytest.param(
+            httpx.Response(200, json=card(skills="x")), "makes no sense", id="skills of text"
+        ),
+        pytest.param(
+            httpx.Response(200, json=card(supportedInterfaces=[])),
+            "no JSON-RPC interface",
+            id="no interface",
+        ),
+        pytest.param(
+            httpx.Response(200, json=card(description="x" * 300_000)),
+            "too large",
+            id="a card without end",
+        ),
+        pytest.param(
+            httpx.Response(200, json=card("http://169.254.169.254/")),
+            "another host",
+            id="a way to another host",
+        ),
+        pytest.param(
+            httpx.Response(200, json=card("file:///etc/passwd")), "another host", id="a file"
+        ),
+    ],
+)
+async def test_a_card_that_cannot_be_used_makes_the_peer_unavailable(
+    reply: httpx.Response, problem: str
+) -> None:
+    async with agents_to(lambda _: says("hi"), lambda _: reply) as agents:
+        (missing,) = agents.offered()[1]
+        assert problem in missing.reason
+        assert (await failure(agents)).kind == "unavailable"
+
+
+async def test_a_card_says_only_so_much_to_our_model() -> None:
+    skills = [{"id": "s", "name": "n" * 500, "description": "d", "tags": ["t"]}] * 50
+    long = httpx.Response(200, json=card(description="x" * 5_000, skills=skills))
+    async with agents_to(lambda _: says("hi"), lambda _: long) as agents:
+        (peer,) = agents.offered()[0]
+    assert (len(peer.description), len(peer.skills), len(peer.skills[0])) == (2_000, 20, 100)
+
+
+async def test_a_trusted_card_may_lead_to_another_host() -> None:
+    leads = httpx.Response(200, json=card("http://pod-7:9/rpc"))
+    async with agents_to(lambda _: says("hi"), lambda _: leads, share_context=True) as agents:
+        assert (await agents.delegate(ERRAND, print)).text == "hi"
+
+
+async def test_secret_headers_go_to_the_peer_and_are_read_anew() -> None:
+    key, seen = ["first"], list[str]()
+
+    def reply(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers["x-key"])
+        return says("hi")
+
+    async with agents_to(reply, headers={"X-Key": lambda: key[0]}) as agents:
+        await agents.delegate(ERRAND, print)
+        key[0] = "second"
+        await agents.delegate(ERRAND, print)
+    assert seen == ["first", "second"]
+
+
+async def test_secret_headers_do_not_follow_a_card_to_another_origin() -> None:
+    seen: list[httpx.Headers] = []
+
+    def reply(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers)
+        return says("hi")
+
+    leads = httpx.Response(200, json=card("https://elsewhere.example/rpc"))
+    async with agents_to(reply, lambda _: leads, headers={"X-Key": lambda: "k"}) as agents:
+        await agents.delegate(ERRAND, print)
+    assert "x-key" not in seen[0]
+
+
+async def test_a_missing_secret_makes_the_peer_unavailable_and_is_named() -> None:
+    async with agents_to(lambda _: says("hi"), headers={"X-Key": lambda: None}) as agents:
+        (missing,) = agents.offered()[1]
+    assert "X-Key" in missing.reason
+
+
+async def test_a_secret_that_goes_missing_later_is_named_too() -> None:
+    key: list[str | None] = ["first"]
+    async with agents_to(lambda _: says("hi"), headers={"X-Key": lambda: key[0]}) as agents:
+        key[0] = None
+        error = await failure(agents)
+    assert (error.kind, "X-Key" in error.message) == ("unavailable", True)
+
+
+ERRAND = Errand("adder", "add 2 and 2", "c-1", seconds_left=5.0)
+
+
+async def failure(agents: A2aAgents, name: str = "adder") -> DelegationError:
+    with pytest.raises(DelegationError) as caught:
+        await agents.delegate(Errand(name, "add", "c-1", seconds_left=5.0), lambda _: None)
+    return caught.value
+
+
+@asynccontextmanager
+async def agents_to(
+    reply: Reply,
+    card_reply: Reply = lambda _: httpx.Response(200, json=card()),
+    *,
+    share_context: bool = False,
+    headers: Mapping[str, Secret] | None = None,
+) -> AsyncIterator[A2aAgents]:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return card_reply(request) if request.method == "GET" else reply(request)
+
+    address = PeerAddress("adder", BASE, share_context=share_context, headers=headers or {})
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+        agents = A2aAgents([address], "http://me:8000", http)
+        await agents.start()
+        await agents.first_try(3)
+        try:
+            yield agents
+        finally:
+            await agents.aclose()

@@ -1,0 +1,238 @@
+"""What is read from the chat completions API, and what is said when it cannot be."""
+
+import json
+from datetime import UTC, datetime
+
+import aiohttp
+import orjson
+import pytest
+
+from diptych.adapters.chat_failures import (
+    EXCERPT_LENGTH,
+    Failure,
+    cleaned,
+    refused_connection,
+    refused_request,
+    retry_after,
+)
+from diptych.adapters.chat_wire import DONE, StreamedReply, request_body, whole_reply
+from diptych.messages import Message, Usage
+from diptych.ports import Reply
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+KEY = "sk-canary-0123456789"
+
+
+def chunk(delta: object = None, **choice: object) -> bytes:
+    return orjson.dumps({"choices": [{"index": 0, "delta": delta, **choice}]})
+
+
+def test_a_request_holds_the_conversation_and_the_fields() -> None:
+    body = request_body({"model": "m", "stream": True}, [Message("user", "grüße 😀")])
+    assert json.loads(body) == {
+        "model": "m",
+        "stream": True,
+        "messages": [{"role": "user", "content": "grüße 😀"}],
+    }
+
+
+def test_half_characters_in_a_conversation_are_replaced() -> None:
+    body = request_body({}, [Message("user", "a\ud83db"), Message("user", "\ud83d\ude00")])
+    assert [m["content"] for m in json.loads(body)["messages"]] == ["a\ufffdb", "😀"]
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "reasoning"),
+    [
+        pytest.param({"content": "hi"}, "hi", "", id="text"),
+        pytest.param({"content": None}, "", "", id="null"),
+        pytest.param({}, "", "", id="nothing"),
+        pytest.param(
+            {"content": [{"type": "text", "text": "a"}, {"type": "image"}, {"text": "b"}]},
+            "ab",
+            "",
+            id="content parts",
+        ),
+        pytest.param({"content": None, "refusal": "I won't."}, "I won't.", "", id="a refusal"),
+        pytest.param({"content": "", "tool_calls": [{"id": "1"}]}, "", "", id="tool calls"),
+        pytest.param({"content": "a", "reasoning_content": "r"}, "a", "r", id="reasoning_content"),
+        pytest.param({"content": "a", "reasoning": "r"}, "a", "r", id="reasoning"),
+        pytest.param(
+            {"content": "a", "reasoning": "r", "reasoning_content": "r"}, "a", "r", id="both"
+        ),
+    ],
+)
+def test_text_and_reasoning_are_found(message: object, text: str, reasoning: str) -> None:
+    body = orjson.dumps({"choices": [{"message": message, "finish_reason": "length"}]})
+    assert whole_reply(body) == Reply(text, Usage(), "length", reasoning)
+    streamed = StreamedReply()
+    assert streamed.take([chunk(message)]) == (text, reasoning)
+
+
+def test_usage_is_read_as_far_as_it_is_known() -> None:
+    choices = [{"message": {"content": ""}, "finish_reason": None}]
+    usage = {"prompt_tokens": 3, "completion_tokens": None, "total_tokens": 3}
+    body = orjson.dumps({"choices": choices, "usage": usage})
+    assert whole_reply(body) == Reply("", Usage(3, 0), "stop")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"<html>", id="html"),
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"[]", id="a list"),
+        pytest.param(b"{}", id="no choices"),
+        pytest.param(b'{"choices": []}', id="empty choices"),
+        pytest.param(b'{"choices": {"0": 1}}', id="choices that are no list"),
+        pytest.param(b'{"choices": [1]}', id="a choice that is no object"),
+        pytest.param(b'{"choices": [{"text": "x"}]}', id="no message"),
+        pytest.param(b'{"choices": [{"message": {"content": 7}}]}', id="content that is a number"),
+        pytest.param(b"[" * 100_000, id="deep nesting"),
+    ],
+)
+def test_a_reply_of_another_form_is_garbage(body: bytes) -> None:
+    with pytest.raises(Failure) as caught:
+        whole_reply(body)
+    assert (caught.value.code, caught.value.again) == ("model_garbage", False)
+
+
+def test_what_orjson_refuses_and_servers_send_is_read() -> None:
+    body = b'{"choices": [{"logprob": NaN, "message": {"content": "a\\ud83d \xff"}}]}'
+    assert whole_reply(body).text == "a\ufffd \ufffd"
+
+
+def test_a_character_that_two_chunks_share_is_put_together() -> None:
+    reply = StreamedReply()
+    assert reply.take([b'{"choices": [{"delta": {"content": "a\\ud83d"}}]}']) == ("a", "")
+    assert reply.take([b'{"choices": [{"delta": {"content": "\\ude00b"}}]}']) == ("😀b", "")
+    halves = [b'{"choices": [{"delta": {"content": "\\ud83d"}}]}', chunk({"content": "x"}), DONE]
+    assert reply.take(halves) == ("\ufffdx", "")
+
+
+def test_chunks_that_arrive_together_are_one_piece() -> None:
+    reply = StreamedReply()
+    together = [
+        chunk({"role": "assistant", "content": ""}),
+        chunk({"reasoning": "hm"}),
+        chunk({"content": "a"}),
+        b'{"choices": []}',
+        chunk({"content": "b"}, finish_reason="length"),
+        chunk(None, finish_reason=None),
+        b'{"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2}}',
+        b'{"object": "ping"}',
+        DONE,
+        b"not read any more",
+    ]
+    assert reply.take(together) == ("ab", "hm")
+    assert reply.is_whole
+    assert (reply.finish_reason, reply.usage) == ("length", Usage(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("events", "is_whole"),
+    [
+        pytest.param([chunk({"content": "a"})], False, id="text alone"),
+        pytest.param([chunk({"content": "a"}), DONE], True, id="text and DONE"),
+        pytest.param([chunk({}, finish_reason="stop")], True, id="a finish reason alone"),
+        pytest.param([chunk({}, finish_reason="")], False, id="an empty finish reason"),
+        pytest.param([DONE], False, id="DONE alone"),
+        pytest.param([b'{"detail": "oops"}', DONE], False, id="something else and DONE"),
+    ],
+)
+def test_a_reply_is_whole_when_it_says_so(events: list[bytes], is_whole: bool) -> None:
+    reply = StreamedReply()
+    reply.take(events)
+    assert reply.is_whole is is_whole
+
+
+def test_an_error_among_the_chunks_is_a_failure() -> None:
+    with pytest.raises(Failure) as caught:
+        StreamedReply().take([chunk({"content": "a"}), b'{"error": {"message": "secret"}}'])
+    assert caught.value.code == "model_failed"
+    assert "secret" not in caught.value.message
+    StreamedReply().take([b'{"error": null, "choices": []}'])
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "again"),
+    [
+        pytest.param(302, "model_refused", False, id="a redirect"),
+        pytest.param(400, "model_refused", False, id="400"),
+        pytest.param(401, "model_unauthorized", False, id="401"),
+        pytest.param(403, "model_unauthorized", False, id="403"),
+        pytest.param(404, "model_refused", False, id="404"),
+        pytest.param(422, "model_refused", False, id="422"),
+        pytest.param(429, "model_overloaded", True, id="429"),
+        pytest.param(500, "model_failed", True, id="500"),
+        pytest.param(501, "model_failed", False, id="501"),
+        pytest.param(502, "model_failed", True, id="502"),
+        pytest.param(503, "model_overloaded", True, id="503"),
+        pytest.param(504, "model_failed", True, id="504"),
+        pytest.param(529, "model_overloaded", True, id="529"),
+    ],
+)
+def test_every_status_has_its_code(status: int, code: str, again: bool) -> None:
+    headers = {"x-request-id": "req_1", "retry-after": "2"}
+    failure = refused_request(status, headers, b'{"error": {"message": "own words"}}', None)
+    assert (failure.code, failure.again) == (code, again)
+    assert failure.request_id == "req_1"
+    assert failure.after == (2.0 if again else None)
+    assert ("own words" in failure.message) == (400 <= status < 500 and code == "model_refused")
+
+
+def test_a_connection_that_takes_too_long_is_not_tried_again() -> None:
+    failure = refused_connection(aiohttp.ConnectionTimeoutError("http://h/?key=1"), "http://h")
+    assert (failure.code, failure.again) == ("model_timeout", False)
+    assert "key" not in failure.message
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        pytest.param(b'{"error": {"message": "no such model"}}', "no such model", id="OpenAI"),
+        pytest.param(b'[{"error": {"message": "no such model"}}]', "no such model", id="Gemini"),
+        pytest.param(b'{"error": "no such model"}', "no such model", id="Ollama"),
+        pytest.param(b'{"message": "no such model"}', "no such model", id="vLLM"),
+        pytest.param(b'{"detail": "no such model"}', "no such model", id="FastAPI"),
+        pytest.param(b'{"detail": [{"loc": []}]}', "check the model's name", id="a list"),
+        pytest.param(b"<html>", "check the model's name", id="no JSON"),
+        pytest.param(b"", "check the model's name", id="nothing"),
+    ],
+)
+def test_a_refusal_says_why_if_the_endpoint_does(body: bytes, words: str) -> None:
+    assert words in refused_request(404, {}, body, None).message
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        pytest.param(f"key {KEY} is bad", "key … is bad", id="the key"),
+        pytest.param("sk-proj-abc***xyz is bad", "… is bad", id="a masked key"),
+        pytest.param("got Bearer abc.def", "got …", id="a bearer token"),
+        pytest.param("see https://u:p@h/x?key=1 now", "see https://h/x now", id="a URL"),
+        pytest.param("a\n\tb\x00c\x1b[31m", "a b c [31m", id="control characters"),
+        pytest.param("x" * 300, "x" * (EXCERPT_LENGTH - 1) + "…", id="too long"),
+        pytest.param("the task-based risk-free way", "the task-based risk-free way", id="prose"),
+    ],
+)
+def test_the_words_of_an_endpoint_are_cleaned(text: str, left: str) -> None:
+    assert cleaned(text, KEY) == left
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        pytest.param("7", 7.0, id="seconds"),
+        pytest.param(" 1.5 ", 1.5, id="a fraction"),
+        pytest.param("Sat, 21 Nov 2026 12:00:09 GMT", 9.0, id="a date"),
+        pytest.param("Sat, 21 Nov 2026 12:00:09 -0000", 9.0, id="a date without a zone"),
+        pytest.param("Sat, 21 Nov 2026 11:00:00 GMT", 0.0, id="a date that has passed"),
+        pytest.param("soon", None, id="nonsense"),
+        pytest.param("-3", None, id="a negative number"),
+        pytest.param("9" * 400, None, id="a huge number"),
+        pytest.param(None, None, id="no header"),
+    ],
+)
+def test_retry_after_is_read(value: str | None, seconds: float | None) -> None:
+    assert retry_after(value, NOW) == seconds

@@ -1,0 +1,101 @@
+"""What becomes of an MCP result, block by block."""
+
+from typing import Any
+
+import mcp_types
+import pytest
+
+from diptych.adapters.mcp_answer import MOST_BYTES, answer
+from diptych.errors import ToolError
+from diptych.messages import Answer
+
+
+def result(*content: mcp_types.ContentBlock, **more: Any) -> mcp_types.CallToolResult:
+    return mcp_types.CallToolResult(content=list(content), **more)
+
+
+def text(said: str) -> mcp_types.TextContent:
+    return mcp_types.TextContent(text=said)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        pytest.param([text("a"), text("b")], "a\nb", id="texts are joined by newlines"),
+        pytest.param([], "", id="nothing is an empty text"),
+        pytest.param(
+            [text("see"), mcp_types.ImageContent(data="aGVsbG8=", mime_type="image/png")],
+            "see\n[image/png, 5 bytes]",
+            id="an image is described",
+        ),
+        pytest.param(
+            [mcp_types.AudioContent(data="aGVsbG8h", mime_type="audio/wav")],
+            "[audio/wav, 6 bytes]",
+            id="so is sound",
+        ),
+        pytest.param(
+            [
+                mcp_types.EmbeddedResource(
+                    resource=mcp_types.TextResourceContents(uri="memo://1", text="inside")
+                )
+            ],
+            "inside",
+            id="an embedded text is read",
+        ),
+        pytest.param(
+            [
+                mcp_types.EmbeddedResource(
+                    resource=mcp_types.BlobResourceContents(uri="memo://1", blob="aGk=")
+                )
+            ],
+            "[application/octet-stream, 2 bytes]",
+            id="embedded bytes are described",
+        ),
+        pytest.param(
+            [mcp_types.ResourceLink(name="report", uri="file:///report.pdf")],
+            "[resource, file:///report.pdf]",
+            id="a link is named",
+        ),
+    ],
+)
+def test_content_becomes_text(content: list[mcp_types.ContentBlock], expected: str) -> None:
+    assert answer("t", result(*content)) == Answer(expected)
+
+
+def test_structured_content_alone_is_its_text_too() -> None:
+    assert answer("t", result(structured_content={"a": [1, "ü"]})) == Answer(
+        '{"a":[1,"ü"]}', {"a": [1, "ü"]}
+    )
+
+
+def test_structured_content_beside_a_text_is_the_value() -> None:
+    assert answer("t", result(text("three"), structured_content={"n": 3})) == Answer(
+        "three", {"n": 3}
+    )
+
+
+def test_a_long_result_is_cut_with_a_mark_and_has_no_value() -> None:
+    whole = "ü" * MOST_BYTES
+    cut = answer("t", result(text(whole), structured_content={"whole": whole}))
+    assert cut.text == "ü" * (MOST_BYTES // 2) + "\n[cut: 1048576 of 2097152 bytes shown]"
+    assert cut.value is None
+
+
+def test_a_short_text_beside_a_long_value_loses_the_value_only() -> None:
+    assert answer("t", result(text("ok"), structured_content=["x" * MOST_BYTES])) == Answer("ok")
+
+
+def test_a_result_of_exactly_the_limit_is_whole() -> None:
+    assert answer("t", result(text("x" * MOST_BYTES))).text == "x" * MOST_BYTES
+
+
+def test_an_error_of_the_tool_is_an_error_with_its_text() -> None:
+    with pytest.raises(ToolError, match="no such file") as caught:
+        answer("t", result(text("no such file"), is_error=True))
+    assert caught.value.kind == "failed"
+
+
+def test_a_value_that_is_no_json_is_an_error() -> None:
+    with pytest.raises(ToolError, match="does not fit") as caught:
+        answer("t", result(structured_content={"n": float("nan")}))
+    assert caught.value.kind == "failed"

@@ -1,0 +1,237 @@
+"""`McpTools` with functions of this process and commands, and what a manifest says of tools."""
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import mcp_types
+import pytest
+
+from diptych.adapters.mcp import McpTools, Override, Pace, ToolServer
+from diptych.errors import ConfigError, ToolError
+from diptych.messages import Answer
+from diptych.offers import Tool
+from diptych.ports import Tools
+
+TALLY = Path(__file__).parent / "servers" / "tally.py"
+
+
+def unheard(text: str) -> None:
+    """Take a progress that the test does not look at."""
+
+
+async def tool_of(tools: McpTools, long_name: str) -> Tool:
+    """Wait until a tool is offered."""
+    async with asyncio.timeout(10):
+        while True:
+            offered = {tool.long_name: tool for tool in tools.offered()[0]}
+            if long_name in offered:
+                return offered[long_name]
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def connected(*servers: ToolServer) -> AsyncIterator[McpTools]:
+    async with McpTools(servers, pace=Pace(first=0.02)) as tools:
+        await tools.first_try()
+        yield tools
+
+
+@contextmanager
+def ends_as(kind: str, text: str | None = None) -> Iterator[None]:
+    with pytest.raises(ToolError, match=text) as caught:
+        yield
+    assert caught.value.kind == kind
+
+
+def test_it_is_an_implementation_of_the_port() -> None:
+    port: Tools = McpTools([])
+    assert port.offered() == ((), ())
+
+
+# Functions
+
+
+def sync_double(n: int) -> int:
+    """Double a number."""
+    return 2 * n
+
+
+async def async_double(n: int) -> int:
+    await asyncio.sleep(0)
+    return 2 * n
+
+
+def divide(n: int) -> float:
+    return 1 / n
+
+
+@pytest.mark.parametrize("function", [sync_double, async_double])
+async def test_a_function_is_a_tool(function: Callable[..., Any]) -> None:
+    async with connected(ToolServer("f", functions=(function,))) as tools:
+        [tool], _ = tools.offered()
+        assert (tool.name, tool.description) == (function.__name__, function.__doc__ or "")
+        assert await tools.call(tool, {"n": 4}, unheard) == Answer("8", {"result": 8})
+
+
+async def test_what_a_function_raises_is_told() -> None:
+    async with connected(ToolServer("f", functions=(divide,))) as tools:
+        with ends_as("failed", "ZeroDivisionError: division by zero"):
+            await tools.call(tools.offered()[0][0], {"n": 0}, unheard)
+
+
+async def test_a_function_that_blocks_its_thread_runs_into_its_limit() -> None:
+    released = threading.Event()
+
+    def block() -> None:
+        released.wait(10)
+
+    async with connected(ToolServer("f", functions=(block,), timeout=0.05)) as tools:
+        with ends_as("timeout"):
+            await tools.call(tools.offered()[0][0], {}, unheard)
+        released.set()
+
+
+async def test_functions_leave_the_logging_of_the_program_alone() -> None:
+    program = """
+import logging
+from diptych.adapters.mcp import McpTools, ToolServer
+def one() -> int: return 1
+McpTools([ToolServer("f", functions=(one,))])
+print(logging.getLogger().handlers)
+"""
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=-1)
+    out, _ = await child.communicate()
+    assert out.decode().strip() == "[]"
+
+
+def test_functions_that_cannot_be_tools_are_named() -> None:
+    def other(n) -> "Nowhere":  # type: ignore[name-defined,no-untyped-def]  # noqa: F821
+        return n
+
+    with pytest.raises(ConfigError) as caught:
+        McpTools([ToolServer("f", functions=(sync_double, sync_double, other))])
+    assert caught.value.problems[0] == "tool server f: two functions are called sync_double"
+    assert caught.value.problems[1].startswith("tool server f: other cannot be a tool")
+
+
+# What the manifest says
+
+
+async def test_only_allowed_tools_are_offered_and_called() -> None:
+    server = ToolServer("f", functions=(sync_double, async_double, divide), allow=("*_double",))
+    async with connected(server) as tools:
+        assert [tool.name for tool in tools.offered()[0]] == ["sync_double", "async_double"]
+        with ends_as("refused", "divide is not allowed on tool server f"):
+            await tools.call(Tool("f", "divide", "", {}), {"n": 1}, unheard)
+
+
+async def test_a_call_to_a_server_that_is_not_there_any_more_is_unavailable() -> None:
+    async with connected() as tools:
+        with ends_as("unavailable", "there is no tool server gone any more"):
+            await tools.call(Tool("gone", "t", "", {}), {}, unheard)
+
+
+def test_overrides_win_over_annotations_and_the_first_that_speaks_decides() -> None:
+    hints = mcp_types.ToolAnnotations(read_only_hint=True, idempotent_hint=True)
+    pay, look = (
+        mcp_types.Tool(name=name, input_schema={}, annotations=hints) for name in ("pay", "look")
+    )
+    server = ToolServer(
+        "bank",
+        url="http://bank/mcp",
+        timeout=7,
+        overrides=(
+            Override("pay*", read_only=False, sequential=True),
+            Override("*", read_only=True, idempotent=False, terminal=True, timeout=3),
+        ),
+    )
+    assert server.offers([pay, look, pay]) == (
+        Tool("bank", "pay", "", {}, sequential=True, terminal=True),
+        Tool("bank", "look", "", {}, read_only=True, terminal=True),
+    )
+    assert server.timeout_of("pay") == 3
+    assert ToolServer("s", url="http://s", timeout=7).timeout_of("pay") == 7
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param({}, id="no way to it"),
+        pytest.param({"url": "http://a", "command": ("a",)}, id="two ways to it"),
+        pytest.param({"url": "http://a", "timeout": 0}, id="no time"),
+    ],
+)
+def test_a_server_that_is_configured_wrongly_is_named(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="tool server s: "):
+        ToolServer("s", **wrong)
+
+
+def test_two_servers_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError):
+        McpTools([ToolServer("s", url="http://a"), ToolServer("s", url="http://b")])
+
+
+# Commands
+
+
+def tally(folder: Path, **options: Any) -> ToolServer:
+    command = (sys.executable, str(TALLY), "stdio", str(folder / "tally"))
+    return ToolServer("tally", command=command, **options)
+
+
+async def test_a_command_gets_a_small_environment_and_what_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OURS", "canary")
+    server = tally(tmp_path, env={"GIVEN": "a", "SECRET": lambda: "b"})
+    async with connected(server) as tools:
+        variable = await tool_of(tools, "tally__variable")
+        for name, value in {"GIVEN": "a", "SECRET": "b", "OURS": "not set"}.items():
+            assert (await tools.call(variable, {"name": name}, unheard)).text == value
+
+
+async def test_a_command_that_dies_in_a_call_leaves_it_unknown_and_is_started_again(
+    tmp_path: Path,
+) -> None:
+    async with connected(tally(tmp_path)) as tools:
+        with ends_as("unknown", "exited with code 3"):
+            await tools.call(await tool_of(tools, "tally__die"), {}, unheard)
+        assert tools.status() == [("tally", False, "exited with code 3")]
+        add_line = Tool("tally", "add_line", "", {})
+        assert (await tools.call(add_line, {"text": "back"}, unheard)).text == "wrote back"
+    assert (tmp_path / "tally").read_text().splitlines() == ["dying", "back"]
+
+
+async def test_a_command_that_hangs_is_killed_at_the_end(tmp_path: Path) -> None:
+    before = children()
+    async with connected(tally(tmp_path)) as tools:
+        call = asyncio.create_task(tools.call(await tool_of(tools, "tally__hang"), {}, unheard))
+        await asyncio.sleep(0.05)
+        assert len(children() - before) == 1
+        began = asyncio.get_running_loop().time()
+    assert asyncio.get_running_loop().time() - began < 2
+    with ends_as("unknown", "closed"):
+        await call
+    assert children() <= before
+
+
+def children() -> set[str]:
+    """Give the pids of this process's children."""
+    return {
+        path.parent.name
+        for path in Path("/proc").glob("[0-9]*/stat")
+        if _parent_of(path) == str(os.getpid())
+    }
+
+
+def _parent_of(stat: Path) -> str:
+    try:
+        return stat.read_text().rpartition(")")[2].split()[1]
+    except OSError:
+        return ""
