@@ -125,7 +125,7 @@ def test_a_call_waits_for_the_one_it_refers_to_and_gets_its_value():
     reply = '[{"id": "a", "tool": "x"}, {"id": "b", "tool": "y", "arguments": {"n": "${a.value}"}}]'
     run, commands = feed(started("x", "y")[0], Replied(reply))
     assert [c.label for c in made(commands)] == ["a"]
-    run, commands = feed(run, returned("call_1_1", "7", value={"value": 7}))
+    _, commands = feed(run, returned("call_1_1", "7", value={"value": 7}))
     assert made(commands)[0].arguments == {"n": 7}
 
 
@@ -223,7 +223,7 @@ def test_a_good_action_resets_the_count_of_errors():
 
 
 def test_a_reply_cut_off_by_the_length_limit_never_runs_its_calls():
-    run, commands = feed(started("echo")[0], Replied(ECHO, finish_reason="length"))
+    _, commands = feed(started("echo")[0], Replied(ECHO, finish_reason="length"))
     assert made(commands) == []
     assert "error_type: truncated" in commands[0].messages[-1].content
 
@@ -256,7 +256,7 @@ def test_errors_cost_steps():
 def test_a_step_whose_results_are_all_terminal_ends_phase_one():
     with_offers = Offers((tool("done", terminal=True), tool("x")))
     run, _ = started(with_offers=with_offers)
-    ended, (ask,) = feed(run, Replied('{"tool": "done"}'), returned("call_1_1"))
+    _, (ask,) = feed(run, Replied('{"tool": "done"}'), returned("call_1_1"))
     assert ask.answer
     mixed, _ = feed(run, Replied('[{"tool": "done"}, {"tool": "x"}]'))
     mixed, (ask,) = feed(mixed, returned("call_1_1"), returned("call_1_2"))

@@ -7,12 +7,19 @@ from support.doubles import FunctionAgents, FunctionTools, facts, house, tool, t
 from support.virtual_time import run_virtually
 
 from diptych.adapters.memory import Bounds
-from diptych.errors import InvalidRequest, LostRun, Overloaded, ToolError, UnknownRun
+from diptych.errors import (
+    InvalidRequest,
+    LostRun,
+    ModelError,
+    Overloaded,
+    ToolError,
+    UnknownRun,
+)
 from diptych.events import Terms
 from diptych.loop import replay
 from diptych.messages import Message
 from diptych.offers import Unavailable
-from diptych.ports import Notice
+from diptych.ports import Delta, Notice, Reply
 from diptych.record import Record
 from diptych.runs import Ask, Charter
 
@@ -127,8 +134,8 @@ async def test_a_run_goes_on_when_nobody_listens():
     rooms = house(ECHO, "{}", "x", tools={"echo": echo})
     entry = await rooms.runs.start(Ask((Message("user", "hi"),)))
     assert entry.status == "queued"
-    while (await rooms.runs.entry(entry.run_id)).status != "completed":
-        await asyncio.sleep(0)
+    await rooms.runs.close(1)
+    assert (await rooms.runs.entry(entry.run_id)).status == "completed"
 
 
 async def test_every_reader_sees_the_same_from_any_point():
@@ -287,14 +294,9 @@ async def test_a_script_that_is_used_up_fails_the_run():
 async def test_a_model_that_fails_in_the_middle_of_its_answer_fails_the_run():
     class Cut:
         async def complete(self, messages, index):
-            from diptych.ports import Reply
-
             return Reply("{}")
 
         async def stream(self, messages, index):
-            from diptych.errors import ModelError
-            from diptych.ports import Delta
-
             yield Delta("Hel")
             raise ModelError("model_cut", "the reply ended in the middle")
 

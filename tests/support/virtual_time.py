@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps to whatever is due next: hours pass in no time, no test sleeps."""
+"""An event loop whose clock jumps to what is due next: hours pass at once, no test sleeps."""
 
 import asyncio
 import selectors

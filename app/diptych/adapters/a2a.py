@@ -19,14 +19,15 @@ from google.protobuf.json_format import ParseDict
 
 from diptych import a2a_extension
 from diptych.adapters.a2a_errand import SentErrand
-from diptych.adapters.a2a_watch import Known, PeerAddress, PeerStatus, PeerWatch
+from diptych.adapters.a2a_watch import Known, PeerStatus, PeerWatch
 from diptych.adapters.a2a_wire import card_url, http_client, identity
 from diptych.errors import DelegationError
 from diptych.messages import Answer
 from diptych.offers import Peer, Unavailable
 from diptych.ports import Errand, Progress
+from diptych.settings import PeerConfig
 
-__all__ = ["A2aAgents", "PeerAddress", "PeerStatus", "http_client"]
+__all__ = ["A2aAgents", "PeerStatus", "http_client"]
 
 MAX_DEPTH = 5  # agents that a request may come through (loop.md §5)
 DEFAULT_SECONDS = 300.0  # for a delegation of a run without a deadline
@@ -42,7 +43,7 @@ class A2aAgents:
 
     def __init__(
         self,
-        peers: Sequence[PeerAddress],
+        peers: Sequence[PeerConfig],
         own_url: Callable[[], str] | str,
         http: httpx.AsyncClient | None = None,
     ) -> None:
@@ -160,7 +161,7 @@ def _call_context(errand: Errand, watch: PeerWatch, known: Known) -> ClientCallC
 
 
 def _request(
-    errand: Errand, address: PeerAddress, path: tuple[str, ...], seconds: float
+    errand: Errand, address: PeerConfig, path: tuple[str, ...], seconds: float
 ) -> SendMessageRequest:
     """Put a delegation into one message: the task alone, for an agent that shares no context."""
     message = Message(

@@ -7,8 +7,7 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import httpx
 from a2a.client import Client, ClientConfig, ClientFactory
@@ -18,7 +17,7 @@ from a2a.types import AgentCard
 from diptych.adapters.a2a_wire import GARBAGE, card_url, identity, may_lead_to, origin
 from diptych.errors import DelegationError
 from diptych.offers import Peer, Unavailable
-from diptych.ports import Secret
+from diptych.settings import PeerConfig
 
 CARD_TIMEOUT = 5.0  # seconds for a card, from connecting to its last byte
 CARD_LIMIT = 256 * 1024  # bytes
@@ -28,20 +27,6 @@ SKILLS_LIMIT, SKILL_LIMIT = 20, 100  # names of skills, and characters of each
 FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0  # seconds between tries while there is none
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class PeerAddress:
-    """An agent of the manifest: `name` is what the model calls it, `url` its card's or its base.
-
-    One with `share_context` is trusted with the conversation, and to say where it is reached.
-    `headers` go to the host of `url` alone.
-    """
-
-    name: str
-    url: str
-    share_context: bool
-    headers: Mapping[str, Secret] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +52,7 @@ class Known:
 class PeerWatch:
     """Keeps one peer's card. `known` stays when the peer goes down: it may be back before us."""
 
-    def __init__(self, address: PeerAddress, http: httpx.AsyncClient) -> None:
+    def __init__(self, address: PeerConfig, http: httpx.AsyncClient) -> None:
         self.address = address
         self.known: Known | None = None
         self.tried = asyncio.Event()

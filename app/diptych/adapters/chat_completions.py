@@ -12,8 +12,6 @@ import aiohttp
 
 from diptych.adapters.chat_endpoint import (
     ChatEndpoint,
-    ModelSettings,
-    Timeouts,
     open_session,
     proxy_from_environment,
 )
@@ -23,8 +21,9 @@ from diptych.adapters.sse_reader import MEBIBYTE, SseReader, SseTooLong
 from diptych.adapters.timed_body import TimedBody
 from diptych.messages import Message
 from diptych.ports import Delta, Reply
+from diptych.settings import ModelConfig
 
-__all__ = ["ChatModel", "ModelSettings", "Timeouts", "open_session", "proxy_from_environment"]
+__all__ = ["ChatModel", "open_session", "proxy_from_environment"]
 
 LONGEST_REPLY = 8 * MEBIBYTE
 TRIES = 3
@@ -37,7 +36,7 @@ _T = TypeVar("_T")
 
 
 class ChatModel:
-    """A model, as `ModelSettings` describe it.
+    """A model, as a `ModelConfig` describes it.
 
     Retries by itself, at most `TRIES` tries in all and never past the total timeout: connections
     that fail, time out or break off before anything was yielded, 429, 500, 502, 503, 504 and 529.
@@ -47,7 +46,7 @@ class ChatModel:
     def __init__(
         self,
         session: aiohttp.ClientSession,
-        settings: ModelSettings,
+        settings: ModelConfig,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,

@@ -8,7 +8,6 @@ import asyncio
 import io
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -26,44 +25,11 @@ from diptych.adapters.sse_reader import MEBIBYTE
 from diptych.adapters.timed_body import TimedBody
 from diptych.errors import ConfigError
 from diptych.messages import Message
-from diptych.ports import Secret
+from diptych.settings import ModelConfig
 
 LONGEST_ERROR = MEBIBYTE // 16
 ERROR_BODY_SECONDS = 1.0
 _SUCCESS = range(200, 300)
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """How long a call may take, in seconds.
-
-    `connect` and `first_byte` are counted from the start of a try, `idle` from the last line of
-    the reply, `total` from the start of the call, with all its tries.
-    """
-
-    connect: float = 5
-    first_byte: float = 60
-    idle: float = 30
-    total: float = 300
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSettings:
-    """Which model to ask, where and how.
-
-    `endpoint` is the URL that `/chat/completions` is added to; a query in it is kept. `api_key` is
-    read at each request, so a rotated key is taken up. `proxy` is the URL of an HTTP proxy, which
-    `proxy_from_environment` finds.
-    """
-
-    name: str
-    endpoint: str = field(repr=False)
-    api_key: Secret | None = None
-    temperature: float | None = None
-    max_tokens: int | None = None
-    reasoning_effort: str | None = None
-    timeouts: Timeouts = field(default_factory=Timeouts)
-    proxy: str | None = field(default=None, repr=False)
 
 
 def open_session() -> aiohttp.ClientSession:
@@ -94,7 +60,7 @@ def proxy_from_environment(endpoint: str) -> str | None:
 class ChatEndpoint:
     """Sends requests in the form that its endpoint accepts."""
 
-    def __init__(self, session: aiohttp.ClientSession, settings: ModelSettings) -> None:
+    def __init__(self, session: aiohttp.ClientSession, settings: ModelConfig) -> None:
         """Take a session from `open_session`. Raises `ConfigError` if the endpoint is no URL."""
         self._session = session
         self._settings = settings
@@ -192,7 +158,7 @@ class ChatEndpoint:
             raise late from None
 
 
-def _completions_url(settings: ModelSettings) -> URL:
+def _completions_url(settings: ModelConfig) -> URL:
     url = _url(settings.endpoint)
     if url is None:
         raise ConfigError(

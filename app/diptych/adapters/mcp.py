@@ -14,14 +14,15 @@ from types import TracebackType
 from typing import Self
 
 from diptych.adapters.mcp_answer import answer
-from diptych.adapters.mcp_servers import Override, ToolFunction, ToolServer
+from diptych.adapters.mcp_servers import allows
 from diptych.adapters.mcp_session import Keeper, Pace
 from diptych.errors import ConfigError, ToolError
 from diptych.messages import Answer, JSONObject
 from diptych.offers import Tool, Unavailable
 from diptych.ports import Progress
+from diptych.settings import ToolConfig
 
-__all__ = ["McpTools", "Override", "Pace", "ToolFunction", "ToolServer"]
+__all__ = ["McpTools", "Pace"]
 
 
 class McpTools:
@@ -30,7 +31,7 @@ class McpTools:
     Raises `ConfigError` when two servers have one name, or a function cannot be a tool.
     """
 
-    def __init__(self, servers: Sequence[ToolServer], *, pace: Pace | None = None) -> None:
+    def __init__(self, servers: Sequence[ToolConfig], *, pace: Pace | None = None) -> None:
         self._keepers = {server.name: Keeper(server, pace or Pace()) for server in servers}
         if len(self._keepers) < len(servers):
             raise ConfigError("tool servers: each needs a name of its own")
@@ -96,6 +97,6 @@ class McpTools:
         keeper = self._keepers.get(tool.server)
         if keeper is None:
             raise ToolError("unavailable", f"there is no tool server {tool.server} any more")
-        if not keeper.server.allows(tool.name):
+        if not allows(keeper.server, tool.name):
             raise ToolError("refused", f"{tool.name} is not allowed on tool server {tool.server}")
         return answer(tool.name, await keeper.call(tool.name, arguments, progress))

@@ -13,11 +13,11 @@ from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import InvalidSignature, ToolError
 
-from diptych.adapters.mcp_servers import ToolFunction, ToolServer
 from diptych.errors import ConfigError
+from diptych.settings import ToolConfig, ToolFunction
 
 
-def function_server(server: ToolServer) -> MCPServer[Any]:
+def function_server(server: ToolConfig) -> MCPServer[Any]:
     """Make an MCP server of a tool server's functions. Raises `ConfigError`."""
     # MCPServer sets up the root logger of whoever makes one, unless that has a handler already.
     root, quiet = logging.getLogger(), logging.NullHandler()

@@ -21,13 +21,14 @@ from mcp.server import MCPServer
 
 from diptych.adapters.mcp_functions import function_server
 from diptych.adapters.mcp_link import Link, Unsent
-from diptych.adapters.mcp_servers import ToolServer
+from diptych.adapters.mcp_servers import offers, timeout_of
 from diptych.adapters.mcp_stdio import stdio
 from diptych.adapters.mcp_wire import MOST_BYTES_READ, http_client
 from diptych.errors import ToolError
 from diptych.messages import JSONObject
 from diptych.offers import Tool
 from diptych.ports import Progress
+from diptych.settings import ToolConfig
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Keeper:
     `tools` are what the server offered last. `tried` is set when the first attempt is over.
     """
 
-    def __init__(self, server: ToolServer, pace: Pace) -> None:
+    def __init__(self, server: ToolConfig, pace: Pace) -> None:
         self.server = server
         self.tools: tuple[Tool, ...] = ()
         self.tried = asyncio.Event()
@@ -122,7 +123,7 @@ class Keeper:
     async def _timed(
         self, link: Link, name: str, arguments: JSONObject, progress: Progress
     ) -> mcp_types.CallToolResult:
-        seconds = self.server.timeout_of(name)
+        seconds = timeout_of(self.server, name)
         try:
             async with asyncio.timeout(seconds):
                 return await link.call(name, arguments, progress)
@@ -184,7 +185,7 @@ class Keeper:
     async def _watch(self, link: Link) -> None:
         """Keep the tools up to date, and look whether the server is there, until the link ends."""
         while link.is_up:
-            self._take(self.server.offers(link.listed))
+            self._take(offers(self.server, link.listed))
             link.stir.clear()
             # The tools of functions never change, and functions are always there.
             seconds = None if self._functions else _jittered(self._pace.look)

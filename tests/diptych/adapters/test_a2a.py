@@ -18,11 +18,12 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from diptych import a2a_extension
-from diptych.adapters.a2a import A2aAgents, PeerAddress
+from diptych.adapters.a2a import A2aAgents
 from diptych.errors import DelegationError
 from diptych.messages import Answer, Message
 from diptych.offers import Peer, Unavailable
 from diptych.ports import Errand
+from diptych.settings import PeerConfig
 
 OWN_URL = "http://me:8000"
 OWN_CARD = "http://me:8000/.well-known/agent-card.json"
@@ -381,7 +382,7 @@ async def delegating_to(
 async def agents_of(
     base: str, *, own_url: Any = OWN_URL, share_context: bool = True
 ) -> AsyncIterator[A2aAgents]:
-    address = PeerAddress("adder", base, share_context=share_context)
+    address = PeerConfig("adder", base, share_context=share_context)
     agents = A2aAgents([address], own_url)
     await agents.start()
     await agents.first_try(3)

@@ -7,9 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from diptych.adapters.a2a import A2aAgents, PeerAddress
+from diptych.adapters.a2a import A2aAgents
 from diptych.errors import DelegationError
 from diptych.ports import Errand, Secret
+from diptych.settings import PeerConfig
 
 BASE = "http://peer:8000"
 SSE = {"Content-Type": "text/event-stream"}
@@ -252,7 +253,7 @@ async def agents_to(
     def answer(request: httpx.Request) -> httpx.Response:
         return card_reply(request) if request.method == "GET" else reply(request)
 
-    address = PeerAddress("adder", BASE, share_context=share_context, headers=headers or {})
+    address = PeerConfig("adder", BASE, share_context=share_context, headers=headers or {})
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
         agents = A2aAgents([address], "http://me:8000", http)
         await agents.start()

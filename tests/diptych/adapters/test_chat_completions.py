@@ -19,19 +19,18 @@ import pytest
 
 from diptych.adapters.chat_completions import (
     ChatModel,
-    ModelSettings,
-    Timeouts,
     open_session,
     proxy_from_environment,
 )
 from diptych.errors import ConfigError, ModelError
 from diptych.messages import Message, Usage
 from diptych.ports import Delta, Reply
+from diptych.settings import ModelConfig, TimeoutConfig
 
 Step = bytes | Callable[[asyncio.StreamWriter], Awaitable[None]]
 ASKED = [Message("system", "Be brief."), Message("user", "Hello")]
 KEY = "sk-canary-0123456789"
-SHORT = Timeouts(connect=0.1, first_byte=0.1, idle=0.1, total=0.3)
+SHORT = TimeoutConfig(connect=0.1, first_byte=0.1, idle=0.1, total=0.3)
 
 
 @dataclass
@@ -120,7 +119,7 @@ def model(
     chance: float = 0.5,
     **settings: Any,
 ) -> ChatModel:
-    chosen = ModelSettings("gpt-x", url, **settings)
+    chosen = ModelConfig("gpt-x", url, **settings)
     return ChatModel(session, chosen, sleep=pauses or Pauses(), chance=lambda: chance)
 
 
@@ -415,7 +414,7 @@ async def test_retry_after_may_be_a_date(session: aiohttp.ClientSession) -> None
 async def test_no_wait_goes_beyond_the_total(session: aiohttp.ClientSession) -> None:
     pauses = Pauses()
     async with upstream(http(429, retry_after="2")) as there:
-        asked = model(session, there.url, pauses=pauses, timeouts=Timeouts(total=1))
+        asked = model(session, there.url, pauses=pauses, timeouts=TimeoutConfig(total=1))
         with pytest.raises(ModelError) as caught:
             await asked.complete(ASKED, 0)
     assert (caught.value.code, pauses.seconds) == ("model_overloaded", [])
@@ -649,7 +648,7 @@ async def test_a_reply_that_does_not_begin_is_asked_for_again(
 
 
 async def test_all_tries_together_stay_within_the_total(session: aiohttp.ClientSession) -> None:
-    timeouts = Timeouts(first_byte=0.08, total=0.12)
+    timeouts = TimeoutConfig(first_byte=0.08, total=0.12)
     started = asyncio.get_running_loop().time()
     async with upstream(*[then_hangs()] * 3) as there:
         with pytest.raises(ModelError, match=r"timeouts\.total") as caught:
@@ -660,7 +659,7 @@ async def test_all_tries_together_stay_within_the_total(session: aiohttp.ClientS
 
 
 async def test_keep_alives_hold_a_stream_until_the_total(session: aiohttp.ClientSession) -> None:
-    timeouts = Timeouts(first_byte=1, idle=0.3, total=0.8)
+    timeouts = TimeoutConfig(first_byte=1, idle=0.3, total=0.8)
     step = slowly(STREAM_HEAD, *[framed(b": ping\n\n")] * 100, wait=0.02)
     async with upstream(step) as there:
         with pytest.raises(ModelError, match=r"timeouts\.total"):
@@ -673,7 +672,7 @@ async def test_blank_lines_hold_a_whole_reply(session: aiohttp.ClientSession) ->
     head = http(200, body).removesuffix(body)
     step = slowly(head, *[b"\n"] * 10, body[10:], wait=0.02)
     async with upstream(step) as there:
-        timeouts = Timeouts(first_byte=0.1, idle=0.08, total=1)
+        timeouts = TimeoutConfig(first_byte=0.1, idle=0.08, total=1)
         assert (await model(session, there.url, timeouts=timeouts).complete(ASKED, 0)).text
 
 
@@ -681,7 +680,7 @@ async def test_a_slow_consumer_is_not_a_slow_model(session: aiohttp.ClientSessio
     step = slowly(STREAM_HEAD, framed(said("Hel")), framed(said("lo", "stop") + DONE), STREAM_END)
     deltas = []
     async with upstream(step) as there:
-        timeouts = Timeouts(first_byte=0.05, idle=0.05, total=1)
+        timeouts = TimeoutConfig(first_byte=0.05, idle=0.05, total=1)
         async for delta in model(session, there.url, timeouts=timeouts).stream(ASKED, 0):
             deltas.append(delta)
             await asyncio.sleep(0.12)
@@ -771,7 +770,7 @@ async def test_no_error_tells_a_secret(session: aiohttp.ClientSession, step: Ste
             await streamed(asked)
     shown = f"{caught.value} {caught.value!r} {caught.value.__cause__!r}"
     assert "canary" not in shown
-    assert "canary" not in repr(ModelSettings("m", url, lambda: KEY))
+    assert "canary" not in repr(ModelConfig("m", url, lambda: KEY))
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,11 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError as Telling
 
-from diptych.adapters.mcp import McpTools, Override, Pace, ToolServer
+from diptych.adapters.mcp import McpTools, Pace
 from diptych.errors import ToolError
 from diptych.messages import Answer
 from diptych.offers import Tool, Unavailable
+from diptych.settings import OverrideConfig, ToolConfig
 
 App = Callable[..., Any]
 QUICK = Pace(first=0.02, most=0.1, look=0.1, connect=0.5)
@@ -107,7 +108,7 @@ async def until(said: Callable[[], object]) -> None:
 
 
 @asynccontextmanager
-async def connected(*servers: ToolServer, pace: Pace = QUICK) -> AsyncIterator[McpTools]:
+async def connected(*servers: ToolConfig, pace: Pace = QUICK) -> AsyncIterator[McpTools]:
     async with McpTools(servers, pace=pace) as tools:
         await tools.first_try()
         yield tools
@@ -121,7 +122,7 @@ def ends_as(kind: str, text: str | None = None) -> Iterator[None]:
 
 
 async def test_a_tool_is_offered_as_its_server_describes_it_and_can_be_called() -> None:
-    async with serving(app_of(calculator())) as url, connected(ToolServer("c", url=url)) as tools:
+    async with serving(app_of(calculator())) as url, connected(ToolConfig("c", url=url)) as tools:
         [tool], unavailable = tools.offered()
         assert (tool.server, tool.name, tool.description) == ("c", "add", "Add two numbers.")
         assert set(tool.input_schema["properties"]) == {"a", "b"}  # type: ignore[arg-type]
@@ -133,13 +134,13 @@ async def test_a_tool_is_offered_as_its_server_describes_it_and_can_be_called() 
 
 async def test_the_older_protocol_is_spoken_too() -> None:
     app = older(app_of(calculator()))
-    async with serving(app) as url, connected(ToolServer("c", url=url)) as tools:
+    async with serving(app) as url, connected(ToolConfig("c", url=url)) as tools:
         assert (await tools.call(tools.offered()[0][0], {"a": 2, "b": 3}, unheard)).text == "5"
 
 
 async def test_a_server_that_is_down_at_the_start_is_offered_when_it_is_up() -> None:
     port = free_port()
-    async with connected(ToolServer("c", url=f"http://127.0.0.1:{port}/mcp")) as tools:
+    async with connected(ToolConfig("c", url=f"http://127.0.0.1:{port}/mcp")) as tools:
         down = Unavailable("server", "c", "connection refused")
         assert tools.offered() == ((), (down,))
         async with serving(app_of(calculator()), port):
@@ -149,15 +150,15 @@ async def test_a_server_that_is_down_at_the_start_is_offered_when_it_is_up() -> 
 
 async def test_a_server_that_comes_up_is_noticed_without_anybody_asking() -> None:
     port = free_port()
-    async with connected(ToolServer("c", url=f"http://127.0.0.1:{port}/mcp")) as tools:
+    async with connected(ToolConfig("c", url=f"http://127.0.0.1:{port}/mcp")) as tools:
         async with serving(app_of(calculator()), port):
             await until(lambda: tools.status() == [("c", True, "")])
 
 
 async def test_a_dead_server_takes_no_other_down() -> None:
-    dead = ToolServer("dead", url=f"http://127.0.0.1:{free_port()}/mcp")
+    dead = ToolConfig("dead", url=f"http://127.0.0.1:{free_port()}/mcp")
     async with serving(app_of(calculator())) as url:
-        async with connected(dead, ToolServer("c", url=url)) as tools:
+        async with connected(dead, ToolConfig("c", url=url)) as tools:
             offered, unavailable = tools.offered()
             assert [tool.name for tool in offered] == ["add"]
             assert [missing.name for missing in unavailable] == ["dead"]
@@ -165,14 +166,14 @@ async def test_a_dead_server_takes_no_other_down() -> None:
 
 
 async def test_an_idle_server_that_dies_is_noticed_by_looking() -> None:
-    async with connected(ToolServer("c", url=f"http://127.0.0.1:{(port := free_port())}/mcp")) as t:
+    async with connected(ToolConfig("c", url=f"http://127.0.0.1:{(port := free_port())}/mcp")) as t:
         async with serving(app_of(calculator()), port):
             await tool_of(t, "c__add")
         await until(lambda: t.status() == [("c", False, "connection refused")])
 
 
 async def test_a_session_that_ends_is_noticed_at_once() -> None:
-    server = ToolServer("c", url=f"http://127.0.0.1:{(port := free_port())}/mcp")
+    server = ToolConfig("c", url=f"http://127.0.0.1:{(port := free_port())}/mcp")
     async with connected(server, pace=Pace(look=60)) as tools:
         async with serving(older(app_of(calculator())), port):
             await tool_of(tools, "c__add")
@@ -181,13 +182,13 @@ async def test_a_session_that_ends_is_noticed_at_once() -> None:
 
 async def test_new_tools_of_a_server_are_noticed_by_looking() -> None:
     server = calculator()
-    async with serving(app_of(server)) as url, connected(ToolServer("c", url=url)) as tools:
+    async with serving(app_of(server)) as url, connected(ToolConfig("c", url=url)) as tools:
         server.add_tool(lambda: "hi", name="greet")
         assert (await tools.call(await tool_of(tools, "c__greet"), {}, unheard)).text == "hi"
 
 
 async def test_unchanged_tools_stay_the_same_objects() -> None:
-    async with serving(app_of(calculator())) as url, connected(ToolServer("c", url=url)) as tools:
+    async with serving(app_of(calculator())) as url, connected(ToolConfig("c", url=url)) as tools:
         before = tools.offered()[0][0]
         await asyncio.sleep(QUICK.look * 1.5)
         assert tools.offered()[0][0] is before
@@ -204,8 +205,8 @@ class Killable:
         self._process: asyncio.subprocess.Process | None = None
 
     @property
-    def server(self) -> ToolServer:
-        return ToolServer("tally", url=f"http://127.0.0.1:{self.port}/mcp")
+    def server(self) -> ToolConfig:
+        return ToolConfig("tally", url=f"http://127.0.0.1:{self.port}/mcp")
 
     @property
     def lines(self) -> list[str]:
@@ -305,7 +306,7 @@ async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(
 ) -> None:
     waiting = Waiting()
     async with serving(era(app_of(waiting.server))) as url:
-        slow = ToolServer("w", url=url, overrides=(Override("wa*", timeout=0.1),))
+        slow = ToolConfig("w", url=url, overrides=(OverrideConfig("wa*", timeout=0.1),))
         async with connected(slow) as tools:
             with ends_as("timeout", "wait gave no answer within 0.1 s"):
                 await tools.call(tools.offered()[0][0], {}, unheard)
@@ -318,7 +319,7 @@ async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(
 async def test_cancelling_a_call_cancels_it_at_the_server(era: Callable[[App], App]) -> None:
     waiting = Waiting()
     async with serving(era(app_of(waiting.server))) as url:
-        async with connected(ToolServer("w", url=url)) as tools:
+        async with connected(ToolConfig("w", url=url)) as tools:
             call = asyncio.create_task(tools.call(tools.offered()[0][0], {}, unheard))
             await until(lambda: waiting.began)
             call.cancel()
@@ -337,7 +338,7 @@ async def test_many_calls_run_at_once_on_one_session(era: Callable[[App], App]) 
         await barrier.wait()
         return str(number)
 
-    async with serving(era(app_of(server))) as url, connected(ToolServer("m", url=url)) as tools:
+    async with serving(era(app_of(server))) as url, connected(ToolConfig("m", url=url)) as tools:
         tool = tools.offered()[0][0]
         calls = [tools.call(tool, {"number": n}, unheard) for n in range(50)]
         answers = await asyncio.gather(*calls)
@@ -346,7 +347,7 @@ async def test_many_calls_run_at_once_on_one_session(era: Callable[[App], App]) 
 
 async def test_a_session_that_the_server_forgot_is_made_anew_for_the_call() -> None:
     port = free_port()
-    server = ToolServer("c", url=f"http://127.0.0.1:{port}/mcp")
+    server = ToolConfig("c", url=f"http://127.0.0.1:{port}/mcp")
     async with connected(server, pace=Pace(first=0.02, look=60)) as tools:
         async with serving(older(app_of(calculator())), port):
             tool = await tool_of(tools, "c__add")
@@ -367,7 +368,7 @@ async def test_progress_is_told_while_the_tool_runs(era: Callable[[App], App]) -
         await until(lambda: len(told) == 3)
         return "there"
 
-    async with serving(era(app_of(server))) as url, connected(ToolServer("s", url=url)) as tools:
+    async with serving(era(app_of(server))) as url, connected(ToolConfig("s", url=url)) as tools:
         answer = await tools.call(tools.offered()[0][0], {}, told.append)
     assert answer.text == "there"
     assert told == ["the first step", "2 of 3", "2.5"]
@@ -384,7 +385,7 @@ async def test_what_a_tool_reports_as_its_error_is_told() -> None:
     def refuse() -> str:
         raise MCPError(-32000, "not on sundays")
 
-    async with serving(app_of(server)) as url, connected(ToolServer("f", url=url)) as tools:
+    async with serving(app_of(server)) as url, connected(ToolConfig("f", url=url)) as tools:
         with ends_as("failed", "the paper is out"):
             await tools.call(await tool_of(tools, "f__fail"), {}, unheard)
         with ends_as("failed", "not on sundays"):
@@ -406,7 +407,7 @@ async def test_a_tool_that_asks_back_fails_cleanly_and_is_not_asked_again() -> N
         return mcp_types.InputRequiredResult(request_state="s")
 
     server: Server[Any] = Server("asking", on_list_tools=listing, on_call_tool=asking)
-    async with serving(app_of(server)) as url, connected(ToolServer("a", url=url)) as tools:
+    async with serving(app_of(server)) as url, connected(ToolConfig("a", url=url)) as tools:
         with ends_as("failed", "asks for input"):
             await tools.call(tools.offered()[0][0], {}, unheard)
     assert asked == ["ask"]
@@ -423,7 +424,7 @@ async def test_an_answer_that_does_not_fit_its_schema_is_an_error() -> None:
         return mcp_types.CallToolResult(content=[], structured_content={"n": "secret"})
 
     server: Server[Any] = Server("unfit", on_list_tools=listing, on_call_tool=answering)
-    async with serving(app_of(server)) as url, connected(ToolServer("u", url=url)) as tools:
+    async with serving(app_of(server)) as url, connected(ToolConfig("u", url=url)) as tools:
         with ends_as("failed", "^the answer of n does not fit its output schema or the protocol$"):
             await tools.call(tools.offered()[0][0], {}, unheard)
 
@@ -438,7 +439,7 @@ async def test_a_listing_in_pages_is_read_to_its_end() -> None:
         return mcp_types.ListToolsResult(tools=[tool], next_cursor=cursor)
 
     server: Server[Any] = Server("paged", on_list_tools=listing)
-    async with serving(app_of(server)) as url, connected(ToolServer("p", url=url)) as tools:
+    async with serving(app_of(server)) as url, connected(ToolConfig("p", url=url)) as tools:
         assert [tool.name for tool in tools.offered()[0]] == ["tool0", "tool1", "tool2"]
 
 
@@ -448,7 +449,7 @@ async def test_a_result_of_2_mib_is_cut(era: Callable[[App], App], as_json: bool
     server = MCPServer("long")
     server.add_tool(lambda: "x" * 2**21, name="shout")
     app = era(app_of(server, json_response=as_json))
-    async with serving(app) as url, connected(ToolServer("l", url=url)) as tools:
+    async with serving(app) as url, connected(ToolConfig("l", url=url)) as tools:
         answer = await tools.call(tools.offered()[0][0], {}, unheard)
     assert answer.text.endswith("x\n[cut: 1048576 of 2097152 bytes shown]")
 
@@ -462,7 +463,7 @@ async def test_headers_are_read_when_they_are_used() -> None:
         return str((ctx.headers or {}).get("authorization"))
 
     async with serving(app_of(server)) as url:
-        guarded = ToolServer("g", url=url, headers={"Authorization": lambda: secrets["key"]})
+        guarded = ToolConfig("g", url=url, headers={"Authorization": lambda: secrets["key"]})
         async with connected(guarded) as tools:
             tool = tools.offered()[0][0]
             assert (await tools.call(tool, {}, unheard)).text == "first"
@@ -502,7 +503,7 @@ class Answering:
 @pytest.mark.parametrize("status", [401, 403, 404, 500, 503])
 async def test_an_http_error_at_the_start_is_the_reason_and_gone_when_it_is(status: int) -> None:
     app = Answering(status)
-    async with serving(app) as url, connected(ToolServer("a", url=url)) as tools:
+    async with serving(app) as url, connected(ToolConfig("a", url=url)) as tools:
         assert tools.status() == [("a", False, f"HTTP {status}")]
         app.breaks = lambda method: False
         await tool_of(tools, "a__add")
@@ -550,7 +551,7 @@ async def test_a_broken_answer_to_a_call_is_an_error_of_that_call(
 ) -> None:
     app = Answering(status, body, headers)
     app.breaks = lambda method: method == b"tools/call"
-    async with serving(app) as url, connected(ToolServer("a", url=url, timeout=0.5)) as tools:
+    async with serving(app) as url, connected(ToolConfig("a", url=url, timeout=0.5)) as tools:
         with ends_as(kind):
             await tools.call(await tool_of(tools, "a__add"), {"a": 1, "b": 1}, unheard)
         await tool_of(tools, "a__add")
@@ -590,7 +591,7 @@ class Forgetful:
 
 async def test_a_call_whose_stream_cannot_be_taken_up_again_is_unknown_and_sent_once() -> None:
     app = Forgetful()
-    async with serving(app) as url, connected(ToolServer("f", url=url)) as tools:
+    async with serving(app) as url, connected(ToolConfig("f", url=url)) as tools:
         with ends_as("unknown"):
             await tools.call(tools.offered()[0][0], {"a": 1, "b": 1}, unheard)
         await tool_of(tools, "f__add")
@@ -615,7 +616,7 @@ async def test_a_redirect_to_another_place_is_not_followed() -> None:
     async with serving(elsewhere) as other:
         app = Answering(307, headers={"location": other})
         async with serving(app) as url:
-            server = ToolServer("a", url=url, headers={"Authorization": lambda: "s3cret"})
+            server = ToolConfig("a", url=url, headers={"Authorization": lambda: "s3cret"})
             async with connected(server) as tools:
                 assert tools.status() == [("a", False, "redirects to another address")]
 
@@ -623,7 +624,7 @@ async def test_a_redirect_to_another_place_is_not_followed() -> None:
 async def test_a_server_that_accepts_and_says_nothing_is_unavailable() -> None:
     async with (
         silence() as url,
-        connected(ToolServer("s", url=url), pace=Pace(connect=0.1)) as tools,
+        connected(ToolConfig("s", url=url), pace=Pace(connect=0.1)) as tools,
     ):
         assert tools.status() == [("s", False, "did not answer within 0.1 s")]
 
@@ -632,32 +633,32 @@ async def test_a_server_that_accepts_and_says_nothing_is_unavailable() -> None:
     ("server", "reason"),
     [
         pytest.param(
-            ToolServer("x", url="http://nobody.invalid/mcp"),
+            ToolConfig("x", url="http://nobody.invalid/mcp"),
             "its host name is not known",
             id="unknown host",
         ),
         pytest.param(
-            ToolServer("x", url="calculator:8000"),
+            ToolConfig("x", url="calculator:8000"),
             "its URL must begin with http:// or https://",
             id="no http",
         ),
         pytest.param(
-            ToolServer("x", command=("no-such-command-at-all",)),
+            ToolConfig("x", command=("no-such-command-at-all",)),
             "command not found",
             id="unknown command",
         ),
         pytest.param(
-            ToolServer("x", command=("true",)), "exited with code 0", id="command that ends"
+            ToolConfig("x", command=("true",)), "exited with code 0", id="command that ends"
         ),
         pytest.param(
-            ToolServer("x", command=("true",), env={"KEY": lambda: None}),
+            ToolConfig("x", command=("true",), env={"KEY": lambda: None}),
             "variable KEY has no value yet",
             id="missing secret",
         ),
     ],
 )
 async def test_what_is_wrong_with_a_server_is_said_in_a_few_words(
-    server: ToolServer, reason: str
+    server: ToolConfig, reason: str
 ) -> None:
     async with connected(server) as tools:
         assert tools.offered() == ((), (Unavailable("server", "x", reason),))
@@ -689,7 +690,7 @@ async def test_closing_is_quick_and_leaves_nothing_though_a_server_hangs(
 async def test_closing_before_the_first_try_is_over_is_quick() -> None:
     async with silence() as url:
         before = asyncio.all_tasks()
-        async with asyncio.timeout(1), McpTools([ToolServer("s", url=url)]) as tools:
+        async with asyncio.timeout(1), McpTools([ToolConfig("s", url=url)]) as tools:
             await tools.first_try(0.01)
             assert tools.status() == [("s", False, "not connected yet")]
         left = asyncio.all_tasks() - before

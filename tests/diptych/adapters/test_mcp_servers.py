@@ -12,11 +12,13 @@ from typing import Any
 import mcp_types
 import pytest
 
-from diptych.adapters.mcp import McpTools, Override, Pace, ToolServer
+from diptych.adapters.mcp import McpTools, Pace
+from diptych.adapters.mcp_servers import offers, timeout_of
 from diptych.errors import ConfigError, ToolError
 from diptych.messages import Answer
 from diptych.offers import Tool
 from diptych.ports import Tools
+from diptych.settings import OverrideConfig, ToolConfig
 
 TALLY = Path(__file__).parent / "servers" / "tally.py"
 
@@ -36,7 +38,7 @@ async def tool_of(tools: McpTools, long_name: str) -> Tool:
 
 
 @asynccontextmanager
-async def connected(*servers: ToolServer) -> AsyncIterator[McpTools]:
+async def connected(*servers: ToolConfig) -> AsyncIterator[McpTools]:
     async with McpTools(servers, pace=Pace(first=0.02)) as tools:
         await tools.first_try()
         yield tools
@@ -73,14 +75,14 @@ def divide(n: int) -> float:
 
 @pytest.mark.parametrize("function", [sync_double, async_double])
 async def test_a_function_is_a_tool(function: Callable[..., Any]) -> None:
-    async with connected(ToolServer("f", functions=(function,))) as tools:
+    async with connected(ToolConfig("f", functions=(function,))) as tools:
         [tool], _ = tools.offered()
         assert (tool.name, tool.description) == (function.__name__, function.__doc__ or "")
         assert await tools.call(tool, {"n": 4}, unheard) == Answer("8", {"result": 8})
 
 
 async def test_what_a_function_raises_is_told() -> None:
-    async with connected(ToolServer("f", functions=(divide,))) as tools:
+    async with connected(ToolConfig("f", functions=(divide,))) as tools:
         with ends_as("failed", "ZeroDivisionError: division by zero"):
             await tools.call(tools.offered()[0][0], {"n": 0}, unheard)
 
@@ -91,7 +93,7 @@ async def test_a_function_that_blocks_its_thread_runs_into_its_limit() -> None:
     def block() -> None:
         released.wait(10)
 
-    async with connected(ToolServer("f", functions=(block,), timeout=0.05)) as tools:
+    async with connected(ToolConfig("f", functions=(block,), timeout=0.05)) as tools:
         with ends_as("timeout"):
             await tools.call(tools.offered()[0][0], {}, unheard)
         released.set()
@@ -100,9 +102,10 @@ async def test_a_function_that_blocks_its_thread_runs_into_its_limit() -> None:
 async def test_functions_leave_the_logging_of_the_program_alone() -> None:
     program = """
 import logging
-from diptych.adapters.mcp import McpTools, ToolServer
+from diptych.adapters.mcp import McpTools
+from diptych.settings import ToolConfig
 def one() -> int: return 1
-McpTools([ToolServer("f", functions=(one,))])
+McpTools([ToolConfig("f", functions=(one,))])
 print(logging.getLogger().handlers)
 """
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=-1)
@@ -115,7 +118,7 @@ def test_functions_that_cannot_be_tools_are_named() -> None:
         return n
 
     with pytest.raises(ConfigError) as caught:
-        McpTools([ToolServer("f", functions=(sync_double, sync_double, other))])
+        McpTools([ToolConfig("f", functions=(sync_double, sync_double, other))])
     assert caught.value.problems[0] == "tool server f: two functions are called sync_double"
     assert caught.value.problems[1].startswith("tool server f: other cannot be a tool")
 
@@ -124,7 +127,7 @@ def test_functions_that_cannot_be_tools_are_named() -> None:
 
 
 async def test_only_allowed_tools_are_offered_and_called() -> None:
-    server = ToolServer("f", functions=(sync_double, async_double, divide), allow=("*_double",))
+    server = ToolConfig("f", functions=(sync_double, async_double, divide), allow=("*_double",))
     async with connected(server) as tools:
         assert [tool.name for tool in tools.offered()[0]] == ["sync_double", "async_double"]
         with ends_as("refused", "divide is not allowed on tool server f"):
@@ -142,21 +145,21 @@ def test_overrides_win_over_annotations_and_the_first_that_speaks_decides() -> N
     pay, look = (
         mcp_types.Tool(name=name, input_schema={}, annotations=hints) for name in ("pay", "look")
     )
-    server = ToolServer(
+    server = ToolConfig(
         "bank",
         url="http://bank/mcp",
         timeout=7,
         overrides=(
-            Override("pay*", read_only=False, sequential=True),
-            Override("*", read_only=True, idempotent=False, terminal=True, timeout=3),
+            OverrideConfig("pay*", read_only=False, sequential=True),
+            OverrideConfig("*", read_only=True, idempotent=False, terminal=True, timeout=3),
         ),
     )
-    assert server.offers([pay, look, pay]) == (
+    assert offers(server, [pay, look, pay]) == (
         Tool("bank", "pay", "", {}, sequential=True, terminal=True),
         Tool("bank", "look", "", {}, read_only=True, terminal=True),
     )
-    assert server.timeout_of("pay") == 3
-    assert ToolServer("s", url="http://s", timeout=7).timeout_of("pay") == 7
+    assert timeout_of(server, "pay") == 3
+    assert timeout_of(ToolConfig("s", url="http://s", timeout=7), "pay") == 7
 
 
 @pytest.mark.parametrize(
@@ -169,20 +172,20 @@ def test_overrides_win_over_annotations_and_the_first_that_speaks_decides() -> N
 )
 def test_a_server_that_is_configured_wrongly_is_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="tool server s: "):
-        ToolServer("s", **wrong)
+        ToolConfig("s", **wrong)
 
 
 def test_two_servers_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError):
-        McpTools([ToolServer("s", url="http://a"), ToolServer("s", url="http://b")])
+        McpTools([ToolConfig("s", url="http://a"), ToolConfig("s", url="http://b")])
 
 
 # Commands
 
 
-def tally(folder: Path, **options: Any) -> ToolServer:
+def tally(folder: Path, **options: Any) -> ToolConfig:
     command = (sys.executable, str(TALLY), "stdio", str(folder / "tally"))
-    return ToolServer("tally", command=command, **options)
+    return ToolConfig("tally", command=command, **options)
 
 
 async def test_a_command_gets_a_small_environment_and_what_is_given(

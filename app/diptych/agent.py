@@ -1,0 +1,223 @@
+"""The library's face: an agent as a Python object.
+
+    agent = Agent(name="helper", model={"name": "m", "endpoint": "http://…/v1"}, tools=[add])
+    print(await agent.run("What is 2 + 2?"))
+
+It is the same agent that a manifest describes, checked by the same rules, without a server of
+its own. Not here: the loop (`loop`), how an agent is put together (`pod`).
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import orjson
+
+from diptych.adapters.chat_completions import open_session
+from diptych.adapters.script import VARIABLE
+from diptych.configuration import (
+    LaptopOptions,
+    LoadedAgents,
+    Place,
+    configured,
+    load_agents,
+)
+from diptych.errors import ConfigError, DiptychError
+from diptych.http.memory import session_events
+from diptych.manifest import API_VERSION, KIND
+from diptych.messages import Message
+from diptych.pod import Extras, Pod, check_scripts
+from diptych.ports import Model
+from diptych.record import Record
+from diptych.runs import Ask, Item
+from diptych.serving import Place as Address
+from diptych.serving import Sockets, served
+from diptych.settings import AgentConfig, ToolConfig
+
+FUNCTIONS = "functions"  # the server that plain Python functions are tools of
+ToolSource = Callable[..., Any] | Mapping[str, Any]
+
+_IN_PROCESS = {"name": "in-process", "endpoint": "http://in-process.invalid"}
+"""Stands in a manifest for a model object, which has no endpoint; it is never asked."""
+
+
+class RunError(DiptychError):
+    """A run ended without an answer; `code` is that of the terminal event, or `aborted`."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+
+
+class Memory:
+    """What an agent has on record."""
+
+    def __init__(self, agent: "Agent") -> None:
+        self._agent = agent
+
+    async def get_session_events(self, session_id: str) -> list[Record]:
+        """Give a session's events, as `/memory/events` does; none for an unknown session."""
+        pod = await self._agent.start()
+        return await session_events(pod.stores.log, session_id)
+
+
+class Agent:
+    """An agent in this process. It starts when it is first used; `aclose` or `async with` ends it.
+
+    `model` is either what a manifest has as `spec.model`, or any object that fulfils
+    `diptych.ports.Model`. `mock_responses` (or DEBUG_MOCK_RESPONSES) scripts the model instead.
+    `tools` are plain typed functions, or what a manifest has under `spec.tools`; `agents` is what
+    it has under `spec.agents`. Other settings are those of `spec.loop`, in snake_case.
+    Raises `ConfigError` when they make no valid agent.
+    """
+
+    memory: Memory
+    _opening: AbstractAsyncContextManager[Pod]
+    _pod: Pod | None
+    _stack: AsyncExitStack
+    _starting: asyncio.Lock
+
+    def __init__(  # noqa: PLR0913 - each is a field that a manifest has
+        self,
+        name: str,
+        *,
+        model: Model | Mapping[str, Any] | None = None,
+        instructions: str = "",
+        description: str = "",
+        tools: Sequence[ToolSource] = (),
+        agents: Sequence[Mapping[str, Any]] = (),
+        mock_responses: Sequence[Any] | None = None,
+        **loop: Any,  # noqa: ANN401 - checked by the manifest's own rules
+    ) -> None:
+        functions = tuple(tool for tool in tools if callable(tool))
+        servers = (ToolConfig(FUNCTIONS, functions=functions),) if functions else ()
+        spec = {
+            "description": description,
+            "instructions": instructions,
+            "model": model if model is None or isinstance(model, Mapping) else _IN_PROCESS,
+            "tools": [tool for tool in tools if not callable(tool)],
+            "agents": list(agents),
+            "loop": {_camel(key): value for key, value in loop.items()},
+        }
+        extras = Extras(None if isinstance(model, Mapping) else model, servers)
+        self._prepare(_alone(_configured(name, spec, mock_responses), extras))
+
+    @classmethod
+    def from_file(cls, file: str | Path, *, name: str | None = None) -> Self:
+        """Make the agent that a manifest describes; with several in the file, the first or `name`.
+
+        The others are served on free loopback ports while this one is in use. Raises
+        `ConfigError`.
+        """
+        loaded = load_agents([Path(file)], LaptopOptions(os.environ))
+        if name is not None and name not in loaded.names:
+            known = ", ".join(loaded.names)
+            raise ConfigError(f"{file}: there is no Agent called {name}; there is {known}")
+        agent = cls.__new__(cls)
+        agent._prepare(  # noqa: SLF001
+            _one_of(loaded, name or loaded.names[0])
+        )
+        return agent
+
+    async def run(self, message: str, *, session_id: str | None = None) -> str:
+        """Ask, and give the answer (at `max_steps`, the text of loop.md §2). Raises `RunError`."""
+        answer = ""
+        async with aclosing(self.stream(message, session_id=session_id)) as items:
+            async for item in items:
+                if isinstance(item, Record):
+                    answer = _answer(item, answer)
+        return answer
+
+    async def stream(self, message: str, *, session_id: str | None = None) -> AsyncGenerator[Item]:
+        """Ask, and give every event and notice of the run as it happens, up to the last one."""
+        pod = await self.start()
+        entry = await pod.runs.start(Ask((Message("user", message),), session_id=session_id))
+        async with aclosing(pod.runs.follow(entry.run_id)) as batches:
+            async for batch in batches:
+                for item in batch:
+                    yield item
+
+    async def start(self) -> Pod:
+        """Connect to tools and agents, once; other methods do it by themselves."""
+        async with self._starting:
+            if self._pod is None:
+                pod = await self._stack.enter_async_context(self._opening)
+                await pod.tried()
+                self._pod = pod
+            return self._pod
+
+    async def aclose(self) -> None:
+        """End everything that belongs to the agent."""
+        self._pod = None
+        await self._stack.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def _prepare(self, opening: AbstractAsyncContextManager[Pod]) -> None:
+        self.memory = Memory(self)
+        self._opening = opening
+        self._pod = None
+        self._stack = AsyncExitStack()
+        self._starting = asyncio.Lock()
+
+
+def _configured(name: str, spec: Mapping[str, Any], mock: Sequence[Any] | None) -> AgentConfig:
+    """Check the arguments by the manifest's rules; complaints name its fields."""
+    content = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": name},
+        "spec": {key: value for key, value in spec.items() if value},
+    }
+    environ = dict(os.environ)
+    if mock is not None:
+        environ[VARIABLE] = orjson.dumps(list(mock)).decode()
+    config = configured(content, Place(f"Agent({name!r})"), LaptopOptions(environ))
+    check_scripts([config])
+    return config
+
+
+@asynccontextmanager
+async def _alone(config: AgentConfig, extras: Extras) -> AsyncGenerator[Pod]:
+    async with open_session() as http, Pod(config, http, extras=extras) as pod:
+        yield pod
+
+
+@asynccontextmanager
+async def _one_of(loaded: LoadedAgents, name: str) -> AsyncGenerator[Pod]:
+    sockets = Sockets(Address(port=0), len(loaded.names))
+    async with served(loaded.resolve(sockets.urls), sockets) as sites:
+        await asyncio.gather(*(site.pod.tried() for site in sites))
+        yield next(site.pod for site in sites if site.pod.name == name)
+
+
+def _answer(record: Record, answer: str) -> str:
+    match record.event_type:
+        case "agent_response" | "max_steps":
+            return str(record.content)
+        case "failed":
+            raise RunError(str(record.metadata["code"]), str(record.content))
+        case "aborted":
+            raise RunError("aborted", str(record.content))
+        case _:
+            return answer
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)

@@ -1,0 +1,1 @@
+"""The wire: translates requests into asks and records into replies, and decides nothing."""

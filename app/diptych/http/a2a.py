@@ -1,0 +1,251 @@
+"""A2A 1.0 over JSON-RPC: other agents (and people) give this agent tasks.
+
+A task is a run and a context is a session, so there is no second store of tasks: each method is
+a few lines of translation over `Runs`, and `http.a2a_task` shows a run's records as a task.
+
+Not here: A2A 0.3, the REST binding, push notifications, `ListTasks`, and a message to a task that
+is running. Each is refused with the error that the specification has for it.
+"""
+
+import json
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from types import TracebackType
+from typing import NoReturn
+
+from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
+from a2a.server.context import ServerCallContext
+from a2a.server.events import Event
+from a2a.server.request_handlers.request_handler import RequestHandler
+from a2a.server.routes import create_jsonrpc_routes
+from a2a.types import (
+    CancelTaskRequest,
+    GetTaskRequest,
+    SendMessageConfiguration,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    Task,
+)
+from a2a.utils.errors import (
+    A2AError,
+    InternalError,
+    InvalidParamsError,
+    PushNotificationNotSupportedError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from a2a.utils.proto_utils import validate_proto_required_fields
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from diptych import a2a_extension
+from diptych.errors import LostRun, Overloaded, RequestError, StoreError, UnknownRun
+from diptych.http.a2a_card import RPC_PATH, CardFacts, card_route
+from diptych.http.a2a_message import read_ask
+from diptych.http.a2a_task import Telling, Update, snapshot, submitted
+from diptych.ports import RunEntry
+from diptych.record import TERMINAL, Record
+from diptych.runs import Runs
+
+__all__ = ["CardFacts", "a2a_routes"]
+
+SHUTDOWN_GRACE = 20.0  # seconds
+PARSE_ERROR = -32700
+
+_log = logging.getLogger(__name__)
+
+
+def a2a_routes(
+    runs: Runs, facts: CardFacts, *, shutdown_grace_period: float = SHUTDOWN_GRACE
+) -> list[Route]:
+    """Give the routes of the agent card and of JSON-RPC, at `/a2a` and `/a2a/`.
+
+    `shutdown_grace_period` is how many seconds open streams get to end when the server stops; it
+    must be less than the server's own graceful timeout.
+    """
+    (rpc,) = create_jsonrpc_routes(
+        RunsAsTasks(runs), RPC_PATH, shutdown_grace_period=shutdown_grace_period
+    )
+    endpoint = _guarded(rpc.endpoint)
+    return [
+        card_route(facts),
+        *(Route(path, endpoint, methods=["POST"]) for path in (RPC_PATH, f"{RPC_PATH}/")),
+    ]
+
+
+class RunsAsTasks(RequestHandler):
+    """The methods of A2A (specification, section 3.1) over `Runs`."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+
+    async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
+        with _InWordsOfA2A():
+            entry = await self._start(params, context)
+            length = _history_length(params.configuration)
+            if params.configuration.return_immediately:
+                return submitted(entry, params.message, length)
+            records = [
+                item
+                async for batch in self._runs.follow(entry.run_id)
+                for item in batch
+                if isinstance(item, Record)
+            ]
+            return snapshot(entry, records, length, params.message)
+
+    async def on_message_send_stream(
+        self, params: SendMessageRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event]:
+        with _InWordsOfA2A():
+            entry = await self._start(params, context)
+            yield submitted(entry, params.message, _history_length(params.configuration))
+            async for update in self._updates(entry, Telling(entry)):
+                yield update
+
+    async def on_subscribe_to_task(
+        self, params: SubscribeToTaskRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event]:
+        del context
+        with _InWordsOfA2A():
+            validate_proto_required_fields(params)
+            entry = await self._runs.entry(params.id)
+            records = await self._runs.records(params.id)
+            if entry.status in TERMINAL or (records and records[-1].event_type in TERMINAL):
+                raise UnsupportedOperationError("the task has ended; read it with GetTask")
+            telling = Telling(entry)
+            telling.updates(records)  # what the snapshot says already
+            yield snapshot(entry, records)
+            after = records[-1].seq if records else 0
+            async for update in self._updates(entry, telling, after):
+                yield update
+
+    async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
+        del context
+        with _InWordsOfA2A():
+            validate_proto_required_fields(params)
+            entry = await self._runs.entry(params.id)
+            return snapshot(entry, await self._runs.records(params.id), _history_length(params))
+
+    async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
+        del context
+        with _InWordsOfA2A():
+            validate_proto_required_fields(params)
+            entry = await self._runs.entry(params.id)
+            if entry.status not in TERMINAL:
+                entry = await self._runs.cancel(params.id)
+                if entry.status == "aborted":
+                    return snapshot(entry, await self._runs.records(params.id))
+            raise TaskNotCancelableError(f"the task has ended already: {entry.status}")
+
+    async def on_list_tasks(self, params: object, context: ServerCallContext) -> NoReturn:
+        del params, context
+        raise UnsupportedOperationError("this agent does not list its tasks over A2A")
+
+    async def on_get_extended_agent_card(
+        self, params: object, context: ServerCallContext
+    ) -> NoReturn:
+        del params, context
+        raise UnsupportedOperationError("this agent has no extended card; its card says it all")
+
+    async def _no_push(self, params: object, context: ServerCallContext) -> NoReturn:
+        del params, context
+        raise PushNotificationNotSupportedError
+
+    on_create_task_push_notification_config = _no_push
+    on_get_task_push_notification_config = _no_push
+    on_list_task_push_notification_configs = _no_push
+    on_delete_task_push_notification_config = _no_push
+
+    async def _start(self, params: SendMessageRequest, context: ServerCallContext) -> RunEntry:
+        ask = read_ask(params, context.state.get("headers", {}))
+        if params.message.task_id:
+            await self._refuse_message_to(params.message.task_id)
+        return await self._runs.start(ask)
+
+    async def _refuse_message_to(self, task_id: str) -> NoReturn:
+        entry = await self._runs.entry(task_id)
+        if entry.status in TERMINAL:
+            raise UnsupportedOperationError(
+                "the task has ended; to go on, send the message with its contextId and no taskId"
+            )
+        raise UnsupportedOperationError(
+            "the task is running and takes no messages; wait for its end, or cancel it"
+        )
+
+    async def _updates(
+        self, entry: RunEntry, telling: Telling, after: int = 0
+    ) -> AsyncIterator[Update]:
+        async for batch in self._runs.follow(entry.run_id, after):
+            for update in telling.updates(item for item in batch if isinstance(item, Record)):
+                yield update
+
+
+class _InWordsOfA2A:
+    """Turns what leaves its block into errors of A2A.
+
+    The SDK sends the text of any other exception to the caller; of ours, nobody learns more than
+    that there was one. Cancellation passes through.
+    """
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        match error:
+            case None | A2AError():
+                return
+            case UnknownRun() | LostRun():
+                raise TaskNotFoundError(error.message) from error
+            case Overloaded():
+                wait = {"retryAfterSeconds": str(error.retry_after)}
+                raise InternalError(str(error), wait) from error
+            case RequestError():
+                raise InvalidParamsError(error.message) from error
+            case StoreError():
+                raise InternalError("the record of tasks cannot be reached now") from error
+            case Exception():
+                _log.error("an A2A request failed unexpectedly", exc_info=error)
+                raise InternalError("internal error") from error
+
+
+def _history_length(asked: GetTaskRequest | SendMessageConfiguration) -> int | None:
+    return asked.history_length if asked.HasField("history_length") else None
+
+
+def _guarded(
+    endpoint: Callable[[Request], Awaitable[Response]],
+) -> Callable[[Request], Awaitable[Response]]:
+    """Answer what the SDK would answer with HTTP 500 or an internal error: text that is no JSON.
+
+    Also names the extension in the reply when the caller activated it (specification, 4.6).
+    """
+
+    async def answer(request: Request) -> Response:
+        if problem := await _body_problem(request):
+            error = {"code": PARSE_ERROR, "message": problem}
+            return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error})
+        response = await endpoint(request)
+        asked_for = get_requested_extensions(request.headers.getlist(HTTP_EXTENSION_HEADER))
+        if a2a_extension.URI in asked_for:
+            response.headers[HTTP_EXTENSION_HEADER] = a2a_extension.URI
+        return response
+
+    return answer
+
+
+async def _body_problem(request: Request) -> str | None:
+    try:
+        body = await request.json()
+        if b"\\u" in await request.body():  # half a surrogate pair cannot be echoed as UTF-8
+            json.dumps(body, ensure_ascii=False).encode()
+    except RecursionError:
+        return "the body is nested too deeply"
+    except ValueError:
+        return "the body is not JSON in UTF-8"
+    return None

@@ -1,0 +1,88 @@
+"""What an A2A message asks of this agent: read defensively, refused with a reason.
+
+Not here: whether the task that a message names exists (`http.a2a`).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from a2a.types import Message, Part, Role, SendMessageRequest
+from a2a.utils.errors import (
+    ContentTypeNotSupportedError,
+    InvalidParamsError,
+    PushNotificationNotSupportedError,
+)
+from a2a.utils.proto_utils import validate_proto_required_fields
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message as ProtobufMessage
+
+from diptych import a2a_extension, messages
+from diptych.runs import Ask
+
+_CONTEXT_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def read_ask(request: SendMessageRequest, headers: Mapping[str, str]) -> Ask:
+    """Read the task, and what a delegation of ours carries beside it.
+
+    The caller's context stands before the task, so that the model reads both as one conversation.
+    `headers` have lower-case names. Raises the errors of A2A, and `InvalidRequest` for a wrong use
+    of the extension.
+    """
+    message = request.message
+    _check_form(request)
+    context, texts = _read_parts(message)
+    task = "\n".join(texts)
+    if not task.strip():
+        raise InvalidParamsError("the message has no text; send the task as a text part")
+    path, seconds = a2a_extension.read_terms(_json(message.metadata).get(a2a_extension.URI))
+    traceparent = headers.get("traceparent", "")
+    return Ask(
+        messages=(*context, messages.Message("user", task)),
+        session_id=message.context_id or None,
+        path=path,
+        seconds=seconds,
+        traceparent=traceparent if _TRACEPARENT.fullmatch(traceparent) else None,
+    )
+
+
+def _check_form(request: SendMessageRequest) -> None:
+    validate_proto_required_fields(request)
+    message = request.message
+    if message.role != Role.ROLE_USER:
+        raise InvalidParamsError("message.role must be ROLE_USER")
+    if message.context_id and not _CONTEXT_ID.fullmatch(message.context_id):
+        raise InvalidParamsError("message.contextId must match [A-Za-z0-9._-]{1,128}")
+    if request.configuration.HasField("task_push_notification_config"):
+        raise PushNotificationNotSupportedError
+
+
+def _read_parts(message: Message) -> tuple[tuple[messages.Message, ...], list[str]]:
+    context: tuple[messages.Message, ...] = ()
+    texts: list[str] = []
+    for part in message.parts:
+        match part.WhichOneof("content"):
+            case "text":
+                texts.append(part.text)
+            case "data" if a2a_extension.URI in part.metadata:
+                context += a2a_extension.read_context(_json(part.data))
+            case kind:
+                raise ContentTypeNotSupportedError(_not_taken(kind, part))
+    return context, texts
+
+
+def _not_taken(kind: str | None, part: Part) -> str:
+    media_type = f" ({part.media_type[:100]})" if part.media_type else ""
+    return (
+        f"a part of kind {kind or 'none'}{media_type} is not accepted: send text parts; "
+        f"data is accepted only under the extension {a2a_extension.URI}"
+    )
+
+
+def _json(message: ProtobufMessage) -> Any:  # noqa: ANN401 - whatever the caller sent
+    try:
+        return MessageToDict(message)
+    except ValueError as error:  # NaN and infinity
+        raise InvalidParamsError("the message holds a number that JSON does not have") from error

@@ -1,0 +1,61 @@
+"""The web application of one agent: all routes, put together. It decides nothing."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.responses import Response
+
+from diptych.http.a2a import a2a_routes
+from diptych.http.a2a_card import CardFacts
+from diptych.http.chat import chat_routes
+from diptych.http.errors import add_error_handlers, error_body, error_response
+from diptych.http.guard import BodyGuard, LoopbackGuard
+from diptych.http.health import Readiness, health_routes
+from diptych.http.memory import memory_routes
+from diptych.http.runs import run_routes
+from diptych.runs import Runs, Stores
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What an application serves."""
+
+    card: CardFacts
+    runs: Runs
+    stores: Stores
+    readiness: Callable[[], Readiness]
+    metrics: Callable[[], tuple[bytes, str]]
+
+
+def create_app(served: Served, *, on_loopback: bool) -> FastAPI:
+    """Put the application together; `on_loopback` turns the guard against foreign pages on."""
+    name = served.card.name
+    app = FastAPI(
+        title=f"Diptych agent {name}",
+        description=served.card.description,
+        version=served.card.version,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    app.include_router(chat_routes(name, served.runs))
+    app.include_router(run_routes(served.runs))
+    app.include_router(memory_routes(name, served.stores.log, served.stores.sessions))
+    app.include_router(health_routes(name, served.readiness, served.metrics))
+    app.router.routes.extend(a2a_routes(served.runs, served.card))
+    add_error_handlers(app)
+    app.add_exception_handler(RequestValidationError, _on_query)
+    app.add_middleware(BodyGuard)
+    if on_loopback:
+        app.add_middleware(LoopbackGuard)
+    return app
+
+
+def _on_query(request: Request, error: Exception) -> Response:
+    """Answer a query parameter that does not fit (bodies are read by `bodies`)."""
+    assert isinstance(error, RequestValidationError)
+    problem = error.errors()[0]
+    param = str(problem["loc"][-1])
+    message = f"{param}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
+    body = error_body(message, "invalid_request_error", code="invalid_value", param=param)
+    return error_response(request.url.path, 400, body)

@@ -1,0 +1,167 @@
+"""What may stand in a request: bodies read and checked, before anything else looks at them."""
+
+from typing import Annotated, Any, Literal, TypeVar
+
+import orjson
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from diptych.errors import InvalidRequest
+from diptych.messages import Message
+
+MAX_MESSAGES = 1_000
+
+OnDisconnect = Literal["continue", "cancel"]
+
+
+class TextPart(BaseModel):
+    type: Literal["text", "input_text"]
+    text: str
+
+
+class CallerMessage(BaseModel):
+    """One message of a request. Roles of tools are refused: the agent calls its own."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart] | None = None
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, list):
+            return "".join(part.text for part in self.content)
+        return self.content or ""
+
+
+Messages = Annotated[list[CallerMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
+
+
+class StreamOptions(BaseModel):
+    include_usage: bool = False
+
+
+class ChatBody(BaseModel):
+    """`POST /v1/chat/completions`.
+
+    Sampling fields of OpenAI's API (`temperature`, `max_tokens` …) are accepted and have no
+    effect: the manifest decides them. Fields that would change what the reply means are refused.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    messages: Messages
+    model: str | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    session_id: str | None = None
+    on_disconnect: OnDisconnect = "continue"
+    n: Literal[1] | None = None
+
+
+class RunBody(BaseModel):
+    """`POST /v1/runs`: either `input` or `messages`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    input: str | None = None
+    messages: Messages | None = None
+    session_id: str | None = None
+
+
+Body = TypeVar("Body", bound=BaseModel)
+
+_REFUSED = {
+    "tools": "this agent calls its own tools; remove it",
+    "functions": "this agent calls its own tools; remove it",
+    "tool_choice": "this agent calls its own tools; remove it",
+    "response_format": "structured output is not supported by this version; remove it",
+    "output_schema": "structured output is not supported by this version; remove it",
+    "budget": "budgets are not supported by this version; remove it",
+    "audio": "this agent answers in text; remove it",
+}
+
+
+async def read_body(request: Request, form: type[Body]) -> Body:
+    """Read a JSON body. Raises `InvalidRequest` that names the field and what to do."""
+    raw = await request.body()
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"the body is not valid JSON: {error}", code="invalid_json") from error
+    if not isinstance(body, dict):
+        raise InvalidRequest("the body must be a JSON object", code="invalid_json")
+    for name, advice in _REFUSED.items():
+        if body.get(name) not in (None, [], {"type": "text"}, "none"):
+            raise InvalidRequest(f"{name}: {advice}", param=name, code="unsupported_parameter")
+    try:
+        return form.model_validate(body, strict=True)
+    except ValidationError as error:
+        raise _first_problem(error) from error
+
+
+def read_session_id(request: Request, field: str | None) -> str | None:
+    """Give the session that the header or the body's field names. Raises `InvalidRequest`."""
+    header = request.headers.get("x-session-id")
+    if header is not None and field is not None and header != field:
+        raise InvalidRequest(
+            "the X-Session-ID header and session_id differ; send one", param="session_id"
+        )
+    return field if header is None else header
+
+
+def read_messages(messages: list[CallerMessage]) -> tuple[tuple[Message, ...], str]:
+    """Give the conversation, and apart from it what the caller's system messages say.
+
+    Raises `InvalidRequest` for a conversation that holds no question.
+    """
+    system = "\n\n".join(m.text for m in messages if m.role in ("system", "developer"))
+    spoken: list[Message] = []
+    for n, message in enumerate(messages):
+        if message.role in ("system", "developer"):
+            continue
+        if message.role == "user":
+            if not message.text.strip():
+                raise InvalidRequest("the message is empty", param=f"messages[{n}].content")
+            spoken.append(Message("user", message.text))
+        elif message.text:
+            spoken.append(Message("assistant", message.text))
+    if not any(message.role == "user" for message in spoken):
+        raise InvalidRequest("there is no user message", param="messages")
+    return tuple(spoken), system
+
+
+def _first_problem(error: ValidationError) -> InvalidRequest:
+    """Put the first thing that is wrong into one sentence; the input itself is not repeated."""
+    problems = error.errors(include_url=False, include_context=True, include_input=False)
+    problem = max(problems, key=lambda p: len(p["loc"])) if _is_union(problems) else problems[0]
+    path = _path(problem["loc"])
+    match problem["type"]:
+        case "missing":
+            return InvalidRequest(f"{path} is missing", param=path, code="missing_required_field")
+        case "extra_forbidden":
+            return InvalidRequest(f"{path} is not known here", param=path, code="unknown_parameter")
+        case "too_long":
+            return InvalidRequest(
+                f"{path} has more than {MAX_MESSAGES} items; send fewer, or continue a session",
+                param=path,
+                code="array_above_max_length",
+            )
+        case "literal_error":
+            expected = problem["ctx"]["expected"]
+            return InvalidRequest(f"{path} must be {expected}", param=path, code="invalid_value")
+        case _:
+            sentence = problem["msg"][0].lower() + problem["msg"][1:]
+            return InvalidRequest(f"{path}: {sentence}", param=path, code="invalid_type")
+
+
+def _is_union(problems: list[Any]) -> bool:
+    return len(problems) > 1 and len({p["loc"][:3] for p in problems}) == 1
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    path = ""
+    for step in location:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif step.isidentifier() and step not in ("str", "TextPart"):
+            path += f".{step}" if path else step
+    return path or "body"

@@ -1,0 +1,228 @@
+"""`POST /v1/chat/completions` and `GET /v1/models`: the OpenAI-compatible face.
+
+A chat completion is a run like any other; this module follows it and puts what it hears into
+OpenAI's form. Notices travel as chunks that are valid and empty, because clients break on
+anything else (loop.md §5).
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from diptych.errors import InvalidRequest
+from diptych.http.bodies import ChatBody, read_body, read_messages, read_session_id
+from diptych.http.disconnect import cancel_on_disconnect, cancel_soon
+from diptych.http.errors import RunFailed, run_error
+from diptych.http.sse import DONE, frame, sse_response
+from diptych.ports import Notice, RunEntry
+from diptych.record import TERMINAL, Record
+from diptych.runs import Ask, Runs
+
+HOLD_SECONDS = 10.0  # for how long the headers of a stream wait for something to tell
+TOLD_NOTICES = frozenset({"progress", "tool_progress", "delegation_progress", "format_warning"})
+_CALLS = frozenset({"tool_call", "delegation_request"})
+
+
+def chat_routes(name: str, runs: Runs) -> APIRouter:
+    """Give the routes of the agent called `name`."""
+    router = APIRouter()
+    started = int(time.time())
+
+    @router.post("/v1/chat/completions")
+    async def complete(request: Request) -> Response:
+        body = await read_body(request, ChatBody)
+        _check_model(body.model, name)
+        messages, system = read_messages(body.messages)
+        session_id = read_session_id(request, body.session_id)
+        traceparent = request.headers.get("traceparent")
+        entry = await runs.start(Ask(messages, system, session_id, traceparent=traceparent))
+        chat = _Chat(runs, entry, name)
+        cancels = body.on_disconnect == "cancel"
+        if not body.stream:
+            work = chat.whole()
+            answer = await (cancel_on_disconnect(request, runs, entry, work) if cancels else work)
+            return Response(orjson.dumps(answer), 200, chat.headers, "application/json")
+        options = body.stream_options
+        frames = chat.frames(include_usage=options is not None and options.include_usage)
+        if cancels:
+            frames = cancel_soon(frames, runs, entry)
+        return sse_response(_release(await _hold(frames), frames), chat.headers)
+
+    @router.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        model = {"id": name, "object": "model", "created": started, "owned_by": "diptych"}
+        return {"object": "list", "data": [model]}
+
+    return router
+
+
+class _Chat:
+    """One run, told as a chat completion."""
+
+    def __init__(self, runs: Runs, entry: RunEntry, model: str) -> None:
+        self.headers = {"X-Session-ID": entry.session_id, "X-Run-ID": entry.run_id}
+        self._runs = runs
+        self._entry = entry
+        self._model = model
+        self._created = int(entry.created)
+        self._has_called = False
+
+    async def whole(self) -> dict[str, Any]:
+        """Wait for the end and give the whole completion. Raises `RunFailed`."""
+        answer, end = "", None
+        async for batch in self._runs.follow(self._entry.run_id):
+            for item in batch:
+                if isinstance(item, Record):
+                    self._note(item)
+                    end = item
+                    if item.event_type in ("agent_response", "max_steps"):
+                        answer = str(item.content)
+        if end is None:
+            raise RunFailed("internal_error", "the run has no end", has_called=True, run={})
+        self._raise_if_failed(end)
+        return {
+            **self._envelope("chat.completion"),
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {"role": "assistant", "content": answer, "refusal": None},
+                    "logprobs": None,
+                    "finish_reason": _finish_reason(end),
+                }
+            ],
+            "usage": _usage(end),
+        }
+
+    async def frames(self, *, include_usage: bool) -> AsyncGenerator[bytes]:
+        """Give the frames of a stream; raises `RunFailed` if the run fails before the first."""
+        head, tail = self._chunk_parts()
+        opening = self._chunk({"role": "assistant", "content": ""})
+        async with aclosing(self._runs.follow(self._entry.run_id)) as batches:
+            async for batch in batches:
+                told = bytearray()
+                for item in batch:
+                    if isinstance(item, Notice):
+                        told += self._notice(item)
+                    elif item.event_type == "text":
+                        text = orjson.dumps(item.content)
+                        told += b"id: %d\ndata: %b%b%b" % (item.seq, head, text, tail)
+                    elif item.event_type in TERMINAL:
+                        if opening and not told:
+                            self._raise_if_failed(item)
+                        told += self._end(item, include_usage=include_usage)
+                    else:
+                        self._note(item)
+                if told:
+                    yield opening + told
+                    opening = b""
+
+    def _note(self, record: Record) -> None:
+        self._has_called = self._has_called or record.event_type in _CALLS
+
+    def _raise_if_failed(self, end: Record) -> None:
+        if end.event_type in ("failed", "aborted"):
+            raise RunFailed(*_failure(end), has_called=self._has_called, run=self.headers)
+
+    def _notice(self, notice: Notice) -> bytes:
+        if notice.type not in TOLD_NOTICES:
+            return b""
+        return frame(
+            {**self._body({}, None), "type": notice.type, **notice.fields}, event="progress"
+        )
+
+    def _end(self, end: Record, *, include_usage: bool) -> bytes:
+        if end.event_type in ("failed", "aborted"):
+            return frame(run_error(*_failure(end)), seq=end.seq)
+        told = bytearray()
+        if end.event_type == "max_steps":
+            told += self._chunk({"content": end.content}, seq=end.seq)
+        told += frame(self._body({}, _finish_reason(end)))
+        if include_usage:
+            usage = {**self._envelope("chat.completion.chunk"), "choices": [], "usage": _usage(end)}
+            told += frame(usage)
+        return bytes(told) + DONE
+
+    def _chunk(self, delta: Mapping[str, Any], seq: int | None = None) -> bytes:
+        return frame(self._body(delta, None), seq=seq)
+
+    def _chunk_parts(self) -> tuple[bytes, bytes]:
+        """Give what stands before and after the text of each chunk, which is all that differs."""
+        mark = "\x00"
+        whole = orjson.dumps(self._body({"content": mark}, None))
+        head, _, tail = whole.partition(orjson.dumps(mark))
+        return head, tail + b"\n\n"
+
+    def _body(self, delta: Mapping[str, Any], finish_reason: str | None) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+        return {**self._envelope("chat.completion.chunk"), "choices": [choice]}
+
+    def _envelope(self, kind: str) -> dict[str, Any]:
+        return {
+            "id": self._entry.run_id,
+            "object": kind,
+            "created": self._created,
+            "model": self._model,
+        }
+
+
+async def _hold(frames: AsyncGenerator[bytes]) -> "asyncio.Future[bytes]":
+    """Wait for the first frame, so that a failure before it can still be an HTTP error.
+
+    After 10 s the stream opens all the same: proxies and people want to see headers.
+    """
+    first = asyncio.ensure_future(anext(frames, b""))
+    await asyncio.wait([first], timeout=HOLD_SECONDS)
+    if first.done():
+        first.result()
+    return first
+
+
+async def _release(
+    first: "asyncio.Future[bytes]", frames: AsyncGenerator[bytes]
+) -> AsyncGenerator[bytes]:
+    async with aclosing(frames):
+        try:
+            yield await first
+        except RunFailed as error:  # the headers are out already
+            yield frame(run_error(error.code, error.message))
+            return
+        async for told in frames:
+            yield told
+
+
+def _check_model(model: str | None, name: str) -> None:
+    if model is not None and model != name:
+        raise InvalidRequest(
+            f"this agent is called {name!r}; use that as the model, or leave it out",
+            param="model",
+            code="model_not_found",
+        )
+
+
+def _failure(end: Record) -> tuple[str, str]:
+    if end.event_type == "aborted":
+        return "aborted", f"the run was aborted: {end.content}"
+    return str(end.metadata["code"]), str(end.content)
+
+
+def _finish_reason(end: Record) -> str:
+    """Map the end of a run as loop.md §2 says."""
+    if end.event_type == "max_steps":
+        return "length"
+    return str(end.metadata["finish_reason"])
+
+
+def _usage(end: Record) -> dict[str, int]:
+    usage: Any = end.metadata["usage"]
+    prompt, completion = usage["prompt_tokens"], usage["completion_tokens"]
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }

@@ -1,0 +1,156 @@
+"""The one table of HTTP statuses, and the two forms in which an error is told.
+
+`/v1/*` speaks OpenAI's form, all else RFC 9457 problem+json (agent.md "HTTP of the pod").
+"""
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+
+import orjson
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from diptych.errors import (
+    DiptychError,
+    LostRun,
+    Overloaded,
+    RequestError,
+    StoreError,
+    UnknownRun,
+)
+
+_log = logging.getLogger(__name__)
+
+_STATUS_OF_CODE = {
+    "session_busy": 409,
+    "model_not_found": 404,
+    "session_not_found": 404,
+    "unsupported_media_type": 415,
+    "body_too_large": 413,
+    "foreign_host": 421,
+    "foreign_origin": 403,
+    # how a run can fail
+    "model_timeout": 504,
+    "deadline_exceeded": 504,
+    "internal_error": 500,
+    "aborted": 409,
+}
+_RUN_FAILED = 502  # the model, or what lies between
+
+
+class RunFailed(DiptychError):
+    """A run ended without an answer before anything was told; `code` is its record's.
+
+    `has_called` says that a call of the run had started: a client must not retry by itself then,
+    as OpenAI's clients do on 5xx and 409, or the tools would run again (loop.md §9).
+    """
+
+    def __init__(
+        self, code: str, message: str, *, has_called: bool, run: Mapping[str, str]
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.has_called = has_called
+        self.headers = dict(run)
+
+
+def error_body(
+    message: str, kind: str, *, code: str | None = None, param: str | None = None
+) -> dict[str, object]:
+    """Write an error in OpenAI's form."""
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def run_error(code: str, message: str) -> dict[str, object]:
+    """Write the end of a run that has no answer."""
+    kind = "aborted" if code == "aborted" else "server_error"
+    return error_body(message, kind, code=code)
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Answer every error of our own tree, and the framework's, in the right form."""
+    app.add_exception_handler(RequestError, _on_request_error)
+    app.add_exception_handler(RunFailed, _on_run_failed)
+    app.add_exception_handler(StoreError, _on_store_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(Exception, _on_bug)
+
+
+def error_response(
+    path: str,
+    status: int,
+    body: dict[str, object],
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Answer with an error, in the form that the path speaks."""
+    if path.startswith("/v1/"):
+        return Response(orjson.dumps(body), status, headers, "application/json")
+    error = body["error"]
+    assert isinstance(error, dict)
+    problem = {
+        "type": "about:blank",
+        "title": _title(status),
+        "status": status,
+        "detail": error["message"],
+    }
+    problem |= {name: error[name] for name in ("code", "param") if error[name]}
+    return Response(orjson.dumps(problem), status, headers, "application/problem+json")
+
+
+def _on_request_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    headers = {}
+    match error:
+        case UnknownRun():
+            status = 404
+        case LostRun():
+            status = 410
+        case Overloaded():
+            status, headers = 503, {"Retry-After": str(error.retry_after)}
+        case _:
+            status = _STATUS_OF_CODE.get(error.code, 400)
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    body = error_body(error.message, kind, code=error.code, param=error.param)
+    return error_response(request.url.path, status, body, headers)
+
+
+def _on_run_failed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RunFailed)
+    status = _STATUS_OF_CODE.get(error.code, _RUN_FAILED)
+    headers = error.headers
+    if error.has_called or error.code == "aborted":
+        headers = {**headers, "x-should-retry": "false"}
+    return error_response(request.url.path, status, run_error(error.code, error.message), headers)
+
+
+def _on_store_error(request: Request, error: Exception) -> Response:
+    _log.error("the store failed: %s", error)
+    body = error_body("the record of runs cannot be reached now", "server_error", code="store_away")
+    return error_response(request.url.path, 503, body, {"Retry-After": "2"})
+
+
+def _on_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = {
+        404: f"there is nothing at {request.url.path}",
+        405: f"{request.method} is not possible at {request.url.path}",
+    }.get(error.status_code, str(error.detail))
+    code = _title(error.status_code).lower().replace(" ", "_")
+    body = error_body(message, "invalid_request_error", code=code)
+    return error_response(request.url.path, error.status_code, body, error.headers)
+
+
+def _on_bug(request: Request, error: Exception) -> Response:
+    _log.error("a request broke", exc_info=error)
+    body = error_body("the agent failed inside", "server_error", code="internal_error")
+    return error_response(request.url.path, 500, body)
+
+
+def _title(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Error"

@@ -1,0 +1,51 @@
+"""`/health`, `/ready` and `/metrics`: what a platform asks of a pod."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+import orjson
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from diptych.offers import Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether the pod takes work, and what is missing from it; `notes` are worth knowing."""
+
+    is_ready: bool
+    reason: str = ""
+    missing: Sequence[Unavailable] = ()
+    notes: Sequence[str] = ()
+
+
+def health_routes(
+    name: str, readiness: Callable[[], Readiness], metrics: Callable[[], tuple[bytes, str]]
+) -> APIRouter:
+    """Give the routes; `metrics` gives its text and that text's media type."""
+    router = APIRouter()
+
+    @router.get("/health")
+    async def health() -> dict[str, str]:
+        return {"status": "ok", "agent": name}
+
+    @router.get("/ready")
+    async def ready() -> Response:
+        now = readiness()
+        body = {
+            "status": "ready" if now.is_ready else "not ready",
+            "agent": name,
+            "reason": now.reason,
+            "missing": [asdict(item) for item in now.missing],
+            "notes": list(now.notes),
+        }
+        status = 200 if now.is_ready else 503
+        return Response(orjson.dumps(body), status, media_type="application/json")
+
+    @router.get("/metrics")
+    async def show_metrics() -> Response:
+        text, media_type = metrics()
+        return Response(text, media_type=media_type)
+
+    return router

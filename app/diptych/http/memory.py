@@ -1,0 +1,52 @@
+"""`/memory/*`: the record of sessions, for people and tests (a view of the event log)."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from diptych.errors import RequestError
+from diptych.http.views import event_view, session_view
+from diptych.ports import EventLog, Sessions
+from diptych.record import NOT_IN_MEMORY, Record
+
+DEFAULT_LIMIT = 1_000
+MAX_LIMIT = 10_000
+
+
+def memory_routes(name: str, log: EventLog, sessions: Sessions) -> APIRouter:
+    """Give the routes of the agent called `name`."""
+    router = APIRouter()
+
+    @router.get("/memory/events")
+    async def events(
+        session_id: str | None = None,
+        limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+    ) -> dict[str, Any]:
+        found = await session_events(log, session_id)
+        shown = [event_view(record) for record in found[-limit:]]
+        return {"agent": name, "events": shown, "total": len(found)}
+
+    @router.get("/memory/sessions")
+    async def list_sessions() -> dict[str, Any]:
+        found = await sessions.sessions()
+        shown = [session_view(entry) for entry in found]
+        return {"agent": name, "sessions": shown, "total": len(found)}
+
+    @router.delete("/memory/sessions/{session_id}", status_code=204)
+    async def delete(session_id: str) -> Response:
+        if not await sessions.delete(session_id):
+            raise RequestError("there is no such session", code="session_not_found")
+        return Response(status_code=204)
+
+    return router
+
+
+async def session_events(log: EventLog, session_id: str | None) -> list[Record]:
+    """Give what a session, or every session, has on record, without what is only machinery."""
+    return [
+        record
+        for entry in await log.entries(session_id)
+        for record in await log.read(entry.run_id)
+        if record.event_type not in NOT_IN_MEMORY
+    ]

@@ -1,0 +1,178 @@
+"""One agent, put together: a configuration in, adapters built, an application to serve.
+
+This is the composition root: the only place that knows both the ports and the adapters.
+Not here: sockets and signals (`serving`), what the configuration says (`configuration`).
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.metadata import version
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+from fastapi import FastAPI
+
+from diptych.adapters.a2a import A2aAgents
+from diptych.adapters.chat_completions import ChatModel, proxy_from_environment
+from diptych.adapters.mcp import McpTools
+from diptych.adapters.memory import MemoryStore
+from diptych.adapters.metrics import Metrics
+from diptych.adapters.script import ScriptedModel, read_script
+from diptych.errors import ConfigError
+from diptych.events import Terms
+from diptych.http.a2a_card import CardFacts
+from diptych.http.app import Served, create_app
+from diptych.http.health import Readiness
+from diptych.ports import Model
+from diptych.runner import Outside
+from diptych.runs import Charter, Runs, Stores
+from diptych.settings import AgentConfig, ToolConfig
+
+FIRST_TRY_SECONDS = 5.0  # in which every server and agent is tried once, before `/ready` is green
+VERSION = version("diptych")
+
+
+class SystemClock:
+    """Fulfils `ports.Clock`."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def token(self) -> str:
+        return secrets.token_hex(16)
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What a configuration cannot hold: a model object, and servers of plain functions."""
+
+    model: Model | None = None
+    servers: tuple[ToolConfig, ...] = ()
+
+
+class Pod:
+    """An agent that runs: use it in `async with`.
+
+    `http` is the process's client for models. Raises `ConfigError` for a script that is none.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        http: aiohttp.ClientSession,
+        *,
+        url: str = "",
+        extras: Extras | None = None,
+    ) -> None:
+        extras = extras or Extras()
+        self.name = config.name
+        self._config = config
+        self._is_scripted = config.mock_responses is not None
+        self._was_tried = False
+        self._tools = McpTools([*config.tools, *extras.servers])
+        self._agents = A2aAgents(config.agents, config.public_url or url)
+        clock = SystemClock()
+        self.store = MemoryStore(clock.token()[:8])
+        self.stores = Stores(self.store, self.store, clock)
+        model = _model(config, http, extras.model)
+        self._metrics = Metrics(lambda: self.runs.live_count, lambda: self.store.dropped)
+        self.runs = Runs(
+            _charter(config),
+            Outside(model, self._tools, self._agents),
+            self.stores,
+            [self._metrics.observe],
+        )
+        self._trying: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._tools.start()
+        await self._agents.start()
+        self._trying = asyncio.create_task(self._try_all())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.runs.close()
+        if self._trying:
+            self._trying.cancel()
+        await asyncio.gather(self._tools.aclose(), self._agents.aclose())
+
+    async def tried(self) -> None:
+        """Wait until every tool server and agent was tried once, at most 5 s."""
+        if self._trying:
+            await asyncio.wait([self._trying])
+
+    @cached_property
+    def card(self) -> CardFacts:
+        config = self._config
+        return CardFacts(config.name, config.description, VERSION, config.public_url)
+
+    def app(self, *, on_loopback: bool) -> FastAPI:
+        """Make the web application of the agent."""
+        served = Served(self.card, self.runs, self.stores, self.readiness, self._metrics.render)
+        return create_app(served, on_loopback=on_loopback)
+
+    def readiness(self) -> Readiness:
+        """Say whether the agent takes work, and what is missing from it."""
+        missing = (*self._tools.offered()[1], *self._agents.offered()[1])
+        notes = ["runs are kept in memory, and end with the process"]
+        if self._is_scripted:
+            notes.append("DEBUG_MOCK_RESPONSES is on: a script answers instead of a model")
+        if self.runs.is_closing:
+            return Readiness(is_ready=False, reason="shutting down", missing=missing, notes=notes)
+        if not self._was_tried:
+            reason = "trying tool servers and agents for the first time"
+            return Readiness(is_ready=False, reason=reason, missing=missing, notes=notes)
+        return Readiness(is_ready=True, missing=missing, notes=notes)
+
+    async def _try_all(self) -> None:
+        await asyncio.gather(
+            self._tools.first_try(FIRST_TRY_SECONDS), self._agents.first_try(FIRST_TRY_SECONDS)
+        )
+        self._was_tried = True
+
+
+def check_scripts(configs: Sequence[AgentConfig]) -> None:
+    """Read every agent's script. Raises `ConfigError` with a line for each that is none."""
+    problems: list[str] = []
+    for config in configs:
+        try:
+            if config.mock_responses is not None:
+                read_script(config.mock_responses)
+        except ConfigError as error:
+            problems += [f"{config.mock_source}: {problem}" for problem in error.problems]
+    if problems:
+        raise ConfigError(*problems)
+
+
+def _model(config: AgentConfig, http: aiohttp.ClientSession, model: Model | None) -> Model:
+    if config.mock_responses is not None:
+        return ScriptedModel(read_script(config.mock_responses))
+    if model is not None:
+        return model
+    if config.model is None:
+        raise ConfigError(f"{config.name}: a model is missing")
+    return ChatModel(
+        http, replace(config.model, proxy=proxy_from_environment(config.model.endpoint))
+    )
+
+
+def _charter(config: AgentConfig) -> Charter:
+    loop = config.loop
+    terms = Terms(
+        max_steps=loop.max_steps,
+        on_max_steps=loop.on_max_steps,
+        max_retries=loop.max_retries,
+        max_parallel_calls=loop.max_parallel_calls,
+        memory_context_limit=loop.memory_context_limit,
+    )
+    return Charter(config.instructions, terms, loop.deadline)

@@ -1,0 +1,184 @@
+"""Agents served from this process: sockets, servers, signals, and a clean end.
+
+One process may serve several agents, a port each (on a laptop), or one (a pod).
+Not here: what an agent is made of (`pod`), which agents there are (`configuration`).
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+
+import uvicorn
+
+from diptych.adapters.chat_completions import open_session
+from diptych.errors import ConfigError
+from diptych.pod import Pod, check_scripts
+from diptych.settings import AgentConfig
+
+GRACE_SECONDS = 20.0  # that runs get to end after SIGTERM
+_STARTED_POLL = 0.005  # seconds
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where agents listen: from `port` up, or on free ports if it is 0."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+
+    @property
+    def is_loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An agent that is being served, and its base URL."""
+
+    pod: Pod
+    url: str
+
+
+class Sockets:
+    """Ports that are taken and not open yet, so that URLs are known before anything is served.
+
+    Raises `ConfigError` for an address that cannot be had.
+    """
+
+    def __init__(self, place: Place, count: int) -> None:
+        self.place = place
+        self._sockets = [
+            _bound(place.host, place.port + n if place.port else 0) for n in range(count)
+        ]
+
+    @property
+    def urls(self) -> list[str]:
+        return [_url(self.place, s.getsockname()[1]) for s in self._sockets]
+
+    def __iter__(self) -> Iterator[socket.socket]:
+        return iter(self._sockets)
+
+    def close(self) -> None:
+        for bound in self._sockets:
+            bound.close()
+
+
+@contextlib.asynccontextmanager
+async def served(configs: Sequence[AgentConfig], sockets: Sockets) -> AsyncIterator[list[Site]]:
+    """Serve agents while the block lasts; at its end, let their runs end and leave nothing.
+
+    Raises `ConfigError` before any port opens.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(sockets.close)
+        check_scripts(configs)
+        http = await stack.enter_async_context(open_session())
+        sites = [
+            Site(Pod(config, http, url=url), url)
+            for config, url in zip(configs, sockets.urls, strict=True)
+        ]
+        for site, bound in zip(sites, sockets, strict=True):
+            await stack.enter_async_context(
+                _listening(site.pod, bound, on_loopback=sockets.place.is_loopback)
+            )
+        for site in sites:
+            await stack.enter_async_context(site.pod)
+        yield sites
+
+
+async def serve(
+    configs: Sequence[AgentConfig],
+    sockets: Sockets,
+    on_ready: Callable[[Sequence[Site]], Coroutine[Any, Any, None]],
+) -> None:
+    """Serve until SIGINT or SIGTERM; live runs get a grace period, a second signal ends it."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with served(configs, sockets) as sites:
+        announcing = asyncio.create_task(on_ready(sites))
+        await stop.wait()
+        announcing.cancel()
+        stop.clear()
+        await _drain(sites, stop)
+
+
+async def _drain(sites: Sequence[Site], hurry: asyncio.Event) -> None:
+    """Take no new runs, and give those that are there time to end."""
+    closing = asyncio.create_task(_close(sites, GRACE_SECONDS))
+    hurrying = asyncio.create_task(hurry.wait())
+    if live := sum(site.pod.runs.live_count for site in sites):
+        _log.info("ending: %d runs get %g s; a second signal ends them now", live, GRACE_SECONDS)
+    await asyncio.wait([closing, hurrying], return_when=asyncio.FIRST_COMPLETED)
+    hurrying.cancel()
+    await _close(sites, 0.0)
+    await closing
+
+
+async def _close(sites: Sequence[Site], seconds: float) -> None:
+    await asyncio.gather(*(site.pod.runs.close(seconds) for site in sites))
+
+
+@contextlib.asynccontextmanager
+async def _listening(pod: Pod, bound: socket.socket, *, on_loopback: bool) -> AsyncIterator[None]:
+    config = uvicorn.Config(
+        pod.app(on_loopback=on_loopback),
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=75,  # longer than the usual idle time of a proxy's pool
+        timeout_graceful_shutdown=5,
+    )
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve([bound]))
+    while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event
+        await asyncio.sleep(_STARTED_POLL)
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await serving
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals alone: several run side by side here."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With the protocol named, asyncio sets TCP_NODELAY: without it a reply may wait for 40 ms.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise ConfigError(
+            f"--port {port}: cannot listen on {host}:{port}: {error.strerror or error}"
+        ) from error
+    return bound
+
+
+def _url(place: Place, port: int) -> str:
+    """Give the URL under which this machine reaches a port."""
+    host = "127.0.0.1" if place.host in ("0.0.0.0", "localhost") else place.host  # noqa: S104
+    host = "[::1]" if host == "::" else f"[{host}]" if ":" in host else host
+    return f"http://{host}:{port}"

@@ -1,0 +1,449 @@
+"""The A2A server over a scripted double of `Runs`: asked by the SDK's client, and by raw HTTP."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from types import EllipsisType
+from typing import Any, cast
+
+import httpx
+import pytest
+import uvicorn
+from a2a.client import ClientConfig, create_client
+from a2a.client.client import Client
+from a2a.types import (
+    CancelTaskRequest,
+    GetTaskRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageRequest,
+    StreamResponse,
+    SubscribeToTaskRequest,
+    TaskState,
+)
+from a2a.utils.errors import TaskNotCancelableError, UnsupportedOperationError
+from starlette.applications import Starlette
+
+from diptych import a2a_extension, messages
+from diptych.adapters.a2a import A2aAgents
+from diptych.errors import LostRun, UnknownRun
+from diptych.http.a2a import CardFacts, a2a_routes
+from diptych.ports import Errand, RunEntry
+from diptych.record import TERMINAL, Record
+from diptych.runs import Ask, Runs
+from diptych.settings import PeerConfig
+
+FACTS = CardFacts("clerk", "Files things.", "1.2.3")
+HELLO = [("offered", "hash"), ("text", "Hel"), ("text", "lo"), ("agent_response", "Hello")]
+HEADERS = {"A2A-Version": "1.0"}
+
+
+class ScriptedRuns:
+    """Every run plays the same records; at `...` it waits for `go`."""
+
+    def __init__(self, *script: tuple[str, Any] | EllipsisType) -> None:
+        self.script = script or (*HELLO, ("completed", None))
+        self.asks: list[Ask] = []
+        self.refuses: Exception | None = None
+        self.go = asyncio.Event()
+        self._changed = asyncio.Condition()
+        self._log: dict[str, list[Record]] = {}
+        self._sessions: dict[str, str] = {}
+        self._plays: dict[str, asyncio.Task[None]] = {}
+
+    async def start(self, ask: Ask) -> RunEntry:
+        if self.refuses:
+            raise self.refuses
+        self.asks.append(ask)
+        run_id = f"run-{len(self.asks)}"
+        self._sessions[run_id] = ask.session_id or "session-new"
+        self._log[run_id] = []
+        await self._add(run_id, "user_message", ask.messages[-1].content)
+        self._plays[run_id] = asyncio.create_task(self._play(run_id))
+        return await self.entry(run_id)
+
+    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Sequence[Record]]:
+        while True:
+            if batch := await self.records(run_id, after):
+                after = batch[-1].seq
+                yield batch
+                if batch[-1].event_type in TERMINAL:
+                    return
+            async with self._changed:
+                while len(self._log[run_id]) <= after:
+                    await self._changed.wait()
+
+    async def cancel(self, run_id: str) -> RunEntry:
+        self._plays[run_id].cancel()
+        await self._add(run_id, "aborted", "cancelled by request")
+        return await self.entry(run_id)
+
+    async def entry(self, run_id: str) -> RunEntry:
+        last = (await self.records(run_id))[-1].event_type
+        status = last if last in TERMINAL else "queued" if last == "user_message" else "running"
+        return RunEntry(run_id, self._sessions[run_id], 1.0, status)
+
+    async def records(self, run_id: str, after: int = 0) -> list[Record]:
+        if run_id == "run-lost":
+            raise LostRun("the record of this run is gone")
+        if run_id not in self._log:
+            raise UnknownRun(f"there is no run {run_id}")
+        return self._log[run_id][after:]
+
+    async def _play(self, run_id: str) -> None:
+        for step in self.script:
+            if isinstance(step, EllipsisType):
+                await self.go.wait()
+            else:
+                await self._add(run_id, *step)
+
+    async def _add(self, run_id: str, event_type: str, content: Any) -> None:
+        log = self._log[run_id]
+        session_id = self._sessions[run_id]
+        log.append(Record(run_id, session_id, len(log) + 1, event_type, 1.5, content))
+        async with self._changed:
+            self._changed.notify_all()
+
+
+async def test_a_blocking_message_gives_the_whole_task() -> None:
+    async with client_of(ScriptedRuns(), streaming=False) as client:
+        (event,) = await heard(client, message("hi", context_id="my-session"))
+    task = event.task
+    assert task.status.state == TaskState.TASK_STATE_COMPLETED
+    assert not task.status.HasField("message")
+    assert (task.id, task.context_id) == ("run-1", "my-session")
+    assert [a.artifact_id for a in task.artifacts] == ["answer"]
+    assert "".join(part.text for part in task.artifacts[0].parts) == "Hello"
+    assert [(m.message_id, m.parts[0].text) for m in task.history] == [("m-1", "hi")]
+
+
+async def test_a_stream_tells_task_work_pieces_and_end_in_that_order() -> None:
+    async with client_of(ScriptedRuns()) as client:
+        events = await heard(client, message("hi"))
+    kinds = [event.WhichOneof("payload") for event in events]
+    assert kinds == ["task", "status_update", *["artifact_update"] * 3, "status_update"]
+    assert events[0].task.status.state == TaskState.TASK_STATE_SUBMITTED
+    assert events[1].status_update.status.state == TaskState.TASK_STATE_WORKING
+    assert events[-1].status_update.status.state == TaskState.TASK_STATE_COMPLETED
+    pieces = [event.artifact_update for event in events[2:-1]]
+    assert [(p.artifact.parts[0].text, p.append, p.last_chunk) for p in pieces] == [
+        ("Hel", False, False),
+        ("lo", True, False),
+        ("", True, True),
+    ]
+
+
+async def test_text_reaches_the_client_while_the_run_goes_on() -> None:
+    runs = ScriptedRuns(("text", "first"), ..., ("agent_response", "first"), ("completed", None))
+    async with serving(runs) as base, client_at(base) as client:
+        seen: list[str] = []
+        async for event in client.send_message(message("hi")):
+            if event.HasField("artifact_update"):
+                seen.append(event.artifact_update.artifact.parts[0].text)
+                runs.go.set()  # only now may the run go on
+    assert seen == ["first", ""]
+
+
+async def test_an_answer_that_was_not_streamed_is_told_whole_and_once() -> None:
+    runs = ScriptedRuns(("agent_response", "42"), ("completed", None))
+    async with client_of(runs) as client:
+        events = await heard(client, message("hi"))
+    (piece,) = [e.artifact_update for e in events if e.HasField("artifact_update")]
+    assert (piece.artifact.parts[0].text, piece.append, piece.last_chunk) == ("42", False, True)
+
+
+async def test_an_answer_that_starts_over_replaces_what_was_told() -> None:
+    runs = ScriptedRuns(
+        ("text", "wrong"),
+        ("answer_reset", None),
+        ("text", "right"),
+        ("agent_response", "right"),
+        ("completed", None),
+    )
+    async with client_of(runs) as client:
+        events = await heard(client, message("hi"))
+        task = await client.get_task(GetTaskRequest(id="run-1"))
+    pieces = [e.artifact_update for e in events if e.HasField("artifact_update")]
+    told = [(p.artifact.parts[0].text, p.append) for p in pieces]
+    assert told == [("wrong", False), ("right", False), ("", True)]
+    assert task.artifacts[0].parts[0].text == "right"
+
+
+@pytest.mark.parametrize(
+    ("end", "state", "words"),
+    [
+        pytest.param(
+            ("max_steps", "Reached maximum reasoning steps (5)"),
+            TaskState.TASK_STATE_FAILED,
+            "Reached maximum reasoning steps (5)",
+            id="a run at its step limit",
+        ),
+        pytest.param(
+            ("failed", "the model is away"),
+            TaskState.TASK_STATE_FAILED,
+            "the model is away",
+            id="a failed run",
+        ),
+        pytest.param(
+            ("aborted", "a person said so"),
+            TaskState.TASK_STATE_CANCELED,
+            "a person said so",
+            id="an aborted run",
+        ),
+    ],
+)
+async def test_each_end_of_a_run_is_a_state_with_its_words(
+    end: tuple[str, str], state: TaskState, words: str
+) -> None:
+    async with client_of(ScriptedRuns(("offered", ""), end)) as client:
+        events = await heard(client, message("hi"))
+        task = await client.get_task(GetTaskRequest(id="run-1"))
+    for status in (events[-1].status_update.status, task.status):
+        assert status.state == state
+        assert status.message.parts[0].text == words
+
+
+async def test_a_task_that_waits_for_its_session_is_submitted() -> None:
+    runs = ScriptedRuns(..., ("completed", None))
+    async with client_of(runs) as client:
+        await post(runs, "SendMessage", asking("hi", returnImmediately=True))
+        task = await client.get_task(GetTaskRequest(id="run-1"))
+        assert task.status.state == TaskState.TASK_STATE_SUBMITTED
+
+
+async def test_a_message_with_return_immediately_gives_the_task_before_its_end() -> None:
+    runs = ScriptedRuns(("offered", ""), ("text", "so far"), ...)
+    async with client_of(runs, streaming=False) as client:
+        at_once = await post(runs, "SendMessage", asking("hi", returnImmediately=True))
+        await asyncio.sleep(0.02)  # the script runs on to where it waits
+        task = await client.get_task(GetTaskRequest(id="run-1"))
+    assert at_once["result"]["task"]["status"]["state"] == "TASK_STATE_SUBMITTED"
+    assert task.status.state == TaskState.TASK_STATE_WORKING
+    assert task.artifacts[0].parts[0].text == "so far"
+
+
+async def test_history_length_cuts_the_history() -> None:
+    runs = ScriptedRuns()
+    async with client_of(runs, streaming=False) as client:
+        sent = await post(runs, "SendMessage", asking("hi", historyLength=0))
+        whole = await client.get_task(GetTaskRequest(id="run-1"))
+        none = await client.get_task(GetTaskRequest(id="run-1", history_length=0))
+    assert "history" not in sent["result"]["task"]
+    assert [m.parts[0].text for m in whole.history] == ["hi"]
+    assert not none.history
+
+
+async def test_cancel_ends_a_running_task_and_its_stream() -> None:
+    async with serving(ScriptedRuns(("text", "so"), ...)) as base, client_at(base) as client:
+        states = []
+        async for event in client.send_message(message("hi")):
+            if event.HasField("artifact_update"):
+                task = await client.cancel_task(CancelTaskRequest(id="run-1"))
+                states.append(task.status.state)
+            if event.HasField("status_update"):
+                states.append(event.status_update.status.state)
+        with pytest.raises(TaskNotCancelableError):
+            await client.cancel_task(CancelTaskRequest(id="run-1"))
+    canceled = TaskState.TASK_STATE_CANCELED
+    assert states == [TaskState.TASK_STATE_WORKING, canceled, canceled]
+
+
+async def test_a_subscriber_gets_what_was_and_what_comes_without_gap_or_repetition() -> None:
+    runs = ScriptedRuns(
+        ("text", "one "),
+        ("text", "two "),
+        ...,
+        ("text", "three"),
+        ("agent_response", "one two three"),
+        ("completed", None),
+    )
+    async with serving(runs) as base, client_at(base) as client:
+        await post(runs, "SendMessage", asking("hi", returnImmediately=True))
+        await asyncio.sleep(0.02)  # the script runs on to where it waits
+        events = []
+        async for event in client.subscribe(SubscribeToTaskRequest(id="run-1")):
+            events.append(event)
+            runs.go.set()
+        with pytest.raises(UnsupportedOperationError):
+            [event async for event in client.subscribe(SubscribeToTaskRequest(id="run-1"))]
+    assert events[0].task.artifacts[0].parts[0].text == "one two "
+    pieces = [e.artifact_update for e in events if e.HasField("artifact_update")]
+    assert [(p.artifact.parts[0].text, p.append) for p in pieces] == [("three", True), ("", True)]
+    assert events[-1].status_update.status.state == TaskState.TASK_STATE_COMPLETED
+
+
+MESSAGE = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
+
+
+async def test_texts_are_joined_and_the_trace_is_taken_over() -> None:
+    runs, trace = ScriptedRuns(), f"00-{'a' * 32}-{'b' * 16}-01"
+    parts = [{"text": "one"}, {"text": "two"}]
+    await post(
+        runs, "SendMessage", {"message": {**MESSAGE, "parts": parts}}, {"traceparent": trace}
+    )
+    await post(runs, "SendMessage", {"message": MESSAGE}, {"traceparent": "nonsense"})
+    assert runs.asks[0] == Ask((messages.Message("user", "one\ntwo"),), traceparent=trace)
+    assert runs.asks[1].traceparent is None
+
+
+async def test_the_card_tells_where_it_was_asked_and_what_the_agent_can_do() -> None:
+    async with httpx.AsyncClient(transport=asgi(ScriptedRuns()), base_url="http://pod:81") as http:
+        response = await http.get("/.well-known/agent-card.json")
+        again = await http.get(
+            "/.well-known/agent-card.json", headers={"If-None-Match": response.headers["etag"]}
+        )
+        forged = await http.get("/.well-known/agent-card.json", headers={"Host": 'a"/b c'})
+    card = response.json()
+    assert card["supportedInterfaces"] == [
+        {"url": "http://pod:81/a2a", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+    ]
+    assert (card["name"], card["description"], card["version"]) == (
+        "clerk",
+        "Files things.",
+        "1.2.3",
+    )
+    assert card["capabilities"]["streaming"] is True
+    assert card["capabilities"]["extensions"][0]["uri"] == a2a_extension.URI
+    assert card["skills"][0]["id"] == "clerk"
+    assert again.status_code == 304
+    assert "/b c" not in forged.text
+
+
+async def test_the_card_says_the_public_url_when_there_is_one() -> None:
+    facts = CardFacts("clerk", "", "1", "https://clerk.example.com/")
+    async with httpx.AsyncClient(
+        transport=asgi(ScriptedRuns(), facts), base_url="http://pod"
+    ) as http:
+        card = (await http.get("/.well-known/agent-card.json")).json()
+    assert card["supportedInterfaces"][0]["url"] == "https://clerk.example.com/a2a"
+    assert card["description"]
+
+
+async def test_a_delegation_of_ours_arrives_with_context_path_and_deadline() -> None:
+    runs = ScriptedRuns()
+    context = (messages.Message("user", "Who wrote it?"), messages.Message("assistant", "Let me…"))
+    async with serving(runs) as base:
+        agents = A2aAgents([PeerConfig("clerk", base, share_context=True)], "http://me:8000")
+        await agents.start()
+        await agents.first_try(2)
+        told: list[str] = []
+        answer = await agents.delegate(
+            Errand("clerk", "look it up", "context-1", context, ("http://first",), 60.0),
+            told.append,
+        )
+        await agents.aclose()
+    assert answer.text == "Hello"
+    assert told == ["Hel", "lo"]
+    (ask,) = runs.asks
+    assert ask.messages == (*context, messages.Message("user", "look it up"))
+    assert ask.session_id == "context-1"
+    assert ask.path == ("http://first", "http://me:8000/.well-known/agent-card.json")
+    assert ask.seconds == 60.0
+
+
+async def test_a_caller_that_activates_the_extension_is_told_so() -> None:
+    async with httpx.AsyncClient(transport=asgi(ScriptedRuns()), base_url="http://x") as http:
+        headers = {**HEADERS, "A2A-Extensions": f"urn:other, {a2a_extension.URI}"}
+        response = await http.post("/a2a", json=call("GetTask", {"id": "x"}), headers=headers)
+    assert response.headers["A2A-Extensions"] == a2a_extension.URI
+
+
+async def test_a_client_that_hangs_up_does_not_end_the_task() -> None:
+    runs = ScriptedRuns(("text", "so"), ..., ("agent_response", "so"), ("completed", None))
+    async with serving(runs) as base, client_at(base) as client:
+        stream = cast("Any", client.send_message(message("hi")))
+        async for event in stream:
+            if event.HasField("artifact_update"):
+                break
+        await stream.aclose()
+        runs.go.set()
+        await asyncio.sleep(0.02)
+        task = await client.get_task(GetTaskRequest(id="run-1"))
+    assert task.status.state == TaskState.TASK_STATE_COMPLETED
+
+
+def message(text: str, context_id: str = "") -> SendMessageRequest:
+    said = Message(
+        message_id="m-1", context_id=context_id, role=Role.ROLE_USER, parts=[Part(text=text)]
+    )
+    return SendMessageRequest(message=said)
+
+
+async def heard(client: Client, request: SendMessageRequest) -> list[StreamResponse]:
+    return [event async for event in client.send_message(request)]
+
+
+def asking(text: str, **configuration: Any) -> dict[str, Any]:
+    return {"message": {**MESSAGE, "parts": [{"text": text}]}, "configuration": configuration}
+
+
+def call(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+async def post(
+    runs: ScriptedRuns, method: str, params: dict[str, Any], headers: dict[str, str] | None = None
+) -> dict[str, Any]:
+    async with httpx.AsyncClient(transport=asgi(runs), base_url="http://pod") as http:
+        response = await http.post(
+            "/a2a", json=call(method, params), headers={**HEADERS, **(headers or {})}
+        )
+    assert response.status_code == 200
+    reply: dict[str, Any] = response.json()
+    return reply
+
+
+def app_of(runs: ScriptedRuns, facts: CardFacts = FACTS) -> Starlette:
+    return Starlette(routes=a2a_routes(cast("Runs", runs), facts, shutdown_grace_period=0))
+
+
+def asgi(runs: ScriptedRuns, facts: CardFacts = FACTS) -> httpx.ASGITransport:
+    return httpx.ASGITransport(app_of(runs, facts))
+
+
+class InProcessServer(uvicorn.Server):
+    def __init__(self, app: Starlette) -> None:
+        super().__init__(uvicorn.Config(app, log_level="critical", lifespan="off", ws="none"))
+        self.up, self.leaving = asyncio.Event(), asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+    async def main_loop(self) -> None:
+        await self.leaving.wait()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def serving(runs: ScriptedRuns) -> AsyncIterator[str]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = InProcessServer(app_of(runs))
+    task = asyncio.create_task(server.serve([listener]))
+    await server.up.wait()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        runs.go.set()
+        server.leaving.set()
+        await task
+
+
+@asynccontextmanager
+async def client_of(runs: ScriptedRuns, *, streaming: bool = True) -> AsyncIterator[Client]:
+    """Give a client that hears a stream only when it is over."""
+    async with httpx.AsyncClient(transport=asgi(runs)) as http:
+        yield await create_client(
+            "http://pod", ClientConfig(streaming=streaming, httpx_client=http)
+        )
+
+
+@asynccontextmanager
+async def client_at(base: str) -> AsyncIterator[Client]:
+    async with httpx.AsyncClient(timeout=5, trust_env=False) as http:
+        yield await create_client(base, ClientConfig(httpx_client=http))

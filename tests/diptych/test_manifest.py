@@ -1,0 +1,261 @@
+"""What a manifest may say, and what it may not say yet."""
+
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diptych.errors import ConfigError
+from diptych.manifest import API_VERSION, AgentManifest
+from diptych.problems import Place, validated
+
+NOT_YET = f"is not supported by this version of Diptych ({version('diptych')})"
+URL = "http://127.0.0.1:8000/mcp"
+MODEL = {"name": "gpt-5-mini", "endpoint": "https://models.example.com/v1"}
+
+
+def manifest(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Agent",
+        "metadata": {"name": "coordinator"},
+        "spec": {"model": MODEL, **spec},
+    }
+
+
+def problems_of(content: dict[str, Any]) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        validated(content, Place("agent.yaml"))
+    return [line.removeprefix("agent.yaml: ") for line in caught.value.problems]
+
+
+def valid(**spec: Any) -> AgentManifest:
+    return validated(manifest(**spec), Place("agent.yaml"))
+
+
+def test_every_supported_field_is_taken() -> None:
+    spec = valid(
+        description="Answers questions.",
+        instructions="You are a careful assistant.",
+        model={
+            **MODEL,
+            "apiKey": {"secretKeyRef": {"name": "models", "key": "api-key"}},
+            "actionFormat": "json",
+            "parameters": {"temperature": "0.2", "maxTokens": 2000, "reasoningEffort": "low"},
+            "timeouts": {"connect": "5s", "firstByte": "1m30s", "idle": "500ms", "total": "1h"},
+        },
+        tools=[
+            {
+                "name": "calculator",
+                "url": URL,
+                "allow": ["add", "sub*"],
+                "headers": [
+                    {"name": "X-Team", "value": "blue"},
+                    {
+                        "name": "Authorization",
+                        "valueFrom": {"secretKeyRef": {"name": "tools", "key": "token"}},
+                    },
+                ],
+                "timeout": "60s",
+                "overrides": [
+                    {
+                        "tool": "pay*",
+                        "readOnly": False,
+                        "idempotent": False,
+                        "sequential": True,
+                        "terminal": False,
+                        "timeout": "5m",
+                    }
+                ],
+            },
+            {"name": "files", "command": ["files-server", "--root", "."]},
+            {"name": "wiki", "serviceRef": {"name": "wiki", "port": 8000, "path": "/mcp"}},
+        ],
+        agents=[
+            {"name": "researcher"},
+            {"name": "lawyer", "namespace": "legal", "as": "counsel"},
+            {"as": "outside", "url": "https://agents.example.com", "shareContext": False},
+        ],
+        loop={
+            "maxSteps": 25,
+            "onMaxSteps": "answer",
+            "answerMode": "separate",
+            "maxParallelCalls": 1,
+            "maxRetries": 0,
+            "memoryContextLimit": 0,
+            "deadline": "10m",
+        },
+        sessions={"whenBusy": "enqueue"},
+        replicas=1,
+        container={
+            "image": "registry.example.com/diptych:1.0",
+            "imagePullPolicy": "IfNotPresent",
+            "env": [
+                {"name": "DEBUG_MOCK_RESPONSES", "value": '["{}", "Hello!"]'},
+                {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+                {"name": "CPUS", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+            ],
+            "envFrom": [{"secretRef": {"name": "extra", "optional": True}, "prefix": "X_"}],
+            "resources": {"requests": {"cpu": 1, "memory": "128Mi"}, "limits": {"cpu": "2"}},
+        },
+        podTemplate={
+            "metadata": {"labels": {"team": "blue"}},
+            "spec": {"nodeSelector": {"disk": "ssd"}},
+        },
+        network={
+            "extraIngress": [
+                {"from": [{"namespaceSelector": {}}], "ports": [{"port": 8000}]},
+            ],
+            "extraEgress": [
+                {
+                    "to": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}}],
+                    "ports": [{"protocol": "UDP", "port": "dns", "endPort": 9000}],
+                }
+            ],
+        },
+        allowedNamespaces={"from": "Selector", "selector": {"matchLabels": {"team": "blue"}}},
+    ).spec
+    assert spec.model is not None
+    assert spec.model.parameters.temperature == 0.2
+    times = spec.model.timeouts
+    assert (times.connect, times.first_byte, times.idle, times.total) == (5, 90, 0.5, 3600)
+    assert spec.tools[0].overrides[0].timeout == 300
+    assert [peer.visible_name for peer in spec.agents] == ["researcher", "counsel", "outside"]
+    assert spec.loop.deadline == 600
+    assert spec.network is not None
+    assert spec.network.extra_egress[0].to[0].ip_block is not None
+
+
+def test_what_kubernetes_adds_to_an_object_is_no_mistake() -> None:
+    content = manifest() | {"status": {"conditions": []}}
+    content["metadata"] |= {
+        "labels": {"team": "blue"},
+        "creationTimestamp": None,
+        "uid": "1",
+        "resourceVersion": "2",
+    }
+    assert validated(content, Place("agent.yaml")).metadata.name == "coordinator"
+
+
+def model(**fields: Any) -> dict[str, Any]:
+    return manifest(model=MODEL | fields)
+
+
+def env(**fields: Any) -> dict[str, Any]:
+    return manifest(container={"env": [{"name": "A", **fields}]})
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        pytest.param(model(fallbacks=[]), "spec.model.fallbacks: {}; remove it", id="fallbacks"),
+        pytest.param(model(prices={}), "spec.model.prices: {}; remove it", id="prices"),
+        *(
+            pytest.param(manifest(**{field: {}}), f"spec.{field}: {{}}; remove it", id=field)
+            for field in (
+                "outputSchema",
+                "policy",
+                "budget",
+                "context",
+            )
+        ),
+        *(
+            pytest.param(
+                manifest(sessions={field: "one"}),
+                f"spec.sessions.{field}: {{}}; remove it",
+                id=field,
+            )
+            for field in ("redis", "retention", "queueMode")
+        ),
+        pytest.param(
+            manifest(policy=None), "spec.policy: {}; remove it", id="even if it is left blank"
+        ),
+        pytest.param(
+            manifest(policy=[{"when": None}]), "spec.policy: {}; remove it", id="or blank inside"
+        ),
+        pytest.param(
+            manifest(loop={"answerRepairs": 2}),
+            "spec.loop.answerRepairs: {}; remove it",
+            id="answerRepairs",
+        ),
+        pytest.param(
+            model(actionFormat="native"),
+            'spec.model.actionFormat: "native" {}; use json',
+            id="native calls",
+        ),
+        pytest.param(
+            manifest(loop={"answerMode": "direct"}),
+            'spec.loop.answerMode: "direct" {}; use separate',
+            id="direct answers",
+        ),
+        pytest.param(
+            manifest(sessions={"whenBusy": "interrupt"}),
+            'spec.sessions.whenBusy: "interrupt" {}; use enqueue',
+            id="interrupts",
+        ),
+        pytest.param(manifest(replicas=2), "spec.replicas: 2 {}; use 0, 1", id="replicas"),
+        pytest.param(
+            manifest(container={"env": [{"name": "REDIS_URL", "value": "redis://r"}]}),
+            'spec.container.env[0].name: "REDIS_URL" {}; remove it',
+            id="Redis by a variable",
+        ),
+    ],
+)
+def test_what_is_not_built_yet_is_refused_by_name(content: dict[str, Any], line: str) -> None:
+    assert problems_of(content) == [line.format(NOT_YET)]
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    content = manifest(loop={"maxSteps": 0}, tools=[{"name": "a", "url": "b"}, {"name": "c"}])
+    assert problems_of(content) == [
+        'spec.tools[0].url: must start with http:// or https:// (got "b")',
+        "spec.tools[1]: needs exactly one of url, serviceRef, command",
+        "spec.loop.maxSteps: must be 1 or more (got 0)",
+    ]
+
+
+def test_a_flood_of_mistakes_is_cut() -> None:
+    problems = problems_of(manifest(**{f"field{n}": 1 for n in range(200)}))
+    assert len(problems) == 51
+    assert problems[-1] == "… and 150 more problems like these"
+
+
+KNOWN_FIELDS = [
+    *("apiVersion", "kind", "metadata", "name", "spec", "model", "endpoint", "apiKey"),
+    *("secretKeyRef", "key", "parameters", "temperature", "timeouts", "idle", "tools", "url"),
+    *("command", "allow", "headers", "value", "valueFrom", "overrides", "agents", "as", "loop"),
+    *("maxSteps", "policy", "container", "env", "instructions", "serviceRef", "port", "path"),
+]
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.sampled_from(["Agent", "5s", ""])
+    | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(KNOWN_FIELDS) | st.text(max_size=4), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from(KNOWN_FIELDS), VALUES, max_size=4), VALUES)
+def test_nothing_but_a_config_error_comes_of_nonsense(spec: dict[str, Any], whole: Any) -> None:
+    for content in (manifest(**spec), {"spec": whole, "metadata": whole, "kind": whole}):
+        problems = problems_or_none(content)
+        assert all(line.startswith("agent.yaml: ") for line in problems[:50])
+        assert "is not valid" not in "".join(problems)
+        assert "\n" not in "".join(problems)
+
+
+def problems_or_none(content: dict[str, Any]) -> tuple[str, ...]:
+    try:
+        validated(content, Place("agent.yaml"))
+    except ConfigError as error:
+        return error.problems
+    return ()

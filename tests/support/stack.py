@@ -1,0 +1,349 @@
+"""The whole stack on loopback: agents, a model's HTTP server and tool servers, all of them real.
+
+Builders of what must be closed are context managers; each takes a free port and leaves nothing.
+"""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import httpx
+import uvicorn
+from aiohttp import web
+from mcp.server import MCPServer
+
+from diptych.serving import Place, Site, Sockets, served
+from diptych.settings import AgentConfig, ModelConfig, PeerConfig, TimeoutConfig, ToolConfig
+
+QUICK = TimeoutConfig(connect=0.5, first_byte=0.2, idle=0.2, total=2.0)
+Step = str | Callable[["Exchange"], Any]
+
+
+def script(*replies: Any) -> str:
+    """Write replies as DEBUG_MOCK_RESPONSES has them."""
+    return json.dumps(list(replies))
+
+
+def call(tool: str, **arguments: Any) -> str:
+    """Write a tool call as a model does."""
+    return json.dumps({"tool": tool, "arguments": arguments})
+
+
+# The model
+
+
+@dataclass
+class Exchange:
+    """One request to the model's server, and how to answer it."""
+
+    request: web.Request
+    body: Mapping[str, Any]
+
+    async def say(self, text: str, finish_reason: str = "stop") -> web.StreamResponse:
+        """Answer with a text in the way that was asked for; streamed, a word at a time."""
+        if not self.body["stream"]:
+            message = {"role": "assistant", "content": text}
+            choice = {"index": 0, "message": message, "finish_reason": finish_reason}
+            return web.json_response({"choices": [choice], "usage": usage(text)})
+        stream = await self.open()
+        for word in _words(text):
+            await stream.write(_data({"content": word}))
+        await stream.write(_data({}, finish_reason))
+        await stream.write(b"data: %b\n\n" % _json({"choices": [], "usage": usage(text)}))
+        await stream.write(b"data: [DONE]\n\n")
+        return stream
+
+    async def open(self, *words: str) -> web.StreamResponse:
+        """Begin a streamed reply, and leave it there."""
+        stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await stream.prepare(self.request)
+        for word in words:
+            await stream.write(_data({"content": word}))
+        return stream
+
+
+@dataclass
+class ModelServer:
+    """An OpenAI-compatible server: the n-th request gets the n-th step, then the last again.
+
+    A step is a text to say, or a coroutine function of the `Exchange`.
+    """
+
+    steps: Sequence[Step]
+    url: str = ""
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[Mapping[str, str]] = field(default_factory=list)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    hung_up: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def play(self, *steps: Step) -> None:
+        """Begin again with other steps."""
+        self.steps = steps
+        self.requests.clear()
+        self.headers.clear()
+        self.asked.clear()
+        self.hung_up.clear()
+
+    def told(self, n: int = -1) -> str:
+        """Give the last message of the n-th request."""
+        return str(self.requests[n]["messages"][-1]["content"])
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        step = self.steps[min(len(self.requests), len(self.steps) - 1)]
+        self.requests.append(body)
+        self.headers.append(dict(request.headers))
+        self.asked.set()
+        exchange = Exchange(request, body)
+        try:
+            if isinstance(step, str):
+                return await exchange.say(step)
+            response: web.StreamResponse = await step(exchange)
+        except (asyncio.CancelledError, ConnectionError):
+            self.hung_up.set()
+            raise
+        return response
+
+
+def says(text: str, finish_reason: str = "stop") -> Step:
+    """A step with a finish reason of its own."""
+    return lambda exchange: exchange.say(text, finish_reason)
+
+
+def status(code: int, body: str = "{}", **headers: str) -> Step:
+    """A step that is an error."""
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+
+    async def fail(exchange: Exchange) -> web.Response:
+        return web.Response(status=code, text=body, headers=given, content_type="application/json")
+
+    return fail
+
+
+async def silence(exchange: Exchange) -> web.StreamResponse:
+    """A step that never answers."""
+    return await asyncio.Event().wait()  # type: ignore[return-value]
+
+
+def stalls(*words: str) -> Step:
+    """A step that says some words and then nothing more; the connection stays open."""
+
+    async def stall(exchange: Exchange) -> web.StreamResponse:
+        await exchange.open(*words)
+        return await silence(exchange)
+
+    return stall
+
+
+def breaks_off(*words: str) -> Step:
+    """A step that says some words and closes the connection."""
+
+    async def cut(exchange: Exchange) -> web.StreamResponse:
+        stream = await exchange.open(*words)
+        await stream.drain()
+        assert exchange.request.transport
+        exchange.request.transport.close()
+        return stream
+
+    return cut
+
+
+def usage(text: str) -> dict[str, int]:
+    return {"prompt_tokens": 10, "completion_tokens": len(text.split())}
+
+
+def _words(text: str) -> list[str]:
+    words = text.split(" ")
+    return [f"{word} " for word in words[:-1]] + words[-1:]
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _data(delta: Mapping[str, str], finish_reason: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+    return b"data: %b\n\n" % _json({"choices": [choice]})
+
+
+@asynccontextmanager
+async def model_server(*steps: Step) -> AsyncIterator[ModelServer]:
+    server = ModelServer(steps)
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", server.answer)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    assert runner.addresses
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    try:
+        yield server
+    finally:
+        await runner.cleanup()
+
+
+# The tools
+
+
+@asynccontextmanager
+async def tool_server(*functions: Callable[..., Any]) -> AsyncIterator[ToolConfig]:
+    """Serve functions as the tools of an MCP server called `box`."""
+    server = MCPServer("box", log_level="CRITICAL")
+    for function in functions:
+        server.add_tool(function)
+    async with listening(server.streamable_http_app()) as url:
+        yield ToolConfig("box", url=f"{url}/mcp")
+
+
+@asynccontextmanager
+async def listening(app: Any) -> AsyncIterator[str]:
+    """Serve an ASGI application; gives its base URL. At the end its connections are cut."""
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    bound.bind(("127.0.0.1", 0))
+    config = uvicorn.Config(app, log_config=None, access_log=False)
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup([bound])
+    try:
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+    finally:
+        for listener in server.servers:
+            listener.close()
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
+        for task in list(server.server_state.tasks):
+            task.cancel()
+        await server.lifespan.shutdown()
+
+
+# The agents
+
+
+@dataclass
+class Stage:
+    """An agent that is served, and a client that asks it."""
+
+    site: Site
+    http: httpx.AsyncClient
+
+    @property
+    def url(self) -> str:
+        return self.site.url
+
+    @property
+    def name(self) -> str:
+        return self.site.pod.name
+
+    async def chat(self, text: str = "hi", **fields: Any) -> httpx.Response:
+        messages = [{"role": "user", "content": text}]
+        return await self.http.post("/v1/chat/completions", json={"messages": messages, **fields})
+
+    async def answer(self, text: str = "hi", **fields: Any) -> str:
+        response = await self.chat(text, **fields)
+        assert response.status_code == 200, response.text
+        return str(response.json()["choices"][0]["message"]["content"])
+
+    async def start(self, text: str = "hi", **fields: Any) -> str:
+        response = await self.http.post("/v1/runs", json={"input": text, **fields})
+        assert response.status_code == 202, response.text
+        return str(response.json()["id"])
+
+    async def run(self, run_id: str) -> dict[str, Any]:
+        found: dict[str, Any] = (await self.http.get(f"/v1/runs/{run_id}")).json()
+        return found
+
+    async def ended(self, run_id: str) -> dict[str, Any]:
+        """Wait for a run's end, by its events."""
+        await self.http.get(f"/v1/runs/{run_id}/events")
+        return await self.run(run_id)
+
+    async def memory(self, **query: Any) -> list[dict[str, Any]]:
+        events = (await self.http.get("/memory/events", params=query)).json()["events"]
+        assert isinstance(events, list)
+        return events
+
+    async def facts(self, **query: Any) -> list[str]:
+        return [event["event_type"] for event in await self.memory(**query)]
+
+
+@asynccontextmanager
+async def stages(*configs: AgentConfig) -> AsyncIterator[list[Stage]]:
+    """Serve agents side by side; a peer's URL may be the name of one of them."""
+    sockets = Sockets(Place(port=0), len(configs))
+    urls = {config.name: url for config, url in zip(configs, sockets.urls, strict=True)}
+    resolved = [replace(config, agents=_resolved(config, urls)) for config in configs]
+    async with AsyncExitStack() as stack:
+        sites = await stack.enter_async_context(served(resolved, sockets))
+        for site in sites:
+            await site.pod.tried()
+        clients = [
+            await stack.enter_async_context(httpx.AsyncClient(base_url=site.url, timeout=10))
+            for site in sites
+        ]
+        yield [Stage(site, http) for site, http in zip(sites, clients, strict=True)]
+
+
+@asynccontextmanager
+async def stage(
+    *replies: Any, model: ModelServer | None = None, name: str = "helper", **fields: Any
+) -> AsyncIterator[Stage]:
+    """Serve one agent: over a model's server, or over a script of replies."""
+    async with stages(agent(*replies, model=model, name=name, **fields)) as (only,):
+        yield only
+
+
+def agent(
+    *replies: Any, model: ModelServer | None = None, name: str = "helper", **fields: Any
+) -> AgentConfig:
+    """Configure an agent; other fields are those of `AgentConfig` and `ModelConfig`."""
+    asked = {key: fields.pop(key) for key in ("api_key", "timeouts") if key in fields}
+    if model is None:
+        return AgentConfig(name, mock_responses=script(*replies), **fields)
+    timeouts = asked.pop("timeouts", QUICK)
+    return AgentConfig(
+        name, model=ModelConfig("m", model.url, timeouts=timeouts, **asked), **fields
+    )
+
+
+def _resolved(config: AgentConfig, urls: Mapping[str, str]) -> tuple[PeerConfig, ...]:
+    return tuple(replace(peer, url=urls.get(peer.url, peer.url)) for peer in config.agents)
+
+
+# What a client reads
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One server-sent event."""
+
+    data: str
+    event: str | None = None
+    id: str | None = None
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.data)
+
+
+def frames(text: str) -> list[Frame]:
+    """Read a stream; comments are left out."""
+    found = []
+    for block in text.split("\n\n"):
+        fields = [line.partition(": ")[::2] for line in block.split("\n") if line[:1] not in ("", ":")]
+        if fields:
+            named = dict(fields)
+            found.append(Frame(named["data"], named.get("event"), named.get("id")))
+    return found
+
+
+def text_of(told: Sequence[Frame]) -> str:
+    """Put the text of a chat stream together."""
+    chunks = [frame.json for frame in told if frame.data != "[DONE]"]
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk.get("choices", ())]
+    return "".join(delta.get("content") or "" for delta in deltas)
