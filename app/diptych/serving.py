@@ -15,6 +15,7 @@ from ipaddress import ip_address
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
 from diptych.adapters.chat_completions import open_session
 from diptych.errors import ConfigError
@@ -89,10 +90,7 @@ async def served(configs: Sequence[AgentConfig], sockets: Sockets) -> AsyncItera
             Site(Pod(config, http, url=url), url)
             for config, url in zip(configs, sockets.urls, strict=True)
         ]
-        for site, bound in zip(sites, sockets, strict=True):
-            await stack.enter_async_context(
-                _listening(site.pod, bound, on_loopback=sockets.place.is_loopback)
-            )
+        await stack.enter_async_context(_listening(sites, sockets))
         for site in sites:
             await stack.enter_async_context(site.pod)
         yield sites
@@ -109,9 +107,10 @@ async def serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     async with served(configs, sockets) as sites:
-        announcing = asyncio.create_task(on_ready(sites))
-        await stop.wait()
-        announcing.cancel()
+        async with asyncio.TaskGroup() as group:
+            announcing = group.create_task(on_ready(sites))
+            await stop.wait()
+            announcing.cancel()
         stop.clear()
         await _drain(sites, stop)
 
@@ -133,9 +132,28 @@ async def _close(sites: Sequence[Site], seconds: float) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _listening(pod: Pod, bound: socket.socket, *, on_loopback: bool) -> AsyncIterator[None]:
-    config = uvicorn.Config(
-        pod.app(on_loopback=on_loopback),
+async def _listening(sites: Sequence[Site], sockets: Sockets) -> AsyncIterator[None]:
+    """Have a server for each agent; they are ended together, so that it takes as long as one."""
+    on_loopback = sockets.place.is_loopback
+    servers = [_Server(_server_config(site.pod.app(on_loopback=on_loopback))) for site in sites]
+    serving = [
+        asyncio.create_task(server.serve([bound]))
+        for server, bound in zip(servers, sockets, strict=True)
+    ]
+    try:
+        for server, task in zip(servers, serving, strict=True):
+            while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event
+                await asyncio.sleep(_STARTED_POLL)
+        yield
+    finally:
+        for server in servers:
+            server.should_exit = True
+        await asyncio.gather(*serving)
+
+
+def _server_config(app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -143,15 +161,6 @@ async def _listening(pod: Pod, bound: socket.socket, *, on_loopback: bool) -> As
         timeout_keep_alive=75,  # longer than the usual idle time of a proxy's pool
         timeout_graceful_shutdown=5,
     )
-    server = _Server(config)
-    serving = asyncio.create_task(server.serve([bound]))
-    while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event
-        await asyncio.sleep(_STARTED_POLL)
-    try:
-        yield
-    finally:
-        server.should_exit = True
-        await serving
 
 
 class _Server(uvicorn.Server):

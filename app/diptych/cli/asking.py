@@ -1,0 +1,130 @@
+"""Asking an agent and watching its run to the end, wherever the agent is.
+
+Not here: how an agent is reached (`local`, `remote`), what is shown of its run (`show`).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Protocol
+
+from diptych.cli.interrupts import ABORTED
+from diptych.cli.screen import Screen
+from diptych.cli.show import TICK_SECONDS, View
+from diptych.cli.wording import missing_text
+from diptych.offers import Unavailable
+from diptych.record import TERMINAL, Record
+from diptych.runs import Item
+
+EXIT_CODES: Mapping[str, int] = {"completed": 0, "failed": 1, "max_steps": 3, "aborted": ABORTED}
+"""By the terminal event of a run (loop.md §2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A run that was started."""
+
+    run_id: str
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run that has ended; `status` is the name of its terminal event."""
+
+    session_id: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What an agent lacks now, and whether a script answers in its model's place."""
+
+    missing: Sequence[Unavailable] = ()
+    is_scripted: bool = False
+
+
+class Askable(Protocol):
+    """An agent that takes questions. All but `name` raise a `DiptychError` when it is gone."""
+
+    name: str
+
+    async def standing(self) -> Standing: ...
+
+    async def begin(self, question: str, session_id: str | None) -> Begun: ...
+
+    def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
+        """Give a run's records after `after`, then what happens, up to its end."""
+        ...
+
+    async def cancel(self, run_id: str) -> None:
+        """Abort a run, and return when its end is on record."""
+        ...
+
+
+async def ask(agent: Askable, question: str, session_id: str | None, view: View) -> Ended:
+    """Ask, and show the run until it ends. Being cancelled aborts the run, and shows that too."""
+    begun = await agent.begin(question, session_id)
+    watch = _Watch(agent, begun, view)
+    async with ticking(view):
+        try:
+            await watch.to_the_end()
+        except asyncio.CancelledError:
+            await agent.cancel(begun.run_id)
+            await watch.to_the_end()
+            if task := asyncio.current_task():
+                task.uncancel()
+    return Ended(begun.session_id, watch.status)
+
+
+@contextlib.asynccontextmanager
+async def ticking(view: View) -> AsyncIterator[None]:
+    """Let time pass in a view while the block lasts."""
+
+    async def tick() -> None:
+        with contextlib.suppress(OSError):  # whoever writes next is told of it
+            while True:
+                await asyncio.sleep(TICK_SECONDS)
+                view.tick()
+
+    task = asyncio.create_task(tick())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def introduce(agent: Askable, screen: Screen) -> None:
+    """Say what a person should know before the first question."""
+    standing = await agent.standing()
+    if standing.is_scripted:
+        screen.line(("DEBUG_MOCK_RESPONSES is on: a script answers instead of a model.", "dim"))
+    for missing in standing.missing:
+        screen.line(("! ", "yellow"), f"unavailable: {missing_text(missing)}")
+
+
+class _Watch:
+    """Follows one run, and knows how far it has come."""
+
+    def __init__(self, agent: Askable, begun: Begun, view: View) -> None:
+        self.status = "failed"
+        self._agent = agent
+        self._begun = begun
+        self._view = view
+        self._seq = 0
+
+    async def to_the_end(self) -> None:
+        async with aclosing(self._agent.follow(self._begun.run_id, self._seq)) as batches:
+            async for batch in batches:
+                for item in batch:
+                    self._take(item)
+
+    def _take(self, item: Item) -> None:
+        if isinstance(item, Record):
+            self._seq = item.seq
+            if item.event_type in TERMINAL:
+                self.status = item.event_type
+        self._view.show(item)

@@ -1,0 +1,145 @@
+"""`diptych chat`: a conversation with an agent, in one session.
+
+The person's line is read in the main thread, where line editing and Ctrl-C belong; agents live in
+an event loop of their own thread, so that they go on while a person thinks.
+"""
+
+import asyncio
+import contextlib
+import sys
+import threading
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+
+import typer
+
+from diptych.cli.options import AgentName, Secrets, Services, SessionId
+
+if TYPE_CHECKING:
+    from diptych.cli.asking import Askable
+    from diptych.cli.screen import Screen
+
+_T = TypeVar("_T")
+_PROMPT = "❯ "
+
+
+def chat(
+    target: Annotated[
+        str, typer.Argument(metavar="FILE|URL", help="A file with Agents, or an agent's URL.")
+    ],
+    agent: AgentName = None,
+    session: SessionId = None,
+    secrets: Secrets = None,
+    service: Services = None,
+) -> None:
+    """Talk with an agent: it remembers what was said before.
+
+    Ctrl-C aborts the answer that is being given, Ctrl-D ends the conversation.
+
+    Example: `diptych chat agent.yaml`
+    """
+    from diptych.cli.asking import introduce
+    from diptych.cli.interrupts import ABORTED
+    from diptych.cli.screen import Screen
+    from diptych.cli.target import Target, set_up_quiet_logging
+
+    set_up_quiet_logging()
+    screen = Screen()
+    with _Background() as background:
+        reached = Target(target, agent, secrets, service).reached()
+        try:
+            askable = background.run(reached.__aenter__())
+        except CancelledError:
+            raise typer.Exit(ABORTED) from None
+        try:
+            background.run(introduce(askable, screen))
+            _converse(background, askable, screen, session)
+        finally:
+            background.run(reached.__aexit__(None, None, None))
+
+
+def _converse(
+    background: "_Background", agent: "Askable", screen: "Screen", session: str | None
+) -> None:
+    from diptych.cli.asking import ask
+    from diptych.cli.show import Timeline
+
+    screen.line((f"{agent.name} · Ctrl-C aborts an answer, Ctrl-D ends", "dim"))
+    for question in _questions(screen):
+        ended = background.run(ask(agent, question, session, Timeline(screen)))
+        session = ended.session_id
+        screen.gap()
+
+
+def _questions(screen: "Screen") -> Iterator[str]:
+    """Give what a person types, line by line, until there is no more."""
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401 - gives input() its line editing and history
+    is_person = sys.stdin.isatty()
+    while True:
+        try:
+            line = input(_PROMPT if is_person and screen.is_live else "")
+        except EOFError:
+            if is_person:
+                screen.line()
+            return
+        except KeyboardInterrupt:
+            screen.line()
+            continue
+        if line.strip():
+            yield line
+
+
+class _Background:
+    """An event loop in a thread; the work given to it is waited for, and Ctrl-C cancels it."""
+
+    def __init__(self) -> None:
+        self._ready: Future[asyncio.AbstractEventLoop] = Future()
+        self._thread = threading.Thread(target=self._live, name="agents", daemon=True)
+        self._task: asyncio.Task[Any] | None = None
+        self._end = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._loop = self._ready.result()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join()
+
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Do the work and give its result; the second Ctrl-C meanwhile ends the process."""
+        from diptych.cli.interrupts import end_now
+
+        future = asyncio.run_coroutine_threadsafe(self._noted(work), self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            self._loop.call_soon_threadsafe(self._cancel)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            end_now()
+
+    def _live(self) -> None:
+        async def until_the_end() -> None:
+            self._ready.set_result(asyncio.get_running_loop())
+            await self._end.wait()
+
+        asyncio.run(until_the_end())
+
+    async def _noted(self, work: Coroutine[Any, Any, _T]) -> _T:
+        self._task = asyncio.current_task()
+        return await work
+
+    def _cancel(self) -> None:
+        if self._task:
+            self._task.cancel()

@@ -1,0 +1,1 @@
+"""What `diptych demo` shows, and the tools of the examples. Nothing else needs it."""

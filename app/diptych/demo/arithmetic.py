@@ -1,0 +1,92 @@
+"""Works out `+ - * / ** ( )`, safely: nothing is run, and nothing can grow without bound. Pure.
+
+Not here: that this is a tool (`tools`).
+"""
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping
+
+MAX_LENGTH = 200  # characters
+MAX_DEPTH = 50  # of parentheses and operators, one inside the other
+MAX_DIGITS = 300  # of a result, and of everything on the way to it
+_ALLOWED = re.compile(r"[0-9eE.+\-*/() ]+")
+_DIGITS_SHOWN = 12  # of a fraction: what binary arithmetic adds behind them is noise
+
+Number = int | float
+
+_OPERATORS: Mapping[type[ast.operator], Callable[[Number, Number], Number]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+def calculated(expression: str) -> Number:
+    """Work out an expression. Raises `ValueError` with a sentence that says what is wrong."""
+    if len(expression) > MAX_LENGTH:
+        raise ValueError(f"the expression is longer than {MAX_LENGTH} characters")
+    if not _ALLOWED.fullmatch(expression):
+        raise ValueError("only numbers, + - * / ** and parentheses are understood")
+    try:
+        tree = ast.parse(expression.strip(), mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise ValueError("the expression is not complete, or not well formed") from error
+    try:
+        return _tidy(_value(tree.body, MAX_DEPTH))
+    except ZeroDivisionError as error:
+        raise ValueError("division by zero") from error
+    except OverflowError as error:
+        raise _too_large() from error
+
+
+def _value(node: ast.expr, depth: int) -> Number:
+    if depth == 0:
+        raise ValueError(f"the expression nests more than {MAX_DEPTH} levels deep")
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return _bounded(number)
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return -_value(inner, depth - 1)
+        case ast.UnaryOp(op=ast.UAdd(), operand=inner):
+            return _value(inner, depth - 1)
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            return _power(_value(left, depth - 1), _value(right, depth - 1))
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
+            apply = _OPERATORS[type(sign)]
+            return _bounded(apply(_value(left, depth - 1), _value(right, depth - 1)))
+        case _:
+            raise ValueError("only numbers, + - * / ** and parentheses are understood")
+
+
+def _power(base: Number, exponent: Number) -> Number:
+    if abs(exponent) * _digits(base) > MAX_DIGITS:
+        raise _too_large()
+    result = base**exponent
+    if isinstance(result, complex):
+        raise ValueError("a negative number has no such root")  # noqa: TRY004 - an input that is wrong
+    return _bounded(result)
+
+
+def _digits(number: Number) -> float:
+    """Say how many decimal digits a number has, at least: what a power multiplies."""
+    return int(abs(number)).bit_length() * 0.302 if abs(number) >= 1 else 1
+
+
+def _bounded(number: Number) -> Number:
+    if number != number or abs(number) > 10**MAX_DIGITS:  # noqa: PLR0124 - only nan is not itself
+        raise _too_large()
+    return number
+
+
+def _tidy(number: Number) -> Number:
+    if isinstance(number, int):
+        return number
+    rounded = float(f"{number:.{_DIGITS_SHOWN}g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 2**53 else rounded
+
+
+def _too_large() -> ValueError:
+    return ValueError(f"a number has more than {MAX_DIGITS} digits")

@@ -1,0 +1,197 @@
+"""The commands as a person types them: what they print where, and their exit codes."""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+Type = Callable[..., Any]
+
+AGENT = """
+apiVersion: diptych.dev/v1alpha1
+kind: Agent
+metadata: {{name: {name}}}
+spec:
+  {spec}
+  container:
+    env: [{{name: DEBUG_MOCK_RESPONSES, value: '{script}'}}]
+"""
+
+
+def file_of(folder: Path, script: str, *, spec: str = "description: A test.") -> str:
+    path = folder / "agent.yaml"
+    path.write_text(AGENT.format(name="helper", script=script, spec=spec))
+    return str(path)
+
+
+@pytest.mark.parametrize("word", ["--help", "-h"])
+def test_help_names_the_commands(typed: Type, word: str) -> None:
+    outcome = typed(word)
+    assert outcome.code == 0
+    for command in ("serve", "run", "chat", "events", "check", "demo"):
+        assert command in outcome.out
+    assert "demo-tools" not in outcome.out
+
+
+def test_the_version_is_said(typed: Type) -> None:
+    assert typed("--version").out.startswith("diptych 0")
+
+
+def test_an_unknown_command_is_misuse(typed: Type) -> None:
+    assert typed("rum").code == 2
+
+
+def test_check_says_ok_for_each_agent(typed: Type, tmp_path: Path) -> None:
+    file = file_of(tmp_path, "{}")
+    outcome = typed("check", file)
+    assert (outcome.code, outcome.out) == (0, f"{file}: helper: ok\n")
+
+
+def test_check_says_what_is_wrong_a_line_each(typed: Type, tmp_path: Path) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text(
+        "apiVersion: diptych.dev/v1alpha1\nkind: Agent\nmetadata: {name: A_}\nspec: {modle: {}}"
+    )
+    outcome = typed("check", str(file), str(tmp_path / "none.yaml"))
+    assert outcome.code == 2
+    assert not outcome.out
+    lines = outcome.err.splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("error: ") for line in lines)
+
+
+def test_run_gives_the_answer_alone_to_stdout(typed: Type, tmp_path: Path) -> None:
+    outcome = typed("run", file_of(tmp_path, '["{}", "An answer."]'), "Hi?")
+    assert (outcome.code, outcome.out) == (0, "An answer.\n")
+    assert "DEBUG_MOCK_RESPONSES" in outcome.err
+    assert "✓ done" in outcome.err
+
+
+def test_run_reads_the_question_from_stdin(typed: Type, tmp_path: Path) -> None:
+    outcome = typed("run", file_of(tmp_path, '["{}", "Yes."]'), "-", "--json", stdin="Is it\nso?\n")
+    first, *_ = map(orjson.loads, outcome.out.splitlines())
+    assert (first["event_type"], first["content"]) == ("user_message", "Is it\nso?")
+
+
+def test_run_refuses_an_empty_question(typed: Type, tmp_path: Path) -> None:
+    outcome = typed("run", file_of(tmp_path, "x"), "-")
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: the question is empty")
+
+
+def test_run_as_json_shows_events_to_the_last(typed: Type, tmp_path: Path) -> None:
+    file = file_of(tmp_path, '["{}", "Yes."]')
+    outcome = typed("run", file, "Hi", "--json", "--session", "s", "--no-input")
+    events = [orjson.loads(line) for line in outcome.out.splitlines()]
+    assert [event["event_type"] for event in events][-2:] == ["agent_response", "completed"]
+    assert {event["session_id"] for event in events} == {"s"}
+    assert not outcome.err
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "said"),
+    [
+        pytest.param(('["{}"]', "description: x"), 1, "mock_exhausted", id="failed"),
+        pytest.param(('[{"error": "oh"}]', "description: x"), 1, "oh", id="a model's error"),
+        pytest.param(
+            ('["{\\"tool\\": \\"x\\"}"]', "loop: {maxSteps: 1}"),
+            3,
+            "limit of steps",
+            id="max_steps",
+        ),
+        pytest.param(("[1]", "description: x"), 2, "error: ", id="a script that is none"),
+        pytest.param(('["x"]', "modle: {}"), 2, "error: ", id="a manifest with a mistake"),
+    ],
+)
+def test_the_exit_code_is_how_it_ended(
+    typed: Type, tmp_path: Path, content: tuple[str, str], code: int, said: str
+) -> None:
+    script, spec = content
+    outcome = typed("run", file_of(tmp_path, script, spec=spec), "Hi")
+    assert outcome.code == code
+    assert said in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(["--agent", "eve"], "error: --agent eve: ", id="an agent that is not there"),
+        pytest.param(["--service", "x"], "error: --service x: must be", id="a service without URL"),
+        pytest.param(
+            ["--session", "a b"], "error: a session id has", id="a session id that is none"
+        ),
+        pytest.param(["--secrets", "none"], "error: none: there is no", id="no file of secrets"),
+    ],
+)
+def test_run_refuses_options_that_make_no_sense(
+    typed: Type, tmp_path: Path, words: list[str], said: str
+) -> None:
+    outcome = typed("run", file_of(tmp_path, '["{}", "x"]'), "Hi", *words)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert not outcome.out
+
+
+def test_run_says_what_is_unavailable(typed: Type, tmp_path: Path) -> None:
+    spec = 'tools: [{name: bank, url: "http://127.0.0.1:9/mcp"}]'
+    outcome = typed("run", file_of(tmp_path, '["{}", "x"]', spec=spec), "Hi")
+    assert "! unavailable: the tools of bank: connection refused" in outcome.err
+
+
+def test_chat_is_one_session(typed: Type, tmp_path: Path) -> None:
+    outcome = typed("chat", file_of(tmp_path, '["{}", "Yes."]'), stdin="One?\n\nTwo?\n")
+    assert (outcome.code, outcome.out) == (0, "Yes.\nYes.\n")
+
+
+def test_serve_says_which_port_it_cannot_have(typed: Type, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        outcome = typed("serve", file_of(tmp_path, "x"), "--port", port)
+    assert outcome.code == 2
+    assert f"error: --port {port}: cannot listen" in outcome.err
+
+
+def test_serve_without_a_file_reads_the_environment(
+    typed: Type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENT_NAME", "Not A Label")
+    outcome = typed("serve")
+    assert outcome.code == 2
+    assert "error: AGENT_NAME: " in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        pytest.param(["events", "http://127.0.0.1:9"], 1, "nothing listens at", id="events"),
+        pytest.param(["run", "http://127.0.0.1:9", "Hi"], 1, "nothing listens at", id="run"),
+        pytest.param(["chat", "http://127.0.0.1:9"], 1, "nothing listens at", id="chat"),
+        pytest.param(["events", "http://[::x"], 2, "must be an agent's URL", id="no URL"),
+        pytest.param(["events", "ftp://x"], 2, "must be an agent's URL", id="another scheme"),
+        pytest.param(
+            ["run", "http://127.0.0.1:9", "Hi", "--agent", "x"], 2, "go with a file", id="--agent"
+        ),
+    ],
+)
+def test_an_agent_that_cannot_be_reached_is_one_line(
+    typed: Type, words: list[str], code: int, said: str
+) -> None:
+    outcome = typed(*words)
+    assert outcome.code == code
+    assert said in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_the_demo_ends_well_and_leaves_nothing(typed: Type) -> None:
+    outcome = typed("demo")
+    assert outcome.code == 0
+    assert "half an hour more" in outcome.out
+    for part in ("→ researcher", "│ On average", "✓ difference", "researcher has on record"):
+        assert part in outcome.err.replace("  ✓ 30.6", "  ✓ difference")
+    ports = {line.rpartition(":")[2] for line in outcome.err.splitlines() if "  ● " in line}
+    for port in {int(port.partition("/")[0]) for port in ports}:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))

@@ -1,0 +1,146 @@
+"""Commands as processes of their own: signals, pipes, and what is left behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import orjson
+import pytest
+
+SLOW = """
+apiVersion: diptych.dev/v1alpha1
+kind: Agent
+metadata: {name: slow}
+spec:
+  tools: [{name: demo, command: [diptych, demo-tools]}]
+  container:
+    env:
+    - name: DEBUG_MOCK_RESPONSES
+      value: |
+        ["{}", {"chunk_ms": 50, "content": "WORDS"}]
+""".replace("WORDS", "word " * 1000)
+
+
+@contextmanager
+def started(*words: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a command with a PATH that does not name its own environment."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "diptych", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"PATH": os.defpath, "HOME": os.environ.get("HOME", "/"), **environ},
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def children(pid: int) -> Sequence[int]:
+    """Give the processes that a process has started (Linux)."""
+    tasks = Path(f"/proc/{pid}/task")
+    return [
+        int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()
+    ]
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> str:
+    file = tmp_path / "slow.yaml"
+    file.write_text(SLOW)
+    return str(file)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_ctrl_c_aborts_the_run_and_leaves_no_tool_server(slow: str) -> None:
+    with started("run", slow, "Hi", "--json") as process:
+        assert process.stdout
+        assert process.stderr
+        for line in process.stdout:
+            if '"text"' in line:
+                break
+        servers = children(process.pid)
+        assert servers
+        process.send_signal(signal.SIGINT)
+        last = orjson.loads(process.stdout.readlines()[-1])
+        assert process.wait(10) == 130
+        assert last["event_type"] == "aborted"
+        assert all(map(is_gone, servers))
+        assert not process.stderr.read()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_a_signal_before_the_run_begins_is_an_end_as_well(slow: str) -> None:
+    with started("chat", slow) as process:
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) in {130, -signal.SIGINT}  # the latter: Python was just starting
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(slow: str) -> None:
+    with started("run", slow, "Hi") as process:
+        assert process.stdout
+        assert process.stderr
+        assert process.stdout.read(5) == "word "
+        process.stdout.close()
+        assert process.wait(10) == 1
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_serve_says_where_agents_are_and_ends_on_a_signal(slow: str) -> None:
+    with started("serve", slow, "--port", "0", COLUMNS="200") as process:
+        assert process.stderr
+        said = ""
+        while "Ctrl-C" not in said:
+            said += process.stderr.readline()
+        url = re.search(r"● slow  (http://127\.0\.0\.1:\d+)", said)
+        assert url
+        assert httpx.get(f"{url[1]}/health", trust_env=False).json()["agent"] == "slow"
+        assert "DEBUG_MOCK_RESPONSES is on" in said
+        assert "runs are kept in memory" in said
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+def test_serve_logs_one_json_object_a_line(tmp_path: Path) -> None:
+    bank = {"MCP_SERVERS": "bank", "MCP_SERVER_BANK_URL": "http://127.0.0.1:9/mcp"}
+    environ = {"AGENT_NAME": "plain", "DEBUG_MOCK_RESPONSES": "x", "PORT": "0", **bank}
+    with started("serve", LOG_FORMAT="json", **environ) as process:
+        assert process.stderr
+        logged: list[dict[str, str]] = []
+        while not any("DEBUG_MOCK_RESPONSES" in line["message"] for line in logged):
+            logged.append(orjson.loads(process.stderr.readline()))
+        process.send_signal(signal.SIGINT)
+        logged += map(orjson.loads, process.stderr)
+        assert process.wait(10) == 0
+    assert any("plain listens at http://" in line["message"] for line in logged)
+    assert any("without the tools of bank" in line["message"] for line in logged)
+    assert {line["level"] for line in logged} == {"info", "warning"}
+
+
+def test_quick_commands_do_not_load_what_serves() -> None:
+    code = (
+        "import sys, diptych.cli, diptych.cli.check, diptych.configuration\n"
+        "print({'fastapi', 'mcp', 'a2a', 'uvicorn', 'aiohttp', 'httpx'} & set(sys.modules))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "set()\n"

@@ -1,0 +1,89 @@
+"""Every example runs as it is: from any folder, without a key, and without an activated venv."""
+
+import logging
+import os
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from diptych.cli import main
+from diptych.configuration import check
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+MANIFESTS = sorted(EXAMPLES.glob("*.yaml"))
+
+ANSWERS = {
+    "calculator.yaml": "2 + 2, squared, is 16.",
+    "echo.yaml": "The echo returned: hello",
+    "planner.yaml": "A year on Saturn is about 15.6 times as long as one on Mars.",
+    "python_function.py": "The text has 6 words.",
+    "team.yaml": "Two wheels, no worries: 32 km on a litre of milk!",
+}
+STEPS = {
+    "calculator.yaml": ["✗ Error executing tool calculate: only numbers", "✓ 16"],
+    "echo.yaml": ["✓ hello"],
+    "planner.yaml": ['saturn = planet(name="Saturn")', "✓ 15.6433", "✓ looked up and divided"],
+    "team.yaml": ["→ writer", "→ analyst", "✓ writer", "✓ analyst"],
+}
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """Another folder, a PATH without our venv, and no key."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", os.defpath)
+    monkeypatch.delenv("DEBUG_MOCK_RESPONSES", raising=False)
+    yield tmp_path
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.name)
+@pytest.mark.usefixtures("elsewhere")
+def test_a_manifest_runs_as_it_is(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["diptych", "run", str(file), "A question?"])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    shown = capsys.readouterr()
+    assert (exit_.value.code, shown.out) == (0, ANSWERS[file.name] + "\n"), shown.err
+    for step in STEPS[file.name]:
+        assert step in shown.err
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_program_runs_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLES / "python_function.py"), run_name="__main__")
+    assert capsys.readouterr().out == ANSWERS["python_function.py"] + "\n"
+
+
+def test_an_example_runs_as_a_person_would_run_it(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "diptych", "run", str(EXAMPLES / "echo.yaml"), "A question?"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={"PATH": os.defpath, "HOME": str(tmp_path)},
+        timeout=30,
+    )
+    assert (done.returncode, done.stdout) == (0, ANSWERS["echo.yaml"] + "\n"), done.stderr
+
+
+@pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.name)
+def test_a_cluster_would_take_every_manifest(file: Path) -> None:
+    assert check([file]) == []
+
+
+def test_every_example_is_tested_and_described() -> None:
+    there = {file.name for file in EXAMPLES.iterdir() if file.suffix in {".yaml", ".py"}}
+    described = (EXAMPLES / "README.md").read_text()
+    assert there == set(ANSWERS)
+    assert all(f"[{name}]({name})" in described for name in there)
