@@ -7,15 +7,17 @@ answer. The rules are loop.md §2, §3, §5 and §12. Nothing here waits, reads 
 number, so `replay` of a run's events gives the same run again, and the event log is where a run
 can be taken up.
 
-Not here: reading a reply (`actions`), wording (`prompt`), time limits and cancelling (`runner`).
+Not here: reading a reply (`actions`), which calls can start (`calls`), wording (`prompt`), time
+limits and cancelling (`runner`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from diptych import prompt
-from diptych.actions import ActionError, Actions, check_arguments, parse, strip_lead
+from diptych.actions import ActionError, Actions, parse, strip_lead
+from diptych.calls import Graph, failure
 from diptych.errors import CallErrorKind, LoopError
 from diptych.events import (
     Aborted,
@@ -39,9 +41,8 @@ from diptych.events import (
     Warn,
     Write,
 )
-from diptych.messages import Call, Delegation, Message, Result, ToolCall, Usage
+from diptych.messages import Call, Message, Result, ToolCall, Usage
 from diptych.offers import Offers
-from diptych.references import fill, referable
 
 
 class Phase(Enum):
@@ -138,7 +139,7 @@ def ending(run: Run, end: Failed | Aborted) -> Iterator[Event]:
     for call in run.calls:
         if call.id in waited_for:
             kind: CallErrorKind = "interrupted" if call.id in run.started else "skipped"
-            yield _failure(call, kind, f"{kind}: {_reason(end)}").event
+            yield failure(call, kind, f"{kind}: {_reason(end)}")
     yield end
 
 
@@ -216,76 +217,20 @@ def _ask(run: Run) -> Next:
     return _command(replace(run, phase=Phase.ACT), AskModel(messages, run.model_calls))
 
 
-# The calls of one step: a graph, of which whatever is unblocked runs at once
-
-
 def _start_ready(run: Run) -> Next:
-    """Give a command for each call that can start now, or that never will."""
-    issued: list[Command] = []
+    """Command each call that can be made now, and record each that never will be."""
     done = {result.call_id: result for result in run.results}
-    running = [c for c in run.calls if c.id in run.issued & _waited_for(run)]
-    for call in run.calls:
-        if call.id in run.issued:
-            continue
-        command = _command_for(run, call, done)
-        if isinstance(command, MakeCall):
-            if not _has_room(run, call, running):
-                continue
-            running.append(call)
-        if command:
-            issued.append(command)
-    ids = frozenset(_call_id(command) for command in issued)
-    return _command(replace(run, issued=run.issued | ids), *issued)
-
-
-def _command_for(run: Run, call: Call, done: Mapping[str, Result]) -> MakeCall | Write | None:
-    """Decide on one call: make it, say why it cannot be made, or None while it is blocked."""
-    needed = [other for other in run.calls if other.label in call.after]
-    failed = next((o.label for o in needed if o.id in done and done[o.id].error), None)
-    if failed is not None:
-        return _failure(call, "skipped", f"skipped: {failed} failed")
-    if any(other.id not in done for other in needed):
-        return None
-    if all(other.label is None for other in run.calls):  # then `${…}` is just text
-        return _checked(run, call)
-    values = {o.label: referable(done[o.id].value, done[o.id].text) for o in needed if o.label}
-    filled = fill(call, values)
-    if isinstance(filled, str):
-        return _failure(call, "invalid_arguments", filled)
-    return _checked(run, filled)
-
-
-def _checked(run: Run, call: Call) -> MakeCall | Write:
-    """Check a filled call once more: its offer may be missing, its arguments may not fit."""
-    match call:
-        case Delegation(agent=name):
-            if run.offers.agent(name) is None:
-                return _failure(call, "unavailable", f"unavailable: {name}")
-        case ToolCall(name=name):
-            tool = run.offers.tool(name)
-            if tool is None:
-                missing = run.offers.missing_for_tool(name)
-                return _failure(call, "unavailable", f"unavailable: {missing}")
-            problem = check_arguments(tool, call.arguments, references_fit=False)
-            if problem is not None:
-                return _failure(call, "invalid_arguments", problem)
-    return MakeCall(call, run.step)
-
-
-def _has_room(run: Run, call: Call, running: list[Call]) -> bool:
-    if len(running) >= run.terms.max_parallel_calls:
-        return False
-    server, is_sequential = _server(run, call)
-    others = [_server(run, other) for other in running]
-    return server is None or not any(
-        server == other and (is_sequential or other_is) for other, other_is in others
-    )
-
-
-def _server(run: Run, call: Call) -> tuple[str | None, bool]:
-    """Say which server a call goes to, and whether it must be alone there."""
-    tool = run.offers.tool(call.name) if isinstance(call, ToolCall) else None
-    return (tool.server, tool.sequential) if tool else (None, False)
+    graph = Graph(run.calls, run.issued, done, run.offers)
+    commands: list[Command] = []
+    ids = set(run.issued)
+    for decision in graph.startable(run.terms.max_parallel_calls):
+        if isinstance(decision, Returned):
+            ids.add(decision.result.call_id)
+            commands.append(Write(decision))
+        else:
+            ids.add(decision.id)
+            commands.append(MakeCall(decision, run.step))
+    return _command(replace(run, issued=frozenset(ids)), *commands)
 
 
 def _is_terminal(run: Run, call: Call) -> bool:
@@ -295,23 +240,6 @@ def _is_terminal(run: Run, call: Call) -> bool:
 
 def _waited_for(run: Run) -> frozenset[str]:
     return frozenset(c.id for c in run.calls) - {result.call_id for result in run.results}
-
-
-def _failure(call: Call, kind: CallErrorKind, text: str) -> Write:
-    result = Result(call.id, text, error=kind)
-    if isinstance(call, Delegation):
-        return Write(Returned(result, "agent", call.agent))
-    return Write(Returned(result, "tool", call.name))
-
-
-def _call_id(command: Command) -> str:
-    match command:
-        case MakeCall(call):
-            return call.id
-        case Write(Returned(result)):
-            return result.call_id
-        case _:
-            raise LoopError(f"{command} is not about a call")
 
 
 # Phase 2

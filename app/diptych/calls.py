@@ -1,0 +1,95 @@
+"""The calls of one step: a graph, of which whatever is unblocked runs at once (loop.md §3, §5).
+
+Not here: reading them from a reply (`actions`), making them (`runner`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from diptych.arguments import check_arguments
+from diptych.errors import CallErrorKind
+from diptych.events import Returned
+from diptych.messages import Call, Delegation, Result, ToolCall
+from diptych.offers import Offers
+from diptych.references import fill, referable
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The calls of a step in asked order, those decided on, and the results there are by id."""
+
+    calls: Sequence[Call]
+    decided: frozenset[str]
+    results: Mapping[str, Result]
+    offers: Offers
+
+    def startable(self, most: int) -> Iterator[Call | Returned]:
+        """Give each call that can be made now, filled, or the result of one that never will be.
+
+        No more than `most` run at once, those that run already included; a `sequential` call
+        never overlaps another of its server.
+        """
+        running = [c for c in self.calls if c.id in self.decided and c.id not in self.results]
+        for call in self.calls:
+            if call.id in self.decided:
+                continue
+            decision = self._decision(call)
+            if isinstance(decision, Returned):
+                yield decision
+            elif decision and len(running) < most and self._may_join(call, running):
+                running.append(call)
+                yield decision
+
+    def _decision(self, call: Call) -> Call | Returned | None:
+        """Decide on one call: it, filled; why it cannot be made; or None while it is blocked."""
+        needed = [other for other in self.calls if other.label in call.after]
+        ended = [self.results[other.id] for other in needed if other.id in self.results]
+        for other in needed:
+            if other.id in self.results and self.results[other.id].error:
+                return failure(call, "skipped", f"skipped: {other.label} failed")
+        if len(ended) < len(needed):
+            return None
+        if all(other.label is None for other in self.calls):  # then `${…}` is just text
+            return self._checked(call)
+        values = {
+            other.label: referable(result.value, result.text)
+            for other, result in zip(needed, ended, strict=True)
+            if other.label
+        }
+        filled = fill(call, values)
+        if isinstance(filled, str):
+            return failure(call, "invalid_arguments", filled)
+        return self._checked(filled)
+
+    def _checked(self, call: Call) -> Call | Returned:
+        """Check a filled call once more: its offer may be missing, its arguments may not fit."""
+        if isinstance(call, Delegation):
+            if self.offers.agent(call.agent) is None:
+                return failure(call, "unavailable", f"unavailable: {call.agent}")
+            return call
+        tool = self.offers.tool(call.name)
+        if tool is None:
+            missing = self.offers.missing_for_tool(call.name)
+            return failure(call, "unavailable", f"unavailable: {missing}")
+        problem = check_arguments(tool, call.arguments, references_fit=False)
+        return failure(call, "invalid_arguments", problem) if problem else call
+
+    def _may_join(self, call: Call, running: Sequence[Call]) -> bool:
+        server, is_sequential = self._server(call)
+        others = [self._server(other) for other in running]
+        return server is None or not any(
+            server == other and (is_sequential or other_is) for other, other_is in others
+        )
+
+    def _server(self, call: Call) -> tuple[str | None, bool]:
+        """Say which server a call goes to, and whether it must be alone there."""
+        tool = self.offers.tool(call.name) if isinstance(call, ToolCall) else None
+        return (tool.server, tool.sequential) if tool else (None, False)
+
+
+def failure(call: Call, kind: CallErrorKind, text: str) -> Returned:
+    """Give the result of a call that is not made, or not to its end."""
+    result = Result(call.id, text, error=kind)
+    if isinstance(call, Delegation):
+        return Returned(result, "agent", call.agent)
+    return Returned(result, "tool", call.name)
