@@ -6,12 +6,12 @@ Not here: reading them from a reply (`actions`), making them (`runner`).
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from diptych.arguments import check_arguments
+from diptych.actions.arguments import check_arguments
+from diptych.actions.references import fill, referable
 from diptych.errors import CallErrorKind
 from diptych.events import Returned
 from diptych.messages import Call, Delegation, Result, ToolCall
 from diptych.offers import Offers
-from diptych.references import fill, referable
 
 
 @dataclass(frozen=True, slots=True)

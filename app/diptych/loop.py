@@ -91,7 +91,7 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
     run = _settle(run, event)
     match run.phase, event:
         case Phase.DONE, _:
-            raise LoopError(f"the run is over, and cannot take {event}")
+            raise LoopError(f"the run is over, and cannot take {type(event).__name__}")
         case _, Failed() | Aborted():
             return _end(run, event)
         case Phase.NEW, Asked():
@@ -118,7 +118,7 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
         case Phase.ANSWER, Completed():
             return _end(run, event)
         case _:
-            raise LoopError(f"a run in phase {run.phase.value} cannot take {event}")
+            raise LoopError(f"a run in phase {run.phase.value} cannot take {type(event).__name__}")
 
 
 def replay(events: Iterable[Event], history: tuple[Message, ...] = ()) -> Run:

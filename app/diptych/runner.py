@@ -13,6 +13,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import orjson
+
 from diptych.actions import strip_lead
 from diptych.errors import CallError, LoopError, ModelError
 from diptych.events import (
@@ -227,9 +229,9 @@ class Runner:
         try:
             answer = await self._send(call, context_id)
         except CallError as error:
-            result = Result(call.id, error.message, error=error.kind)
+            result = Result(call.id, _well_formed(error.message), error=error.kind)
         else:
-            result = Result(call.id, answer.text, answer.value)
+            result = Result(call.id, _well_formed(answer.text), _holdable(answer.value))
         kind: CallKind = "agent" if isinstance(call, Delegation) else "tool"
         self._inbox.put_nowait(Returned(result, kind, _target(call)))
 
@@ -238,12 +240,13 @@ class Runner:
         if isinstance(call, Delegation):
 
             def heard(text: str) -> None:
-                self._sink.notice(Notice("delegation_progress", {**about, "content": text}))
+                content = _well_formed(text)
+                self._sink.notice(Notice("delegation_progress", {**about, "content": content}))
 
             return await self._outside.agents.delegate(self._errand(call, context_id), heard)
 
         def told(text: str) -> None:
-            self._sink.notice(Notice("tool_progress", {**about, "message": text}))
+            self._sink.notice(Notice("tool_progress", {**about, "message": _well_formed(text)}))
 
         tool = self.run.offers.tool(call.name)
         if tool is None:
@@ -331,6 +334,23 @@ class _Lead:
         if self.reasoning:
             text = text.lstrip()
         return text if text.strip() else ""
+
+
+def _well_formed(text: str) -> str:
+    """Replace halves of surrogate pairs, which no record and no stream can hold."""
+    return text.encode(errors="replace").decode()
+
+
+def _holdable(value: JSON) -> JSON:
+    """Give a value unless no record can hold it (too deep, numbers of more than 64 bits …).
+
+    The model has its text all the same.
+    """
+    try:
+        orjson.dumps(value)
+    except TypeError:
+        return None
+    return value
 
 
 def _target(call: Call) -> str:

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from support.doubles import offers
+
 from diptych.actions import ActionError, Actions, actions_of, parse
 from diptych.messages import JSON, Delegation, ToolCall
 from diptych.offers import Offers, Peer, Tool, Unavailable
@@ -242,3 +244,13 @@ def test_a_megabyte_of_arguments_is_read() -> None:
     text = "y" * 1_000_000
     reply = json.dumps({"tool": "echo", "arguments": {"text": text}})
     assert parse(reply, OFFERS) == Actions((ToolCall("1", "echo", {"text": text}),))
+
+
+def test_a_reply_asks_for_a_bounded_number_of_calls():
+    call = '{"tool": "echo"}'
+    most = parse(f"[{', '.join([call] * 64)}]", offers("echo"))
+    assert isinstance(most, Actions)
+    assert len(most.calls) == 64
+    error = parse(f"[{', '.join([call] * 65)}]", offers("echo"))
+    assert isinstance(error, ActionError)
+    assert error.type == "invalid_graph"

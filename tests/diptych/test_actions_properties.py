@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diptych.actions import ActionError, Actions, parse, strip_lead
+from diptych.actions.references import fill, labels_in
 from diptych.messages import JSON, Delegation, ToolCall
 from diptych.offers import Offers, Peer, Tool
-from diptych.references import fill, labels_in
 
 OFFERS = Offers((Tool("s", "echo", "", {"type": "object"}),), (Peer("writer", ""),))
 CALL = '{"tool": "echo", "arguments": {"a": "}{ \\"[ ```"}}'

@@ -2,7 +2,7 @@
 
 import pytest
 
-from diptych.arguments import check_arguments
+from diptych.actions.arguments import check_arguments
 from diptych.messages import JSONObject
 from diptych.offers import Tool
 

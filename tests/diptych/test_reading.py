@@ -2,8 +2,8 @@
 
 import pytest
 
-from diptych.reading import ActionError, read, strip_lead
-from diptych.strict_json import decode
+from diptych.actions.reading import ActionError, read, strip_lead
+from diptych.actions.strict_json import decode
 
 A, B = '{"tool": "a"}', '{"tool": "b"}'
 VALUE_A, VALUE_B = {"tool": "a"}, {"tool": "b"}

@@ -2,8 +2,8 @@
 
 import pytest
 
+from diptych.actions.references import MAX_INSERTED, fill, labels_in, referable
 from diptych.messages import JSON, Call, Delegation, ToolCall
-from diptych.references import MAX_INSERTED, fill, labels_in, referable
 
 VALUES: dict[str, JSON] = {
     "n": 5,

@@ -20,9 +20,9 @@ from jsonschema.validators import validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from diptych.actions.references import holds_reference
 from diptych.messages import JSON, JSONObject
 from diptych.offers import Tool
-from diptych.references import holds_reference
 
 _SCHEMA_PROBLEMS = (  # what jsonschema is seen to raise for schemas that pass its own check
     SchemaError,

@@ -13,22 +13,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from diptych.arguments import check_arguments
+from diptych.actions.arguments import check_arguments
+from diptych.actions.reading import ActionError, read
+from diptych.actions.references import labels_in
 from diptych.messages import JSON, Call, Delegation, ToolCall
 from diptych.offers import Offers
-from diptych.reading import ActionError, ActionErrorType, read, strip_lead
-from diptych.references import labels_in
 
-__all__ = [
-    "ActionError",
-    "ActionErrorType",
-    "Actions",
-    "actions_of",
-    "check_arguments",
-    "parse",
-    "strip_lead",
-]
-
+MAX_CALLS = 64  # in one reply: what a step may keep waiting is bounded
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LISTED = 1000  # characters of the names that an error lists
 _SHOWN = 60  # characters of one name
@@ -67,6 +58,9 @@ def actions_of(values: Sequence[JSON], offers: Offers) -> Actions | ActionError:
         if isinstance(call, ActionError):
             return call
         calls.append(call)
+    if len(calls) > MAX_CALLS:
+        problem = f"{len(calls)} calls in one reply; ask for at most {MAX_CALLS} at a time"
+        return ActionError("invalid_graph", problem)
     linked = _linked(calls)
     if isinstance(linked, ActionError):
         return linked

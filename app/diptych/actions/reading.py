@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from diptych.brackets import Span, blank_end, spans
+from diptych.actions.brackets import Span, blank_end, spans
+from diptych.actions.strict_json import decode
 from diptych.messages import JSON
-from diptych.strict_json import decode
 
 ActionErrorType = Literal[
     "json_syntax",
