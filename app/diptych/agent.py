@@ -11,6 +11,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -77,7 +78,7 @@ class Agent:
     """
 
     memory: Memory
-    _opening: AbstractAsyncContextManager[Pod]
+    _opening: Callable[[], AbstractAsyncContextManager[Pod]]
     _pod: Pod | None
     _stack: AsyncExitStack
     _starting: asyncio.Lock
@@ -105,7 +106,7 @@ class Agent:
             "loop": {_camel(key): value for key, value in loop.items()},
         }
         extras = Extras(None if isinstance(model, Mapping) else model, servers)
-        self._prepare(_alone(_configured(name, spec, mock_responses), extras))
+        self._prepare(partial(_alone, _configured(name, spec, mock_responses), extras))
 
     @classmethod
     def from_file(cls, file: str | Path, *, name: str | None = None) -> Self:
@@ -120,7 +121,7 @@ class Agent:
             raise ConfigError(f"{file}: there is no Agent called {name}; there is {known}")
         agent = cls.__new__(cls)
         agent._prepare(  # noqa: SLF001
-            _one_of(loaded, name or loaded.names[0])
+            partial(_one_of, loaded, name or loaded.names[0])
         )
         return agent
 
@@ -146,15 +147,16 @@ class Agent:
         """Connect to tools and agents, once; other methods do it by themselves."""
         async with self._starting:
             if self._pod is None:
-                pod = await self._stack.enter_async_context(self._opening)
+                pod = await self._stack.enter_async_context(self._opening())
                 await pod.tried()
                 self._pod = pod
             return self._pod
 
     async def aclose(self) -> None:
         """End everything that belongs to the agent."""
-        self._pod = None
-        await self._stack.aclose()
+        async with self._starting:
+            self._pod = None
+            await self._stack.aclose()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -168,7 +170,7 @@ class Agent:
     ) -> None:
         await self.aclose()
 
-    def _prepare(self, opening: AbstractAsyncContextManager[Pod]) -> None:
+    def _prepare(self, opening: Callable[[], AbstractAsyncContextManager[Pod]]) -> None:
         self.memory = Memory(self)
         self._opening = opening
         self._pod = None

@@ -30,33 +30,22 @@ class Graph:
         never overlaps another of its server.
         """
         running = [c for c in self.calls if c.id in self.decided and c.id not in self.results]
+        labelled = {c.label: self.results.get(c.id) for c in self.calls if c.label is not None}
         for call in self.calls:
             if call.id in self.decided:
                 continue
-            decision = self._decision(call)
-            if isinstance(decision, Returned):
-                yield decision
-            elif decision and len(running) < most and self._may_join(call, running):
-                running.append(call)
+            needed = {label: labelled[label] for label in call.after}
+            if failed := [n for n, result in needed.items() if result and result.error]:
+                yield failure(call, "skipped", f"skipped: {failed[0]} failed")
+            elif all(needed.values()) and len(running) < most and self._may_join(call, running):
+                decision = self._filled(call, needed) if labelled else self._checked(call)
+                if not isinstance(decision, Returned):
+                    running.append(decision)
                 yield decision
 
-    def _decision(self, call: Call) -> Call | Returned | None:
-        """Decide on one call: it, filled; why it cannot be made; or None while it is blocked."""
-        needed = [other for other in self.calls if other.label in call.after]
-        ended = [self.results[other.id] for other in needed if other.id in self.results]
-        for other in needed:
-            if other.id in self.results and self.results[other.id].error:
-                return failure(call, "skipped", f"skipped: {other.label} failed")
-        if len(ended) < len(needed):
-            return None
-        if all(other.label is None for other in self.calls):  # then `${…}` is just text
-            return self._checked(call)
-        values = {
-            other.label: referable(result.value, result.text)
-            for other, result in zip(needed, ended, strict=True)
-            if other.label
-        }
-        filled = fill(call, values)
+    def _filled(self, call: Call, needed: Mapping[str, Result | None]) -> Call | Returned:
+        """Fill the references of a call that has all it needs (without labels, `${…}` is text)."""
+        filled = fill(call, {n: referable(r.value, r.text) for n, r in needed.items() if r})
         if isinstance(filled, str):
             return failure(call, "invalid_arguments", filled)
         return self._checked(filled)

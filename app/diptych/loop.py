@@ -80,6 +80,9 @@ class Run:
     end: Terminal | None = None
 
 
+PARTIAL_LIMIT = 500  # characters of each result that the end at `max_steps` repeats
+_PASSED_ON = frozenset({"length", "content_filter"})  # of what models say ended an answer (§2)
+
 Next = tuple[Run, tuple[Command, ...]]
 
 
@@ -102,7 +105,7 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
             return _read(_count(run, event), event)
         case Phase.ACT, Misread():
             return _take_error(run, event)
-        case Phase.CALL, Called(call) if call.id in run.issued:
+        case Phase.CALL, Called(call) if call.id in run.issued and call.id not in run.started:
             return replace(run, started=(*run.started, call.id)), ()
         case Phase.CALL, Returned(result) if result.call_id in _waited_for(run):
             return _take_result(run, event)
@@ -209,7 +212,8 @@ def _next_step(run: Run) -> Next:
     if run.terms.on_max_steps == "answer":
         return _ask_answer(run)
     text = prompt.max_steps_text(run.terms.max_steps)
-    return _command(run, Write(Exhausted(text, run.results, run.usage)))
+    partial = tuple(replace(r, text=r.text[:PARTIAL_LIMIT], value=None) for r in run.results)
+    return _command(run, Write(Exhausted(text, partial, run.usage)))
 
 
 def _ask(run: Run) -> Next:
@@ -254,9 +258,9 @@ def _ask_answer(run: Run) -> Next:
 
 def _take_answer(run: Run, reply: Replied) -> Next:
     """Take the end of the answer; a blank one is asked for once more (loop.md §7)."""
-    is_blank = not run.answer.strip() and reply.finish_reason == "stop"
-    if not is_blank:
-        return _command(run, Write(Answered(run.answer, reply.finish_reason)))
+    finish_reason = reply.finish_reason if reply.finish_reason in _PASSED_ON else "stop"
+    if run.answer.strip() or finish_reason != "stop":
+        return _command(run, Write(Answered(run.answer, finish_reason)))
     if run.was_blank:
         return _command(run, Write(Failed("empty_answer", "the model gave no answer, twice")))
     return _ask_answer(replace(run, was_blank=True))

@@ -172,8 +172,8 @@ class Sessions(Protocol):
         """Give what the session's ended runs said, in order; nothing for an unknown session."""
         ...
 
-    async def conclude(self, run_id: str, conversation: tuple[Message, ...]) -> None:
-        """Note a run's conversation at its end; the session's next run goes on there."""
+    async def conclude(self, run_id: str, said: tuple[Message, ...]) -> None:
+        """Note what a run added to its session's conversation; the next run goes on there."""
         ...
 
     async def sessions(self) -> Sequence[SessionEntry]: ...

@@ -8,11 +8,10 @@ Not here: where rows are stored (`adapters`), what they mean for a run (`loop`).
 """
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast
-
-import orjson
 
 from diptych.actions import ActionError
 from diptych.errors import LoopError
@@ -56,8 +55,6 @@ NOT_IN_MEMORY = frozenset({"offered", "model_reply", "text", "completed"})
 _Stored = Any
 """What a store gives back: JSON whose form follows from the event's type."""
 
-PARTIAL_RESULT_LIMIT = 500  # characters of each result that a `max_steps` record repeats
-
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -75,7 +72,7 @@ class Record:
 def kept_form(offers: Offers, prompt: str, terms: Terms) -> tuple[Offered, bytes]:
     """Give what a run is offered as an event, and as the bytes that are kept under its key."""
     content = {"offers": asdict(offers), "prompt": prompt, "terms": asdict(terms)}
-    blob = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+    blob = json.dumps(content, sort_keys=True).encode()  # schemas may hold what orjson refuses
     return Offered(offers, prompt, terms, hashlib.sha256(blob).hexdigest()), blob
 
 
@@ -145,8 +142,7 @@ def _terminal_row(event: Event) -> tuple[str, JSON, dict[str, JSON]]:
             return "completed", None, {"finish_reason": finish_reason, "usage": _usage(usage)}
         case Exhausted(text, results, usage):
             partial: list[JSON] = [
-                {"call_id": r.call_id, "text": r.text[:PARTIAL_RESULT_LIMIT], "error": r.error}
-                for r in results
+                {"call_id": r.call_id, "text": r.text, "error": r.error} for r in results
             ]
             return "max_steps", text, {"results": partial, "usage": _usage(usage)}
         case Failed(code, message):
@@ -219,7 +215,7 @@ def _read_returned(event_type: str, content: _Stored, metadata: Mapping[str, Any
 
 
 def _read_offered(key: str, blob: bytes) -> Offered:
-    stored = orjson.loads(blob)
+    stored = json.loads(blob)
     offers = stored["offers"]
     return Offered(
         Offers(

@@ -38,6 +38,7 @@ from diptych.ports import Agents, Errand, Model, Notice, Tools
 
 TEXT_INTERVAL = 0.025  # seconds in which pieces of the answer are merged into one event
 STOP_SECONDS = 1.0  # that cancelled work has to tell its server
+_BLANKS = "\ufeff \t\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class Runner:
         self._text: deque[str] = deque()  # of the answer, arrived and not yet on record
         self._flush_at = 0.0  # when the next piece may be recorded
         self._flush_due = False
+        self._is_stopping = False
 
     def abort(self, reason: str) -> None:
         """End the run: what is on its way is cancelled and recorded as `interrupted`."""
@@ -140,17 +142,18 @@ class Runner:
             await self.take(event)
 
     async def _obey(self, commands: tuple[Command, ...]) -> None:
-        for command in commands:
-            match command:
-                case Write(event):
-                    self._inbox.put_nowait(event)
+        todo = deque(commands)
+        while todo:
+            match todo.popleft():
+                case Write(event):  # it follows from what is on record: nothing comes between
+                    todo.extend(await self.take(event))
                 case Warn(text):
                     self._sink.notice(Notice("format_warning", {"message": text}))
-                case AskModel(answer=True):
+                case AskModel(answer=True) as command:
                     self._spawn(self._stream_answer(command))
-                case AskModel():
+                case AskModel() as command:
                     self._spawn(self._ask(command))
-                case MakeCall():
+                case MakeCall() as command:
                     await self._begin_call(command)
 
     # The model
@@ -161,7 +164,7 @@ class Runner:
         except ModelError as error:
             self._inbox.put_nowait(Failed(error.code, error.message))
             return
-        self._notice_reasoning(reply.reasoning)
+        self._notice_reasoning(reply.reasoning or strip_lead(reply.text)[1])
         self._inbox.put_nowait(Replied(reply.text, reply.usage, reply.finish_reason))
 
     async def _stream_answer(self, command: AskModel) -> None:
@@ -230,6 +233,10 @@ class Runner:
             answer = await self._send(call, context_id)
         except CallError as error:
             result = Result(call.id, _well_formed(error.message), error=error.kind)
+        except asyncio.CancelledError:
+            if self._is_stopping:
+                raise
+            result = Result(call.id, "it was cancelled from within", error="unknown")
         else:
             result = Result(call.id, _well_formed(answer.text), _holdable(answer.value))
         kind: CallKind = "agent" if isinstance(call, Delegation) else "tool"
@@ -282,6 +289,7 @@ class Runner:
 
     async def _stop_tasks(self) -> None:
         """Cancel what is on its way; what does not end within a second is left to end alone."""
+        self._is_stopping = True
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
@@ -313,23 +321,28 @@ class _Lead:
         self.is_open = True
         self.reasoning = ""
         self._held = ""
+        self._thoughts: list[str] = []  # what has come of a `<think>` that is still open
 
     def strip(self, text: str) -> str:
         """Take the next piece, and give what is certain to belong to the answer."""
+        if self._thoughts:
+            self._thoughts.append(text)
+            if self.CLOSING not in "".join(self._thoughts[-len(self.CLOSING) :]):
+                return ""  # each piece is looked at a few times, however long the model thinks
+            text = "".join(self._thoughts)
+            self._thoughts.clear()
         self._held += text
-        head = self._held.lstrip("\ufeff \t\r\n")
-        if self.OPENING.startswith(head):
-            return ""
-        if head.startswith(self.OPENING) and self.CLOSING not in head:
-            return ""
-        if not strip_lead(self._held)[0].strip():
+        left = strip_lead(self._held)[0].lstrip(_BLANKS)
+        if self.OPENING.startswith(left):  # also if it is blank, as while a `<think>` is open
+            if self._held.rfind(self.OPENING) > self._held.rfind(self.CLOSING):
+                self._thoughts, self._held = [self._held], ""
             return ""
         return self.rest()
 
     def rest(self) -> str:
         """Give what is still held back, at the end of the stream."""
         self.is_open = False
-        text, self.reasoning = strip_lead(self._held)
+        text, self.reasoning = strip_lead("".join(self._thoughts) + self._held)
         self._held = ""
         if self.reasoning:
             text = text.lstrip()

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from diptych.errors import InvalidRequest, Overloaded
 from diptych.events import Aborted, Asked, Event, Failed, Offered, Terms
-from diptych.loop import Phase, Run, advance, conversation, ending
+from diptych.loop import Phase, Run, advance, ending
 from diptych.messages import Message
 from diptych.offers import Offers
 from diptych.ports import Clock, EventLog, Notice, RunEntry, Sessions
@@ -24,6 +24,7 @@ from diptych.record import TERMINAL, Record, kept_form, to_row
 from diptych.runner import Origin, Outside, Runner
 
 SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+MAX_WAITING = 1_000  # items that a slow reader has not read, after which it is told no notices
 _log = logging.getLogger(__name__)
 
 Item = Record | Notice
@@ -133,10 +134,11 @@ class Runs:
             while True:
                 if batch:
                     yield batch
-                if _is_last(batch) or reader is None or reader.is_ended:
+                if _is_last(batch) or reader is None:
                     return
                 after = max((i.seq for i in batch if isinstance(i, Record)), default=after)
-                arrived = await reader.next()
+                if not (arrived := await reader.next()):
+                    return
                 batch = [i for i in arrived if isinstance(i, Notice) or i.seq > after]
         finally:
             if live and reader:
@@ -190,30 +192,31 @@ class Runs:
         """Wait for the session's turn, and take the run to its end."""
         run, _ = advance(Run(), asked)
         try:
-            async with turn:
-                if live.end is None:
-                    run = await self._run(live, ask, asked)
-        except asyncio.CancelledError:
             if live.end is None:
+                live.is_waiting = True
+                async with turn:
+                    live.is_waiting = False
+                    await self._run(live, ask, asked)
+                return
+        except asyncio.CancelledError:
+            if live.end is None or not live.is_waiting:
                 raise
         except Exception:  # noqa: BLE001 - whatever broke, the run ends on record and its followers hear of it
             _log.exception("run %s broke", live.run_id)
             await live.finish(live.run or run, Failed("internal_error", "the agent failed inside"))
             return
-        if live.end:  # aborted while it was queued, unless its runner has ended it already
-            await live.finish(live.run or run, live.end)
+        await live.finish(run, live.end)  # aborted before its turn came
 
-    async def _run(self, live: "_LiveRun", ask: Ask, asked: Asked) -> Run:
+    async def _run(self, live: "_LiveRun", ask: Ask, asked: Asked) -> None:
         history = await self._stores.sessions.conversation(live.session_id)
         run, _ = advance(Run(history=history), asked)
         limits = [s for s in (ask.seconds, self._charter.seconds) if s is not None]
         origin = Origin(ask.path, ask.traceparent)
         runner = Runner(run, self._outside, live, origin, min(limits, default=None))
-        live.runner = runner
+        live.drive_by(runner)
         await runner.take(await self._offer())
         run = await runner.drive()
-        await self._stores.sessions.conclude(live.run_id, conversation(run))
-        return run
+        await self._stores.sessions.conclude(live.run_id, run.messages)
 
     async def _offer(self) -> Offered:
         """Take the offers as they are now; what has not changed is not put into words again."""
@@ -236,6 +239,8 @@ class _Reader:
         self._arrived = asyncio.Event()
 
     def put(self, item: Item) -> None:
+        if isinstance(item, Notice) and len(self._items) >= MAX_WAITING:
+            return  # a reader this slow misses notices; records it never misses
         self._items.append(item)
         self._arrived.set()
 
@@ -264,6 +269,7 @@ class _LiveRun:
         self.task: asyncio.Task[None] | None = None
         self.runner: Runner | None = None
         self.end: Aborted | None = None
+        self.is_waiting = False  # for its session's turn: the only time when `task` is cancelled
         self._stores = stores
         self._observers = observers
         self._readers: set[_Reader] = set()
@@ -295,8 +301,14 @@ class _LiveRun:
         self.end = Aborted(reason)
         if self.runner:
             self.runner.abort(reason)
-        elif self.task:
+        elif self.task and self.is_waiting:
             self.task.cancel()
+
+    def drive_by(self, runner: Runner) -> None:
+        """Have a runner from here on, which hears of an abort that came before it."""
+        self.runner = runner
+        if self.end:
+            runner.abort(self.end.reason)
 
     async def finish(self, run: Run, end: Aborted | Failed) -> None:
         """Put an end on record that no runner can."""

@@ -3,6 +3,7 @@
 Not here: how a call gets to them (`mcp_link`); it is the way that all calls take.
 """
 
+import asyncio
 import functools
 import inspect
 import logging
@@ -58,6 +59,11 @@ def _telling(function: ToolFunction) -> ToolFunction:
                 return await function(*args, **kwargs)
             bound = functools.partial(function, *args, **kwargs)
             return await anyio.to_thread.run_sync(bound, abandon_on_cancel=True)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise  # the call is being cancelled; else something that the function awaited was
+            raise ToolError("the function was cancelled from within") from None
         except (ToolError, MCPError):
             raise
         except Exception as error:

@@ -39,6 +39,7 @@ class _Run:
     records: list[Record] = field(default_factory=list)
     size: int = 0
     blob: str | None = None
+    said: tuple[Message, ...] = ()
 
     @property
     def is_finished(self) -> bool:
@@ -49,7 +50,6 @@ class _Run:
 class _Session:
     created: float
     runs: list[str] = field(default_factory=list)
-    conversation: tuple[Message, ...] = ()
 
 
 class MemoryStore:
@@ -111,11 +111,12 @@ class MemoryStore:
 
     async def conversation(self, session_id: str) -> tuple[Message, ...]:
         session = self._sessions.get(session_id)
-        return session.conversation if session else ()
+        return tuple(m for r in session.runs for m in self._runs[r].said) if session else ()
 
-    async def conclude(self, run_id: str, conversation: tuple[Message, ...]) -> None:
+    async def conclude(self, run_id: str, said: tuple[Message, ...]) -> None:
         if run := self._runs.get(run_id):
-            self._sessions[run.session_id].conversation = conversation
+            size = sum(len(message.content) for message in said)
+            run.said, run.size, self._size = said, run.size + size, self._size + size
 
     async def sessions(self) -> Sequence[SessionEntry]:
         return [self._session_entry(name, session) for name, session in self._sessions.items()]
