@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from diptych.errors import InvalidRequest
 from diptych.messages import JSON, JSONObject, Message
+from diptych.texts import well_formed
 
 URI = "https://diptych.dev/a2a/extensions/delegation/v1"
 
@@ -69,11 +70,6 @@ def read_terms(value: JSON) -> Terms:
             return _path(value.get("path")), _seconds(value.get("deadline"))
         case _:
             raise _invalid("its metadata must be an object")
-
-
-def well_formed(text: str) -> str:
-    """Replace halves of surrogate pairs, which protobuf refuses and JSON of a model may hold."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _message(entry: JSON) -> Message:

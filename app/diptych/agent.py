@@ -29,12 +29,13 @@ from diptych.configuration import (
 )
 from diptych.errors import ConfigError, DiptychError
 from diptych.http.memory import session_events
+from diptych.live import Item
 from diptych.manifest import API_VERSION, KIND
 from diptych.messages import Message
 from diptych.pod import Extras, Pod, check_scripts
 from diptych.ports import Model
 from diptych.record import Record
-from diptych.runs import Ask, Item
+from diptych.runs import Ask
 from diptych.serving import Place as Address
 from diptych.serving import Sockets, served
 from diptych.settings import AgentConfig, ToolConfig

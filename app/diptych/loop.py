@@ -201,7 +201,7 @@ def _take_result(run: Run, event: Returned) -> Next:
         return _start_ready(run)
     by_id = {result.call_id: result for result in run.results}
     told = prompt.step_results(run.step, run.terms.max_steps, run.calls, by_id)
-    ends_phase = all(_is_terminal(run, call) for call in run.calls)
+    ends_phase = all(_is_terminal(run, call) and not by_id[call.id].error for call in run.calls)
     run = replace(_say(run, told), calls=(), issued=frozenset())
     return _ask_answer(run) if ends_phase else _next_step(run)
 

@@ -28,9 +28,10 @@ from diptych.events import Terms
 from diptych.http.a2a_card import CardFacts
 from diptych.http.app import Served, create_app
 from diptych.http.health import Readiness
+from diptych.live import Stores
 from diptych.ports import Model
 from diptych.runner import Outside
-from diptych.runs import Charter, Runs, Stores
+from diptych.runs import Charter, Runs
 from diptych.settings import AgentConfig, ToolConfig
 
 FIRST_TRY_SECONDS = 5.0  # in which every server and agent is tried once, before `/ready` is green
@@ -101,10 +102,12 @@ class Pod:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.runs.close()
-        if self._trying:
-            self._trying.cancel()
-        await asyncio.gather(self._tools.aclose(), self._agents.aclose())
+        try:
+            await self.runs.close()
+        finally:
+            if self._trying:
+                self._trying.cancel()
+            await asyncio.gather(self._tools.aclose(), self._agents.aclose())
 
     async def tried(self) -> None:
         """Wait until every tool server and agent was tried once, at most 5 s."""

@@ -138,8 +138,8 @@ class EventLog(Protocol):
         """Name this store's life: part of every run id, so that *lost* and *never was* differ."""
         ...
 
-    async def open(self, run_id: str, session_id: str, created: float) -> None:
-        """Make room for a session's new run. Raises `Overloaded` if there is none."""
+    async def open(self, first: Record) -> RunEntry:
+        """Begin a run with its first record. Raises `Overloaded` if there is no room."""
         ...
 
     async def append(self, records: Sequence[Record]) -> None:

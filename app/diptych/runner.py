@@ -7,6 +7,7 @@ Not here: what is decided (`loop`), who owns a run and who listens to it (`runs`
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import aclosing
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 import orjson
 
 from diptych.actions import strip_lead
+from diptych.actions.lead import Lead
 from diptych.errors import CallError, LoopError, ModelError
 from diptych.events import (
     Aborted,
@@ -35,10 +37,12 @@ from diptych.events import (
 from diptych.loop import Phase, Run, advance, conversation, ending
 from diptych.messages import JSON, Answer, Call, Delegation, Result, Usage
 from diptych.ports import Agents, Errand, Model, Notice, Tools
+from diptych.texts import RESULT_BYTES, bounded, well_formed
 
 TEXT_INTERVAL = 0.025  # seconds in which pieces of the answer are merged into one event
-STOP_SECONDS = 1.0  # that cancelled work has to tell its server
-_BLANKS = "\ufeff \t\r\n"
+STOP_SECONDS = 0.9  # that cancelled work has to tell its server: an abort takes effect in 1 s
+OUT_OF_TIME = Failed("deadline_exceeded", "the run ran out of time")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +73,19 @@ class Sink(Protocol):
 
 
 class Runner:
-    """Takes one run to its end. `seconds` is the time it has, None for no limit."""
+    """Takes one run to its end.
+
+    `late_at` is its deadline by the event loop's clock, None for no limit.
+    """
 
     def __init__(
-        self, run: Run, outside: Outside, sink: Sink, origin: Origin, seconds: float | None
+        self, run: Run, outside: Outside, sink: Sink, origin: Origin, late_at: float | None
     ) -> None:
         self.run = run
         self._outside = outside
         self._sink = sink
         self._origin = origin
-        self._seconds = seconds
-        self._deadline: float | None = None
+        self._late_at = late_at
         self._inbox: asyncio.Queue[Event | _Flush | _Crash] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._text: deque[str] = deque()  # of the answer, arrived and not yet on record
@@ -93,30 +99,28 @@ class Runner:
 
     async def drive(self) -> Run:
         """Obey and feed back until the run is done. Raises what is a bug or a lost store."""
-        loop = asyncio.get_running_loop()
         timer: asyncio.TimerHandle | None = None
-        if self._seconds is not None:
-            self._deadline = loop.time() + self._seconds
-            late = Failed("deadline_exceeded", f"the run took longer than {self._seconds:g} s")
-            timer = loop.call_at(self._deadline, self._inbox.put_nowait, late)
+        if self._late_at is not None:
+            loop = asyncio.get_running_loop()
+            timer = loop.call_at(self._late_at, self._inbox.put_nowait, OUT_OF_TIME)
         try:
             await self._obey(self.run.outstanding)
             while self.run.phase is not Phase.DONE:
-                await self._take(await self._inbox.get())
+                await self._receive(await self._inbox.get())
         finally:
             if timer:
                 timer.cancel()
             await self._stop_tasks()
         return self.run
 
-    async def take(self, event: Event) -> tuple[Command, ...]:
+    async def write(self, event: Event) -> tuple[Command, ...]:
         """Decide what an event means, then record and tell it; the commands are still to do."""
         run, commands = advance(self.run, event)
         await self._sink.record(event)
         self.run = run
         return commands
 
-    async def _take(self, item: "Event | _Flush | _Crash") -> None:
+    async def _receive(self, item: "Event | _Flush | _Crash") -> None:
         match item:
             case _Crash(cause):
                 raise cause
@@ -126,9 +130,9 @@ class Runner:
                 await self._end(item)
             case Replied() if self._text:
                 await self._flush()
-                await self._obey(await self.take(item))
+                await self._obey(await self.write(item))
             case _:
-                await self._obey(await self.take(item))
+                await self._obey(await self.write(item))
 
     async def _end(self, end: Aborted | Failed) -> None:
         """Stop what is on its way, keep what has come back all the same, and end."""
@@ -137,16 +141,16 @@ class Runner:
         while not self._inbox.empty():
             item = self._inbox.get_nowait()
             if isinstance(item, Returned) and self.run.phase is Phase.CALL:
-                await self.take(item)
+                await self.write(item)
         for event in ending(self.run, end):
-            await self.take(event)
+            await self.write(event)
 
     async def _obey(self, commands: tuple[Command, ...]) -> None:
         todo = deque(commands)
         while todo:
             match todo.popleft():
                 case Write(event):  # it follows from what is on record: nothing comes between
-                    todo.extend(await self.take(event))
+                    todo.extend(await self.write(event))
                 case Warn(text):
                     self._sink.notice(Notice("format_warning", {"message": text}))
                 case AskModel(answer=True) as command:
@@ -168,7 +172,7 @@ class Runner:
         self._inbox.put_nowait(Replied(reply.text, reply.usage, reply.finish_reason))
 
     async def _stream_answer(self, command: AskModel) -> None:
-        lead, usage, finish_reason = _Lead(), Usage(), "stop"
+        lead, usage, finish_reason = Lead(), Usage(), "stop"
         try:
             stream = self._outside.model.stream(command.messages, command.index)
             async with aclosing(stream) as deltas:
@@ -206,7 +210,7 @@ class Runner:
         text = "".join(self._text)
         self._text.clear()
         self._flush_at = asyncio.get_running_loop().time() + TEXT_INTERVAL
-        await self.take(Streamed(text))
+        await self.write(Streamed(text))
 
     def _notice_reasoning(self, text: str) -> None:
         if text:
@@ -225,20 +229,25 @@ class Runner:
         }
         self._sink.notice(Notice("progress", {**progress, "target": _target(call)}))
         context_id = self._sink.new_context_id() if isinstance(call, Delegation) else None
-        await self.take(Called(call, step, context_id))
+        await self.write(Called(call, step, context_id))
         self._spawn(self._make_call(call, context_id))
 
     async def _make_call(self, call: Call, context_id: str | None) -> None:
         try:
             answer = await self._send(call, context_id)
         except CallError as error:
-            result = Result(call.id, _well_formed(error.message), error=error.kind)
+            result = Result(call.id, _result_text(error.message), error=error.kind)
         except asyncio.CancelledError:
             if self._is_stopping:
                 raise
             result = Result(call.id, "it was cancelled from within", error="unknown")
+        except LoopError:
+            raise
+        except Exception:  # noqa: BLE001 - none escapes the loop, whatever an adapter forgot (§5)
+            _log.exception("a call broke")
+            result = Result(call.id, "it broke inside the agent", error="unknown")
         else:
-            result = Result(call.id, _well_formed(answer.text), _holdable(answer.value))
+            result = Result(call.id, _result_text(answer.text), _held(answer.value))
         kind: CallKind = "agent" if isinstance(call, Delegation) else "tool"
         self._inbox.put_nowait(Returned(result, kind, _target(call)))
 
@@ -247,13 +256,13 @@ class Runner:
         if isinstance(call, Delegation):
 
             def heard(text: str) -> None:
-                content = _well_formed(text)
+                content = well_formed(text)
                 self._sink.notice(Notice("delegation_progress", {**about, "content": content}))
 
             return await self._outside.agents.delegate(self._errand(call, context_id), heard)
 
         def told(text: str) -> None:
-            self._sink.notice(Notice("tool_progress", {**about, "message": _well_formed(text)}))
+            self._sink.notice(Notice("tool_progress", {**about, "message": well_formed(text)}))
 
         tool = self.run.offers.tool(call.name)
         if tool is None:
@@ -263,8 +272,8 @@ class Runner:
     def _errand(self, call: Delegation, context_id: str | None) -> Errand:
         limit = self.run.terms.memory_context_limit
         left = None
-        if self._deadline is not None:
-            left = max(self._deadline - asyncio.get_running_loop().time(), 0.0)
+        if self._late_at is not None:
+            left = max(self._late_at - asyncio.get_running_loop().time(), 0.0)
         return Errand(
             agent=call.agent,
             task=call.task,
@@ -288,7 +297,9 @@ class Runner:
             self._inbox.put_nowait(_Crash(cause))
 
     async def _stop_tasks(self) -> None:
-        """Cancel what is on its way; what does not end within a second is left to end alone."""
+        """Cancel what is on its way, once; what does not end in time is left to end alone."""
+        if self._is_stopping:
+            return
         self._is_stopping = True
         tasks = tuple(self._tasks)
         for task in tasks:
@@ -309,61 +320,19 @@ class _Crash:
     cause: BaseException
 
 
-class _Lead:
-    """Takes a byte order mark and a leading `<think>…</think>` off a stream (loop.md §3).
+def _held(value: JSON) -> JSON:
+    """Give a value that a record can hold (not too deep, no numbers over 64 bits, not too long).
 
-    Blank text is held back until something else follows, so that a blank answer is never told.
-    """
-
-    OPENING, CLOSING = "<think>", "</think>"
-
-    def __init__(self) -> None:
-        self.is_open = True
-        self.reasoning = ""
-        self._held = ""
-        self._thoughts: list[str] = []  # what has come of a `<think>` that is still open
-
-    def strip(self, text: str) -> str:
-        """Take the next piece, and give what is certain to belong to the answer."""
-        if self._thoughts:
-            self._thoughts.append(text)
-            if self.CLOSING not in "".join(self._thoughts[-len(self.CLOSING) :]):
-                return ""  # each piece is looked at a few times, however long the model thinks
-            text = "".join(self._thoughts)
-            self._thoughts.clear()
-        self._held += text
-        left = strip_lead(self._held)[0].lstrip(_BLANKS)
-        if self.OPENING.startswith(left):  # also if it is blank, as while a `<think>` is open
-            if self._held.rfind(self.OPENING) > self._held.rfind(self.CLOSING):
-                self._thoughts, self._held = [self._held], ""
-            return ""
-        return self.rest()
-
-    def rest(self) -> str:
-        """Give what is still held back, at the end of the stream."""
-        self.is_open = False
-        text, self.reasoning = strip_lead("".join(self._thoughts) + self._held)
-        self._held = ""
-        if self.reasoning:
-            text = text.lstrip()
-        return text if text.strip() else ""
-
-
-def _well_formed(text: str) -> str:
-    """Replace halves of surrogate pairs, which no record and no stream can hold."""
-    return text.encode(errors="replace").decode()
-
-
-def _holdable(value: JSON) -> JSON:
-    """Give a value unless no record can hold it (too deep, numbers of more than 64 bits …).
-
-    The model has its text all the same.
+    Of any other the model has the text all the same.
     """
     try:
-        orjson.dumps(value)
+        return value if len(orjson.dumps(value)) <= RESULT_BYTES else None
     except TypeError:
         return None
-    return value
+
+
+def _result_text(text: str) -> str:
+    return bounded(well_formed(text))
 
 
 def _target(call: Call) -> str:

@@ -9,27 +9,25 @@ Not here: how a run proceeds (`loop`, `runner`), what a request looks like (`htt
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 from diptych.errors import InvalidRequest, Overloaded
-from diptych.events import Aborted, Asked, Event, Failed, Offered, Terms
-from diptych.loop import Phase, Run, advance, ending
+from diptych.events import Asked, Failed, Offered, Terms
+from diptych.live import Item, LiveRun, Observer, Stores
+from diptych.loop import Run, advance
 from diptych.messages import Message
 from diptych.offers import Offers
-from diptych.ports import Clock, EventLog, Notice, RunEntry, Sessions
+from diptych.ports import Notice, RunEntry
 from diptych.prompt import system_prompt
-from diptych.record import TERMINAL, Record, kept_form, to_row
+from diptych.record import TERMINAL, Record, kept_form
 from diptych.runner import Origin, Outside, Runner
+from diptych.texts import well_formed
 
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
-MAX_WAITING = 1_000  # items that a slow reader has not read, after which it is told no notices
 _log = logging.getLogger(__name__)
-
-Item = Record | Notice
-Observer = Callable[[Item], None]
-"""Hears every record and notice of every run, as it happens. Must not block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +57,6 @@ class Charter:
     max_runs: int = 1_000  # queued and running, all sessions together
 
 
-@dataclass(frozen=True, slots=True)
-class Stores:
-    """Where runs are kept, and what names and dates them."""
-
-    log: EventLog
-    sessions: Sessions
-    clock: Clock
-
-
 class Runs:
     """All runs of one agent in this process."""
 
@@ -82,10 +71,9 @@ class Runs:
         self._outside = outside
         self._stores = stores
         self._observers = tuple(observers)
-        self._live: dict[str, _LiveRun] = {}
+        self._live: dict[str, LiveRun] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._offered: Offered | None = None
-        self._offered_blob = b""
+        self._offered: tuple[Offered, bytes] | None = None
         self._is_closing = False
 
     @property
@@ -105,21 +93,23 @@ class Runs:
         room or the process is about to end, `StoreError`.
         """
         self._admit()
-        session_id = _session_id(ask) or f"session-{self._stores.clock.token()}"
-        asked = _asked(ask, await self._stores.log.entries(session_id))
-        run_id = f"run-{self._stores.log.epoch}-{self._stores.clock.token()}"
-        live = _LiveRun(run_id, session_id, self._stores, self._observers)
+        clock, log = self._stores.clock, self._stores.log
+        session_id = _session_id(ask) or f"session-{clock.token()}"
+        asked = _asked(ask, await log.entries(session_id))
+        run_id = f"run-{log.epoch}-{clock.token()}"
+        live = LiveRun(run_id, session_id, self._stores, self._observers)
+        if ask.seconds is not None:
+            live.late_at = asyncio.get_running_loop().time() + ask.seconds
         self._live[run_id] = live
         try:
-            await self._stores.log.open(run_id, session_id, self._stores.clock.now())
-            await live.record(asked)
+            entry = await live.open(asked)
         except BaseException:
             del self._live[run_id]
             raise
         turn = self._turns.setdefault(session_id, asyncio.Lock())  # fair: first come first served
         live.task = asyncio.create_task(self._carry(live, turn, ask, asked))
         live.task.add_done_callback(lambda _: self._forget(live))
-        return await self._stores.log.entry(run_id)
+        return entry
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
         """Give what is on record after `after`, then what happens, up to the terminal record.
@@ -176,7 +166,7 @@ class Runs:
         if left := [live.task for live in self._live.values() if live.task]:
             await asyncio.wait(left)
 
-    def _forget(self, live: "_LiveRun") -> None:
+    def _forget(self, live: LiveRun) -> None:
         live.release()
         self._live.pop(live.run_id, None)
 
@@ -188,33 +178,31 @@ class Runs:
                 f"this agent has {len(self._live)} unfinished runs, and takes no more at once"
             )
 
-    async def _carry(self, live: "_LiveRun", turn: asyncio.Lock, ask: Ask, asked: Asked) -> None:
+    async def _carry(self, live: LiveRun, turn: asyncio.Lock, ask: Ask, asked: Asked) -> None:
         """Wait for the session's turn, and take the run to its end."""
         run, _ = advance(Run(), asked)
+        if end := await live.await_turn(turn):
+            await live.finish(run, end)
+            return
         try:
-            if live.end is None:
-                live.is_waiting = True
-                async with turn:
-                    live.is_waiting = False
-                    await self._run(live, ask, asked)
-                return
-        except asyncio.CancelledError:
-            if live.end is None or not live.is_waiting:
-                raise
-        except Exception:  # noqa: BLE001 - whatever broke, the run ends on record and its followers hear of it
+            await self._run(live, ask, asked)
+        except Exception:  # noqa: BLE001 - whatever broke: the run ends, and its followers hear it
             _log.exception("run %s broke", live.run_id)
             await live.finish(live.run or run, Failed("internal_error", "the agent failed inside"))
-            return
-        await live.finish(run, live.end)  # aborted before its turn came
+        finally:
+            turn.release()
 
-    async def _run(self, live: "_LiveRun", ask: Ask, asked: Asked) -> None:
+    async def _run(self, live: LiveRun, ask: Ask, asked: Asked) -> None:
         history = await self._stores.sessions.conversation(live.session_id)
         run, _ = advance(Run(history=history), asked)
-        limits = [s for s in (ask.seconds, self._charter.seconds) if s is not None]
-        origin = Origin(ask.path, ask.traceparent)
-        runner = Runner(run, self._outside, live, origin, min(limits, default=None))
+        if self._charter.seconds is not None:
+            late_at = asyncio.get_running_loop().time() + self._charter.seconds
+            live.late_at = min(late_at, live.late_at or late_at)
+        is_trace = _TRACEPARENT.fullmatch(ask.traceparent or "")  # W3C Trace Context, 3.2.2
+        origin = Origin(ask.path, ask.traceparent if is_trace else None)
+        runner = Runner(run, self._outside, live, origin, live.late_at)
         live.drive_by(runner)
-        await runner.take(await self._offer())
+        await runner.write(await self._offer())
         run = await runner.drive()
         await self._stores.sessions.conclude(live.run_id, run.messages)
 
@@ -223,123 +211,12 @@ class Runs:
         tools, servers = self._outside.tools.offered()
         agents, missing = self._outside.agents.offered()
         offers = Offers(tools, agents, (*servers, *missing))
-        if self._offered is None or self._offered.offers != offers:
+        if self._offered is None or self._offered[0].offers != offers:
             text = system_prompt(self._charter.instructions, offers)
-            self._offered, self._offered_blob = kept_form(offers, text, self._charter.terms)
-        await self._stores.log.keep(self._offered.key, self._offered_blob)
-        return self._offered
-
-
-class _Reader:
-    """What one follower of a run has not read yet."""
-
-    def __init__(self) -> None:
-        self.is_ended = False
-        self._items: list[Item] = []
-        self._arrived = asyncio.Event()
-
-    def put(self, item: Item) -> None:
-        if isinstance(item, Notice) and len(self._items) >= MAX_WAITING:
-            return  # a reader this slow misses notices; records it never misses
-        self._items.append(item)
-        self._arrived.set()
-
-    def end(self) -> None:
-        """Nothing comes any more."""
-        self.is_ended = True
-        self._arrived.set()
-
-    async def next(self) -> Sequence[Item]:
-        """Wait for something, and give all that there is; nothing once the run has ended."""
-        await self._arrived.wait()
-        if not self.is_ended:
-            self._arrived.clear()
-        items, self._items = self._items, []
-        return items
-
-
-class _LiveRun:
-    """A run that is queued or running here: the sink of its runner, the source of its readers."""
-
-    def __init__(
-        self, run_id: str, session_id: str, stores: Stores, observers: tuple[Observer, ...]
-    ) -> None:
-        self.run_id = run_id
-        self.session_id = session_id
-        self.task: asyncio.Task[None] | None = None
-        self.runner: Runner | None = None
-        self.end: Aborted | None = None
-        self.is_waiting = False  # for its session's turn: the only time when `task` is cancelled
-        self._stores = stores
-        self._observers = observers
-        self._readers: set[_Reader] = set()
-        self._is_over = False
-        self._seq = 0
-
-    @property
-    def run(self) -> Run | None:
-        return self.runner.run if self.runner else None
-
-    async def record(self, event: Event) -> None:
-        """Put an event on record, then tell it; fulfils `runner.Sink`."""
-        event_type, content, metadata = to_row(event)
-        now = self._stores.clock.now()
-        seq = self._seq + 1
-        record = Record(self.run_id, self.session_id, seq, event_type, now, content, metadata)
-        await self._stores.log.append([record])
-        self._seq = seq
-        self._is_over = event_type in TERMINAL
-        self._tell(record)
-
-    def notice(self, notice: Notice) -> None:
-        self._tell(notice)
-
-    def abort(self, reason: str) -> None:
-        """End the run, wherever it is; the first reason counts."""
-        if self.end is not None:
-            return
-        self.end = Aborted(reason)
-        if self.runner:
-            self.runner.abort(reason)
-        elif self.task and self.is_waiting:
-            self.task.cancel()
-
-    def drive_by(self, runner: Runner) -> None:
-        """Have a runner from here on, which hears of an abort that came before it."""
-        self.runner = runner
-        if self.end:
-            runner.abort(self.end.reason)
-
-    async def finish(self, run: Run, end: Aborted | Failed) -> None:
-        """Put an end on record that no runner can."""
-        if run.phase is not Phase.DONE:
-            for event in ending(run, end):
-                await self.record(event)
-
-    def new_context_id(self) -> str:
-        return f"context-{self._stores.clock.token()}"
-
-    def join(self) -> _Reader:
-        reader = _Reader()
-        if self._is_over:
-            reader.end()
-        self._readers.add(reader)
-        return reader
-
-    def release(self) -> None:
-        """Let go of the readers: the run is over, even if nothing could be put on record."""
-        self._is_over = True
-        for reader in self._readers:
-            reader.end()
-
-    def leave(self, reader: _Reader) -> None:
-        self._readers.discard(reader)
-
-    def _tell(self, item: Item) -> None:
-        for observe in self._observers:
-            observe(item)
-        for reader in self._readers:
-            reader.put(item)
+            self._offered = kept_form(offers, text, self._charter.terms)
+        offered, blob = self._offered
+        await self._stores.log.keep(offered.key, blob)
+        return offered
 
 
 def _session_id(ask: Ask) -> str | None:
@@ -358,8 +235,10 @@ def _asked(ask: Ask, earlier_runs: Sequence[RunEntry]) -> Asked:
     if earlier_runs:
         answers = [n for n, message in enumerate(messages) if message.role == "assistant"]
         messages = messages[answers[-1] + 1 :] if answers else messages
-    return Asked(messages[-1].content, messages[:-1], ask.system)
+    earlier = tuple(Message(m.role, well_formed(m.content)) for m in messages[:-1])
+    return Asked(well_formed(messages[-1].content), earlier, well_formed(ask.system))
 
 
 def _is_last(batch: Sequence[Item]) -> bool:
-    return any(isinstance(item, Record) and item.event_type in TERMINAL for item in batch[-1:])
+    last = batch[-1] if batch else None
+    return isinstance(last, Record) and last.event_type in TERMINAL

@@ -144,6 +144,8 @@ async def _listening(sites: Sequence[Site], sockets: Sockets) -> AsyncIterator[N
         for server, task in zip(servers, serving, strict=True):
             while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event
                 await asyncio.sleep(_STARTED_POLL)
+            if task.done():
+                await task  # it could not start: raises why
         yield
     finally:
         for server in servers:

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-
 from support.doubles import offers
 
 from diptych.actions import ActionError, Actions, actions_of, parse

@@ -307,7 +307,7 @@ def parameter(**fields: Any) -> dict[str, Any]:
         ),
         pytest.param(
             manifest(container={"resources": {"limits": {"cpu": 0.5}}}),
-            "spec.container.resources.limits.cpu: must be a quantity such as \"500m\", \"2\" or "
+            'spec.container.resources.limits.cpu: must be a quantity such as "500m", "2" or '
             '"512Mi" (got 0.5)',
             id="half a CPU without quotes",
         ),

@@ -17,7 +17,7 @@ from diptych.errors import (
 )
 from diptych.events import Terms
 from diptych.loop import replay
-from diptych.messages import Message
+from diptych.messages import Answer, Message
 from diptych.offers import Unavailable
 from diptych.ports import Delta, Notice, Reply
 from diptych.record import Record
@@ -41,6 +41,7 @@ def end(items):
     return items[-1]
 
 
+TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
 ECHO = '{"tool": "echo", "arguments": {"text": "hello"}}'
 
 
@@ -66,7 +67,7 @@ async def test_a_delegation_is_told_step_by_step():
     rooms = house(
         '{"agent": "researcher", "task": "look"}', "{}", "Qubits.", agents={"researcher": find}
     )
-    told = await rooms.ask("What?", path=("http://a",), traceparent="00-1-2-01")
+    told = await rooms.ask("What?", path=("http://a",), traceparent=TRACE)
     assert facts(told) == [
         "user_message",
         "delegation_request",
@@ -77,7 +78,7 @@ async def test_a_delegation_is_told_step_by_step():
     request = next(i for i in told if getattr(i, "event_type", "") == "delegation_request")
     assert request.metadata["context_id"] == errand.context_id
     assert errand.path == ("http://a",)
-    assert errand.traceparent == "00-1-2-01"
+    assert errand.traceparent == TRACE
     assert errand.context == (Message("user", "What?"),)
     assert 0 < errand.seconds_left <= 300
     assert (
@@ -87,6 +88,15 @@ async def test_a_delegation_is_told_step_by_step():
         )
         in told
     )
+
+
+async def test_a_trace_that_is_none_goes_nowhere():
+    async def find(errand, progress):
+        return "x"
+
+    rooms = house('{"agent": "r", "task": "look"}', "{}", "x", agents={"r": find})
+    await rooms.ask(traceparent="nonsense\r\n")
+    assert rooms.agents.errands[0].traceparent is None
 
 
 async def test_a_simple_answer_has_two_facts():
@@ -305,15 +315,101 @@ async def test_a_model_that_fails_in_the_middle_of_its_answer_fails_the_run():
     assert end(told).metadata["code"] == "model_cut"
 
 
-async def test_a_bug_in_an_adapter_ends_the_run_and_not_the_process(caplog):
+async def test_a_bug_in_a_tool_adapter_is_a_result_too(caplog):
     async def buggy():
         raise ZeroDivisionError
 
-    told = await house('{"tool": "buggy"}', tools={"buggy": buggy}).ask()
-    assert facts(told)[-2:] == ["tool_error", "failed"]
+    told = await house('{"tool": "buggy"}', "{}", "Sorry.", tools={"buggy": buggy}).ask()
+    assert facts(told) == ["user_message", "tool_call", "tool_error", "agent_response"]
+    assert "ZeroDivisionError" not in str(told)
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_bug_in_the_model_adapter_ends_the_run_and_not_the_process(caplog):
+    class Buggy:
+        async def complete(self, messages, index):
+            raise ZeroDivisionError
+
+    told = await house(model=Buggy()).ask()
     assert end(told).metadata["code"] == "internal_error"
     assert "ZeroDivisionError" not in end(told).content
     assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_tool_that_is_cancelled_from_within_hangs_nobody():
+    async def lost():
+        raise asyncio.CancelledError
+
+    told = await house('{"tool": "lost"}', "{}", "Sorry.", tools={"lost": lost}).ask()
+    assert end(told).event_type == "completed"
+
+
+async def test_a_result_over_1_mib_is_cut_with_a_mark_and_has_no_value():
+    async def long():
+        return Answer("ü" * 2**20, {"text": "ü" * 2**20})
+
+    told = await house('{"tool": "long"}', "{}", "x", tools={"long": long}).ask()
+    result = next(i for i in told if getattr(i, "event_type", "") == "tool_result")
+    assert result.content == "ü" * 2**19 + "\n[cut: 1048576 of 2097152 bytes shown]"
+    assert "value" not in result.metadata
+
+
+@pytest.mark.parametrize("value", [2**70, float("nan"), "caf\ud83d", ["x" * 2**21]], ids=str)
+async def test_a_value_that_no_record_can_hold_leaves_its_text(value):
+    async def odd():
+        return Answer("odd", value)
+
+    told = await house('{"tool": "odd"}', "{}", "x", tools={"odd": odd}).ask()
+    assert end(told).event_type == "completed"
+
+
+async def test_half_a_surrogate_pair_hurts_nobody():
+    rooms = house("{}", "x")
+    entry = await rooms.runs.start(Ask((Message("user", "caf\ud83d"),)))
+    assert (await rooms.told(entry.run_id))[0].content == "caf\ufffd"
+
+
+async def test_a_slow_reader_gets_everything_up_to_the_end():
+    rooms = house(ECHO, "{}", "one two three", tools={"echo": echo})
+    entry = await rooms.runs.start(Ask((Message("user", "hi"),)))
+    told = []
+    async for batch in rooms.runs.follow(entry.run_id):
+        told += [item for item in batch if isinstance(item, Record)]
+        await asyncio.sleep(0.02)
+    assert told == list(await rooms.store.read(entry.run_id))
+
+
+async def test_a_run_can_be_cancelled_before_its_first_step():
+    rooms = house("{}", "x")
+    entry = await rooms.runs.start(Ask((Message("user", "hi"),)))
+    assert (await rooms.runs.cancel(entry.run_id)).status == "aborted"
+    assert rooms.runs.live_count == 0
+    assert await rooms.store.delete(entry.session_id)
+
+
+def test_a_callers_deadline_counts_from_its_request_on():
+    async def late():
+        rooms = house('{"tool": "slow", "arguments": {"seconds": 9}}', tools={"slow": slow})
+        await rooms.runs.start(Ask((Message("user", "a"),), session_id="s"))
+        before = asyncio.get_running_loop().time()
+        told = await rooms.ask("b", session_id="s", seconds=2)
+        return asyncio.get_running_loop().time() - before, told
+
+    took, told = run_virtually(late())
+    assert took == pytest.approx(2, abs=0.1)
+    assert end(told).metadata["code"] == "deadline_exceeded"
+
+
+def test_an_abort_after_the_whole_answer_changes_nothing():
+    async def abort():
+        rooms = house("{}", "Hello")
+        entry = await rooms.runs.start(Ask((Message("user", "hi"),)))
+        async for batch in rooms.runs.follow(entry.run_id):
+            if "agent_response" in types(batch):
+                await rooms.runs.cancel(entry.run_id)
+        return await rooms.told(entry.run_id)
+
+    assert types(run_virtually(abort()))[-2:] == ["agent_response", "completed"]
 
 
 async def test_errors_in_a_row_end_in_phase_two_with_a_warning():

@@ -7,12 +7,13 @@ from typing import Any
 
 from diptych.adapters.memory import Bounds, MemoryStore
 from diptych.adapters.script import ScriptedModel, read_script
+from diptych.live import Item, Stores
 from diptych.messages import Answer, Message
 from diptych.offers import Offers, Peer, Tool, Unavailable
 from diptych.ports import Errand, Model, Notice, Progress
 from diptych.record import Record, from_row
 from diptych.runner import Outside
-from diptych.runs import Ask, Charter, Item, Runs, Stores
+from diptych.runs import Ask, Charter, Runs
 
 EPOCH = "0000000a"
 

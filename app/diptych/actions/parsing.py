@@ -59,8 +59,8 @@ def actions_of(values: Sequence[JSON], offers: Offers) -> Actions | ActionError:
             return call
         calls.append(call)
     if len(calls) > MAX_CALLS:
-        problem = f"{len(calls)} calls in one reply; ask for at most {MAX_CALLS} at a time"
-        return ActionError("invalid_graph", problem)
+        detail = f"{len(calls)} calls in one reply; ask for at most {MAX_CALLS} at a time"
+        return ActionError("invalid_graph", detail)
     linked = _linked(calls)
     if isinstance(linked, ActionError):
         return linked

@@ -26,6 +26,7 @@ from diptych.messages import Answer
 from diptych.offers import Peer, Unavailable
 from diptych.ports import Errand, Progress
 from diptych.settings import PeerConfig
+from diptych.texts import well_formed
 
 __all__ = ["A2aAgents", "PeerStatus", "http_client"]
 
@@ -168,7 +169,7 @@ def _request(
         message_id=str(uuid4()),
         context_id=errand.context_id,
         role=Role.ROLE_USER,
-        parts=[Part(text=a2a_extension.well_formed(errand.task))],
+        parts=[Part(text=well_formed(errand.task))],
     )
     if address.share_context:
         uri = a2a_extension.URI

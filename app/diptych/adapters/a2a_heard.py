@@ -12,8 +12,7 @@ from google.protobuf.json_format import MessageToDict
 from diptych.errors import DelegationError
 from diptych.messages import JSON, Answer
 
-ANSWER_LIMIT = 1024 * 1024  # characters of an answer
-CUT_MARK = "\n[cut: the answer is longer than 1 MiB]"
+KEPT_LIMIT = 4 * 2**20  # characters of an answer that are kept; the runner cuts it further
 WORDS_LIMIT = 2_000  # characters of a reason
 
 ENDED = frozenset(
@@ -125,8 +124,7 @@ class _Pieces:
     def text(self) -> str:
         if not self._texts and self.value is not None:
             return json.dumps(self.value, ensure_ascii=False, sort_keys=True)
-        text = "".join(self._texts)
-        return text[:ANSWER_LIMIT] + CUT_MARK if self._size > ANSWER_LIMIT else text
+        return "".join(self._texts)
 
     def add(self, parts: Iterable[Part]) -> str:
         """Take parts in, as long as there is room; gives their text."""
@@ -134,7 +132,7 @@ class _Pieces:
         for part in parts:
             if part.HasField("data"):
                 self.value = _plain(MessageToDict(part.data))
-            elif (text := _shown(part)) and self._size <= ANSWER_LIMIT:
+            elif (text := _shown(part)) and self._size <= KEPT_LIMIT:
                 self._size += len(text)
                 new.append(text)
         self._texts += new

@@ -13,6 +13,7 @@ import orjson
 from diptych.adapters.chat_failures import Failure, garbage
 from diptych.messages import Message, Usage
 from diptych.ports import Reply
+from diptych.texts import well_formed
 
 DONE = b"[DONE]"
 
@@ -24,7 +25,7 @@ def request_body(fields: Mapping[str, object], messages: Sequence[Message]) -> b
             {**fields, "messages": [{"role": m.role, "content": m.content} for m in messages]}
         )
     except TypeError:  # orjson refuses lone surrogates, which cut-off tool output may hold
-        mended = [{"role": m.role, "content": _well_formed(m.content)} for m in messages]
+        mended = [{"role": m.role, "content": well_formed(m.content)} for m in messages]
         return orjson.dumps({**fields, "messages": mended})
 
 
@@ -40,10 +41,10 @@ def whole_reply(body: bytes) -> Reply:
         raise garbage("a reply without choices")
     finish_reason = choice.get("finish_reason")
     return Reply(
-        text=_well_formed(_text(message)),
+        text=well_formed(_text(message)),
         usage=_usage(found.get("usage")) or Usage(),
         finish_reason=finish_reason if isinstance(finish_reason, str) and finish_reason else "stop",
-        reasoning=_well_formed(_reasoning(message)),
+        reasoning=well_formed(_reasoning(message)),
     )
 
 
@@ -81,7 +82,7 @@ class StreamedReply:
             choice = _first_choice(chunk)
             if choice is not None:
                 self._take_choice(choice, texts, thoughts)
-        return self._joined(texts), _well_formed("".join(thoughts))
+        return self._joined(texts), well_formed("".join(thoughts))
 
     def _take_choice(
         self, choice: Mapping[str, Any], texts: list[str], thoughts: list[str]
@@ -105,7 +106,7 @@ class StreamedReply:
             return text
         if "\ud800" <= text[-1] <= "\udbff" and not self.is_done:
             text, self._half = text[:-1], text[-1]
-        return _well_formed(text)
+        return well_formed(text)
 
 
 def _decoded(payload: bytes) -> dict[str, Any]:
@@ -176,10 +177,3 @@ def _usage(found: object) -> Usage | None:
 
 def _count(value: object) -> int:
     return value if isinstance(value, int) and value > 0 else 0
-
-
-def _well_formed(text: str) -> str:
-    """Join surrogate pairs, and replace the surrogates that are alone by U+FFFD."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -10,42 +10,23 @@ import mcp_types
 from diptych.errors import ToolError
 from diptych.messages import Answer
 
-MOST_BYTES = 1024 * 1024
-"""What a result may have in UTF-8; the rest is cut with a mark (loop.md §5)."""
-
 
 def answer(tool: str, result: mcp_types.CallToolResult) -> Answer:
-    """Give the text for the model and the structured value, which a cut result has not.
+    """Give the text for the model and the structured value.
 
     Raises `ToolError` `failed` if the tool says so, or if its value is no JSON.
     """
     text = "\n".join(_text(block) for block in result.content)
     if result.is_error:
-        raise ToolError("failed", cut(text) or f"{tool} failed and does not say why")
+        raise ToolError("failed", text or f"{tool} failed and does not say why")
     value = result.structured_content
     if value is None:
-        return Answer(cut(text))
+        return Answer(text)
     try:
         compact = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise ToolError("failed", f"the answer of {tool} does not fit: it is no JSON") from error
-    text = text or compact
-    return Answer(cut(text), None if _is_long(text) or _is_long(compact) else value)
-
-
-def cut(text: str) -> str:
-    """Cut a text that is too long, and say so at its end."""
-    if not _is_long(text):
-        return text
-    whole = text.encode(errors="replace")
-    shown = whole[:MOST_BYTES].decode(errors="ignore")
-    return f"{shown}\n[cut: {MOST_BYTES} of {len(whole)} bytes shown]"
-
-
-def _is_long(text: str) -> bool:
-    if len(text) * 4 <= MOST_BYTES:
-        return False
-    return len(text) > MOST_BYTES or len(text.encode(errors="replace")) > MOST_BYTES
+    return Answer(text or compact, value)
 
 
 def _text(block: mcp_types.ContentBlock) -> str:

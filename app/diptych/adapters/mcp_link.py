@@ -16,7 +16,6 @@ import mcp_types
 from mcp import Client, MCPError
 from mcp.client import InputRequiredRoundsExceededError
 
-from diptych.adapters.mcp_answer import cut
 from diptych.adapters.mcp_wire import FATE, Fate, connect_reason
 from diptych.errors import ToolError
 from diptych.messages import JSONObject
@@ -150,7 +149,7 @@ class Link:
         if lost is None and error.code == mcp_types.CONNECTION_CLOSED:
             lost = self.reason
         if lost is None:
-            return ToolError("failed", cut(fate.refused or error.message))
+            return ToolError("failed", fate.refused or error.message)
         if fate.by_status:
             self.doubt()
         else:

@@ -68,11 +68,13 @@ class MemoryStore:
 
     # The event log
 
-    async def open(self, run_id: str, session_id: str, created: float) -> None:
-        is_new = session_id not in self._sessions
-        self._make_room(sessions=1 if is_new else 0)
+    async def open(self, first: Record) -> RunEntry:
+        run_id, session_id, created = first.run_id, first.session_id, first.timestamp
+        self._make_room(sessions=0 if session_id in self._sessions else 1)
         self._runs[run_id] = _Run(session_id, created)
         self._sessions.setdefault(session_id, _Session(created)).runs.append(run_id)
+        await self.append([first])
+        return _entry(run_id, self._runs[run_id])
 
     async def append(self, records: Sequence[Record]) -> None:
         run = self._run(records[0].run_id)
@@ -115,7 +117,7 @@ class MemoryStore:
 
     async def conclude(self, run_id: str, said: tuple[Message, ...]) -> None:
         if run := self._runs.get(run_id):
-            size = sum(len(message.content) for message in said)
+            size = sum(len(message.content.encode()) for message in said)
             run.said, run.size, self._size = said, run.size + size, self._size + size
 
     async def sessions(self) -> Sequence[SessionEntry]:
@@ -135,16 +137,18 @@ class MemoryStore:
     # Bounds
 
     def _make_room(self, sessions: int) -> None:
-        dropped = 0
+        before = self.dropped
         while self._is_full(sessions):
             oldest = next((r for r, run in self._runs.items() if run.is_finished), None)
             if oldest is None:
-                raise Overloaded("this agent has too many unfinished runs; try again later")
+                break
             self._drop(oldest)
-            dropped += 1
-        if dropped:
-            self.dropped += dropped
-            _log.warning("dropped the %d oldest finished runs to make room", dropped)
+            self._gone.append(oldest)
+            self.dropped += 1
+        if self.dropped > before:
+            _log.warning("dropped the %d oldest finished runs to make room", self.dropped - before)
+        if self._is_full(sessions):
+            raise Overloaded("this agent has too many unfinished runs; try again later")
 
     def _is_full(self, sessions: int) -> bool:
         return (
@@ -155,7 +159,6 @@ class MemoryStore:
 
     def _drop(self, run_id: str) -> None:
         run = self._runs.pop(run_id)
-        self._gone.append(run_id)
         self._events -= len(run.records)
         self._size -= run.size
         if run.blob is not None:
@@ -205,6 +208,6 @@ def _entry(run_id: str, run: _Run) -> RunEntry:
 
 def _size(record: Record) -> int:
     content = record.content
-    text = content if isinstance(content, str) else orjson.dumps(content).decode()
+    text = content.encode() if isinstance(content, str) else orjson.dumps(content)
     about = len(orjson.dumps(record.metadata)) if record.metadata else 0
     return _RECORD_BYTES + len(text) + about

@@ -1,6 +1,6 @@
 """Prometheus metrics, as a view of the event log: nothing is counted in two places.
 
-No label holds what a caller or a model wrote, but for the names of offered tools and agents.
+No label holds what a caller or a model wrote.
 """
 
 import time

@@ -16,6 +16,7 @@ import orjson
 from diptych.errors import ConfigError, ModelError
 from diptych.messages import Message, Usage
 from diptych.ports import Delta, Reply
+from diptych.texts import well_formed
 
 VARIABLE = "DEBUG_MOCK_RESPONSES"
 _FIELDS = {"content", "tool_calls", "error", "delay_ms", "chunk_ms", "usage"}
@@ -39,6 +40,8 @@ Script = tuple[Entry, ...]
 
 def read_script(value: str) -> Script:
     """Read the variable's value. Raises `ConfigError` with one line that says what is wrong."""
+    if value != well_formed(value):
+        raise ConfigError(f"{VARIABLE}: is not valid UTF-8")
     if not value.lstrip().startswith(("[", "{")):
         return (Entry(value),)
     try:

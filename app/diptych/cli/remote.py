@@ -15,10 +15,10 @@ import orjson
 from diptych.adapters.sse_reader import SseReader, SseTooLong
 from diptych.cli.asking import Begun, Standing
 from diptych.errors import ConfigError, DiptychError
+from diptych.live import Item
 from diptych.offers import Unavailable
 from diptych.ports import Notice
 from diptych.record import TERMINAL, Record
-from diptych.runs import Item
 
 CONNECT_SECONDS = 5.0
 REPLY_SECONDS = 30.0

@@ -14,9 +14,9 @@ import orjson
 from diptych.cli.screen import Part, Screen
 from diptych.cli.wording import call_text, duration, one_line
 from diptych.http.views import event_view, notice_view
+from diptych.live import Item
 from diptych.ports import Notice
 from diptych.record import TERMINAL, Record
-from diptych.runs import Item
 
 TICK_SECONDS = 0.1
 _REASONING = "reasoning"  # the key of the model's own murmuring; calls have their ids

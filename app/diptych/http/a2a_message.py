@@ -21,7 +21,6 @@ from diptych import a2a_extension, messages
 from diptych.runs import Ask
 
 _CONTEXT_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def read_ask(request: SendMessageRequest, headers: Mapping[str, str]) -> Ask:
@@ -44,7 +43,7 @@ def read_ask(request: SendMessageRequest, headers: Mapping[str, str]) -> Ask:
         session_id=message.context_id or None,
         path=path,
         seconds=seconds,
-        traceparent=traceparent if _TRACEPARENT.fullmatch(traceparent) else None,
+        traceparent=traceparent,
     )
 
 

@@ -19,10 +19,10 @@ from a2a.types import (
     TaskStatusUpdateEvent,
 )
 
-from diptych.a2a_extension import well_formed
 from diptych.messages import JSON
 from diptych.ports import RunEntry
 from diptych.record import TERMINAL, Record
+from diptych.texts import well_formed
 
 ANSWER = "answer"
 """The id of a task's one artifact."""

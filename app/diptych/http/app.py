@@ -15,7 +15,8 @@ from diptych.http.guard import BodyGuard, LoopbackGuard
 from diptych.http.health import Readiness, health_routes
 from diptych.http.memory import memory_routes
 from diptych.http.runs import run_routes
-from diptych.runs import Runs, Stores
+from diptych.live import Stores
+from diptych.runs import Runs
 
 
 @dataclass(frozen=True, slots=True)

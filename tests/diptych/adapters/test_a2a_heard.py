@@ -4,7 +4,7 @@ import pytest
 from a2a.types import StreamResponse
 from google.protobuf.json_format import ParseDict
 
-from diptych.adapters.a2a_heard import ANSWER_LIMIT, CUT_MARK, Heard
+from diptych.adapters.a2a_heard import KEPT_LIMIT, Heard
 from diptych.adapters.a2a_wire import card_url, identity, may_lead_to
 from diptych.messages import JSON, Answer
 
@@ -51,11 +51,9 @@ def test_files_are_named_and_not_shown() -> None:
     assert hear(piece("a", {"raw": "aGk="}), DONE) == Answer("[a file of 2 bytes, not shown]")
 
 
-def test_an_answer_over_the_limit_is_cut_with_a_mark() -> None:
-    pieces = [piece("a", {"text": "x" * 400_000}, append=True) for _ in range(5)]
-    text = hear(*pieces, DONE).text
-    assert len(text) == ANSWER_LIMIT + len(CUT_MARK)
-    assert text.endswith(CUT_MARK)
+def test_an_endless_answer_is_kept_in_part() -> None:
+    pieces = [piece("a", {"text": "x" * 1_000_000}, append=True) for _ in range(9)]
+    assert KEPT_LIMIT < len(hear(*pieces, DONE).text) < KEPT_LIMIT + 1_000_001
 
 
 def test_nothing_said_is_an_empty_answer() -> None:

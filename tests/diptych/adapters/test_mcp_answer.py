@@ -5,7 +5,7 @@ from typing import Any
 import mcp_types
 import pytest
 
-from diptych.adapters.mcp_answer import MOST_BYTES, answer
+from diptych.adapters.mcp_answer import answer
 from diptych.errors import ToolError
 from diptych.messages import Answer
 
@@ -72,21 +72,6 @@ def test_structured_content_beside_a_text_is_the_value() -> None:
     assert answer("t", result(text("three"), structured_content={"n": 3})) == Answer(
         "three", {"n": 3}
     )
-
-
-def test_a_long_result_is_cut_with_a_mark_and_has_no_value() -> None:
-    whole = "ü" * MOST_BYTES
-    cut = answer("t", result(text(whole), structured_content={"whole": whole}))
-    assert cut.text == "ü" * (MOST_BYTES // 2) + "\n[cut: 1048576 of 2097152 bytes shown]"
-    assert cut.value is None
-
-
-def test_a_short_text_beside_a_long_value_loses_the_value_only() -> None:
-    assert answer("t", result(text("ok"), structured_content=["x" * MOST_BYTES])) == Answer("ok")
-
-
-def test_a_result_of_exactly_the_limit_is_whole() -> None:
-    assert answer("t", result(text("x" * MOST_BYTES))).text == "x" * MOST_BYTES
 
 
 def test_an_error_of_the_tool_is_an_error_with_its_text() -> None:

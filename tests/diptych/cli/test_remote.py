@@ -13,8 +13,8 @@ from diptych.cli.remote import RemoteAgent, RemoteError, agent_at
 from diptych.cli.screen import Screen
 from diptych.cli.show import Timeline
 from diptych.configuration import AgentConfig
+from diptych.live import Item
 from diptych.record import Record
-from diptych.runs import Item
 from diptych.serving import Place, Sockets, served
 from diptych.settings import ToolConfig
 

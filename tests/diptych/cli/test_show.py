@@ -11,10 +11,10 @@ import pytest
 from diptych.cli.rows import event_rows
 from diptych.cli.screen import Screen
 from diptych.cli.show import JsonLines, Timeline
+from diptych.live import Item
 from diptych.messages import JSON
 from diptych.ports import Notice
 from diptych.record import Record
-from diptych.runs import Item
 
 PROGRESS = Notice("progress", {"step": 1, "max_steps": 5, "action": "tool_call", "target": "add"})
 
