@@ -289,10 +289,8 @@ def _command(run: Run, *commands: Command) -> Next:
 
 def _settle(run: Run, event: Event) -> Run:
     """Take off the outstanding commands that this event answers."""
-    if isinstance(event, Streamed | Called):  # they answer nothing, and there are many
-        return run
     left = tuple(command for command in run.outstanding if not _answers(event, command))
-    return replace(run, outstanding=left)
+    return run if len(left) == len(run.outstanding) else replace(run, outstanding=left)
 
 
 def _answers(event: Event, command: Command) -> bool:

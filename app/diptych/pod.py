@@ -12,27 +12,30 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import aiohttp
 from fastapi import FastAPI
 
-from diptych.adapters.a2a import A2aAgents
 from diptych.adapters.chat_completions import ChatModel, proxy_from_environment
 from diptych.adapters.mcp import McpTools
 from diptych.adapters.memory import MemoryStore
 from diptych.adapters.metrics import Metrics
+from diptych.adapters.nobody import NoAgents
 from diptych.adapters.script import ScriptedModel, read_script
 from diptych.errors import ConfigError
 from diptych.events import Terms
-from diptych.http.a2a_card import CardFacts
 from diptych.http.app import Served, create_app
+from diptych.http.card_facts import CardFacts
 from diptych.http.health import Readiness
 from diptych.live import Stores
 from diptych.ports import Model
 from diptych.runner import Outside
 from diptych.runs import Charter, Runs
 from diptych.settings import AgentConfig, ToolConfig
+
+if TYPE_CHECKING:
+    from diptych.adapters.a2a import A2aAgents
 
 FIRST_TRY_SECONDS = 5.0  # in which every server and agent is tried once, before `/ready` is green
 VERSION = version("diptych")
@@ -76,7 +79,7 @@ class Pod:
         self._is_scripted = config.mock_responses is not None
         self._was_tried = False
         self._tools = McpTools([*config.tools, *extras.servers])
-        self._agents = A2aAgents(config.agents, config.public_url or url)
+        self._agents = _agents(config, url)
         clock = SystemClock()
         self.store = MemoryStore(clock.token()[:8])
         self.stores = Stores(self.store, self.store, clock)
@@ -167,6 +170,14 @@ def _model(config: AgentConfig, http: aiohttp.ClientSession, model: Model | None
     return ChatModel(
         http, replace(config.model, proxy=proxy_from_environment(config.model.endpoint))
     )
+
+
+def _agents(config: AgentConfig, url: str) -> "A2aAgents | NoAgents":
+    if not config.agents:
+        return NoAgents()
+    from diptych.adapters.a2a import A2aAgents  # noqa: PLC0415 - heavy, and only needed here
+
+    return A2aAgents(config.agents, config.public_url or url)
 
 
 def _charter(config: AgentConfig) -> Charter:

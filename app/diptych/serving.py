@@ -157,6 +157,7 @@ def _server_config(app: FastAPI) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         lifespan="off",
+        ws="none",  # the library that serves them costs memory, and nothing here does
         log_config=None,
         access_log=False,
         server_header=False,

@@ -1,5 +1,6 @@
 """The web application of an agent over doubles of its ports, asked without a socket."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -8,10 +9,10 @@ from typing import Any
 import httpx
 from support.doubles import CountingClock, House, house
 
-from diptych.http.a2a_card import CardFacts
 from diptych.http.app import Served, create_app
+from diptych.http.card_facts import CardFacts
 from diptych.http.health import Readiness
-from diptych.runs import Stores
+from diptych.live import Stores
 
 NAME = "helper"
 HI = {"messages": [{"role": "user", "content": "hi"}]}
@@ -36,7 +37,8 @@ async def face(*replies: Any, on_loopback: bool = False, **doubles: Any) -> Asyn
     transport = httpx.ASGITransport(
         create_app(served, on_loopback=on_loopback), raise_app_exceptions=False
     )
-    async with httpx.AsyncClient(transport=transport, base_url=LOCAL) as http:
+    client = httpx.AsyncClient(transport=transport, base_url=LOCAL)
+    async with asyncio.timeout(30), client as http:  # this transport knows no timeouts
         yield Face(http, rooms)
     await rooms.runs.close()
 

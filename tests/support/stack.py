@@ -4,6 +4,7 @@ Builders of what must be closed are context managers; each takes a free port and
 """
 
 import asyncio
+import inspect
 import json
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -190,21 +191,27 @@ async def model_server(*steps: Step) -> AsyncIterator[ModelServer]:
 # The tools
 
 
+def box(*functions: Callable[..., Any], **fields: Any) -> ToolConfig:
+    """Offer functions as the tools of an MCP server of the agent's own process."""
+    return ToolConfig("box", functions=functions, **fields)
+
+
 @asynccontextmanager
-async def tool_server(*functions: Callable[..., Any]) -> AsyncIterator[ToolConfig]:
+async def tool_server(*functions: Callable[..., Any], port: int = 0) -> AsyncIterator[ToolConfig]:
     """Serve functions as the tools of an MCP server called `box`."""
     server = MCPServer("box", log_level="CRITICAL")
     for function in functions:
         server.add_tool(function)
-    async with listening(server.streamable_http_app()) as url:
+    async with listening(server.streamable_http_app(), port) as url:
         yield ToolConfig("box", url=f"{url}/mcp")
 
 
 @asynccontextmanager
-async def listening(app: Any) -> AsyncIterator[str]:
+async def listening(app: Any, port: int = 0) -> AsyncIterator[str]:
     """Serve an ASGI application; gives its base URL. At the end its connections are cut."""
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    bound.bind(("127.0.0.1", 0))
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("127.0.0.1", port))
     config = uvicorn.Config(app, log_config=None, access_log=False)
     config.load()
     server = uvicorn.Server(config)
@@ -335,7 +342,9 @@ def frames(text: str) -> list[Frame]:
     """Read a stream; comments are left out."""
     found = []
     for block in text.split("\n\n"):
-        fields = [line.partition(": ")[::2] for line in block.split("\n") if line[:1] not in ("", ":")]
+        fields = [
+            line.partition(": ")[::2] for line in block.split("\n") if line[:1] not in ("", ":")
+        ]
         if fields:
             named = dict(fields)
             found.append(Frame(named["data"], named.get("event"), named.get("id")))
@@ -347,3 +356,13 @@ def text_of(told: Sequence[Frame]) -> str:
     chunks = [frame.json for frame in told if frame.data != "[DONE]"]
     deltas = [choice["delta"] for chunk in chunks for choice in chunk.get("choices", ())]
     return "".join(delta.get("content") or "" for delta in deltas)
+
+
+async def until(claim: Callable[[], Any], seconds: float = 5) -> None:
+    """Wait until a claim holds, which may be a coroutine function's."""
+    async with asyncio.timeout(seconds):
+        while True:
+            holds = claim()
+            if await holds if inspect.isawaitable(holds) else holds:
+                return
+            await asyncio.sleep(0.005)

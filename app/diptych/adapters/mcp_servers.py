@@ -16,6 +16,7 @@ Word = TypeVar("Word")
 
 
 def allows(server: ToolConfig, tool: str) -> bool:
+    """Say whether the manifest lets a tool of this name be called."""
     return any(fnmatchcase(tool, glob) for glob in server.allow)
 
 

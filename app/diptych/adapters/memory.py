@@ -20,6 +20,7 @@ from diptych.record import NOT_IN_MEMORY, TERMINAL, Record
 
 _RUN_ID = re.compile(r"run-([0-9a-f]{8})-[0-9a-f]{32}")
 _RECORD_BYTES = 400  # what a record takes beside its content, roughly
+_SAY_EVERY = 100  # dropped runs
 _log = logging.getLogger(__name__)
 
 
@@ -145,8 +146,10 @@ class MemoryStore:
             self._drop(oldest)
             self._gone.append(oldest)
             self.dropped += 1
-        if self.dropped > before:
-            _log.warning("dropped the %d oldest finished runs to make room", self.dropped - before)
+        if self.dropped > before and (
+            not before or before % _SAY_EVERY > self.dropped % _SAY_EVERY
+        ):
+            _log.warning("dropped the oldest finished runs to make room: %d so far", self.dropped)
         if self._is_full(sessions):
             raise Overloaded("this agent has too many unfinished runs; try again later")
 

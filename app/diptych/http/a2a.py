@@ -42,9 +42,10 @@ from starlette.routing import Route
 
 from diptych import a2a_extension
 from diptych.errors import LostRun, Overloaded, RequestError, StoreError, UnknownRun
-from diptych.http.a2a_card import RPC_PATH, CardFacts, card_route
+from diptych.http.a2a_card import RPC_PATH, card_route
 from diptych.http.a2a_message import read_ask
 from diptych.http.a2a_task import Telling, Update, snapshot, submitted
+from diptych.http.card_facts import CardFacts
 from diptych.ports import RunEntry
 from diptych.record import TERMINAL, Record
 from diptych.runs import Runs

@@ -4,7 +4,6 @@ Not here: reading the cards of others (`adapters.a2a`).
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
 from a2a.server.routes import create_agent_card_routes
@@ -15,22 +14,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from diptych import a2a_extension
+from diptych.http.card_facts import CardFacts
 
 RPC_PATH = "/a2a"
 CACHE_CONTROL = "public, max-age=60"
 CARDS_KEPT = 32  # one for each name that the pod is asked under
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
-
-
-@dataclass(frozen=True, slots=True)
-class CardFacts:
-    """What a card says. `public_url` is the agent's base URL; without one, each request's own."""
-
-    name: str
-    description: str
-    version: str
-    public_url: str | None = None
 
 
 def card_route(facts: CardFacts) -> Route:

@@ -1,22 +1,26 @@
 """The web application of one agent: all routes, put together. It decides nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 
-from diptych.http.a2a import a2a_routes
-from diptych.http.a2a_card import CardFacts
+from diptych.http.card_facts import CardFacts
 from diptych.http.chat import chat_routes
 from diptych.http.errors import add_error_handlers, error_body, error_response
 from diptych.http.guard import BodyGuard, LoopbackGuard
 from diptych.http.health import Readiness, health_routes
+from diptych.http.late import LateRoutes
 from diptych.http.memory import memory_routes
 from diptych.http.runs import run_routes
 from diptych.live import Stores
 from diptych.runs import Runs
+
+A2A_PATHS = ("/.well-known/agent-card.json", "/a2a", "/a2a/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +47,19 @@ def create_app(served: Served, *, on_loopback: bool) -> FastAPI:
     app.include_router(run_routes(served.runs))
     app.include_router(memory_routes(name, served.stores.log, served.stores.sessions))
     app.include_router(health_routes(name, served.readiness, served.metrics))
-    app.router.routes.extend(a2a_routes(served.runs, served.card))
+    app.router.routes.append(LateRoutes(A2A_PATHS, partial(_a2a_routes, served)))
     add_error_handlers(app)
     app.add_exception_handler(RequestValidationError, _on_query)
     app.add_middleware(BodyGuard)
     if on_loopback:
         app.add_middleware(LoopbackGuard)
     return app
+
+
+def _a2a_routes(served: Served) -> Sequence[BaseRoute]:
+    from diptych.http.a2a import a2a_routes  # noqa: PLC0415 - see `late`
+
+    return a2a_routes(served.runs, served.card)
 
 
 def _on_query(request: Request, error: Exception) -> Response:

@@ -15,6 +15,8 @@ OnDisconnect = Literal["continue", "cancel"]
 
 
 class TextPart(BaseModel):
+    """A part of a message's content; other kinds are refused."""
+
     type: Literal["text", "input_text"]
     text: str
 
@@ -36,6 +38,8 @@ Messages = Annotated[list[CallerMessage], Field(min_length=1, max_length=MAX_MES
 
 
 class StreamOptions(BaseModel):
+    """OpenAI's `stream_options`."""
+
     include_usage: bool = False
 
 

@@ -17,9 +17,9 @@ from starlette.responses import Response
 
 from diptych.errors import InvalidRequest
 from diptych.http.bodies import ChatBody, read_body, read_messages, read_session_id
-from diptych.http.disconnect import cancel_on_disconnect, cancel_soon
+from diptych.http.disconnect import cancel_on_disconnect, cancel_soon, hung_up
 from diptych.http.errors import RunFailed, run_error
-from diptych.http.sse import DONE, frame, sse_response
+from diptych.http.sse import DONE, SseResponse, frame
 from diptych.ports import Notice, RunEntry
 from diptych.record import TERMINAL, Record
 from diptych.runs import Ask, Runs
@@ -52,7 +52,7 @@ def chat_routes(name: str, runs: Runs) -> APIRouter:
         frames = chat.frames(include_usage=options is not None and options.include_usage)
         if cancels:
             frames = cancel_soon(frames, runs, entry)
-        return sse_response(_release(await _hold(frames), frames), chat.headers)
+        return SseResponse(_release(await _hold(request, frames), frames), chat.headers)
 
     @router.get("/v1/models")
     async def models() -> dict[str, Any]:
@@ -171,13 +171,16 @@ class _Chat:
         }
 
 
-async def _hold(frames: AsyncGenerator[bytes]) -> "asyncio.Future[bytes]":
+async def _hold(request: Request, frames: AsyncGenerator[bytes]) -> "asyncio.Future[bytes]":
     """Wait for the first frame, so that a failure before it can still be an HTTP error.
 
-    After 10 s the stream opens all the same: proxies and people want to see headers.
+    After 10 s the stream opens all the same: proxies and people want to see headers. So it does
+    when the caller hangs up, because an open stream is what ends then.
     """
     first = asyncio.ensure_future(anext(frames, b""))
-    await asyncio.wait([first], timeout=HOLD_SECONDS)
+    gone = asyncio.ensure_future(hung_up(request))
+    await asyncio.wait([first, gone], timeout=HOLD_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    gone.cancel()
     if first.done():
         first.result()
     return first

@@ -19,7 +19,7 @@ async def cancel_on_disconnect(
     request: Request, runs: Runs, entry: RunEntry, work: Coroutine[Any, Any, Result]
 ) -> Result:
     """Do the work; abort the run if the caller hangs up meanwhile."""
-    gone = asyncio.ensure_future(_gone(request))
+    gone = asyncio.ensure_future(hung_up(request))
     answer = asyncio.ensure_future(work)
     try:
         await asyncio.wait([gone, answer], return_when=asyncio.FIRST_COMPLETED)
@@ -48,6 +48,7 @@ async def cancel_soon(
             task.add_done_callback(_cancelling.discard)
 
 
-async def _gone(request: Request) -> None:
+async def hung_up(request: Request) -> None:
+    """Wait until the caller has hung up; the body must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -10,6 +10,7 @@ from http import HTTPStatus
 import orjson
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from diptych.errors import (
@@ -37,6 +38,7 @@ _STATUS_OF_CODE = {
     "internal_error": 500,
     "aborted": 409,
 }
+_OURS = range(500, 600)  # statuses that say that it is not the caller's fault
 _RUN_FAILED = 502  # the model, or what lies between
 
 
@@ -76,6 +78,7 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RunFailed, _on_run_failed)
     app.add_exception_handler(StoreError, _on_store_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(ClientDisconnect, _on_hang_up)
     app.add_exception_handler(Exception, _on_bug)
 
 
@@ -112,7 +115,7 @@ def _on_request_error(request: Request, error: Exception) -> Response:
             status, headers = 503, {"Retry-After": str(error.retry_after)}
         case _:
             status = _STATUS_OF_CODE.get(error.code, 400)
-    kind = "server_error" if status >= 500 else "invalid_request_error"
+    kind = "server_error" if status in _OURS else "invalid_request_error"
     body = error_body(error.message, kind, code=error.code, param=error.param)
     return error_response(request.url.path, status, body, headers)
 
@@ -141,6 +144,12 @@ def _on_http_exception(request: Request, error: Exception) -> Response:
     code = _title(error.status_code).lower().replace(" ", "_")
     body = error_body(message, "invalid_request_error", code=code)
     return error_response(request.url.path, error.status_code, body, error.headers)
+
+
+def _on_hang_up(request: Request, error: Exception) -> Response:
+    """End a request whose caller went away in the middle of its body; nobody reads the answer."""
+    del request, error
+    return Response(status_code=400)
 
 
 def _on_bug(request: Request, error: Exception) -> Response:

@@ -9,11 +9,14 @@ from starlette.responses import Response
 
 from diptych.errors import InvalidRequest
 from diptych.http.bodies import RunBody, read_body, read_messages, read_session_id
-from diptych.http.sse import frame, sse_response
+from diptych.http.sse import SseResponse, frame
 from diptych.http.views import event_view, notice_view, run_view
 from diptych.messages import Message
 from diptych.ports import Notice
 from diptych.runs import Ask, Runs
+
+
+_DIGITS = 15  # of the largest seq that anyone will reach
 
 
 def run_routes(runs: Runs) -> APIRouter:
@@ -42,7 +45,7 @@ def run_routes(runs: Runs) -> APIRouter:
     async def events(request: Request, run_id: str, starting_after: str = "") -> Response:
         after = _position(request.headers.get("last-event-id") or starting_after)
         await runs.entry(run_id)  # an unknown run is an HTTP error, not an empty stream
-        return sse_response(_frames(runs, run_id, after), {"X-Run-ID": run_id})
+        return SseResponse(_frames(runs, run_id, after), {"X-Run-ID": run_id})
 
     @router.post("/v1/runs/{run_id}/cancel")
     async def cancel(run_id: str) -> dict[str, Any]:
@@ -77,7 +80,7 @@ def _position(text: str) -> int:
     """Read where to go on; nothing means from the start."""
     if not text:
         return 0
-    if not (text.isascii() and text.isdigit() and len(text) < 16):
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
         raise InvalidRequest(
             "Last-Event-ID and starting_after are the id of an event: a whole number",
             param="starting_after",

@@ -22,6 +22,7 @@ def event_view(record: Record) -> dict[str, Any]:
 
 
 def notice_view(notice: Notice) -> dict[str, Any]:
+    """Show a notice: its type, and its fields beside it."""
     return {"type": notice.type, **notice.fields}
 
 
@@ -40,6 +41,7 @@ def run_view(entry: RunEntry, records: Sequence[Record] = ()) -> dict[str, Any]:
 
 
 def session_view(entry: SessionEntry) -> dict[str, Any]:
+    """Show a session, as `/memory/sessions` lists it."""
     return {
         "session_id": entry.session_id,
         "runs": entry.runs,

@@ -9,7 +9,8 @@ from starlette.applications import Starlette
 
 from diptych import a2a_extension
 from diptych.errors import LostRun, Overloaded, StoreError, UnknownRun
-from diptych.http.a2a import CardFacts, a2a_routes
+from diptych.http.a2a import a2a_routes
+from diptych.http.card_facts import CardFacts
 from diptych.ports import RunEntry
 from diptych.record import Record
 from diptych.runs import Ask, Runs

@@ -29,7 +29,8 @@ from starlette.applications import Starlette
 from diptych import a2a_extension, messages
 from diptych.adapters.a2a import A2aAgents
 from diptych.errors import LostRun, UnknownRun
-from diptych.http.a2a import CardFacts, a2a_routes
+from diptych.http.a2a import a2a_routes
+from diptych.http.card_facts import CardFacts
 from diptych.ports import Errand, RunEntry
 from diptych.record import TERMINAL, Record
 from diptych.runs import Ask, Runs

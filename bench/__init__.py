@@ -1,0 +1,10 @@
+"""Benchmarks: Diptych as it is served, held against a hand-written floor on the same machine.
+
+    python -m bench            everything, about five minutes
+    python -m bench speed      one part: speed, streams, start or sse
+
+What is measured, how, and what came out stands in `docs/performance.md`. Linux only: CPU time and
+memory of other processes are read from `/proc`.
+
+Not here: tests. Nothing in here decides whether a change is right, only what it costs.
+"""

@@ -1,0 +1,330 @@
+"""What callers send that is wrong: the exact status and form, and never a run."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support.face import HI, NAME, error_of, face, openai_error, problem
+
+CHAT, RUNS, A2A = "/v1/chat/completions", "/v1/runs", "/a2a"
+JSON = {"Content-Type": "application/json"}
+MEBIBYTE = 2**20
+
+
+def user(content: Any, **rest: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": content}], **rest}
+
+
+def said(*roles: str) -> dict[str, Any]:
+    return {"messages": [{"role": role, "content": "hi"} for role in roles]}
+
+
+CONVERSATIONS = [
+    pytest.param({"messages": []}, "messages", id="no messages"),
+    pytest.param({"messages": "hi"}, "messages", id="messages that are text"),
+    pytest.param({"messages": {}}, "messages", id="messages that are an object"),
+    pytest.param({"messages": ["hi"]}, "messages[0]", id="a message that is text"),
+    pytest.param({"messages": [None]}, "messages[0]", id="a message that is null"),
+    pytest.param({"messages": [{"content": "hi"}]}, "messages[0].role", id="no role"),
+    pytest.param(said("king"), "messages[0].role", id="an unknown role"),
+    pytest.param(said("tool"), "messages[0].role", id="a tool's message"),
+    pytest.param(said("system"), "messages", id="no user message"),
+    pytest.param(said("assistant"), "messages", id="only an assistant's message"),
+    pytest.param(said("user", "assistant"), "messages", id="an assistant's message at the end"),
+    pytest.param(user(None), "messages[0].content", id="content that is null"),
+    pytest.param(user(""), "messages[0].content", id="empty content"),
+    pytest.param(user(" \n\t"), "messages[0].content", id="blank content"),
+    pytest.param(user([]), "messages[0].content", id="no parts"),
+    pytest.param(user(7), "messages[0].content", id="content that is a number"),
+    pytest.param(user({"text": "hi"}), "messages[0].content", id="content that is an object"),
+    pytest.param(user([{"type": "text"}]), "messages[0].content[0].text", id="a part without text"),
+    pytest.param(
+        user([{"type": "image_url", "image_url": {"url": "x"}}]),
+        "messages[0].content[0].type",
+        id="a picture",
+    ),
+    pytest.param(said(*["user"] * 10_000), "messages", id="10,000 messages"),
+    pytest.param(user("hi", session_id=7), "session_id", id="a session id that is a number"),
+    pytest.param(user("hi", session_id=""), "session_id", id="an empty session id"),
+    pytest.param(user("hi", session_id="a/b"), "session_id", id="a session id with a slash"),
+    pytest.param(user("hi", session_id="x" * 129), "session_id", id="a session id too long"),
+    pytest.param(user("hi", session_id="a\nb"), "session_id", id="a session id of two lines"),
+    pytest.param(user("hi", session_id="a\n"), "session_id", id="a session id with a line break"),
+]
+
+
+@pytest.mark.parametrize(("body", "param"), CONVERSATIONS)
+async def test_a_conversation_of_the_wrong_form_is_refused(
+    body: dict[str, Any], param: str
+) -> None:
+    async with face() as helper:
+        for path in (CHAT, RUNS):
+            response = await helper.http.post(path, json=body)
+            assert openai_error(response, 400)["param"] == param
+        assert await helper.house.runs.entries() == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "code", "param"),
+    [
+        pytest.param({"model": "gpt-5"}, 404, "model_not_found", "model", id="another model"),
+        pytest.param({"model": 7}, 400, "invalid_type", "model", id="a model that is a number"),
+        pytest.param({"stream": "yes"}, 400, "invalid_type", "stream", id="stream in words"),
+        pytest.param({"n": 2}, 400, "invalid_value", "n", id="two answers"),
+        pytest.param(
+            {"on_disconnect": "explode"}, 400, "invalid_value", "on_disconnect", id="on_disconnect"
+        ),
+        pytest.param(
+            {"stream_options": []}, 400, "invalid_type", "stream_options", id="options as a list"
+        ),
+        pytest.param(
+            {"stream_options": {"include_usage": "yes"}},
+            400,
+            "invalid_type",
+            "stream_options.include_usage",
+            id="options in words",
+        ),
+        *(
+            pytest.param({name: value}, 400, "unsupported_parameter", name, id=f"a caller's {name}")
+            for name, value in {
+                "tools": [{"type": "function"}],
+                "functions": [{"name": "f"}],
+                "tool_choice": "required",
+                "response_format": {"type": "json_object"},
+                "output_schema": {"type": "object"},
+                "budget": {"tokens": 1},
+                "audio": {"voice": "x"},
+            }.items()
+        ),
+    ],
+)
+async def test_a_field_that_a_chat_cannot_have_is_refused(
+    fields: dict[str, Any], status: int, code: str, param: str
+) -> None:
+    async with face() as helper:
+        response = await helper.http.post(CHAT, json={**HI, **fields})
+        error = openai_error(response, status)
+        assert (error["code"], error["param"]) == (code, param)
+        assert await helper.house.runs.entries() == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"temperature": 0.2, "max_tokens": 5, "top_p": 1}, id="sampling"),
+        pytest.param({"tools": [], "tool_choice": "none"}, id="no tools"),
+        pytest.param({"tools": None, "response_format": None, "stop": None}, id="nulls"),
+        pytest.param({"response_format": {"type": "text"}}, id="text as the response's form"),
+        pytest.param({"user": "u-1", "metadata": {"a": "b"}, "n": 1}, id="what changes nothing"),
+        pytest.param({"model": NAME}, id="this agent's own name"),
+        pytest.param({"model": None, "session_id": None}, id="nulls of our own fields"),
+    ],
+)
+async def test_a_field_that_does_no_harm_is_accepted(fields: dict[str, Any]) -> None:
+    async with face() as helper:
+        response = await helper.http.post(CHAT, json={**HI, **fields})
+        assert response.status_code == 200, response.text
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        pytest.param({}, "invalid_request", id="nothing"),
+        pytest.param({"messages": None}, "invalid_request", id="messages that are null"),
+        pytest.param({"input": "hi", **HI}, "invalid_request", id="input and messages"),
+        pytest.param({"input": " "}, "invalid_request", id="a blank input"),
+        pytest.param({"input": 7}, "invalid_type", id="an input that is a number"),
+        pytest.param({"input": "hi", "colour": 1}, "unknown_parameter", id="an unknown field"),
+        pytest.param(
+            {"input": "hi", "budget": {"tokens": 1}}, "unsupported_parameter", id="budget"
+        ),
+    ],
+)
+async def test_a_run_of_the_wrong_form_is_refused(body: dict[str, Any], code: str) -> None:
+    async with face() as helper:
+        response = await helper.http.post(RUNS, json=body)
+        assert openai_error(response, 400)["code"] == code
+        assert await helper.house.runs.entries() == []
+
+
+RAW = [
+    pytest.param(b"", id="nothing"),
+    pytest.param(b"{", id="half an object"),
+    pytest.param(b"hi", id="no JSON"),
+    pytest.param(b"[]", id="a list"),
+    pytest.param(b"null", id="null"),
+    pytest.param(b'"hi"', id="a string"),
+    pytest.param(b'{"messages": NaN}', id="NaN"),
+    pytest.param(b'{"messages": [{"role": "user", "content": "\xff\xfe"}]}', id="invalid UTF-8"),
+    pytest.param(
+        b'{"messages": [{"role": "user", "content": "\\ud800"}]}', id="half a surrogate pair"
+    ),
+    pytest.param(
+        b'{"messages": [{"role": "user", "content": "\xed\xa0\x80"}]}', id="a surrogate in UTF-8"
+    ),
+    pytest.param(b'{"messages": ' + b"[" * 100_000, id="brackets that never close"),
+    pytest.param(b'{"messages": ' + b"[" * 20_000 + b"]" * 20_000 + b"}", id="deep lists"),
+    pytest.param(b'{"a":' * 20_000 + b"1" + b"}" * 20_000, id="deep objects"),
+    pytest.param(json.dumps(HI).encode("utf-16"), id="UTF-16"),
+]
+
+
+@pytest.mark.parametrize("body", RAW)
+async def test_a_body_that_is_no_json_object_is_refused(body: bytes) -> None:
+    async with face() as helper:
+        for path in (CHAT, RUNS):
+            response = await helper.http.post(path, content=body, headers=JSON)
+            assert openai_error(response, 400)["code"] == "invalid_json"
+        headers = {**JSON, "A2A-Version": "1.0"}
+        response = await helper.http.post(A2A, content=body, headers=headers)
+        assert response.status_code == 200, response.text
+        assert response.json()["error"]["code"] in (-32700, -32600)
+        assert await helper.house.runs.entries() == []
+
+
+@pytest.mark.parametrize("path", [CHAT, RUNS])
+async def test_json_that_is_deep_where_nobody_looks_does_no_harm(path: str) -> None:
+    deep = b'{"messages": [{"role": "user", "content": "hi"}], "metadata": '
+    async with face() as helper:
+        content = deep + b"[" * 900 + b"]" * 900 + b"}"
+        response = await helper.http.post(path, content=content, headers=JSON)
+        assert response.status_code == (200 if path == CHAT else 400)
+
+
+async def in_pieces(size: int) -> AsyncIterator[bytes]:
+    yield b'{"messages": [{"role": "user", "content": "'
+    for _ in range(size // 2**16):
+        yield b"x" * 2**16
+    yield b'"}]}'
+
+
+@pytest.mark.parametrize("path", [CHAT, RUNS, A2A])
+async def test_a_body_over_1_mib_is_refused_whether_its_length_is_known_or_not(path: str) -> None:
+    async with face() as helper:
+        for content in (b" " * (MEBIBYTE + 1), in_pieces(2 * MEBIBYTE)):
+            response = await helper.http.post(path, content=content, headers=JSON)
+            assert "1 MiB" in str(error_of(response, 413))
+        assert await helper.house.runs.entries() == []
+
+
+async def test_a_body_of_just_1_mib_is_read() -> None:
+    body = json.dumps(HI).encode()
+    async with face() as helper:
+        content = body + b" " * (MEBIBYTE - len(body))
+        response = await helper.http.post(CHAT, content=content, headers=JSON)
+        assert response.status_code == 200, response.text
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    [
+        pytest.param("text/plain", id="text"),
+        pytest.param("application/x-www-form-urlencoded", id="a form"),
+        pytest.param("multipart/form-data; boundary=x", id="a form of parts"),
+        pytest.param("application/jsonp", id="something like JSON"),
+        pytest.param("", id="nothing"),
+    ],
+)
+async def test_a_body_that_does_not_say_it_is_json_is_refused(media_type: str) -> None:
+    # A page of another origin can send these without asking (no preflight).
+    async with face() as helper:
+        content = json.dumps(HI)
+        headers = {"Content-Type": media_type}
+        for path in (CHAT, RUNS, A2A):
+            response = await helper.http.post(path, content=content, headers=headers)
+            error_of(response, 415)
+        assert await helper.house.runs.entries() == []
+
+
+@pytest.mark.parametrize("media_type", ["application/json; charset=utf-8", "Application/JSON"])
+async def test_a_body_that_says_it_is_json_in_another_way_is_read(media_type: str) -> None:
+    async with face() as helper:
+        headers = {"Content-Type": media_type}
+        response = await helper.http.post(CHAT, content=json.dumps(HI), headers=headers)
+        assert response.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("header", "field"),
+    [
+        pytest.param("a b", None, id="a header with a blank"),
+        pytest.param("x" * 129, None, id="a header too long"),
+        pytest.param("a/../b", None, id="a header that is a path"),
+        pytest.param("one", "two", id="a header and a field that differ"),
+    ],
+)
+async def test_a_session_header_of_the_wrong_form_is_refused(
+    header: str, field: str | None
+) -> None:
+    async with face() as helper:
+        body = HI if field is None else {**HI, "session_id": field}
+        for path in (CHAT, RUNS):
+            response = await helper.http.post(path, json=body, headers={"X-Session-ID": header})
+            assert openai_error(response, 400)["param"] == "session_id"
+
+
+async def test_a_session_header_of_other_letters_is_refused() -> None:
+    async with face() as helper:
+        headers = [(b"X-Session-ID", b"s\xe4\xff")]
+        response = await helper.http.post(CHAT, json=HI, headers=headers)
+        assert openai_error(response, 400)["param"] == "session_id"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        pytest.param("GET", "/v1/nothing", 404, id="an unknown path of the API"),
+        pytest.param("GET", "/nothing", 404, id="an unknown path"),
+        pytest.param("GET", "/v1/chat/completions", 405, id="reading a chat"),
+        pytest.param("DELETE", "/v1/runs", 405, id="deleting all runs"),
+        pytest.param("PUT", "/v1/models", 405, id="putting a model"),
+        pytest.param("POST", "/memory/events", 405, id="writing events"),
+        pytest.param("GET", "/a2a", 405, id="reading A2A"),
+        pytest.param("POST", "/health", 405, id="writing health"),
+        pytest.param("GET", "/v1/runs/nothing", 404, id="a run that is none"),
+        pytest.param("GET", "/v1/runs/nothing/events", 404, id="events of a run that is none"),
+        pytest.param("POST", "/v1/runs/nothing/cancel", 404, id="cancelling a run that is none"),
+        pytest.param("POST", "/v1/runs/nothing/steer", 404, id="what is not built yet"),
+        pytest.param("DELETE", "/memory/sessions/nothing", 404, id="a session that is none"),
+        pytest.param("GET", "/%ff%fe", 404, id="a path that is no UTF-8"),
+        pytest.param("GET", "/v1/runs/%00", 404, id="a run called nul"),
+    ],
+)
+async def test_what_is_not_there_is_said_in_the_form_of_its_path(
+    method: str, path: str, status: int
+) -> None:
+    async with face() as helper:
+        error_of(await helper.http.request(method, path), status)
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=-1", "limit=x", "limit=1e9", "limit=10001"])
+async def test_a_limit_that_makes_no_sense_is_a_problem(query: str) -> None:
+    async with face() as helper:
+        body = problem(await helper.http.get(f"/memory/events?{query}"), 400)
+        assert body["param"] == "limit"
+
+
+@pytest.mark.parametrize(
+    "query", ["?session_id=%ff%00", "?session_id=" + "x" * 5000, "?a=b&a=c&%%%", "?=&=&&"]
+)
+@pytest.mark.parametrize("path", ["/memory/events", "/memory/sessions", "/v1/runs"])
+async def test_a_query_of_garbage_finds_nothing(path: str, query: str) -> None:
+    async with face() as helper:
+        response = await helper.http.get(path + query)
+        assert response.status_code == 200
+        assert response.json().get("total", 0) == 0
+
+
+@pytest.mark.parametrize(
+    "position", ["x", "-1", "1.5", "1e3", "0x1", "9" * 30, "\u0663", "1 2", "NaN"]
+)
+async def test_a_position_that_is_no_number_is_refused(position: str) -> None:
+    async with face() as helper:
+        run_id = (await helper.http.post(RUNS, json={"input": "hi"})).json()["id"]
+        path = f"/v1/runs/{run_id}/events"
+        headers = [(b"Last-Event-ID", position.encode())]
+        by_header = await helper.http.get(path, headers=headers)
+        by_query = await helper.http.get(path, params={"starting_after": position})
+        for response in (by_header, by_query):
+            assert openai_error(response, 400)["param"] == "starting_after"

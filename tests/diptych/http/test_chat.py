@@ -1,0 +1,330 @@
+"""Chat completions without a socket: what each frame says, sessions, and how failures are told."""
+
+import json
+from typing import Any
+
+import pytest
+from support.doubles import FunctionTools, tool
+from support.face import HI, NAME, Face, face, openai_error
+from support.stack import Frame, call, frames, text_of
+
+from diptych.errors import ToolError
+from diptych.events import Terms
+from diptych.runs import Charter
+
+CHAT = "/v1/chat/completions"
+ECHO = call("echo", text="hello")
+FAILS = {"error": "it broke"}
+
+
+async def echo(text: str = "") -> str:
+    return text
+
+
+async def ask(helper: Face, text: str = "hi", **fields: Any) -> Any:
+    body = {"messages": [{"role": "user", "content": text}], **fields}
+    return await helper.http.post(CHAT, json=body)
+
+
+async def streamed(helper: Face, text: str = "hi", **fields: Any) -> list[Frame]:
+    response = await ask(helper, text, stream=True, **fields)
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"].startswith("text/event-stream")
+    return frames(response.text)
+
+
+async def test_a_completion_is_of_openais_form() -> None:
+    async with face("{}", {"content": "Hello!", "usage": {"prompt_tokens": 7}}) as helper:
+        response = await ask(helper)
+        body = response.json()
+        assert body["choices"] == [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "Hello!", "refusal": None},
+                "logprobs": None,
+                "finish_reason": "stop",
+            }
+        ]
+        assert (body["object"], body["model"]) == ("chat.completion", NAME)
+        assert body["id"] == response.headers["X-Run-ID"]
+        assert body["usage"]["total_tokens"] == sum(
+            body["usage"][kind] for kind in ("prompt_tokens", "completion_tokens")
+        )
+        assert body["usage"]["prompt_tokens"] > 7
+
+
+async def test_every_frame_of_a_stream_is_a_valid_chunk() -> None:
+    async with face(ECHO, "{}", "It said hello", tools={"echo": echo}) as helper:
+        told = await streamed(helper, stream_options={"include_usage": True})
+        assert told[-1].data == "[DONE]"
+        chunks = [frame.json for frame in told[:-1]]
+        for chunk in chunks:
+            assert {"id", "object", "created", "model", "choices"} <= chunk.keys()
+            assert chunk["object"] == "chat.completion.chunk"
+            for choice in chunk["choices"]:
+                assert choice.keys() == {"index", "delta", "finish_reason"}
+        assert len({(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks}) == 1
+        assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+        assert chunks[-2]["choices"][0] == {"index": 0, "delta": {}, "finish_reason": "stop"}
+        assert chunks[-1]["choices"] == []
+        assert chunks[-1]["usage"]["total_tokens"] > 0
+        assert text_of(told) == "It said hello"
+
+
+async def test_usage_is_streamed_only_when_it_is_asked_for_and_is_the_same_as_unstreamed() -> None:
+    async with face("{}", "Hello there!") as helper:
+        whole = (await ask(helper)).json()["usage"]
+        with_usage = await streamed(helper, stream_options={"include_usage": True})
+        assert with_usage[-2].json["usage"] == whole
+        for options in (None, {}, {"include_usage": False}):
+            told = await streamed(helper, stream_options=options)
+            assert not any("usage" in frame.data for frame in told)
+
+
+async def test_progress_is_a_valid_and_empty_chunk_with_keys_of_its_own() -> None:
+    async with face(ECHO, "{}", "x", tools={"echo": echo}) as helper:
+        (progress,) = [f for f in await streamed(helper) if f.event == "progress"]
+        assert progress.id is None
+        chunk = progress.json
+        assert chunk["choices"] == [{"index": 0, "delta": {}, "finish_reason": None}]
+        shown = {key: chunk[key] for key in ("type", "step", "max_steps", "action", "target")}
+        assert shown == {
+            "type": "progress",
+            "step": 1,
+            "max_steps": 5,
+            "action": "tool_call",
+            "target": "echo",
+        }
+
+
+async def test_progress_is_never_in_a_body_that_is_not_streamed() -> None:
+    async with face(ECHO, "{}", "x", tools={"echo": echo}) as helper:
+        assert "progress" not in (await ask(helper)).text
+
+
+async def test_a_warning_and_a_delegation_are_told_as_progress_too() -> None:
+    async def find(errand: Any, progress: Any) -> str:
+        progress("looking")
+        return "found"
+
+    bad = call("nope")
+    replies = ('{"agent": "finder", "task": "t"}', *[bad] * 4, "Never mind.")
+    charter = Charter(terms=Terms(max_steps=9))
+    async with face(*replies, agents={"finder": find}, charter=charter) as helper:
+        told = [f.json["type"] for f in await streamed(helper) if f.event == "progress"]
+        assert told == ["progress", "delegation_progress", "format_warning"]
+
+
+async def test_the_id_of_a_frame_is_the_seq_of_its_text_event() -> None:
+    async with face("{}", {"content": "one two three", "chunk_ms": 30}) as helper:
+        response = await ask(helper, stream=True)
+        told = [f for f in frames(response.text) if f.id]
+        records = await helper.house.store.read(response.headers["X-Run-ID"])
+        texts = {str(r.seq): r.content for r in records if r.event_type == "text"}
+        assert {f.id: f.json["choices"][0]["delta"]["content"] for f in told} == texts
+        assert len(texts) == 3
+
+
+async def test_at_max_steps_the_literal_text_is_the_answer_streamed_or_not() -> None:
+    charter = Charter(terms=Terms(max_steps=1))
+    async with face(ECHO, tools={"echo": echo}, charter=charter) as helper:
+        choice = (await ask(helper)).json()["choices"][0]
+        assert choice["message"]["content"] == "Reached maximum reasoning steps (1)"
+        assert choice["finish_reason"] == "length"
+        told = await streamed(helper)
+        assert text_of(told) == "Reached maximum reasoning steps (1)"
+        assert told[-2].json["choices"][0]["finish_reason"] == "length"
+        assert told[-1].data == "[DONE]"
+
+
+# Sessions
+
+
+async def test_a_reply_names_its_session_and_its_run() -> None:
+    async with face() as helper:
+        for stream in (False, True):
+            response = await ask(helper, stream=stream)
+            entry = await helper.house.runs.entry(response.headers["X-Run-ID"])
+            assert entry.session_id == response.headers["X-Session-ID"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_session_is_continued_by_header_or_by_field(stream: bool) -> None:
+    async with face("{}", "Yes.") as helper:
+        for number, by_header in enumerate((True, False, True)):
+            body = {**HI, "stream": stream} | ({} if by_header else {"session_id": "s-1"})
+            headers = {"X-Session-ID": "s-1"} if by_header else {}
+            response = await helper.http.post(CHAT, json=body, headers=headers)
+            assert response.headers["X-Session-ID"] == "s-1"
+            heard = [m.content for m in helper.house.model.heard[2 * number] if m.role != "system"]
+            assert heard == [*["hi", "Yes."] * number, "hi"]
+
+
+async def test_a_header_and_a_field_that_agree_are_one_session() -> None:
+    async with face() as helper:
+        body = {**HI, "session_id": "s"}
+        response = await helper.http.post(CHAT, json=body, headers={"X-Session-ID": "s"})
+        assert response.headers["X-Session-ID"] == "s"
+
+
+async def test_requests_without_a_session_know_nothing_of_each_other() -> None:
+    async with face() as helper:
+        first, second = await ask(helper, "one"), await ask(helper, "two")
+        assert first.headers["X-Session-ID"] != second.headers["X-Session-ID"]
+        assert "one" not in str(helper.house.model.heard[2])
+
+
+async def test_the_messages_of_a_request_are_its_history() -> None:
+    said = [
+        {"role": "developer", "content": "Rhyme."},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "o"}, {"type": "text", "text": "ne"}],
+        },
+        {"role": "assistant", "content": "ok"},
+        {"role": "assistant", "content": None},
+        {"role": "user", "content": "two"},
+    ]
+    async with face() as helper:
+        assert (await helper.http.post(CHAT, json={"messages": said})).status_code == 200
+        system, *heard = helper.house.model.heard[0]
+        assert system.content.endswith("Rhyme.")
+        assert [(m.role, m.content) for m in heard] == [
+            ("user", "one"),
+            ("assistant", "ok"),
+            ("user", "two"),
+        ]
+
+
+# Failures
+
+
+async def test_a_model_that_fails_before_anything_is_told_is_an_http_error() -> None:
+    async with face(FAILS) as helper:
+        for stream in (False, True):
+            response = await ask(helper, stream=stream)
+            error = openai_error(response, 502)
+            assert error["code"] == "model_failed"
+            assert error["type"] == "server_error"
+            assert "x-should-retry" not in response.headers
+            entry = await helper.house.runs.entry(response.headers["X-Run-ID"])
+            assert entry.status == "failed"
+            assert response.headers["X-Session-ID"] == entry.session_id
+
+
+async def test_a_model_that_fails_after_a_call_must_not_be_asked_again_by_itself() -> None:
+    tools = FunctionTools({"echo": echo})
+    async with face(ECHO, FAILS, tools=tools) as helper:
+        response = await ask(helper)
+        assert openai_error(response, 502)["code"] == "model_failed"
+        assert response.headers["x-should-retry"] == "false"
+        assert len(tools.called) == 1
+
+
+async def test_a_model_that_fails_after_progress_is_an_error_frame_and_no_done() -> None:
+    async with face(ECHO, FAILS, tools={"echo": echo}) as helper:
+        told = await streamed(helper)
+        assert [f.event for f in told] == [None, "progress", None]
+        error = told[-1].json["error"]
+        assert error.keys() == {"message", "type", "param", "code"}
+        assert error["code"] == "model_failed"
+
+
+async def test_a_tool_that_fails_is_no_failure_of_the_run() -> None:
+    async def broken() -> str:
+        raise ToolError("failed", "no")
+
+    async with face(call("broken"), "{}", "Sorry.", tools={"broken": broken}) as helper:
+        assert (await ask(helper)).json()["choices"][0]["message"]["content"] == "Sorry."
+
+
+async def test_an_empty_answer_is_a_failure_and_not_an_empty_reply() -> None:
+    async with face("{}", "", " \n") as helper:
+        assert openai_error(await ask(helper), 502)["code"] == "empty_answer"
+        assert openai_error(await ask(helper, stream=True), 502)["code"] == "empty_answer"
+
+
+async def test_a_script_that_is_used_up_is_a_failure() -> None:
+    async with face("{}") as helper:
+        assert openai_error(await ask(helper), 502)["code"] == "mock_exhausted"
+
+
+async def test_a_full_agent_says_when_to_come_back() -> None:
+    async with face(charter=Charter(max_runs=0)) as helper:
+        response = await ask(helper)
+        assert openai_error(response, 503)["code"] == "overloaded"
+        assert int(response.headers["Retry-After"]) >= 1
+
+
+async def test_an_agent_that_is_leaving_takes_nothing_new() -> None:
+    async with face() as helper:
+        helper.house.runs.stop_admitting()
+        for path, body in ((CHAT, HI), ("/v1/runs", {"input": "hi"})):
+            response = await helper.http.post(path, json=body)
+            assert openai_error(response, 503)["code"] == "overloaded"
+
+
+async def test_the_agent_is_listed_as_a_model() -> None:
+    async with face() as helper:
+        (model,) = (await helper.http.get("/v1/models")).json()["data"]
+        assert (model["id"], model["object"]) == (NAME, "model")
+        assert isinstance(model["created"], int)
+
+
+# Text that is hard to carry
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("a\nb\r\nc\rd\u2028e\u2029f\x85g", id="line breaks of all kinds"),
+        pytest.param('data: x\n\nevent: y\nid: 3\n\n"}', id="text that looks like frames"),
+        pytest.param("\x00\x01 zero", id="control characters"),
+        pytest.param("Grüße 🤝🏽 \u202ertl", id="emoji and directions"),
+        pytest.param("x" * 100_000, id="100,000 characters"),
+    ],
+)
+async def test_a_text_arrives_as_it_was_streamed_or_not(text: str) -> None:
+    async with face("{}", text) as helper:
+        assert (await ask(helper)).json()["choices"][0]["message"]["content"] == text
+        assert text_of(await streamed(helper)) == text
+        events = (await helper.http.get("/memory/events")).json()["events"]
+        assert events[-1]["content"] == text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param("\ud800 half a pair", id="half a surrogate pair"),
+        pytest.param({"\udfff": "\ud800"}, id="half a surrogate pair in a value"),
+        pytest.param({"n": 2**80}, id="a number of more than 64 bits"),
+        pytest.param({"n": [float("nan"), float("inf")]}, id="a number that JSON does not have"),
+        pytest.param(json.loads("[" * 400 + "]" * 400), id="deep lists"),
+    ],
+)
+async def test_a_result_that_is_hard_to_carry_breaks_nothing(value: Any) -> None:
+    async def odd() -> Any:
+        return value
+
+    async with face(call("odd"), "{}", "Done.", tools={"odd": odd}) as helper:
+        response = await ask(helper)
+        assert response.status_code == 200, response.text
+        for path in ("/memory/events", f"/v1/runs/{response.headers['X-Run-ID']}/events"):
+            read = await helper.http.get(path)
+            assert read.status_code == 200
+            assert "tool_result" in read.text
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pytest.param({"properties": {"n": {"maximum": 2**70}}}, id="a limit of more than 64 bits"),
+        pytest.param({"description": "\ud800"}, id="half a surrogate pair"),
+    ],
+)
+async def test_a_schema_that_is_hard_to_carry_breaks_nothing(schema: dict[str, Any]) -> None:
+    odd = tool("odd", schema={"type": "object", **schema})
+    tools = FunctionTools({"odd": echo}, (odd,))
+    async with face(call("odd"), "{}", "Done.", tools=tools) as helper:
+        response = await ask(helper)
+        assert response.status_code == 200, response.text

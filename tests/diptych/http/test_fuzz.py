@@ -1,0 +1,130 @@
+"""Random bodies at every route that takes one: an error in the right form, or an answer."""
+
+import asyncio
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.face import NAME, error_of, face
+
+ROUTES = ["/v1/chat/completions", "/v1/runs", "/a2a", "/v1/runs/run-1/cancel", "/memory/events"]
+
+texts = st.text(max_size=8) | st.sampled_from(["hi", "user", "text", NAME, "\ud800", "a/b"])
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | texts
+values = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3)
+)
+messages = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "role": st.sampled_from(["user", "assistant", "system", "developer", "tool"]) | values,
+            "content": st.just("hi")
+            | st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": texts}), max_size=2)
+            | values,
+        },
+    )
+    | values,
+    max_size=3,
+)
+parts = st.lists(st.fixed_dictionaries({}, optional={"text": texts, "data": values}) | values)
+a2a_params = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": st.just("run-1") | values,
+        "message": st.fixed_dictionaries(
+            {},
+            optional={
+                "messageId": st.just("m") | values,
+                "role": st.just("ROLE_USER") | values,
+                "parts": parts,
+                "contextId": texts,
+                "taskId": texts,
+                "metadata": values,
+            },
+        )
+        | values,
+        "configuration": values,
+    },
+)
+METHODS = ["SendMessage", "SendStreamingMessage", "GetTask", "CancelTask", "SubscribeToTask"]
+bodies = st.fixed_dictionaries(
+    {},
+    optional={
+        "messages": messages | values,
+        "input": st.just("hi") | values,
+        "model": st.just(NAME) | values,
+        "stream": st.booleans() | values,
+        "stream_options": st.fixed_dictionaries({}, optional={"include_usage": values}) | values,
+        "session_id": texts | values,
+        "on_disconnect": st.sampled_from(["continue", "cancel"]) | values,
+        "n": st.just(1) | values,
+        "tools": values,
+        "jsonrpc": st.just("2.0") | values,
+        "id": st.just(1) | values,
+        "method": st.sampled_from(METHODS) | values,
+        "params": a2a_params | values,
+    },
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(bodies | values)
+def test_random_json_is_answered_or_refused(body: Any) -> None:
+    asyncio.run(post_everywhere(json.dumps(body).encode()))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.binary(max_size=64))
+def test_random_bytes_are_refused(body: bytes) -> None:
+    asyncio.run(post_everywhere(body))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            ["X-Session-ID", "Last-Event-ID", "traceparent", "A2A-Version", "A2A-Extensions"]
+        ),
+        st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=12).map(
+            lambda text: text.encode("latin-1")
+        ),
+    ),
+    st.text(max_size=12),
+)
+def test_random_headers_and_queries_are_answered_or_refused(
+    headers: dict[str, bytes], query: str
+) -> None:
+    asyncio.run(ask_everywhere(headers, query))
+
+
+async def post_everywhere(content: bytes) -> None:
+    headers = {"Content-Type": "application/json", "A2A-Version": "1.0"}
+    async with face() as helper:
+        for route in ROUTES:
+            response = await helper.http.post(route, content=content, headers=headers)
+            assert response.status_code < 500, response.text
+            if response.status_code >= 400:
+                error_of(response, response.status_code)
+            elif response.headers["content-type"] == "application/json":
+                response.json()
+
+
+async def ask_everywhere(headers: dict[str, bytes], query: str) -> None:
+    given_headers: Any = list(headers.items())
+    params = dict.fromkeys(("session_id", "limit", "starting_after"), query)
+    async with face() as helper:
+        run_id = (await helper.http.post("/v1/runs", json={"input": "hi"})).json()["id"]
+        for route in (
+            "/v1/runs",
+            f"/v1/runs/{run_id}",
+            f"/v1/runs/{run_id}/events",
+            "/memory/events",
+            "/memory/sessions",
+            "/.well-known/agent-card.json",
+        ):
+            response = await helper.http.get(route, params=params, headers=given_headers)
+            assert response.status_code < 500, response.text
+            if response.status_code >= 400:
+                error_of(response, response.status_code)

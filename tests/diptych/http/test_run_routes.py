@@ -1,0 +1,229 @@
+"""`/v1/runs`: starting, reading, following and cancelling, without a socket."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from support.doubles import EPOCH, FunctionTools
+from support.face import Face, face, openai_error
+from support.stack import call, frames, until
+
+from diptych.adapters.memory import Bounds
+from diptych.events import Terms
+from diptych.runs import Charter
+
+ECHO = call("echo", text="hello")
+
+
+async def echo(text: str = "") -> str:
+    return text
+
+
+async def forever(**_: Any) -> None:
+    await asyncio.Event().wait()
+
+
+async def start(helper: Face, **body: Any) -> dict[str, Any]:
+    response = await helper.http.post("/v1/runs", json=body or {"input": "hi"})
+    assert response.status_code == 202, response.text
+    started: dict[str, Any] = response.json()
+    return started
+
+
+async def events(helper: Face, run_id: str, **query: Any) -> str:
+    response = await helper.http.get(f"/v1/runs/{run_id}/events", params=query)
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert response.headers["X-Run-ID"] == run_id
+    return response.text
+
+
+async def read(helper: Face, run_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = (await helper.http.get(f"/v1/runs/{run_id}")).json()
+    return found
+
+
+async def test_a_run_is_accepted_at_once_and_read_when_it_has_ended() -> None:
+    async with face(ECHO, "{}", "It said hello", tools={"echo": echo}) as helper:
+        started = await start(helper, input="hi", session_id="s")
+        assert (started["session_id"], started["status"]) == ("s", "queued")
+        await events(helper, started["id"])
+        ended = await read(helper, started["id"])
+        assert ended["status"] == "completed"
+        assert ended["answer"] == "It said hello"
+        assert ended["finish_reason"] == "stop"
+        assert ended["usage"]["completion_tokens"] > 0
+
+
+async def test_the_events_of_a_run_have_their_type_their_seq_and_the_form_of_memory() -> None:
+    async with face(ECHO, "{}", "Hello!", tools={"echo": echo}) as helper:
+        run_id = (await start(helper))["id"]
+        told = [f for f in frames(await events(helper, run_id)) if f.id]
+        assert [f.event for f in told] == [
+            "user_message",
+            "offered",
+            "model_reply",
+            "tool_call",
+            "tool_result",
+            "model_reply",
+            "text",
+            "model_reply",
+            "agent_response",
+            "completed",
+        ]
+        assert [f.id for f in told] == [str(n) for n in range(1, len(told) + 1)]
+        for frame in told:
+            assert frame.json.keys() == {
+                "event_type",
+                "seq",
+                "run_id",
+                "session_id",
+                "timestamp",
+                "content",
+                "metadata",
+            }
+        assert told[6].json["content"] == "Hello!"
+        shown = (await helper.http.get("/memory/events")).json()["events"]
+        assert shown == [f.json for f in told if f.json in shown]
+
+
+async def test_notices_have_no_id_and_are_not_replayed() -> None:
+    async with face(ECHO, "{}", "x", tools={"echo": echo}) as helper:
+        run_id = (await start(helper))["id"]
+        live = frames(await events(helper, run_id))
+        replayed = frames(await events(helper, run_id))
+        assert [f.event for f in live if f.id is None] == ["progress"]
+        assert replayed == [f for f in live if f.id]
+
+
+async def test_a_reader_goes_on_after_any_position_named_in_any_way() -> None:
+    async with face(ECHO, "{}", "one two three", tools={"echo": echo}) as helper:
+        run_id = (await start(helper))["id"]
+        await events(helper, run_id)
+        whole = await events(helper, run_id)
+        told = frames(whole)
+        for after in range(len(told) + 1):
+            rest = await events(helper, run_id, starting_after=after)
+            headers = {"Last-Event-ID": str(after)}
+            path = f"/v1/runs/{run_id}/events"
+            assert (await helper.http.get(path, headers=headers)).text == rest
+            assert frames(rest) == told[after:]
+            assert whole.endswith(rest)
+        assert await events(helper, run_id, starting_after=10_000) == ""
+
+
+async def test_two_readers_get_the_same_bytes() -> None:
+    async with face(
+        ECHO, "{}", {"content": "a b c d", "chunk_ms": 20}, tools={"echo": echo}
+    ) as helper:
+        run_id = (await start(helper))["id"]
+        first, second = await asyncio.gather(events(helper, run_id), events(helper, run_id))
+        assert first == second
+        assert len([f for f in frames(first) if f.event == "text"]) > 1
+
+
+@pytest.mark.parametrize(
+    ("replies", "status", "shown"),
+    [
+        pytest.param(["{}", "Hello!"], "completed", {"answer": "Hello!"}, id="an answer"),
+        pytest.param(
+            [{"error": "broke"}],
+            "failed",
+            {"error": {"code": "model_failed", "message": "broke"}},
+            id="a failure",
+        ),
+        pytest.param(
+            [ECHO],
+            "max_steps",
+            {"answer": "Reached maximum reasoning steps (1)", "finish_reason": "length"},
+            id="the last step",
+        ),
+    ],
+)
+async def test_what_became_of_a_run_is_shown(
+    replies: list[Any], status: str, shown: dict[str, Any]
+) -> None:
+    charter = Charter(terms=Terms(max_steps=1))
+    async with face(*replies, tools={"echo": echo}, charter=charter) as helper:
+        run_id = (await start(helper))["id"]
+        assert frames(await events(helper, run_id))[-1].event == status
+        run = await read(helper, run_id)
+        assert run["status"] == status
+        assert shown.items() <= run.items()
+
+
+async def test_a_run_is_cancelled_and_its_call_too() -> None:
+    tools = FunctionTools({"forever": forever})
+    async with face(call("forever"), tools=tools) as helper:
+        run_id = (await start(helper))["id"]
+        await until(lambda: tools.called)
+        cancelled = await helper.http.post(f"/v1/runs/{run_id}/cancel")
+        assert cancelled.status_code == 200
+        assert cancelled.json()["status"] == "aborted"
+        assert cancelled.json()["error"]["code"] == "aborted"
+        assert tools.cancelled == ["forever"]
+        told = [f.event for f in frames(await events(helper, run_id))]
+        assert told[-2:] == ["tool_error", "aborted"]
+
+
+async def test_cancelling_what_has_ended_changes_nothing() -> None:
+    async with face() as helper:
+        run_id = (await start(helper))["id"]
+        await events(helper, run_id)
+        for _ in range(2):
+            cancelled = await helper.http.post(f"/v1/runs/{run_id}/cancel")
+            assert cancelled.json()["status"] == "completed"
+
+
+async def test_a_chat_whose_run_is_cancelled_is_told_so_and_not_to_try_again() -> None:
+    async with face(call("forever"), tools={"forever": forever}) as helper:
+        body = {"messages": [{"role": "user", "content": "hi"}]}
+        chat = asyncio.create_task(helper.http.post("/v1/chat/completions", json=body))
+        await until(lambda: helper.house.tools.called)
+        (entry,) = await helper.house.runs.entries()
+        await helper.http.post(f"/v1/runs/{entry.run_id}/cancel")
+        response = await chat
+        error = openai_error(response, 409)
+        assert (error["type"], error["code"]) == ("aborted", "aborted")
+        assert response.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize("route", ["", "/events", "/cancel"])
+async def test_a_run_that_never_was_and_one_that_is_gone_are_told_apart(route: str) -> None:
+    async with face(bounds=Bounds(sessions=1)) as helper:
+        dropped = (await start(helper))["id"]
+        await events(helper, dropped)
+        await events(helper, (await start(helper))["id"])
+        method = "POST" if route == "/cancel" else "GET"
+        for run_id, status, code in (
+            ("run-1", 404, "run_not_found"),
+            (f"run-{EPOCH}-{'0' * 32}", 404, "run_not_found"),
+            (f"run-{'b' * 8}-{'0' * 32}", 410, "run_lost"),
+            (dropped, 410, "run_lost"),
+        ):
+            response = await helper.http.request(method, f"/v1/runs/{run_id}{route}")
+            assert openai_error(response, status)["code"] == code
+
+
+async def test_runs_are_listed_of_one_session_or_of_all() -> None:
+    async with face() as helper:
+        ids = [(await start(helper, input="hi", session_id=s))["id"] for s in "aba"]
+        listed = (await helper.http.get("/v1/runs")).json()
+        assert listed["object"] == "list"
+        assert [run["id"] for run in listed["data"]] == ids
+        one = (await helper.http.get("/v1/runs", params={"session_id": "a"})).json()
+        assert [run["id"] for run in one["data"]] == [ids[0], ids[2]]
+
+
+async def test_a_run_can_be_started_with_messages() -> None:
+    said = [
+        {"role": "system", "content": "Rhyme."},
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "ok"},
+        {"role": "user", "content": "two"},
+    ]
+    async with face() as helper:
+        await events(helper, (await start(helper, messages=said))["id"])
+        heard = helper.house.model.heard[0]
+        assert heard[0].content.endswith("Rhyme.")
+        assert [m.content for m in heard[1:]] == ["one", "ok", "two"]

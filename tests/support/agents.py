@@ -1,0 +1,63 @@
+"""Builders for the operator's tests: Agents, Services, what stands around them."""
+
+from typing import Any
+
+from diptych_operator.children import Children, Platform, desired_children
+from diptych_operator.deployment import PodDefaults
+from diptych_operator.kinds import Kind, Object
+from diptych_operator.network import Network
+from diptych_operator.references import Surroundings
+from diptych_operator.spec import Agent, agent_of
+
+MODEL = {"name": "gpt-5-mini", "endpoint": "https://models.example.com/v1"}
+PLATFORM = Platform(
+    PodDefaults("registry.example.com/diptych:1"), Network("cluster.local", "system")
+)
+
+
+def agent_object(name: str = "coordinator", namespace: str = "team", **spec: Any) -> Object:
+    return {
+        "metadata": {"name": name, "namespace": namespace, "uid": f"{name}-1", "generation": 1},
+        "spec": {"model": MODEL, **spec},
+    }
+
+
+def agent(name: str = "coordinator", namespace: str = "team", **spec: Any) -> Agent:
+    return agent_of(agent_object(name, namespace, **spec))
+
+
+def service(name: str, namespace: str = "team", **spec: Any) -> Object:
+    ports = [{"port": 8000, "targetPort": "web", "protocol": "TCP"}]
+    return {
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"selector": {"app": name}, "ports": ports, **spec},
+    }
+
+
+def around(*others: Agent | Object, **fields: Any) -> Surroundings:
+    """Surroundings with these Agents and Services."""
+    agents = {one.full_name: one for one in others if isinstance(one, Agent)}
+    services = {
+        (one["metadata"]["namespace"], one["metadata"]["name"]): one
+        for one in others
+        if not isinstance(one, Agent)
+    }
+    return Surroundings(services=services, agents=agents, **fields)
+
+
+def children(given: Agent, surroundings: Surroundings | None = None) -> Children:
+    return desired_children(given, surroundings or Surroundings(), PLATFORM)
+
+
+def child(given: Agent, kind: Kind, surroundings: Surroundings | None = None) -> Object:
+    """The one child of a kind."""
+    found = children(given, surroundings)
+    return next(one for one in (found.config, *found.others) if one["kind"] == kind.name)
+
+
+def settled(deployment: Object) -> Object:
+    """The Deployment, all of whose pods are of its newest revision."""
+    wanted = deployment["spec"]["replicas"]
+    counts = dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), wanted)
+    metadata = {**deployment["metadata"], "generation": 1, "uid": "d-1"}
+    return {**deployment, "metadata": metadata, "status": {"observedGeneration": 1, **counts}}

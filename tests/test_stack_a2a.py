@@ -1,0 +1,133 @@
+"""The client of the A2A SDK against an agent that is served: blocking, streamed, cancelled."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
+from a2a.types import (
+    CancelTaskRequest,
+    GetTaskRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageRequest,
+    StreamResponse,
+    Task,
+    TaskState,
+)
+from support.stack import Stage, box, breaks_off, call, model_server, silence, stage
+
+from diptych.settings import TimeoutConfig
+
+PATIENT = TimeoutConfig(connect=1, first_byte=30, idle=30, total=30)
+ANSWER = "The echo returned: hello - Grüße 🤝."
+
+
+async def echo(text: str) -> str:
+    """Say a text again."""
+    return text
+
+
+@asynccontextmanager
+async def client_of(helper: Stage, *, streaming: bool) -> AsyncIterator[Client]:
+    async with httpx.AsyncClient(timeout=10) as http:
+        card = await A2ACardResolver(http, helper.url).get_agent_card()
+        assert card.name == helper.name
+        yield ClientFactory(ClientConfig(httpx_client=http, streaming=streaming)).create(card)
+
+
+def message(text: str = "hi", context_id: str = "") -> SendMessageRequest:
+    said = Message(
+        message_id="m-1", role=Role.ROLE_USER, parts=[Part(text=text)], context_id=context_id
+    )
+    return SendMessageRequest(message=said)
+
+
+async def heard(client: Client, request: SendMessageRequest) -> list[StreamResponse]:
+    return [event async for event in client.send_message(request)]
+
+
+def answer_of(task: Task) -> str:
+    return "".join(part.text for artifact in task.artifacts for part in artifact.parts)
+
+
+async def test_a_blocking_client_gets_a_whole_task() -> None:
+    replies = (call("echo", text="hello"), "{}", ANSWER)
+    async with (
+        stage(*replies, tools=(box(echo),)) as helper,
+        client_of(helper, streaming=False) as client,
+    ):
+        (event,) = await heard(client, message())
+        assert event.task.status.state == TaskState.TASK_STATE_COMPLETED
+        assert answer_of(event.task) == ANSWER
+        again = await client.get_task(GetTaskRequest(id=event.task.id))
+        assert answer_of(again) == ANSWER
+        assert (await helper.run(event.task.id))["answer"] == ANSWER
+        assert await helper.facts() == [
+            "user_message",
+            "tool_call",
+            "tool_result",
+            "agent_response",
+        ]
+
+
+async def test_a_streaming_client_gets_the_same_piece_by_piece() -> None:
+    replies = (call("echo", text="hello"), "{}", {"content": ANSWER, "chunk_ms": 30})
+    async with (
+        stage(*replies, tools=(box(echo),)) as helper,
+        client_of(helper, streaming=True) as client,
+    ):
+        events = await heard(client, message())
+        kinds = [event.WhichOneof("payload") for event in events]
+        assert kinds[0] == "task"
+        pieces = [e.artifact_update for e in events if e.HasField("artifact_update")]
+        assert len(pieces) > 2
+        assert "".join(part.text for p in pieces for part in p.artifact.parts) == ANSWER
+        assert events[-1].status_update.status.state == TaskState.TASK_STATE_COMPLETED
+
+
+async def test_a_context_is_a_session_whatever_protocol_it_is_continued_by() -> None:
+    async with (
+        model_server("{}", "One.", "{}", "Two.", "{}", "Three.") as model,
+        stage(model=model) as helper,
+        client_of(helper, streaming=False) as client,
+    ):
+        (event,) = await heard(client, message("first"))
+        context = event.task.context_id
+        await heard(client, message("second", context))
+        assert await helper.answer("third", session_id=context) == "Three."
+        said = [m["content"] for m in model.requests[4]["messages"]]
+        assert said[-5:] == ["first", "One.", "second", "Two.", "third"]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_a_model_that_breaks_off_is_a_failed_task_and_says_why(streaming: bool) -> None:
+    async with (
+        model_server("{}", breaks_off("Half ")) as model,
+        stage(model=model) as helper,
+        client_of(helper, streaming=streaming) as client,
+    ):
+        last = (await heard(client, message()))[-1]
+        status = (last.status_update if streaming else last.task).status
+        assert status.state == TaskState.TASK_STATE_FAILED
+        assert "broke off" in status.message.parts[0].text
+
+
+async def test_a_cancelled_task_stops_the_model_too() -> None:
+    async with (
+        model_server(silence) as model,
+        stage(model=model, timeouts=PATIENT) as helper,
+        client_of(helper, streaming=True) as client,
+    ):
+        asking = asyncio.create_task(heard(client, message()))
+        await asyncio.wait_for(model.asked.wait(), 5)
+        (run,) = (await helper.http.get("/v1/runs")).json()["data"]
+        async with asyncio.timeout(1):
+            task = await client.cancel_task(CancelTaskRequest(id=run["id"]))
+            assert task.status.state == TaskState.TASK_STATE_CANCELED
+            await model.hung_up.wait()
+            events = await asking
+        assert events[-1].status_update.status.state == TaskState.TASK_STATE_CANCELED

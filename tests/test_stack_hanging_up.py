@@ -1,0 +1,194 @@
+"""Clients that hang up: the run goes on, unless they asked for its end. Real sockets throughout."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from support.stack import (
+    ModelServer,
+    Stage,
+    box,
+    call,
+    frames,
+    model_server,
+    silence,
+    stage,
+    stalls,
+    text_of,
+    until,
+)
+
+from diptych.settings import TimeoutConfig
+
+PATIENT = TimeoutConfig(connect=1, first_byte=30, idle=30, total=30)
+STREAM = [pytest.param(True, id="streamed"), pytest.param(False, id="not streamed")]
+
+
+@asynccontextmanager
+async def waiting(*steps: Any, **fields: Any) -> AsyncIterator[tuple[Stage, ModelServer]]:
+    async with (
+        model_server(*steps) as model,
+        stage(model=model, timeouts=PATIENT, **fields) as helper,
+    ):
+        yield helper, model
+
+
+async def hang_up_on(helper: Stage, model: ModelServer, **fields: Any) -> str:
+    """Ask, and close the connection while the model thinks; gives the run's id."""
+    async with httpx.AsyncClient(base_url=helper.url, timeout=10) as client:
+        body = {"messages": [{"role": "user", "content": "hi"}], **fields}
+        asking = asyncio.create_task(client.post("/v1/chat/completions", json=body))
+        await asyncio.wait_for(model.asked.wait(), 5)
+        asking.cancel()
+        await asyncio.wait([asking])
+    (entry,) = await helper.site.pod.runs.entries()
+    return entry.run_id
+
+
+@pytest.mark.parametrize("stream", STREAM)
+async def test_a_run_goes_on_when_its_client_has_gone(stream: bool) -> None:
+    go_on = asyncio.Event()
+
+    async def thinks(exchange: Any) -> Any:
+        await go_on.wait()
+        return await exchange.say("{}")
+
+    async with waiting(thinks, "Here it is.") as (helper, model):
+        run_id = await hang_up_on(helper, model, stream=stream)
+        await asyncio.sleep(0.05)
+        assert (await helper.run(run_id))["status"] == "running"
+        go_on.set()
+        assert (await helper.ended(run_id))["answer"] == "Here it is."
+        assert not model.hung_up.is_set()
+
+
+@pytest.mark.parametrize("stream", STREAM)
+async def test_a_client_that_asked_for_it_ends_its_run_by_hanging_up_before_the_first_word(
+    stream: bool,
+) -> None:
+    async with waiting(silence) as (helper, model):
+        run_id = await hang_up_on(helper, model, stream=stream, on_disconnect="cancel")
+        async with asyncio.timeout(1):
+            await model.hung_up.wait()
+            assert (await helper.ended(run_id))["status"] == "aborted"
+        assert (await helper.facts())[-1] == "aborted"
+
+
+async def test_a_client_that_asked_for_it_ends_its_run_by_hanging_up_in_the_answer() -> None:
+    async with waiting("{}", stalls("Once ", "upon ")) as (helper, model):
+        body = {
+            "messages": [{"role": "user", "content": "hi"}],
+            "stream": True,
+            "on_disconnect": "cancel",
+        }
+        async with helper.http.stream("POST", "/v1/chat/completions", json=body) as response:
+            run_id = response.headers["X-Run-ID"]
+            async for line in response.aiter_lines():
+                if "upon" in line:
+                    break
+        async with asyncio.timeout(1):
+            await model.hung_up.wait()
+            assert (await helper.ended(run_id))["status"] == "aborted"
+
+
+async def test_a_client_that_asked_for_it_cancels_the_running_tool_too() -> None:
+    cancelled = asyncio.Event()
+    started = asyncio.Event()
+
+    async def long() -> str:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return ""
+
+    async with waiting(call("long"), tools=(box(long),)) as (helper, _):
+        body = {
+            "messages": [{"role": "user", "content": "hi"}],
+            "stream": True,
+            "on_disconnect": "cancel",
+        }
+        async with helper.http.stream("POST", "/v1/chat/completions", json=body) as response:
+            run_id = response.headers["X-Run-ID"]
+            await asyncio.wait_for(started.wait(), 5)
+        async with asyncio.timeout(1):
+            await cancelled.wait()
+            assert (await helper.ended(run_id))["status"] == "aborted"
+        assert (await helper.facts())[-2:] == ["tool_error", "aborted"]
+
+
+async def test_a_reader_of_events_that_goes_ends_nothing() -> None:
+    async with waiting("{}", stalls("Once ")) as (helper, model):
+        run_id = await helper.start()
+        for _ in range(3):
+            async with helper.http.stream("GET", f"/v1/runs/{run_id}/events") as response:
+                async for line in response.aiter_lines():
+                    if line == "event: text":
+                        break
+        live = helper.site.pod.runs._live[run_id]
+        await until(lambda: not live._readers)
+        assert (await helper.run(run_id))["status"] == "running"
+        assert not model.hung_up.is_set()
+
+
+async def test_a_chat_that_is_left_leaves_no_reader_behind() -> None:
+    async with waiting(silence) as (helper, model):
+        run_id = await hang_up_on(helper, model, stream=True)
+        live = helper.site.pod.runs._live[run_id]
+        await until(lambda: not live._readers, 2)
+
+
+async def test_readers_at_any_time_and_from_anywhere_get_the_same_bytes() -> None:
+    slowly = [f"word{n} " for n in range(8)]
+
+    async def speak(exchange: Any) -> Any:
+        stream = await exchange.open()
+        for word in slowly:
+            await stream.write(
+                b'data: {"choices": [{"index": 0, "delta": {"content": "%b"}}]}\n\n' % word.encode()
+            )
+            await asyncio.sleep(0.03)
+        await stream.write(
+            b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\n'
+            b"data: [DONE]\n\n"
+        )
+        return stream
+
+    async with waiting("{}", speak) as (helper, _):
+        run_id = await helper.start()
+        readers = []
+        for after in range(9):
+            headers = {"Last-Event-ID": str(after)}
+            path = f"/v1/runs/{run_id}/events"
+            readers.append(asyncio.create_task(helper.http.get(path, headers=headers)))
+            await asyncio.sleep(0.02)
+        texts = [(await reader).text for reader in readers]
+        whole = (await helper.http.get(f"/v1/runs/{run_id}/events")).text
+        assert all(whole.endswith(text) for text in texts)
+        assert [len(frames(text)) for text in texts] == [
+            len(frames(whole)) - after for after in range(9)
+        ]
+        pieces = [f.json["content"] for f in frames(whole) if f.event == "text"]
+        assert "".join(pieces) == "".join(slowly)
+
+
+async def test_an_event_is_read_while_the_run_goes_on_and_the_headers_come_at_once() -> None:
+    async with waiting("{}", stalls("Once ")) as (helper, _):
+        body = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
+        async with (
+            asyncio.timeout(1),
+            helper.http.stream("POST", "/v1/chat/completions", json=body) as response,
+        ):
+            assert response.headers["cache-control"] == "no-store"
+            assert response.headers["x-accel-buffering"] == "no"
+            read = ""
+            async for piece in response.aiter_text():
+                read += piece
+                if "Once" in read:
+                    break
+        assert text_of(frames(read)) == "Once "

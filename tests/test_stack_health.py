@@ -1,0 +1,159 @@
+"""`/ready`, `/health`, `/metrics`, pings: what platforms and proxies look at."""
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+from support.stack import agent, box, call, frames, model_server, silence, stage, stages, stalls
+
+from diptych.http import chat, sse
+from diptych.serving import Place, Sockets, served
+from diptych.settings import PeerConfig, TimeoutConfig, ToolConfig
+
+AWAY = "http://127.0.0.1:9"
+PATIENT = TimeoutConfig(connect=1, first_byte=30, idle=30, total=30)
+
+
+async def echo(text: str) -> str:
+    """Say a text again."""
+    return text
+
+
+async def test_ready_says_that_a_script_answers_and_that_memory_does_not_last() -> None:
+    async with stage("{}", "x") as helper:
+        ready = await helper.http.get("/ready")
+        assert ready.status_code == 200
+        body = ready.json()
+        assert (body["status"], body["agent"], body["missing"]) == ("ready", "helper", [])
+        assert any("DEBUG_MOCK_RESPONSES is on" in note for note in body["notes"])
+        assert (await helper.http.get("/health")).json() == {"status": "ok", "agent": "helper"}
+
+
+async def test_ready_says_nothing_of_a_script_when_there_is_none() -> None:
+    async with model_server("{}") as model, stage(model=model) as helper:
+        notes = (await helper.http.get("/ready")).json()["notes"]
+        assert not any("MOCK" in note for note in notes)
+
+
+async def test_ready_names_what_is_missing_and_is_green_all_the_same() -> None:
+    fields: dict[str, Any] = {
+        "tools": (box(echo), ToolConfig("calc", url=f"{AWAY}/mcp")),
+        "agents": (PeerConfig("writer", AWAY),),
+    }
+    async with stage("{}", "x", **fields) as helper:
+        ready = await helper.http.get("/ready")
+        assert ready.status_code == 200
+        missing = ready.json()["missing"]
+        assert [(m["kind"], m["name"]) for m in missing] == [
+            ("server", "calc"),
+            ("agent", "writer"),
+        ]
+        assert all(m["reason"] for m in missing)
+
+
+async def test_ready_is_red_until_all_was_tried_once_and_when_the_agent_leaves() -> None:
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    silent = await asyncio.start_server(deaf, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}/mcp"
+    config = agent("{}", "x", tools=(ToolConfig("deaf", url=url),))
+    sockets = Sockets(Place(port=0), 1)
+    async with silent, served([config], sockets) as (site,):
+        import httpx  # noqa: PLC0415
+
+        async with httpx.AsyncClient(base_url=site.url) as http:
+            ready = await http.get("/ready")
+            assert ready.status_code == 503
+            assert "first time" in ready.json()["reason"]
+            assert (await http.get("/health")).status_code == 200
+            site.pod.runs.stop_admitting()
+            site.pod._was_tried = True
+            ready = await http.get("/ready")
+            assert ready.status_code == 503
+            assert ready.json()["reason"] == "shutting down"
+            assert ready.json()["status"] == "not ready"
+
+
+def counted(text: str) -> dict[str, float]:
+    lines = re.findall(r"^(diptych_\w+(?:\{[^}]*\})?) ([0-9.e+]+)$", text, re.MULTILINE)
+    return {name: float(value) for name, value in lines}
+
+
+async def test_metrics_count_what_happened() -> None:
+    usage = {"prompt_tokens": 10, "completion_tokens": 2}
+    replies = [
+        {"content": call("echo", text="x"), "usage": usage},
+        {"content": call("nope"), "usage": usage},
+        {"content": "{}", "usage": usage},
+        {"content": "Done.", "usage": usage},
+    ]
+    async with stage(*replies, tools=(box(echo),)) as helper:
+        await helper.answer()
+        response = await helper.http.get("/metrics")
+        assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+        counts = counted(response.text)
+        expected = {
+            'diptych_runs_total{status="completed"}': 1,
+            "diptych_model_calls_total": 4,
+            'diptych_tokens_total{kind="prompt"}': 40,
+            'diptych_tokens_total{kind="completion"}': 8,
+            'diptych_calls_total{kind="tool",outcome="ok"}': 1,
+            'diptych_action_errors_total{error_type="unknown_tool"}': 1,
+            "diptych_run_seconds_count": 1,
+            "diptych_first_text_seconds_count": 1,
+            "diptych_live_runs": 0,
+            "diptych_dropped_runs": 0,
+        }
+        assert {name: counts.get(name) for name in expected} == expected
+
+
+async def test_metrics_of_two_agents_in_one_process_are_apart() -> None:
+    async with stages(agent("{}", "x", name="one"), agent("{}", "x", name="two")) as (one, two):
+        await one.answer()
+        assert counted((await one.http.get("/metrics")).text)["diptych_model_calls_total"] == 2
+        assert counted((await two.http.get("/metrics")).text)["diptych_model_calls_total"] == 0
+
+
+async def test_a_stream_is_opened_after_a_while_and_pinged_while_it_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert (chat.HOLD_SECONDS, sse.PING_SECONDS) == (10, 15)
+    monkeypatch.setattr(chat, "HOLD_SECONDS", 0.05)
+    monkeypatch.setattr(sse, "PING_SECONDS", 0.02)
+    quick = TimeoutConfig(connect=1, first_byte=0.1, idle=1, total=0.3)
+    async with (
+        model_server(silence) as model,
+        stage(model=model, timeouts=quick) as helper,
+    ):
+        response = await helper.chat(stream=True)
+        assert response.status_code == 200
+        assert response.text.startswith(": ping")
+        (error,) = frames(response.text)
+        assert error.json["error"]["code"] == "model_timeout"
+
+
+async def test_pings_never_cut_a_frame_in_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "PING_SECONDS", 0.001)
+    async with stage("{}", {"content": "a b c d e f g h", "chunk_ms": 10}) as helper:
+        told = frames((await helper.chat(stream=True)).text)
+        assert told[-1].data == "[DONE]"
+        assert all(frame.json["object"] for frame in told[:-1])
+
+
+async def test_events_of_a_silent_run_are_pinged_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "PING_SECONDS", 0.02)
+    async with (
+        model_server("{}", stalls("Once ")) as model,
+        stage(model=model, timeouts=PATIENT) as helper,
+    ):
+        run_id = await helper.start()
+        async with (
+            asyncio.timeout(2),
+            helper.http.stream("GET", f"/v1/runs/{run_id}/events") as response,
+        ):
+            async for line in response.aiter_lines():
+                if line.startswith(": ping"):
+                    break

@@ -1,0 +1,193 @@
+"""A model server that fails in every way, through the whole stack (loop.md §9 "Errors").
+
+Before anything was told a failure is an HTTP error; after it, an error frame and no `[DONE]`.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from support.stack import (
+    Exchange,
+    ModelServer,
+    Stage,
+    box,
+    breaks_off,
+    call,
+    frames,
+    model_server,
+    says,
+    silence,
+    stage,
+    stalls,
+    status,
+    text_of,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ECHO = call("echo", text="hello")
+CANARY = "canary-of-the-endpoint"
+
+
+async def echo(text: str) -> str:
+    """Say a text again."""
+    return text
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def model() -> AsyncIterator[ModelServer]:
+    async with model_server() as server:
+        yield server
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def helper(model: ModelServer) -> AsyncIterator[Stage]:
+    async with stage(model=model, tools=(box(echo),)) as served:
+        yield served
+
+
+def answers(body: bytes, media_type: str = "application/json") -> Any:
+    """A step that answers 200 with whatever it is."""
+
+    async def answer(exchange: Exchange) -> web.Response:
+        return web.Response(body=body, content_type=media_type)
+
+    return answer
+
+
+async def error_in_a_stream(exchange: Exchange) -> web.StreamResponse:
+    stream = await exchange.open("Half ")
+    await asyncio.sleep(0.05)  # else both are one read, and nothing was told
+    await stream.write(b'data: {"error": {"message": "%b", "code": 500}}\n\n' % CANARY.encode())
+    return stream
+
+
+FAULTS = [
+    pytest.param(status(401, CANARY), 502, "model_unauthorized", id="401"),
+    pytest.param(status(403, CANARY), 502, "model_unauthorized", id="403"),
+    pytest.param(status(429, CANARY, Retry_After="0"), 502, "model_overloaded", id="429"),
+    pytest.param(status(404, "{}"), 502, "model_refused", id="404"),
+    pytest.param(status(500, CANARY), 502, "model_failed", id="500"),
+    pytest.param(status(501, CANARY), 502, "model_failed", id="501"),
+    pytest.param(status(302, "", Location="http://127.0.0.1:9"), 502, "model_refused", id="302"),
+    pytest.param(answers(CANARY.encode()), 502, "model_garbage", id="no JSON"),
+    pytest.param(answers(b'{"hello": "%b"}' % CANARY.encode()), 502, "model_garbage", id="JSON"),
+    pytest.param(answers(b"<html>", "text/html"), 502, "model_garbage", id="a page"),
+    pytest.param(answers(b""), 502, "model_garbage", id="an empty body"),
+    pytest.param(silence, 504, "model_timeout", id="nothing"),
+]
+ONE_OF_EACH = [FAULTS[n] for n in (0, 2, 5, 7, 11)]
+
+
+@pytest.mark.parametrize(("fault", "http_status", "code"), FAULTS)
+async def test_a_model_that_fails_at_once_is_an_http_error_streamed_or_not(
+    helper: Stage, model: ModelServer, fault: Any, http_status: int, code: str
+) -> None:
+    for stream in (False, True):
+        model.play(fault)
+        response = await helper.chat(stream=stream)
+        assert response.status_code == http_status, response.text
+        error = response.json()["error"]
+        assert (error["type"], error["code"]) == ("server_error", code)
+        assert "x-should-retry" not in response.headers
+        run_id = response.headers["X-Run-ID"]
+        assert (await helper.run(run_id))["status"] == "failed"
+        facts = await helper.memory(session_id=response.headers["X-Session-ID"])
+        assert [event["event_type"] for event in facts] == ["user_message", "failed"]
+        assert facts[-1]["metadata"]["code"] == code
+        assert CANARY not in response.text + json.dumps(facts)
+
+
+@pytest.mark.parametrize(("fault", "http_status", "code"), ONE_OF_EACH)
+async def test_a_model_that_fails_after_a_call_must_not_be_asked_again(
+    helper: Stage, model: ModelServer, fault: Any, http_status: int, code: str
+) -> None:
+    model.play(ECHO, fault)
+    response = await helper.chat()
+    assert response.status_code == http_status
+    assert response.json()["error"]["code"] == code
+    assert response.headers["x-should-retry"] == "false"
+    model.play(ECHO, fault)
+    told = frames((await helper.chat(stream=True)).text)
+    assert [frame.event for frame in told] == [None, "progress", None]
+    assert told[-1].json["error"]["code"] == code
+
+
+@pytest.mark.parametrize(
+    ("fault", "http_status", "code"),
+    [
+        *ONE_OF_EACH,
+        pytest.param(breaks_off(), 502, "model_cut", id="a stream that ends at once"),
+        pytest.param(stalls(), 504, "model_timeout", id="a stream that says nothing"),
+    ],
+)
+async def test_a_model_that_fails_before_its_first_word_of_the_answer_is_an_http_error(
+    helper: Stage, model: ModelServer, fault: Any, http_status: int, code: str
+) -> None:
+    model.play("{}", fault)
+    response = await helper.chat(stream=True)
+    assert response.status_code == http_status, response.text
+    assert response.json()["error"]["code"] == code
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        pytest.param(breaks_off("Half ", "an "), "model_cut", id="half a stream"),
+        pytest.param(stalls("Half ", "an "), "model_timeout", id="a stream that stalls"),
+        pytest.param(error_in_a_stream, "model_failed", id="an error inside a stream"),
+    ],
+)
+async def test_a_model_that_fails_after_its_first_word_is_an_error_frame_and_no_done(
+    helper: Stage, model: ModelServer, fault: Any, code: str
+) -> None:
+    model.play("{}", fault)
+    response = await helper.chat(stream=True)
+    assert response.status_code == 200
+    told = frames(response.text)
+    assert "[DONE]" not in response.text
+    assert text_of(told[:-1]).startswith("Half ")
+    assert not any(f.json["choices"][0]["finish_reason"] for f in told[:-1])
+    error = told[-1].json["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert error["code"] == code
+    assert CANARY not in response.text
+    assert (await helper.run(response.headers["X-Run-ID"]))["status"] == "failed"
+    facts = await helper.memory(session_id=response.headers["X-Session-ID"])
+    assert [event["event_type"] for event in facts] == ["user_message", "failed"]
+
+    model.play("{}", fault)
+    whole = await helper.chat()
+    assert whole.status_code in (502, 504)
+    assert whole.json()["error"]["code"] == code
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+async def test_what_the_model_says_of_its_answers_end_is_passed_on(
+    helper: Stage, model: ModelServer, reason: str
+) -> None:
+    model.play("{}", says("Up to here", reason))
+    choice = (await helper.chat()).json()["choices"][0]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("Up to here", reason)
+
+
+async def test_a_model_that_is_busy_for_a_moment_is_asked_again_and_nobody_notices(
+    helper: Stage, model: ModelServer
+) -> None:
+    model.play(status(503), status(429, Retry_After="0"), "{}", status(500), "All is well.")
+    assert await helper.answer() == "All is well."
+    assert len(model.requests) == 5
+
+
+async def test_after_a_failure_the_session_goes_on(helper: Stage, model: ModelServer) -> None:
+    model.play(ECHO, status(401))
+    assert (await helper.chat("one", session_id="s")).status_code == 502
+    model.play("{}", "Two.")
+    assert await helper.answer("two", session_id="s") == "Two."
+    heard = [message["content"] for message in model.requests[0]["messages"][1:]]
+    assert heard == ["one", ECHO, "[Step 1/5] Result of tool echo:\nhello", "two"]

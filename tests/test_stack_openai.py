@@ -1,0 +1,256 @@
+"""OpenAI's own Python client, and LangChain's on top of it, against an agent that is served."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import openai
+import pytest
+import pytest_asyncio
+from langchain_openai import ChatOpenAI
+from openai import AsyncOpenAI, OpenAI
+from support.stack import (
+    ModelServer,
+    Stage,
+    box,
+    breaks_off,
+    call,
+    model_server,
+    silence,
+    stage,
+    status,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ANSWER = "The echo returned: hello - and Grüße 🤝."
+WITH_CALL = (call("echo", text="hello"), "{}", ANSWER)
+HI: Any = [{"role": "user", "content": "hi"}]
+USAGE = (30, 1 + 1 + 8)  # three calls of the model; words of each reply
+called: list[str] = []
+
+
+async def echo(text: str) -> str:
+    """Say a text again, and count."""
+    called.append(text)
+    return text
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def model() -> AsyncIterator[ModelServer]:
+    async with model_server() as server:
+        yield server
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def helper(model: ModelServer) -> AsyncIterator[Stage]:
+    async with stage(model=model, tools=(box(echo),)) as served:
+        yield served
+
+
+@pytest.fixture
+def settings(helper: Stage) -> dict[str, Any]:
+    called.clear()
+    return {"base_url": f"{helper.url}/v1", "api_key": "none", "timeout": 10}
+
+
+# Text and usage
+
+
+async def test_the_async_client_gets_the_same_streamed_and_not(
+    model: ModelServer, settings: dict[str, Any]
+) -> None:
+    model.play(*WITH_CALL * 2)
+    async with AsyncOpenAI(**settings) as client:
+        whole = await client.chat.completions.create(model="helper", messages=HI)
+        assert whole.choices[0].message.content == ANSWER
+        assert whole.choices[0].finish_reason == "stop"
+        assert whole.usage
+        text, usage, kinds = "", None, []
+        async for chunk in await client.chat.completions.create(
+            model="helper", messages=HI, stream=True, stream_options={"include_usage": True}
+        ):
+            text += "".join(choice.delta.content or "" for choice in chunk.choices)
+            usage = chunk.usage or usage
+            kinds.append((chunk.model_extra or {}).get("type"))
+        assert text == ANSWER
+        assert usage == whole.usage
+        assert kinds.count("progress") == 1
+        assert whole.usage.prompt_tokens == USAGE[0]
+
+
+async def test_the_sync_client_gets_the_same_streamed_and_not(
+    model: ModelServer, settings: dict[str, Any]
+) -> None:
+    model.play(*WITH_CALL * 2)
+
+    def ask() -> tuple[Any, Any]:
+        with OpenAI(**settings) as client:
+            whole = client.chat.completions.create(model="helper", messages=HI)
+            chunks = client.chat.completions.create(model="helper", messages=HI, stream=True)
+            return whole, list(chunks)
+
+    whole, chunks = await asyncio.to_thread(ask)
+    assert whole.choices[0].message.content == ANSWER
+    assert "".join(c.choices[0].delta.content or "" for c in chunks) == ANSWER
+    assert chunks[-1].choices[0].finish_reason == "stop"
+
+
+async def test_the_stream_helper_puts_it_all_together(
+    model: ModelServer, settings: dict[str, Any]
+) -> None:
+    model.play(*WITH_CALL)
+    async with AsyncOpenAI(**settings) as client:
+        async with client.chat.completions.stream(
+            model="helper", messages=HI, stream_options={"include_usage": True}
+        ) as stream:
+            seen = [event.type async for event in stream]
+            final = await stream.get_final_completion()
+        assert final.choices[0].message.content == ANSWER
+        assert final.choices[0].finish_reason == "stop"
+        assert final.usage
+        assert final.usage.prompt_tokens == USAGE[0]
+        assert "content.done" in seen
+
+
+async def test_the_client_lists_the_agent_as_a_model(settings: dict[str, Any]) -> None:
+    async with AsyncOpenAI(**settings) as client:
+        assert [found.id async for found in client.models.list()] == ["helper"]
+
+
+async def test_the_client_continues_a_session(model: ModelServer, settings: dict[str, Any]) -> None:
+    model.play("{}", "One.", "{}", "Two.")
+    async with AsyncOpenAI(**settings) as client:
+        chat = client.chat.completions
+        first = await chat.with_raw_response.create(model="helper", messages=HI)
+        session = first.headers["X-Session-ID"]
+        await chat.create(model="helper", messages=HI, extra_body={"session_id": session})
+        await chat.create(model="helper", messages=HI, extra_headers={"X-Session-ID": session})
+    heard = [m["content"] for m in model.requests[4]["messages"][-5:]]
+    assert heard == ["hi", "One.", "hi", "Two.", "hi"]
+
+
+# Errors
+
+
+async def test_errors_become_the_exceptions_that_the_client_has_for_them(
+    model: ModelServer, settings: dict[str, Any]
+) -> None:
+    model.play(status(401))
+    async with AsyncOpenAI(**settings, max_retries=0) as client:
+        create = client.chat.completions.create
+        with pytest.raises(openai.BadRequestError, match="there is no user message") as bad:
+            await create(model="helper", messages=[{"role": "system", "content": "x"}])
+        assert (bad.value.param, bad.value.code) == ("messages", "invalid_request")
+        with pytest.raises(openai.NotFoundError, match="this agent is called 'helper'") as wrong:
+            await create(model="gpt-5", messages=HI)
+        assert wrong.value.code == "model_not_found"
+        with pytest.raises(openai.InternalServerError) as failed:
+            await create(model="helper", messages=HI)
+        assert failed.value.code == "model_unauthorized"
+        assert failed.value.status_code == 502
+
+
+async def test_a_stream_that_fails_before_its_first_word_is_an_exception_at_once(
+    model: ModelServer, settings: dict[str, Any]
+) -> None:
+    model.play("{}", breaks_off())
+    async with AsyncOpenAI(**settings, max_retries=0) as client:
+        with pytest.raises(openai.InternalServerError) as failed:
+            await client.chat.completions.create(model="helper", messages=HI, stream=True)
+        assert failed.value.code == "model_cut"
+
+
+async def test_a_stream_that_fails_later_is_an_exception_after_what_was_told(
+    model: ModelServer, settings: dict[str, Any]
+) -> None:
+    model.play("{}", breaks_off("Half ", "an "))
+    async with AsyncOpenAI(**settings) as client:
+        told = ""
+        with pytest.raises(openai.APIError, match="broke off") as failed:  # noqa: PT012
+            async for chunk in await client.chat.completions.create(
+                model="helper", messages=HI, stream=True
+            ):
+                told += chunk.choices[0].delta.content or ""
+        assert told == "Half an "
+        assert failed.value.code == "model_cut"
+        assert len(model.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(status(500), id="a model that fails"),
+        pytest.param(status(429, Retry_After="0"), id="a model that has too much to do"),
+        pytest.param(silence, id="a model that says nothing"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_retry_of_the_client_never_runs_a_tool_twice(
+    model: ModelServer, settings: dict[str, Any], fault: Any, stream: bool
+) -> None:
+    model.play(call("echo", text="once"), fault)
+    async with AsyncOpenAI(**settings, max_retries=5) as client:
+        with pytest.raises(openai.APIError):  # noqa: PT012
+            told: Any = await client.chat.completions.create(
+                model="helper", messages=HI, stream=stream
+            )
+            async for _ in told:
+                pass
+    assert called == ["once"]
+
+
+async def test_a_retry_of_the_client_helps_as_long_as_no_tool_was_called(
+    model: ModelServer, settings: dict[str, Any]
+) -> None:
+    model.play(status(401), "{}", "Now it works.")
+    async with AsyncOpenAI(**settings, max_retries=1) as client:
+        whole = await client.chat.completions.create(model="helper", messages=HI)
+        assert whole.choices[0].message.content == "Now it works."
+
+
+# LangChain
+
+
+async def test_langchain_gets_the_same_in_all_four_ways(
+    model: ModelServer, settings: dict[str, Any]
+) -> None:
+    model.play(*WITH_CALL * 4)
+    chat = ChatOpenAI(model="helper", stream_usage=True, **settings)
+    texts, usages = [], []
+    for whole in (await asyncio.to_thread(chat.invoke, "hi"), await chat.ainvoke("hi")):
+        texts.append(whole.content)
+        usages.append(whole.usage_metadata)
+    streams = [
+        await asyncio.to_thread(lambda: list(chat.stream("hi"))),
+        [chunk async for chunk in chat.astream("hi")],
+    ]
+    for chunks in streams:
+        texts.append("".join(str(chunk.content) for chunk in chunks))
+        usages.append(next(c.usage_metadata for c in chunks if c.usage_metadata))
+    assert texts == [ANSWER] * 4
+    counts = [(u["input_tokens"], u["output_tokens"]) for u in usages if u]
+    assert counts == [counts[0]] * 4
+    assert counts[0][0] == USAGE[0]
+
+
+async def test_langchain_raises_what_the_client_raises(
+    model: ModelServer, settings: dict[str, Any]
+) -> None:
+    model.play("{}", breaks_off("Half "))
+    chat = ChatOpenAI(model="helper", **settings)
+    with pytest.raises(openai.APIError):
+        [chunk async for chunk in chat.astream("hi")]
+    with pytest.raises(openai.NotFoundError):
+        await ChatOpenAI(model="other", **settings).ainvoke("hi")
+
+
+async def test_an_answer_that_is_json_is_only_text(
+    model: ModelServer, settings: dict[str, Any]
+) -> None:
+    text = json.dumps({"error": {"message": "no error at all"}})
+    model.play("{}", text)
+    async with AsyncOpenAI(**settings) as client:
+        chunks = await client.chat.completions.create(model="helper", messages=HI, stream=True)
+        assert "".join([c.choices[0].delta.content or "" async for c in chunks]) == text

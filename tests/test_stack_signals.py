@@ -1,0 +1,103 @@
+"""A process that serves, and is told to end: what is under way may end, and nothing is left."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from support.stack import frames, script, text_of, until
+
+SERVE = """
+import asyncio, sys
+from diptych.serving import Place, Sockets, serve
+from diptych.settings import AgentConfig
+
+async def announce(sites):
+    await sites[0].pod.tried()
+    print(sites[0].url, flush=True)
+
+config = AgentConfig("helper", mock_responses=sys.argv[1])
+asyncio.run(serve([config], Sockets(Place(port=0), 1), announce))
+"""
+BODY = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
+
+
+@contextlib.asynccontextmanager
+async def process(*replies: Any) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """Serve an agent from a process of its own; gives the process and the agent's URL."""
+    serving = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-c", SERVE, script(*replies)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert serving.stdout
+    try:
+        url = (await asyncio.wait_for(serving.stdout.readline(), 15)).decode().strip()
+        assert url, (await serving.communicate())[1].decode()
+        yield serving, url
+    finally:
+        if serving.returncode is None:
+            serving.kill()
+        await serving.communicate()
+
+
+async def is_leaving(http: httpx.AsyncClient) -> bool:
+    return (await http.get("/ready")).status_code == 503
+
+
+async def test_a_stream_that_is_under_way_ends_well_and_nothing_new_is_taken() -> None:
+    answer = "one two three four five six"
+    async with (
+        process("{}", {"content": answer, "chunk_ms": 80}) as (serving, url),
+        httpx.AsyncClient(base_url=url, timeout=10) as http,
+    ):
+        async with http.stream("POST", "/v1/chat/completions", json=BODY) as response:
+            pieces = response.aiter_text()
+            read = await anext(pieces)
+            serving.terminate()
+            await until(lambda: is_leaving(http))
+            refused = await http.post("/v1/chat/completions", json=BODY)
+            assert refused.status_code == 503
+            assert "Retry-After" in refused.headers
+            assert (await http.get("/health")).status_code == 200
+            read += "".join([piece async for piece in pieces])
+        assert text_of(frames(read)) == answer
+        assert read.endswith("data: [DONE]\n\n")
+        assert await asyncio.wait_for(serving.wait(), 3) == 0
+        with pytest.raises(httpx.ConnectError):
+            await http.get("/health")
+
+
+async def test_a_second_signal_ends_what_is_under_way_and_says_so() -> None:
+    async with (
+        process("{}", {"content": "one two", "chunk_ms": 60_000}) as (serving, url),
+        httpx.AsyncClient(base_url=url, timeout=10) as http,
+    ):
+        run_id = (await http.post("/v1/runs", json={"input": "hi"})).json()["id"]
+        async with http.stream("GET", f"/v1/runs/{run_id}/events") as response:
+            pieces = response.aiter_text()
+            read = await anext(pieces)
+            for _ in range(2):
+                serving.terminate()
+                await until(lambda: is_leaving(http))
+            async with asyncio.timeout(3):
+                read += "".join([piece async for piece in pieces])
+                assert await serving.wait() == 0
+        end = frames(read)[-1]
+        assert end.event == "aborted"
+        assert "shutting down" in json.loads(end.data)["content"]
+
+
+async def test_an_idle_process_ends_at_once_though_connections_are_open() -> None:
+    async with process("{}", "x") as (serving, url), httpx.AsyncClient(base_url=url) as http:
+        assert (await http.get("/ready")).status_code == 200
+        serving.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(serving.wait(), 2) == 0
+        assert serving.stderr
+        assert b"Traceback" not in await serving.stderr.read()
