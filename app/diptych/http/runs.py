@@ -15,7 +15,6 @@ from diptych.messages import Message
 from diptych.ports import Notice
 from diptych.runs import Ask, Runs
 
-
 _DIGITS = 15  # of the largest seq that anyone will reach
 
 
