@@ -1,4 +1,4 @@
-.PHONY: setup run test check format bench
+.PHONY: setup run test check format bench kind e2e
 # Everything here needs Python 3.11 or newer and make, and sets up the rest in .venv by itself.
 BIN := .venv/bin
 
@@ -8,4 +8,6 @@ run: setup ; @$(BIN)/diptych demo
 test: setup ; @sh tools/test $(BIN)
 check: setup ; @sh tools/check $(BIN)
 format: setup ; @$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+kind: setup ; @sh tools/kind $(BIN)
+e2e: setup ; @sh tools/e2e $(BIN)
 bench: setup ; @$(BIN)/python -m bench
