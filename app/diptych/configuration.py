@@ -24,7 +24,6 @@ from diptych.resolving import MOCK, Surroundings, resolved
 from diptych.secret_sources import SecretSources
 from diptych.settings import (
     AgentConfig,
-    LoopConfig,
     ModelConfig,
     OverrideConfig,
     PeerConfig,
@@ -37,7 +36,6 @@ __all__ = [
     "AgentConfig",
     "LaptopOptions",
     "LoadedAgents",
-    "LoopConfig",
     "ModelConfig",
     "OverrideConfig",
     "PeerConfig",

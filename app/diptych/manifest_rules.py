@@ -159,9 +159,11 @@ class OnlyYet:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchema:
+        found = handler(schema)
+        if "enum" in found:
+            return found | {"enum": list(self.supported)}
         rule = f"self in {list(self.supported)}"
         message = f"is not supported by this version of Diptych; use {self._names()}"
-        found = {key: value for key, value in handler(schema).items() if key != "enum"}
         return found | {RULES: [{"rule": rule, "message": message}]}
 
     def _checked(self, value: object) -> object:

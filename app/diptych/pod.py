@@ -24,7 +24,6 @@ from diptych.adapters.metrics import Metrics
 from diptych.adapters.nobody import NoAgents
 from diptych.adapters.script import ScriptedModel, read_script
 from diptych.errors import ConfigError
-from diptych.events import Terms
 from diptych.http.app import Served, create_app
 from diptych.http.card_facts import CardFacts
 from diptych.http.health import Readiness
@@ -86,7 +85,7 @@ class Pod:
         model = _model(config, http, extras.model)
         self._metrics = Metrics(lambda: self.runs.live_count, lambda: self.store.dropped)
         self.runs = Runs(
-            _charter(config),
+            Charter(config.instructions, config.terms, config.deadline),
             Outside(model, self._tools, self._agents),
             self.stores,
             [self._metrics.observe],
@@ -178,15 +177,3 @@ def _agents(config: AgentConfig, url: str) -> "A2aAgents | NoAgents":
     from diptych.adapters.a2a import A2aAgents  # noqa: PLC0415 - heavy, and only needed here
 
     return A2aAgents(config.agents, config.public_url or url)
-
-
-def _charter(config: AgentConfig) -> Charter:
-    loop = config.loop
-    terms = Terms(
-        max_steps=loop.max_steps,
-        on_max_steps=loop.on_max_steps,
-        max_retries=loop.max_retries,
-        max_parallel_calls=loop.max_parallel_calls,
-        memory_context_limit=loop.memory_context_limit,
-    )
-    return Charter(config.instructions, terms, loop.deadline)

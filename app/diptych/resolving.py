@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from diptych.events import Terms
 from diptych.manifest import (
     AgentManifest,
     ContainerSpec,
@@ -25,7 +26,6 @@ from diptych.problems import Path, Place, refuse
 from diptych.secret_sources import Kind, Reference, SecretSources, literal, mounted
 from diptych.settings import (
     AgentConfig,
-    LoopConfig,
     ModelConfig,
     OverrideConfig,
     PeerConfig,
@@ -90,7 +90,8 @@ class _Resolving:
                 self._tool(("spec", "tools", i), tool, env) for i, tool in enumerate(spec.tools)
             ),
             agents=tuple(self._peer(("spec", "agents", i), p) for i, p in enumerate(spec.agents)),
-            loop=_loop(spec.loop),
+            terms=_terms(spec.loop),
+            deadline=spec.loop.deadline,
             public_url=self._public_url(env),
             env=env,
         )
@@ -251,14 +252,13 @@ class _Resolving:
         )
 
 
-def _loop(loop: LoopSpec) -> LoopConfig:
-    return LoopConfig(
+def _terms(loop: LoopSpec) -> Terms:
+    return Terms(
         max_steps=loop.max_steps,
         on_max_steps=loop.on_max_steps,
         max_parallel_calls=loop.max_parallel_calls,
         max_retries=loop.max_retries,
         memory_context_limit=loop.memory_context_limit,
-        deadline=loop.deadline,
     )
 
 

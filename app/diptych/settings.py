@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from diptych.errors import ConfigError
+from diptych.events import Terms
 from diptych.ports import Secret
 
 ToolFunction = Callable[..., Any]
@@ -104,18 +105,6 @@ class PeerConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class LoopConfig:
-    """The bounds of a run (loop.md §2, §3, §5)."""
-
-    max_steps: int = 5
-    on_max_steps: Literal["stop", "answer"] = "stop"
-    max_parallel_calls: int = 8
-    max_retries: int = 3
-    memory_context_limit: int = 6
-    deadline: float = 300.0
-
-
-@dataclass(frozen=True, slots=True)
 class AgentConfig:
     """All that an agent is built from.
 
@@ -133,7 +122,8 @@ class AgentConfig:
     mock_source: str = ""
     tools: tuple[ToolConfig, ...] = ()
     agents: tuple[PeerConfig, ...] = ()
-    loop: LoopConfig = field(default_factory=LoopConfig)
+    terms: Terms = field(default_factory=Terms)
+    deadline: float = 300.0
     public_url: str | None = None
     env: Mapping[str, Secret] = field(default_factory=dict)
 

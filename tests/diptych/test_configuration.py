@@ -107,7 +107,7 @@ def test_every_reference_is_followed() -> None:
     assert calculator.headers["Authorization"]() == "Bearer t1"
     assert calculator.allow == ("*",)
     assert (calculator.overrides[0].read_only, calculator.overrides[0].timeout) == (False, 300)
-    assert (coordinator.loop.max_steps, coordinator.loop.deadline) == (7, 300)
+    assert (coordinator.terms.max_steps, coordinator.deadline) == (7, 300)
 
 
 def test_variables_of_the_container_hold_for_their_agent() -> None:
