@@ -18,7 +18,8 @@ from a2a.types import (
     Task,
     TaskState,
 )
-from support.stack import Stage, box, breaks_off, call, model_server, silence, stage
+from support.model_server import breaks_off, model_server, silence
+from support.stack import Stage, box, call, stage
 
 from diptych.settings import TimeoutConfig
 

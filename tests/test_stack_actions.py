@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from support.stack import ModelServer, Stage, agent, box, call, model_server, says, stage, stages
+from support.model_server import ModelServer, model_server, says
+from support.stack import Stage, agent, box, call, stage, stages
 
 from diptych.prompt import FINAL_PROMPT
 from diptych.settings import PeerConfig, ToolConfig

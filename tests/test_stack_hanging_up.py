@@ -7,19 +7,8 @@ from typing import Any
 
 import httpx
 import pytest
-from support.stack import (
-    ModelServer,
-    Stage,
-    box,
-    call,
-    frames,
-    model_server,
-    silence,
-    stage,
-    stalls,
-    text_of,
-    until,
-)
+from support.model_server import ModelServer, model_server, silence, stalls
+from support.stack import Stage, box, call, frames, stage, text_of, until
 
 from diptych.settings import TimeoutConfig
 

@@ -5,7 +5,8 @@ import re
 from typing import Any
 
 import pytest
-from support.stack import agent, box, call, frames, model_server, silence, stage, stages, stalls
+from support.model_server import model_server, silence, stalls
+from support.stack import agent, box, call, frames, stage, stages
 
 from diptych.http import chat, sse
 from diptych.serving import Place, Sockets, served
@@ -123,7 +124,7 @@ async def test_a_stream_is_opened_after_a_while_and_pinged_while_it_waits(
     assert (chat.HOLD_SECONDS, sse.PING_SECONDS) == (10, 15)
     monkeypatch.setattr(chat, "HOLD_SECONDS", 0.05)
     monkeypatch.setattr(sse, "PING_SECONDS", 0.02)
-    quick = TimeoutConfig(connect=1, first_byte=0.1, idle=1, total=0.3)
+    quick = TimeoutConfig(connect=1, first_byte=0.8, idle=1, total=2)
     async with (
         model_server(silence) as model,
         stage(model=model, timeouts=quick) as helper,

@@ -11,22 +11,17 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from support.stack import (
+from support.model_server import (
     Exchange,
     ModelServer,
-    Stage,
-    box,
     breaks_off,
-    call,
-    frames,
     model_server,
     says,
     silence,
-    stage,
     stalls,
     status,
-    text_of,
 )
+from support.stack import Stage, box, call, frames, stage, text_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -10,17 +10,8 @@ import pytest
 import pytest_asyncio
 from langchain_openai import ChatOpenAI
 from openai import AsyncOpenAI, OpenAI
-from support.stack import (
-    ModelServer,
-    Stage,
-    box,
-    breaks_off,
-    call,
-    model_server,
-    silence,
-    stage,
-    status,
-)
+from support.model_server import ModelServer, breaks_off, model_server, silence, status
+from support.stack import Stage, box, call, stage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -2,17 +2,8 @@
 
 import socket
 
-from support.stack import (
-    ModelServer,
-    Stage,
-    agent,
-    call,
-    model_server,
-    stage,
-    stages,
-    tool_server,
-    until,
-)
+from support.model_server import ModelServer, model_server
+from support.stack import Stage, agent, call, stage, stages, tool_server, until
 
 from diptych.settings import PeerConfig, ToolConfig
 

@@ -4,16 +4,8 @@ import logging
 from typing import Any
 
 import pytest
-from support.stack import (
-    ModelServer,
-    Stage,
-    breaks_off,
-    call,
-    model_server,
-    stage,
-    status,
-    tool_server,
-)
+from support.model_server import ModelServer, breaks_off, model_server, status
+from support.stack import Stage, call, stage, tool_server
 
 from diptych.settings import PeerConfig, ToolConfig
 

@@ -41,7 +41,7 @@ def test_the_newest_messages_are_kept_when_they_are_too_long() -> None:
 
 def test_half_a_surrogate_pair_does_not_get_on_the_wire() -> None:
     assert a2a_extension.context_value([Message("user", "a\ud800b")]) == {
-        "messages": [{"role": "user", "content": "a?b"}]
+        "messages": [{"role": "user", "content": "a\ufffdb"}]
     }
 
 

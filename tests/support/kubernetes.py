@@ -43,6 +43,7 @@ KINDS = (
 )
 MADE_BY_SERVER = {"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"}
 WRITES = {"POST", "PATCH", "PUT", "DELETE"}
+ATOMIC = {"selector", "nodeSelector"}
 KEYED = {**KEYS, "conditions": "type"}
 
 
@@ -167,6 +168,7 @@ class KubernetesApi:
             answer = await self._answer(request, content)
         except Refused as error:
             status = {"kind": "Status", "message": str(error), "code": error.status}
+            status["reason"] = "AlreadyExists" if "already exists" in str(error) else "Other"
             answer = web.json_response(status, status=error.status, headers=error.headers)
         if request.method in WRITES:
             self.writes.append((request.method, request.path, answer.status))
@@ -431,7 +433,7 @@ def _settled(deployment: Object, ready: bool) -> Object:
 
 
 def _leaves(value: Any, path: Path = (), name: str = "") -> Iterator[tuple[Path, Any]]:
-    if isinstance(value, dict) and value:
+    if isinstance(value, dict) and value and name not in ATOMIC:
         for key, inner in value.items():
             yield from _leaves(inner, (*path, key), key)
     elif isinstance(value, list) and _is_keyed(value, name):

@@ -149,6 +149,8 @@ class Link:
         if lost is None and error.code == mcp_types.CONNECTION_CLOSED:
             lost = self.reason
         if lost is None:
+            if error.code == mcp_types.PARSE_ERROR:  # the SDK's words are those of its parser
+                return ToolError("failed", "the answer is no JSON-RPC message")
             return ToolError("failed", fate.refused or error.message)
         if fate.by_status:
             self.doubt()

@@ -45,6 +45,8 @@ class SseResponse(Response):
         self.background = None
         self.init_headers({**_HEADERS, **(headers or {})})
         self._frames = frames
+        self._is_whole = False
+        self._writing = asyncio.Lock()  # a ping that waits for a slow reader must not come last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope
@@ -60,7 +62,7 @@ class SseResponse(Response):
                     tasks, timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
                 )
                 if not done:
-                    await send(_chunk(_PING))
+                    await self._ping(send)
         finally:
             for task in tasks:
                 task.cancel()
@@ -71,8 +73,16 @@ class SseResponse(Response):
     async def _send_all(self, send: Send) -> None:
         async with aclosing(self._frames) as frames:
             async for told in frames:
-                await send(_chunk(told))
-        await send(_chunk(b"", more=False))
+                async with self._writing:
+                    await send(_chunk(told))
+        async with self._writing:
+            await send(_chunk(b"", more=False))
+            self._is_whole = True
+
+    async def _ping(self, send: Send) -> None:
+        async with self._writing:
+            if not self._is_whole:
+                await send(_chunk(_PING))
 
 
 def _chunk(body: bytes, *, more: bool = True) -> dict[str, object]:
