@@ -1,0 +1,282 @@
+# ruff: noqa: INP001 - a script, no package
+"""Makes the Agent CRD of the manifest's models: `python crds/generate.py` writes it anew.
+
+The pod's models (`diptych.manifest`) are the one place where the manifest's fields and rules
+stand. So the API offers what this version's pods take, and nothing else: a field of a capability
+that is not built yet is not in the CRD. The status, which only the operator writes, stands here.
+
+Not here: any code that runs in a pod or in the operator.
+"""
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import yaml
+from pydantic.alias_generators import to_camel
+
+from diptych.manifest import AgentManifest
+from diptych.manifest_rules import RULES
+from diptych.manifest_wire import Wire
+
+Schema: TypeAlias = dict[str, Any]
+
+FILE = Path(__file__).parent / "diptych.dev_agents.yaml"
+HEADER = "# Made by crds/generate.py of the models in app/diptych/manifest.py; change those.\n"
+
+_UNWANTED = {"title", "default", "additionalProperties"}
+_CONDITION: Schema = {
+    "type": "object",
+    "description": "One aspect of the agent's state.",
+    "required": ["type", "status", "reason", "message", "lastTransitionTime"],
+    "properties": {
+        "type": {
+            "type": "string",
+            "maxLength": 64,
+            "description": "Accepted: the manifest can be served. ResolvedRefs: all Agents and "
+            "Services that it names are there and agree. Progressing: pods are being changed. "
+            "Ready: the pods can take work. Degraded: something that the agent uses is missing.",
+        },
+        "status": {"type": "string", "enum": ["True", "False", "Unknown"], "description": "Is it?"},
+        "reason": {"type": "string", "maxLength": 128, "description": "Why, in one word."},
+        "message": {
+            "type": "string",
+            "maxLength": 4096,
+            "description": "Why, and what to do about it.",
+        },
+        "observedGeneration": {
+            "type": "integer",
+            "format": "int64",
+            "description": "The generation of the manifest that this is said of.",
+        },
+        "lastTransitionTime": {
+            "type": "string",
+            "format": "date-time",
+            "description": "Since when the status is what it is.",
+        },
+    },
+}
+STATUS: Schema = {
+    "type": "object",
+    "description": "What the operator has seen of the agent; only the operator writes it.",
+    "properties": {
+        "observedGeneration": {
+            "type": "integer",
+            "format": "int64",
+            "description": "The generation of the manifest that the operator has dealt with.",
+        },
+        "replicas": {
+            "type": "integer",
+            "format": "int32",
+            "description": "How many pods there are.",
+        },
+        "selector": {
+            "type": "string",
+            "maxLength": 512,
+            "description": "Chooses the agent's pods; autoscalers use it.",
+        },
+        "url": {
+            "type": "string",
+            "maxLength": 256,
+            "description": "Where the agent is reached inside the cluster.",
+        },
+        "conditions": {
+            "type": "array",
+            "maxItems": 16,
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["type"],
+            "description": "The agent's state, one aspect each.",
+            "items": _CONDITION,
+        },
+    },
+}
+COLUMNS = [
+    ("Model", "string", ".spec.model.name", 0),
+    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
+    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),
+    ("Replicas", "integer", ".status.replicas", 0),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+    ("URL", "string", ".status.url", 1),
+]
+NAME_RULE = {
+    "rule": "self.metadata.name.matches('^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$')",
+    "message": 'metadata.name must be lower-case letters, digits and "-", beginning with a letter, '
+    "63 characters at most",
+}
+
+
+def crd() -> Schema:
+    """Give the whole CustomResourceDefinition."""
+    version = {
+        "name": "v1alpha1",
+        "served": True,
+        "storage": True,
+        "subresources": {
+            "status": {},
+            "scale": {
+                "specReplicasPath": ".spec.replicas",
+                "statusReplicasPath": ".status.replicas",
+                "labelSelectorPath": ".status.selector",
+            },
+        },
+        "additionalPrinterColumns": [
+            {"name": name, "type": kind, "jsonPath": path, "priority": priority}
+            for name, kind, path, priority in COLUMNS
+        ],
+        "schema": {"openAPIV3Schema": _root()},
+    }
+    names = {
+        "kind": "Agent",
+        "listKind": "AgentList",
+        "plural": "agents",
+        "singular": "agent",
+        "shortNames": ["dpa"],
+        "categories": ["diptych"],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "agents.diptych.dev", "labels": {"app.kubernetes.io/name": "diptych"}},
+        "spec": {
+            "group": "diptych.dev",
+            "scope": "Namespaced",
+            "names": names,
+            "versions": [version],
+        },
+    }
+
+
+def text() -> str:
+    """Give the CRD as it is committed."""
+    return HEADER + yaml.dump(crd(), Dumper=_Plain, sort_keys=False, width=100)
+
+
+def _root() -> Schema:
+    whole = AgentManifest.model_json_schema()
+    definitions = whole["$defs"]
+    spec = _Inlining(definitions).schema(whole["properties"]["spec"])
+    spec["description"] = _documentation(AgentManifest)["spec"]
+    return {
+        "type": "object",
+        "description": inspect.cleandoc(AgentManifest.__doc__ or ""),
+        "required": ["spec"],
+        RULES: [NAME_RULE],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": spec,
+            "status": STATUS,
+        },
+    }
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes what stands in several places each time again: no anchors."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+        return True
+
+
+class _Inlining:
+    """Rewrites JSON Schema as the structural schema of a CRD, which has no references."""
+
+    def __init__(self, definitions: Schema) -> None:
+        self._definitions = definitions
+        self._models = {model.__name__: model for model in _models(Wire)}
+
+    def schema(self, given: Schema) -> Schema:
+        if "$ref" in given:
+            name = given["$ref"].rpartition("/")[2]
+            return self._mapping(self._models[name], self._definitions[name])
+        choices = [choice for choice in given.get("anyOf", ()) if choice != {"type": "null"}]
+        if len(choices) == 1:
+            rest = {key: value for key, value in given.items() if key != "anyOf"}
+            return self.schema(rest | choices[0])
+        found = {key: value for key, value in given.items() if key not in _UNWANTED}
+        if "const" in found:
+            found["enum"] = [found.pop("const")]
+        if "items" in found:
+            found["items"] = self.schema(found["items"])
+        if isinstance(values := given.get("additionalProperties"), dict):
+            found["additionalProperties"] = self.schema(values)
+            found.pop("propertyNames", None)
+        return found
+
+    def _mapping(self, model: type[Wire], given: Schema) -> Schema:
+        """Write a model as an object, with its documentation and rules."""
+        texts = _documentation(model)
+        properties = {}
+        for name, field in model.model_fields.items():
+            wire_name = field.alias or to_camel(name)
+            found = given["properties"][wire_name]
+            if found.get("later"):
+                continue
+            properties[wire_name] = self.schema(found)
+            properties[wire_name]["description"] = _described(texts[name], found)
+        rules = [{"rule": rule, "message": message} for rule, message in _rules(model)]
+        return {
+            "type": "object",
+            "description": inspect.cleandoc(model.__doc__ or ""),
+            **({"required": given["required"]} if "required" in given else {}),
+            **({RULES: rules} if rules else {}),
+            "properties": properties,
+        }
+
+
+def _models(base: type[Wire]) -> Iterator[type[Wire]]:
+    for model in base.__subclasses__():
+        yield model
+        yield from _models(model)
+
+
+def _rules(model: type[Wire]) -> Iterator[tuple[str, str]]:
+    for names, needed, words in (
+        (model.exactly_one_of, "== 1", "exactly"),
+        (model.only_one_of, "<= 1", "only"),
+    ):
+        if names:
+            given = " + ".join(f"(has(self.{name}) ? 1 : 0)" for name in names)
+            yield f"{given} {needed}", f"needs {words} one of {', '.join(names)}"
+    for rule in model.cel:
+        yield rule.rule, rule.message
+
+
+def _described(text: str, schema: Schema) -> str:
+    match schema.get("default"):
+        case bool():
+            return text
+        case float() as seconds if schema["type"] == "string":
+            return f"{text} Default: {seconds:g}s."
+        case int() | str() as default if default != "":
+            return f"{text} Default: {default}."
+        case _:
+            return text
+
+
+def _documentation(model: type[Wire]) -> dict[str, str]:
+    """Read the text that stands under each field in the source, own and inherited."""
+    texts: dict[str, str] = {}
+    for owner in reversed([c for c in model.__mro__ if issubclass(c, Wire)]):
+        match ast.parse(inspect.getsource(owner)).body:
+            case [ast.ClassDef(body=body)]:
+                texts |= dict(_texts(body))
+    return texts
+
+
+def _texts(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for field, following in pairwise(body):
+        match field, following:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=text):
+                yield name, " ".join(ast.literal_eval(text).split())
+
+
+if __name__ == "__main__":
+    if "--check" not in sys.argv:
+        FILE.write_text(text(), encoding="utf-8")
+    elif FILE.read_text(encoding="utf-8") != text():
+        sys.exit(f"{FILE.name} is not what crds/generate.py makes; run it")

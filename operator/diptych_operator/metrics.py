@@ -1,0 +1,63 @@
+"""What the operator counts, for Prometheus."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+class Metrics:
+    """All metrics of one operator."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._reconciles = Counter(
+            "diptych_operator_reconciles",
+            "Reconciles of Agents by how they ended.",
+            ["result"],
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "diptych_operator_reconcile_seconds",
+            "How long reconciles took.",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._requests = Counter(
+            "diptych_operator_api_requests",
+            "Requests to the Kubernetes API by method and status; 0 is no answer.",
+            ["method", "status"],
+            registry=self.registry,
+        )
+        self._agents = Gauge(
+            "diptych_operator_agents",
+            "Agents by the status of their Ready condition.",
+            ["ready"],
+            registry=self.registry,
+        )
+        self._silence = Gauge(
+            "diptych_operator_watch_silence_seconds",
+            "The longest time that a watch has told nothing.",
+            registry=self.registry,
+        )
+        self._leads = Gauge(
+            "diptych_operator_leads",
+            "1 while this replica is the active one.",
+            registry=self.registry,
+        )
+
+    def reconciled(self, result: str, seconds: float) -> None:
+        self._reconciles.labels(result).inc()
+        self._seconds.observe(seconds)
+
+    def asked(self, method: str, status: int) -> None:
+        self._requests.labels(method, str(status)).inc()
+
+    def leads(self, *, leads: bool) -> None:
+        self._leads.set(leads)
+
+    def render(self, agents: dict[str, int], silence: float) -> bytes:
+        """Give all metrics as text; `agents` counts them by the status of Ready."""
+        for status in ("True", "False", "Unknown"):
+            self._agents.labels(status).set(agents.get(status, 0))
+        self._silence.set(silence)
+        return generate_latest(self.registry)

@@ -1,0 +1,97 @@
+"""The CRD: what the pod's models say, bounded, and documented field by field."""
+
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent.parent
+GENERATOR = runpy.run_path(str(ROOT / "crds" / "generate.py"))
+CRD = yaml.safe_load((ROOT / "crds" / "diptych.dev_agents.yaml").read_text())
+VERSION = CRD["spec"]["versions"][0]
+SCHEMA = VERSION["schema"]["openAPIV3Schema"]
+SPEC = SCHEMA["properties"]["spec"]["properties"]
+
+
+def walk(schema: dict[str, Any], path: str = "spec") -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, inner in schema.get("properties", {}).items():
+        yield from walk(inner, f"{path}.{name}")
+    if "items" in schema:
+        yield from walk(schema["items"], f"{path}[]")
+    if isinstance(schema.get("additionalProperties"), dict):
+        yield from walk(schema["additionalProperties"], f"{path}.*")
+
+
+EVERYTHING = [
+    *walk(SCHEMA["properties"]["spec"]),
+    *walk(SCHEMA["properties"]["status"], "status"),
+]
+
+
+def test_the_committed_crd_is_what_the_generator_makes():
+    assert GENERATOR["text"]() == GENERATOR["FILE"].read_text(encoding="utf-8")
+
+
+def test_every_field_is_documented():
+    undocumented = [
+        path
+        for path, schema in EVERYTHING
+        if not path.endswith(("[]", ".*")) and not schema.get("description")
+    ]
+    assert undocumented == []
+
+
+def test_everything_has_a_bound():
+    for path, schema in EVERYTHING:
+        match schema.get("type"):
+            case "string":
+                assert {"maxLength", "enum", "format"} & schema.keys(), path
+            case "array":
+                assert "maxItems" in schema, path
+            case "object" if "additionalProperties" in schema:
+                assert "maxProperties" in schema, path
+
+
+def test_it_is_structural():
+    for path, schema in EVERYTHING:
+        assert "type" in schema or schema.get("x-kubernetes-int-or-string"), path
+        assert not {"$ref", "oneOf", "title", "default", "const"} & schema.keys(), path
+
+
+@pytest.mark.parametrize("field", ["outputSchema", "policy", "budget", "context"])
+def test_what_the_pods_of_this_version_refuse_is_not_offered(field):
+    assert field not in SPEC
+
+
+def test_of_a_choice_only_what_is_built_is_offered():
+    assert SPEC["model"]["properties"]["actionFormat"]["enum"] == ["json"]
+    assert SPEC["replicas"]["x-kubernetes-validations"][0]["rule"] == "self in [0, 1]"
+
+
+def test_defaults_are_told_and_not_set():
+    assert SPEC["loop"]["properties"]["maxSteps"]["description"].endswith("Default: 5.")
+    assert SPEC["loop"]["properties"]["deadline"]["description"].endswith("Default: 300s.")
+
+
+def test_kubectl_shows_what_matters():
+    columns = [(c["name"], c["priority"]) for c in VERSION["additionalPrinterColumns"]]
+    assert columns == [
+        *(("Model", 0), ("Ready", 0), ("Reason", 0), ("Replicas", 0), ("Age", 0)),
+        ("URL", 1),
+    ]
+    assert CRD["spec"]["names"]["shortNames"] == ["dpa"]
+    assert CRD["spec"]["names"]["categories"] == ["diptych"]
+    assert VERSION["subresources"]["scale"]["labelSelectorPath"] == ".status.selector"
+
+
+def test_lists_of_named_things_are_merged_by_name():
+    for field in (SPEC["tools"], SPEC["container"]["properties"]["env"]):
+        assert field["x-kubernetes-list-map-keys"] == ["name"]
+
+
+def test_no_key_can_be_written_into_a_manifest():
+    assert set(SPEC["model"]["properties"]["apiKey"]["properties"]) == {"secretKeyRef"}

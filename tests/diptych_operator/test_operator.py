@@ -1,0 +1,385 @@
+"""The whole operator, kopf included, against an API in this process."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from support.agents import agent_object, service
+from support.kubernetes import ApiInThread, Refused
+
+from diptych_operator import connection as connection_module
+from diptych_operator import leader, listing, main, visits
+from diptych_operator.connection import Connection
+from diptych_operator.kinds import (
+    AGENT,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    LEASE,
+    NETWORK_POLICY,
+    POD,
+    SERVICE,
+)
+from diptych_operator.main import Session
+from diptych_operator.metrics import Metrics
+from diptych_operator.settings import settings_from
+
+NAME = ("team", "coordinator")
+SETTINGS = settings_from(
+    [
+        "--pod-image",
+        "diptych:1",
+        "--namespace",
+        "system",
+        "--health-port",
+        "0",
+        "--identity",
+        "one",
+    ],
+    {},
+)
+WRITING = {"POST", "PATCH", "PUT", "DELETE"}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    """Shorten the periods that a test would wait for."""
+    monkeypatch.setattr(listing, "PERIOD", 0.3)
+    monkeypatch.setattr(listing, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(main, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(visits, "PERIOD", 0.3)
+    monkeypatch.setattr(leader, "RENEW_SECONDS", 0.2)
+
+
+@contextlib.asynccontextmanager
+async def running(api, settings=SETTINGS):
+    """An operator for this API, stopped at the end as kubectl would."""
+    session = Session(settings, Connection(api.url, True, lambda: None), Metrics())
+    task = asyncio.create_task(session.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.fixture
+def api():
+    with ApiInThread() as found:
+        yield found
+
+
+async def until(claim: Callable[[], object], seconds=5.0):
+    end = time.monotonic() + seconds
+    while not claim():
+        assert time.monotonic() < end, "it did not come about in time"
+        await asyncio.sleep(0.02)
+
+
+def condition(api, kind, name=NAME):
+    content = api.get(AGENT, name) or {}
+    conditions = (content.get("status") or {}).get("conditions", ())
+    return next(((c["status"], c["reason"]) for c in conditions if c["type"] == kind), None)
+
+
+def changes(api):
+    """Writes that have changed something, besides the Lease's."""
+    return [w for w in api.writes if "leases" not in w[1] and w[2] < 400]
+
+
+async def test_an_agent_that_is_there_and_one_that_comes_are_served(api):
+    api.put(AGENT, agent_object())
+    async with running(api):
+        await until(lambda: condition(api, "Ready") == ("False", "RollingOut"))
+        api.put(AGENT, agent_object("second"))
+        await until(lambda: api.get(DEPLOYMENT, ("team", "second")))
+        api.settle()
+        await until(lambda: condition(api, "Ready") == ("True", "Ready"))
+
+
+async def test_kopf_writes_nothing_on_an_agent(api):
+    api.put(AGENT, agent_object())
+    async with running(api):
+        await until(lambda: condition(api, "Ready"))
+    metadata = api.get(AGENT, NAME)["metadata"]
+    assert "finalizers" not in metadata
+    assert "annotations" not in metadata
+
+
+async def test_k6_what_is_deleted_or_edited_by_hand_comes_back(api):
+    api.put(AGENT, agent_object())
+    async with running(api):
+        await until(lambda: condition(api, "Ready"))
+        api.remove(SERVICE, NAME)
+        await until(lambda: api.get(SERVICE, NAME))
+        api.edit(DEPLOYMENT, NAME, lambda d: d["metadata"].pop("labels"))
+        await until(lambda: api.get(DEPLOYMENT, NAME)["metadata"].get("labels"))
+        api.edit(DEPLOYMENT, NAME, lambda d: d["spec"].update(replicas=9))
+        await until(lambda: api.get(DEPLOYMENT, NAME)["spec"]["replicas"] == 1)
+
+
+async def test_k6_a_config_that_was_deleted_comes_back_though_nobody_may_read_it(api):
+    api.put(AGENT, agent_object())
+    async with running(api):
+        await until(lambda: condition(api, "Ready"))
+        [config] = api.all(CONFIG_MAP)
+        name = config["metadata"]["name"]
+        api.remove(CONFIG_MAP, ("team", name))
+        await until(lambda: api.get(CONFIG_MAP, ("team", name)))
+
+
+async def test_secrets_and_config_maps_are_never_read(api):
+    asked = []
+
+    def before(request, content):
+        asked.append((request.method, request.path))
+
+    api.before = before
+    spec = {"instructionsFrom": {"configMapKeyRef": {"name": "prompts", "key": "p"}}}
+    api.put(AGENT, agent_object(**spec))
+    async with running(api):
+        await until(lambda: condition(api, "Ready"))
+    assert [a for a in asked if "secrets" in a[1]] == []
+    assert {method for method, path in asked if "configmaps" in path} == {"POST"}
+
+
+async def test_referents_that_come_and_go_are_noticed(api):
+    tools = [{"name": "t", "serviceRef": {"name": "wiki"}}]
+    api.put(AGENT, agent_object(agents=[{"name": "researcher"}], tools=tools))
+    async with running(api):
+        await until(lambda: condition(api, "ResolvedRefs") == ("False", "AgentNotFound"))
+        api.put(AGENT, agent_object("researcher"))
+        await until(lambda: condition(api, "ResolvedRefs") == ("False", "ServiceNotFound"))
+        api.put(SERVICE, service("wiki"))
+        await until(lambda: condition(api, "ResolvedRefs") == ("True", "ResolvedRefs"))
+        ports = [r["ports"] for r in api.get(NETWORK_POLICY, NAME)["spec"]["egress"]]
+        assert [{"protocol": "TCP", "port": "web"}] in ports
+        api.remove(AGENT, ("team", "researcher"))
+        await until(lambda: condition(api, "ResolvedRefs") == ("False", "AgentNotFound"))
+
+
+async def test_a_restart_among_good_agents_writes_nothing(api):
+    for number in range(20):
+        api.put(AGENT, agent_object(f"a{number}"))
+    async with running(api):
+        await until(lambda: all(condition(api, "Ready", ("team", f"a{n}")) for n in range(20)))
+        api.settle()
+        done = ("True", "Ready")
+        await until(
+            lambda: all(condition(api, "Ready", ("team", f"a{n}")) == done for n in range(20))
+        )
+    api.writes.clear()
+    before = api.dump()
+    async with running(api):
+        await asyncio.sleep(0.8)
+    assert changes(api) == []
+    assert api.dump() == before
+
+
+async def test_k3_a_watch_that_was_cut_and_forgotten_misses_nothing(api):
+    api.put(AGENT, agent_object())
+    async with running(api):
+        await until(lambda: condition(api, "Ready"))
+        api.drop_watches()
+        api.put(AGENT, agent_object("second"))
+        api.remove(SERVICE, NAME)
+        api.drop_watches()
+        await until(lambda: api.get(DEPLOYMENT, ("team", "second")))
+        await until(lambda: api.get(SERVICE, NAME))
+
+
+async def test_k4_an_api_that_is_away_is_waited_for(api):
+    def before(request, content):
+        raise Refused(503, "away")
+
+    api.before = before
+    async with running(api, replace(SETTINGS, candidate=None)) as task:
+        await asyncio.sleep(0.3)
+        assert not task.done()
+        api.put(AGENT, agent_object())
+        api.before = lambda *_: None
+        await until(lambda: condition(api, "Ready"))
+
+
+async def test_k7_what_cannot_be_served_is_no_hot_loop(api):
+    def before(request, content):
+        if request.method == "PATCH" and "deployments" in request.path:
+            raise Refused(422, "spec.template: invalid")
+
+    api.before = before
+    api.put(AGENT, agent_object())
+    async with running(api):
+        await until(lambda: condition(api, "Accepted") == ("False", "Refused"))
+        await asyncio.sleep(0.8)
+    tries = [w for w in api.writes if "deployments" in w[1]]
+    assert len(tries) <= 2
+
+
+async def test_k8_an_agent_deleted_while_the_operator_is_down_takes_all_with_it(api):
+    api.put(AGENT, agent_object())
+    async with running(api):
+        await until(lambda: condition(api, "Ready"))
+    api.remove(AGENT, NAME)
+    assert api.dump() == []
+    api.writes.clear()
+    async with running(api):
+        await asyncio.sleep(0.3)
+    assert changes(api) == []
+
+
+async def test_k9_a_hundred_agents_at_once_are_served_in_six_writes_each(api):
+    async with running(api):
+        await until(lambda: api.get(LEASE, ("system", "diptych-operator")))
+        began = time.monotonic()
+        for number in range(100):
+            api.put(AGENT, agent_object(f"a{number}"))
+        await until(lambda: all(condition(api, "Ready", ("team", f"a{n}")) for n in range(100)), 20)
+        assert time.monotonic() - began < 10
+        assert len(changes(api)) <= 600
+
+
+async def test_k12_of_two_edits_at_once_the_last_one_counts(api):
+    api.put(AGENT, agent_object())
+    async with running(api):
+        await until(lambda: condition(api, "Ready"))
+        for text in ("first", "second"):
+            api.put(AGENT, agent_object(instructions=text))
+            await asyncio.sleep(0.01)
+        await until(lambda: any('"second"' in c["data"]["agent.yaml"] for c in api.all(CONFIG_MAP)))
+        await until(lambda: api.get(AGENT, NAME)["status"]["observedGeneration"] == 3)
+
+
+async def test_k13_a_right_to_watch_that_is_missing_is_waited_for(api):
+    def before(request, content):
+        if request.method == "GET" and "networkpolicies" in request.path:
+            raise Refused(403, "cannot list networkpolicies")
+
+    api.before = before
+    api.put(AGENT, agent_object())
+    async with running(api) as task:
+        await asyncio.sleep(0.3)
+        assert not task.done()
+        assert api.all(DEPLOYMENT) == []
+        api.before = lambda *_: None
+        await until(lambda: condition(api, "Ready"))
+
+
+async def test_k13_a_token_that_was_rotated_is_read_again(monkeypatch, tmp_path):
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    monkeypatch.setattr(connection_module, "_TOKEN_FILE", file)
+    header = connection_module._rotating_token()
+    assert header() == "Bearer first"
+    file.write_text("second\n")
+    assert header() == "Bearer first"
+    monkeypatch.setattr(connection_module, "_TOKEN_SECONDS", 0)
+    assert header() == "Bearer second"
+
+
+@contextlib.contextmanager
+def process(api, folder, identity):
+    """The operator as a process of its own, told of the API by a kubeconfig."""
+    kubeconfig = {
+        "current-context": "test",
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "clusters": [{"name": "test", "cluster": {"server": api.url}}],
+        "users": [{"name": "test", "user": {}}],
+    }
+    file = folder / "kubeconfig"
+    file.write_text(json.dumps(kubeconfig))
+    environ = {**os.environ, "KUBECONFIG": str(file), "POD_NAME": identity, "HEALTH_PORT": "0"}
+    flags = ["--pod-image", "diptych:1", "--namespace", "system"]
+    command = [sys.executable, "-m", "diptych_operator", *flags]
+    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE) as started:
+        try:
+            yield started
+        finally:
+            started.kill()
+
+
+async def test_k10_of_two_operators_one_is_active_until_it_goes(api, tmp_path):
+    with process(api, tmp_path, "one") as first:
+        await until(lambda: _holder(api) == "one", 15)
+        with process(api, tmp_path, "two") as second:
+            api.put(AGENT, agent_object())
+            await until(lambda: condition(api, "Ready"))
+            assert _holder(api) == "one"
+            first.terminate()
+            assert await asyncio.to_thread(first.wait, 10) == 0
+            await until(lambda: _holder(api) == "two", 15)
+            api.put(AGENT, agent_object("second"))
+            await until(lambda: api.get(DEPLOYMENT, ("team", "second")))
+            second.terminate()
+            assert await asyncio.to_thread(second.wait, 10) == 0
+
+
+def _holder(api):
+    lease = api.get(LEASE, ("system", "diptych-operator"))
+    return lease and lease["spec"].get("holderIdentity")
+
+
+async def test_a_namespaced_operator_looks_nowhere_else(api):
+    asked = set()
+
+    def before(request, content):
+        asked.add(request.path)
+
+    api.before = before
+    api.put(AGENT, agent_object())
+    api.put(AGENT, agent_object("stranger", "elsewhere"))
+    async with running(api, replace(SETTINGS, namespaces=("team",))):
+        await until(lambda: condition(api, "Ready"))
+    assert api.get(DEPLOYMENT, ("elsewhere", "stranger")) is None
+    inside = ("/namespaces/team/", "/namespaces/system/leases")
+    lists = {p for p in asked if p.startswith(("/api/v1/", "/apis/")) and p.count("/") > 3}
+    assert [path for path in lists if not any(part in path for part in inside)] == []
+
+
+async def test_a_signal_ends_it_and_frees_the_lease(api):
+    task = asyncio.create_task(
+        Session(SETTINGS, Connection(api.url, True, lambda: None), Metrics()).run()
+    )
+    api.put(AGENT, agent_object())
+    await until(lambda: condition(api, "Ready"))
+    signal.raise_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(task, 5) is False
+    assert _holder(api) is None
+
+
+async def test_what_the_pods_miss_is_asked_for_and_told(api, monkeypatch):
+    missing = [{"kind": "server", "name": "wiki", "reason": "connection refused"}]
+
+    async def ready(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        body = f'{{"missing": {missing}}}'.replace("'", '"').encode()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        writer.close()
+
+    server = await asyncio.start_server(ready, "127.0.0.1", 0)
+    monkeypatch.setattr(visits, "PORT", server.sockets[0].getsockname()[1])
+    monkeypatch.setattr(visits, "SOON", 0.0)
+    api.put(AGENT, agent_object())
+    labels = {
+        "app.kubernetes.io/instance": "coordinator",
+        "app.kubernetes.io/managed-by": "diptych-operator",
+    }
+    pod = {"metadata": {"name": "p", "namespace": "team", "labels": labels}}
+    async with running(api):
+        await until(lambda: condition(api, "Ready"))
+        assert condition(api, "Degraded") == ("Unknown", "NotAsked")
+        api.put(POD, pod | {"status": {"phase": "Running", "podIP": "127.0.0.1"}})
+        await until(lambda: condition(api, "Degraded") == ("True", "ToolServerUnavailable"))
+        missing.clear()
+        await until(lambda: condition(api, "Degraded") == ("False", "NothingMissing"))
+        api.remove(POD, ("team", "p"))
+        await until(lambda: condition(api, "Degraded") == ("Unknown", "NotAsked"))
+    server.close()
+    await server.wait_closed()

@@ -1,0 +1,183 @@
+"""What the operator writes, the pod reads: the resolved manifest, its files, its environment."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.agents import agent, around, child, service
+
+from diptych.configuration import AgentConfig, LaptopOptions, load_agents
+from diptych.errors import ConfigError
+from diptych.manifest import REFERENCES as POD_REFERENCES
+from diptych_operator import resolved
+from diptych_operator.kinds import CONFIG_MAP, DEPLOYMENT, Object
+from diptych_operator.resolved import FILE, FOLDER, config_text
+
+KEYS = {
+    "secret": {"models": {"api-key": "sk-1"}, "tools": {".token": "t-1"}},
+    "configMap": {"prompts": {"coordinator": "You are careful."}},
+}
+
+
+def mount(spec: dict[str, Any], folder: Path, *, keys: Any = KEYS, env: Any = ()) -> Path:
+    """Play the kubelet: lay the files of the pod's volume into a folder; give the manifest's."""
+    one, surroundings = agent(**spec), around(agent("researcher"), service("wiki"))
+    text = child(one, CONFIG_MAP, surroundings)["data"][FILE]
+    volume = _pod(one, surroundings)["volumes"][0]["projected"]["sources"]
+    for source in volume:
+        kind, reference = next(iter(source.items()))
+        held = keys.get(kind, {}).get(reference["name"], {})
+        if kind == "configMap" and FILE in {item["key"] for item in reference["items"]}:
+            held = {FILE: text.replace(FOLDER, str(folder))}
+        else:
+            assert reference["optional"]
+        for item in reference["items"]:
+            if item["key"] in held:
+                path = folder / item["path"]
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(held[item["key"]], encoding="utf-8")
+    return folder / FILE
+
+
+def _pod(one: Any, surroundings: Any) -> Object:
+    deployment: Object = child(one, DEPLOYMENT, surroundings)
+    return deployment["spec"]["template"]["spec"]
+
+
+def read(file: Path, **environ: str) -> AgentConfig:
+    """Do what `diptych serve` does in the pod."""
+    loaded = load_agents([file], LaptopOptions(environ))
+    return loaded.resolve(["http://127.0.0.1:8000"])[0]
+
+
+def test_both_sides_call_the_annotation_the_same():
+    assert resolved.REFERENCES == POD_REFERENCES
+
+
+def test_the_pod_is_started_on_the_manifest_that_is_mounted():
+    pod = _pod(agent(), around())
+    container = pod["containers"][0]
+    assert [*container["command"], *container["args"][:2]] == [
+        "diptych",
+        "serve",
+        f"{FOLDER}/{FILE}",
+    ]
+    assert container["volumeMounts"][0]["mountPath"] == FOLDER
+
+
+def test_services_and_agents_have_become_urls(tmp_path):
+    file = mount(
+        {
+            "tools": [
+                {"name": "wiki", "serviceRef": {"name": "wiki"}},
+                {"name": "other", "serviceRef": {"name": "wiki", "port": 80, "path": "/x"}},
+                {"name": "files", "command": ["files-server"]},
+            ],
+            "agents": [
+                {"name": "researcher"},
+                {"name": "late", "as": "later", "shareContext": False},
+                {"as": "outside", "url": "https://agents.example.com"},
+            ],
+        },
+        tmp_path,
+    )
+    config = read(file)
+    assert [tool.url for tool in config.tools[:2]] == [
+        "http://wiki.team.svc:8000/mcp",
+        "http://wiki.team.svc:80/x",
+    ]
+    assert [(peer.name, peer.url, peer.share_context) for peer in config.agents] == [
+        ("researcher", "http://researcher.team:8000", True),
+        ("later", "http://late.team:8000", False),
+        ("outside", "https://agents.example.com", False),
+    ]
+
+
+REFERRING = {
+    "instructionsFrom": {"configMapKeyRef": {"name": "prompts", "key": "coordinator"}},
+    "model": {
+        "name": "m",
+        "endpoint": "https://models.example.com/v1",
+        "apiKey": {"secretKeyRef": {"name": "models", "key": "api-key"}},
+    },
+    "tools": [
+        {
+            "name": "wiki",
+            "serviceRef": {"name": "wiki"},
+            "headers": [
+                {
+                    "name": "Authorization",
+                    "valueFrom": {"secretKeyRef": {"name": "tools", "key": ".token"}},
+                }
+            ],
+        }
+    ],
+}
+
+
+def test_every_key_is_read_from_the_file_where_it_is_mounted(tmp_path):
+    config = read(mount(REFERRING, tmp_path))
+    assert config.instructions == "You are careful."
+    assert config.model is not None
+    assert config.model.api_key is not None
+    assert config.model.api_key() == "sk-1"
+    assert config.tools[0].headers["Authorization"]() == "t-1"
+
+
+def test_a_rotated_key_is_taken_up_without_a_restart(tmp_path):
+    config = read(mount(REFERRING, tmp_path))
+    (tmp_path / "secrets/models/api-key").write_text("sk-22\n")
+    assert config.model is not None
+    assert config.model.api_key is not None
+    assert config.model.api_key() == "sk-22"
+
+
+def test_the_pod_starts_without_a_key_and_takes_it_up_when_it_comes(tmp_path):
+    config = read(mount(REFERRING, tmp_path, keys={}))
+    assert config.model is not None
+    assert config.model.api_key is not None
+    assert config.model.api_key() is None
+    mount(REFERRING, tmp_path)
+    assert config.model.api_key() == "sk-1"
+
+
+def test_variables_come_from_the_process_that_kubernetes_has_given_them_to(tmp_path):
+    env = [
+        {"name": "DEBUG_MOCK_RESPONSES", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+        {"name": "REGION", "value": "$(ZONE)-1"},
+        {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+    ]
+    file = mount({"container": {"env": env, "envFrom": [{"secretRef": {"name": "x"}}]}}, tmp_path)
+    config = read(file, DEBUG_MOCK_RESPONSES='["{}", "Hi"]', REGION="eu-1", POD_IP="10.0.0.1")
+    assert config.mock_responses == '["{}", "Hi"]'
+    assert {name: value() for name, value in config.env.items()} == {
+        "DEBUG_MOCK_RESPONSES": '["{}", "Hi"]',
+        "REGION": "eu-1",
+        "POD_IP": "10.0.0.1",
+    }
+
+
+def test_the_agent_card_names_the_agent_by_its_address_in_the_cluster(tmp_path):
+    env = {v["name"]: v.get("value") for v in _pod(agent(), around())["containers"][0]["env"]}
+    config = read(mount({}, tmp_path), **env)
+    assert config.public_url == "http://coordinator.team:8000"
+
+
+def test_what_the_pod_does_not_understand_ends_it_with_a_sentence(tmp_path):
+    file = tmp_path / FILE
+    file.write_text(config_text({"apiVersion": "diptych.dev/v2", "kind": "Agent"}))
+    with pytest.raises(ConfigError, match="apiVersion: must be"):
+        read(file)
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+
+
+@settings(max_examples=100, deadline=None)
+@given(TEXTS)
+def test_every_text_arrives_as_it_was_written(tmp_path_factory, instructions):
+    folder = tmp_path_factory.mktemp("etc")
+    file = mount({"instructions": instructions}, folder)
+    assert read(file).instructions == instructions
