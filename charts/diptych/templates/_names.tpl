@@ -1,0 +1,99 @@
+{{- /* Names, labels, the image, and the settings that all pods share. */ -}}
+
+{{- define "diptych.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- else if contains .Chart.Name .Release.Name }}
+{{- .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 40 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- /* A cluster-scoped object's name: two releases of one name in two namespaces do not clash. */ -}}
+{{- define "diptych.clusterName" -}}
+{{- printf "%s:%s" .Release.Namespace (include "diptych.fullname" .) }}
+{{- end }}
+
+{{- define "diptych.serviceAccount" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "diptych.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- /*
+What never changes, for selectors: a dict of "root" and "component". The agents' NetworkPolicies know
+the operator's pods by `name` and `component`.
+*/ -}}
+{{- define "diptych.selector" -}}
+app.kubernetes.io/name: {{ .root.Chart.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "diptych.labels" -}}
+{{ include "diptych.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: diptych
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "diptych.imageOf" -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag }}
+{{- end }}
+{{- end }}
+
+{{- define "diptych.image" -}}
+{{- $tag := default .Chart.AppVersion .Values.image.tag -}}
+{{- include "diptych.imageOf" (dict "repository" .Values.image.repository "digest" .Values.image.digest "tag" $tag) }}
+{{- end }}
+
+{{- /* Where every pod of this release runs, by .Values.global: part of a pod's spec. */ -}}
+{{- define "diptych.podSettings" -}}
+{{- with .Values.global.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.global.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.global.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.global.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end }}
+
+{{- /* The same for the agents' pods: what the operator lays over them. */ -}}
+{{- define "diptych.agentTemplate" -}}
+{{- $metadata := dict }}
+{{- with .Values.global.podLabels }}{{ $_ := set $metadata "labels" . }}{{ end }}
+{{- with .Values.global.podAnnotations }}{{ $_ := set $metadata "annotations" . }}{{ end }}
+{{- $template := dict }}
+{{- with $metadata }}{{ $_ := set $template "metadata" . }}{{ end }}
+{{- with include "diptych.podSettings" . | fromYaml }}{{ $_ := set $template "spec" . }}{{ end }}
+{{- toYaml $template }}
+{{- end }}
+
+{{- /* Pod Security "restricted", for a pod and for a container. */ -}}
+{{- define "diptych.podSecurity" -}}
+runAsNonRoot: true
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "diptych.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}

@@ -1,0 +1,118 @@
+"""What the cases apply: Agents with scripts for models, servers of our own image, probes.
+
+All pods pass Pod Security `restricted`, which every namespace of these tests enforces.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_SERVERS = Path(__file__).parent.parent / "servers"
+Entry = str | Mapping[str, Any]
+
+
+def agent(name: str, script: Sequence[Entry] | None, **spec: Any) -> dict[str, Any]:
+    """Make an Agent whose model is a script, if there is one."""
+    spec = {"description": f"The {name} of a test.", **spec}
+    if script is not None:
+        variable = {"name": "DEBUG_MOCK_RESPONSES", "value": json.dumps(script)}
+        spec["container"] = {"env": [variable]}
+    return {
+        "apiVersion": "diptych.dev/v1alpha1",
+        "kind": "Agent",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def call(tool: str, **arguments: Any) -> str:
+    return json.dumps({"tool": tool, "arguments": arguments})
+
+
+def delegations(**tasks: str) -> str:
+    """Make one reply that asks several agents, side by side."""
+    return json.dumps([{"agent": name, "task": task} for name, task in tasks.items()])
+
+
+def namespace(name: str, **labels: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": name,
+            "labels": {
+                "pod-security.kubernetes.io/enforce": "restricted",
+                "diptych.dev/e2e": "true",
+                **labels,
+            },
+        },
+    }
+
+
+def secret(name: str, **values: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name},
+        "stringData": {key.replace("_", "-"): value for key, value in values.items()},
+    }
+
+
+def tool_server(name: str, image: str) -> list[dict[str, Any]]:
+    """Make an MCP server with the demo's tools and one that tells how it was called."""
+    return _server(name, image, (_SERVERS / "tools.py").read_text())
+
+
+def model_server(name: str, image: str) -> list[dict[str, Any]]:
+    """Make an OpenAI-compatible endpoint whose answers name the key that it was asked with."""
+    return _server(name, image, (_SERVERS / "model.py").read_text())
+
+
+def probe(image: str, name: str = "probe") -> dict[str, Any]:
+    """Make a pod from which a test asks: it does nothing by itself."""
+    return _pod(name, image, ["sleep", "3600"])
+
+
+def _server(name: str, image: str, source: str) -> list[dict[str, Any]]:
+    pod = _pod(name, image, ["python", "-c", source])
+    pod["spec"]["containers"][0] |= {
+        "ports": [{"containerPort": 8000}],
+        "readinessProbe": {"tcpSocket": {"port": 8000}, "periodSeconds": 1},
+    }
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name},
+        "spec": {"selector": {"app": name}, "ports": [{"port": 8000}]},
+    }
+    return [pod, service]
+
+
+def _pod(name: str, image: str, command: Sequence[str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 0,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": 65532,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [
+                {
+                    "name": "main",
+                    "image": image,
+                    "command": list(command),
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "readOnlyRootFilesystem": True,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                }
+            ],
+        },
+    }

@@ -1,0 +1,165 @@
+"""Asks agents from inside the cluster, through their Services, as another pod would.
+
+Each request is a Python of its own in a pod that a test has made (`objects.probe`).
+"""
+
+import json
+import subprocess
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+from harness.kubectl import Kubectl
+
+_REQUEST = """
+import json, sys, urllib.error, urllib.request
+asked = json.loads(sys.argv[1])
+request = urllib.request.Request(asked["url"], method=asked["method"], headers=asked["headers"],
+    data=None if asked["body"] is None else json.dumps(asked["body"]).encode())
+try:
+    reply = urllib.request.urlopen(request, timeout=asked["timeout"])
+except urllib.error.HTTPError as error:
+    reply = error
+except OSError as error:
+    print(json.dumps({"unreachable": str(error)}))
+    sys.exit()
+with reply:
+    headers = {name.lower(): value for name, value in reply.headers.items()}
+    print(json.dumps({"status": reply.status, "headers": headers, "text": reply.read().decode()}))
+"""
+
+_LOOP = """
+import json, sys, time, urllib.error, urllib.request
+url, seconds = sys.argv[1], float(sys.argv[2])
+body = json.dumps({"messages": [{"role": "user", "content": "Are you there?"}]}).encode()
+until, answers, failures = time.monotonic() + seconds, [], []
+print("started", flush=True)
+while time.monotonic() < until:
+    request = urllib.request.Request(url + "/v1/chat/completions", data=body,
+        headers={"content-type": "application/json"})
+    began = time.monotonic()
+    try:
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            answers.append(json.load(reply)["choices"][0]["message"]["content"])
+    except Exception as error:
+        detail = error.read().decode()[:300] if isinstance(error, urllib.error.HTTPError) else ""
+        failures.append(f"{error!r} {detail} after {time.monotonic() - began:.2f} s")
+    time.sleep(0.05)
+print(json.dumps({"answers": answers, "failures": failures}))
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back; `unreachable` says why nothing did."""
+
+    status: int = 0
+    headers: dict[str, str] | None = None
+    text: str = ""
+    unreachable: str = ""
+
+    @cached_property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+    @property
+    def content(self) -> str:
+        """The answer of a chat."""
+        assert self.status == 200, f"{self.status} {self.unreachable} {self.text}"
+        return str(self.json["choices"][0]["message"]["content"])
+
+
+class Probe:
+    """A pod that asks, in the namespace of `kubectl`."""
+
+    def __init__(self, kubectl: Kubectl, name: str = "probe") -> None:
+        self._kubectl = kubectl
+        self._name = name
+
+    def request(
+        self,
+        url: str,
+        body: Any = None,
+        *,
+        headers: dict[str, str] | None = None,
+        timeout: float = 60,
+    ) -> Answer:
+        """GET, or POST a body, and give what came back, whatever the status."""
+        asked = {
+            "url": url,
+            "method": "GET" if body is None else "POST",
+            "headers": {"content-type": "application/json", **(headers or {})},
+            "body": body,
+            "timeout": timeout,
+        }
+        told = self._kubectl(
+            "exec",
+            self._name,
+            "--",
+            "python",
+            "-c",
+            _REQUEST,
+            json.dumps(asked),
+            timeout=timeout + 30,
+        )
+        return Answer(**json.loads(told))
+
+    def ask(self, agent: str, question: str = "Hello?", *, session: str | None = None) -> Answer:
+        """Ask an agent by its Service's name, which may be `name.namespace`."""
+        headers = {"x-session-id": session} if session else {}
+        body = {"messages": [{"role": "user", "content": question}]}
+        return self.request(f"http://{agent}:8000/v1/chat/completions", body, headers=headers)
+
+    def events(self, agent: str, session: str | None = None) -> list[dict[str, Any]]:
+        """Give what an agent has on record, of one session or of all."""
+        query = f"?session_id={session}" if session else ""
+        events: list[dict[str, Any]] = self.request(
+            f"http://{agent}:8000/memory/events{query}"
+        ).json["events"]
+        return events
+
+    def event_types(self, agent: str, session: str | None = None) -> list[str]:
+        return [event["event_type"] for event in self.events(agent, session)]
+
+    def reaches(self, host: str, port: int = 8000) -> bool:
+        """Whether a connection can be made, within 3 s."""
+        attempt = (
+            "import socket, sys\n"
+            "try: socket.create_connection((sys.argv[1], int(sys.argv[2])), 3).close()\n"
+            "except OSError as error: print(error)\n"
+            "else: print('reached')"
+        )
+        told = self._kubectl("exec", self._name, "--", "python", "-c", attempt, host, str(port))
+        return told.strip() == "reached"
+
+    def keep_asking(self, agent: str, seconds: float) -> "Asking":
+        """Ask again and again, beside the test, for a time."""
+        url = f"http://{agent}:8000"
+        running = self._kubectl.start(
+            "exec", self._name, "--", "python", "-c", _LOOP, url, str(seconds)
+        )
+        return Asking(running, seconds)
+
+
+class Asking:
+    """Questions on their way, while a block lasts; `ended` waits for their end."""
+
+    def __init__(self, running: subprocess.Popen[str], seconds: float) -> None:
+        self._running = running
+        self._seconds = seconds
+
+    def __enter__(self) -> Self:
+        assert self._running.stdout
+        assert self._running.stdout.readline().strip() == "started"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.kill()
+        self._running.communicate()
+
+    def ended(self) -> tuple[list[str], list[str]]:
+        """Give the answers, and what went wrong."""
+        told, complaints = self._running.communicate(timeout=self._seconds + 60)
+        assert self._running.returncode == 0, complaints
+        result = json.loads(told)
+        return result["answers"], result["failures"]

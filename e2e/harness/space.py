@@ -1,0 +1,64 @@
+"""A namespace in which one test lives, gone when it ends."""
+
+import contextlib
+import itertools
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from harness import objects
+from harness.kubectl import Kubectl, eventually
+from harness.probe import Probe
+from harness.release import Release
+
+_numbers = itertools.count(1)
+
+
+class Space:
+    """`kubectl` is bound to it; `probe` asks from within it."""
+
+    def __init__(self, kubectl: Kubectl, image: str) -> None:
+        self.kubectl = kubectl
+        self.image = image
+        self.name = kubectl.namespace
+        self.probe = Probe(kubectl)
+
+    def serve(self, *agents: dict[str, Any]) -> None:
+        """Apply Agents and wait until they are ready, and reached through their Services."""
+        names = [agent["metadata"]["name"] for agent in agents]
+        self.kubectl.apply(*agents)
+        self.kubectl.wait_until_ready(*names)
+        for name in names:
+            self._wait_until_reached(name)
+
+    def serve_tools(self, name: str = "tools") -> None:
+        self._run(objects.tool_server(name, self.image))
+
+    def serve_model(self, name: str = "model") -> None:
+        self._run(objects.model_server(name, self.image))
+
+    def _run(self, made: list[dict[str, Any]]) -> None:
+        self.kubectl.apply(*made)
+        name = made[0]["metadata"]["name"]
+        self.kubectl.wait_for_pod(name)
+        self._wait_until_reached(name)
+
+    def _wait_until_reached(self, name: str) -> None:
+        """Nodes learn of a Service's pods after the API does: kube-proxy takes up to a second."""
+        eventually(lambda: self.probe.reaches(name), seconds=5, what=f"Service {name} is reached")
+
+
+@contextlib.contextmanager
+def space_of(release: Release, test: str, **labels: str) -> Iterator[Space]:
+    """Make a namespace with a probe in it, named for the test."""
+    words = re.sub(r"[^a-z0-9]+", "-", test.removeprefix("test_").lower())[:30].strip("-")
+    name = f"e2e-{os.getpid() % 10000}-{next(_numbers)}-{words}"
+    kubectl = release.kubectl.within(name)
+    kubectl.apply(objects.namespace(name, **labels))
+    try:
+        kubectl.apply(objects.probe(release.image))
+        kubectl.wait_for_pod("probe")
+        yield Space(kubectl, release.image)
+    finally:
+        kubectl("delete", "namespace", name, "--wait=false")

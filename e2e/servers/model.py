@@ -1,0 +1,49 @@
+"""An OpenAI-compatible model, run inside a pod: it answers with the key that it was asked with."""
+
+import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Endpoint(BaseHTTPRequestHandler):
+    """`POST …/chat/completions`, streamed or not."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        key = self.headers.get("authorization", "none").removeprefix("Bearer ")
+        text = f"The key is {key}." if asked.get("stream") else "{}"
+        if asked.get("stream"):
+            chunks = [{"role": "assistant", "content": text}, {}]
+            reasons = [None, "stop"]
+            frames = [
+                json.dumps(_reply("delta", delta, reason))
+                for delta, reason in zip(chunks, reasons, strict=True)
+            ]
+            body = "".join(f"data: {frame}\n\n" for frame in [*frames, "[DONE]"])
+            self._send("text/event-stream", body)
+        else:
+            message = {"role": "assistant", "content": text}
+            self._send("application/json", json.dumps(_reply("message", message, "stop")))
+
+    def _send(self, media_type: str, body: str) -> None:
+        data = body.encode()
+        self.send_response(200)
+        self.send_header("content-type", media_type)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def _reply(part: str, content: dict[str, str], reason: str | None) -> dict[str, object]:
+    return {
+        "id": "reply",
+        "object": "chat.completion" + (".chunk" if part == "delta" else ""),
+        "created": 0,
+        "model": "stub",
+        "choices": [{"index": 0, part: content, "finish_reason": reason}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+    }
+
+
+ThreadingHTTPServer(("", 8000), Endpoint).serve_forever()

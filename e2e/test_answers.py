@@ -1,0 +1,63 @@
+"""One agent, from `kubectl apply` to its answer and its end."""
+
+from harness.kubectl import eventually
+from harness.objects import agent
+from harness.space import Space
+
+HELLO = ["{}", "Hello! How can I help you?"]
+
+
+def test_an_agent_answers_after_kubectl_apply_alone(space: Space):
+    space.serve(agent("hello", HELLO))
+    answer = space.probe.ask("hello", session="s-1")
+    assert answer.content == "Hello! How can I help you?"
+    assert answer.headers["x-session-id"] == "s-1"
+    assert space.probe.event_types("hello", "s-1") == ["user_message", "agent_response"]
+
+
+def test_get_agents_shows_a_filled_row(space: Space):
+    space.serve(
+        agent("hello", HELLO, model={"name": "gpt-5-mini", "endpoint": "http://model:8000/v1"})
+    )
+    header, row = space.kubectl("get", "agents.diptych.dev", "-o", "wide").splitlines()
+    assert header.split() == ["NAME", "MODEL", "READY", "REASON", "REPLICAS", "AGE", "URL"]
+    name, model, ready, _, replicas, _, url = row.split()
+    assert (name, model, ready, replicas) == ("hello", "gpt-5-mini", "True", "1")
+    assert url == f"http://hello.{space.name}:8000" or url.startswith(
+        f"http://hello.{space.name}.svc"
+    )
+
+
+def test_short_name_and_category_list_agents(space: Space):
+    space.kubectl.apply(agent("hello", HELLO))
+    assert "hello" in space.kubectl("get", "dpa")
+    assert "hello" in space.kubectl("get", "diptych")
+
+
+def test_explain_documents_the_fields(space: Space):
+    told = space.kubectl("explain", "agents.diptych.dev.spec.tools")
+    assert "MCP server" in told
+    assert "serviceRef" in told
+
+
+def test_a_changed_manifest_is_taken_up(space: Space):
+    space.serve(agent("hello", HELLO))
+    space.serve(agent("hello", ["{}", "I have changed."]))
+    assert space.probe.ask("hello").content == "I have changed."
+
+
+def test_a_deleted_agent_takes_all_that_was_made_for_it_along(space: Space):
+    space.serve(agent("hello", HELLO))
+    kinds = (
+        "deployments,services,networkpolicies,serviceaccounts,configmaps,poddisruptionbudgets,pods"
+    )
+
+    def left():
+        owned = space.kubectl.list(kinds, "app.kubernetes.io/managed-by=diptych-operator")
+        return [f"{found['kind']}/{found['metadata']['name']}" for found in owned]
+
+    assert len(left()) >= 5
+    space.kubectl.delete("agents.diptych.dev", "hello")
+    eventually(
+        lambda: not left(), seconds=90, what="nothing is left", otherwise=lambda: str(left())
+    )

@@ -1,0 +1,29 @@
+"""A coordinator and two workers, each a pod of its own, that speak A2A through their Services."""
+
+from harness.objects import agent, delegations
+from harness.space import Space
+
+COORDINATOR = [delegations(writer="A slogan", analyst="A number"), "{}", "Both are back."]
+
+
+def test_a_coordinator_asks_two_workers_and_both_sides_have_it_on_record(space: Space):
+    space.serve(
+        agent("writer", ["{}", "Two wheels, no worries."]),
+        agent("analyst", ["{}", "Thirty-two."]),
+        agent("coordinator", COORDINATOR, agents=[{"name": "writer"}, {"name": "analyst"}]),
+    )
+    assert space.probe.ask("coordinator", session="s").content == "Both are back."
+
+    events = space.probe.events("coordinator", "s")
+    types = [event["event_type"] for event in events]
+    assert types[:3] == ["user_message", "delegation_request", "delegation_request"]
+    assert sorted(types[3:5]) == ["delegation_response"] * 2
+    assert types[5:] == ["agent_response"]
+    answers = {event["content"] for event in events if event["event_type"] == "delegation_response"}
+    assert answers == {"Two wheels, no worries.", "Thirty-two."}
+
+    for worker, task in {"writer": "A slogan", "analyst": "A number"}.items():
+        record = space.probe.events(worker)
+        assert [event["event_type"] for event in record] == ["user_message", "agent_response"]
+        assert task in record[0]["content"]
+        assert record[0]["session_id"] != "s"  # each delegation has a context of its own

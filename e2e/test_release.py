@@ -1,0 +1,109 @@
+"""The chart's life: its own test, high availability, upgrade, rollback, uninstall."""
+
+import json
+
+import pytest
+from harness.clusters import Cluster
+from harness.kubectl import eventually
+from harness.objects import agent
+from harness.release import CRD, Release
+from harness.space import Space
+
+HELLO = ["{}", "Hello!"]
+
+
+def test_helm_test_makes_and_asks_an_agent(diptych: Release):
+    told = diptych.helm("test", diptych.name)
+    assert "Phase:          Succeeded" in told
+
+
+@pytest.mark.last
+def test_of_two_operators_one_works_and_the_other_takes_over(diptych: Release, space: Space):
+    diptych.install("ha.enabled=true")
+    assert len(diptych.kubectl.list("pods", diptych.operator)) == 2
+    space.serve(agent("before", HELLO))
+    lease = diptych.kubectl.list("lease")[0]
+    holder = lease["spec"]["holderIdentity"]
+    pods = [pod["metadata"]["name"] for pod in diptych.kubectl.list("pods", diptych.operator)]
+    leader = next(pod for pod in pods if holder.startswith(pod))
+    diptych.kubectl("delete", "pod", leader, "--grace-period=0", "--force")
+    space.serve(agent("after", HELLO))
+    assert diptych.kubectl.list("lease")[0]["spec"]["holderIdentity"] != holder
+
+
+@pytest.mark.last
+def test_an_operator_of_some_namespaces_serves_them_and_has_no_right_elsewhere(
+    diptych: Release, space: Space, other_space: Space
+):
+    diptych.install(f"watchNamespaces={{{space.name}}}", "rbac.aggregate=false")
+    space.serve(agent("hello", HELLO))
+    other_space.kubectl.apply(agent("hello", HELLO))
+    assert not diptych.kubectl.permissions_of("diptych")("list", "deployments.apps")
+    assert not diptych.kubectl.permissions_of("diptych")("list", "namespaces")
+    # Its neighbour was applied after, and yet was served; so this one will not be.
+    space.serve(agent("later", HELLO))
+    assert "status" not in other_space.kubectl.get("agents.diptych.dev", "hello")
+    diptych.install()
+    other_space.kubectl.wait_until_ready("hello")
+
+
+@pytest.mark.last
+def test_the_bundled_redis_comes_up(diptych: Release, cluster: Cluster, space: Space):
+    if not cluster.load("redis:7"):
+        pytest.skip("docker has no image redis:7, and this cluster may not pull one")
+    diptych.install("redis.enabled=true")  # which waits for it
+    address = f"diptych-redis.{diptych.kubectl.namespace}"
+    assert not space.probe.reaches(address, 6379)  # it is for agents only
+    diptych.install()
+    assert not diptych.kubectl.find("deployment", "diptych-redis")
+
+
+@pytest.mark.last
+def test_an_upgrade_keeps_agents_and_their_pods(diptych: Release, space: Space):
+    space.serve(agent("hello", HELLO))
+    pods = _pod_names(space)
+    crd = diptych.kubectl.get("crd", CRD)
+    properties = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    del properties["properties"]["description"]  # an older CRD, as if
+    diptych.kubectl("replace", "-f", "-", stdin=json.dumps(crd))
+    diptych.install("operator.logLevel=debug")
+    assert "description" in json.dumps(
+        diptych.kubectl.get("crd", CRD)["spec"]["versions"][0]["schema"]["openAPIV3Schema"][
+            "properties"
+        ]["spec"]["properties"]["description"]
+    )
+    space.kubectl.wait_until_ready("hello")
+    diptych.helm("rollback", diptych.name, "--wait")
+    space.kubectl.wait_until_ready("hello")
+    assert _pod_names(space) == pods
+    assert space.probe.ask("hello").content == "Hello!"
+
+
+@pytest.mark.last
+def test_uninstall_leaves_agents_serving_and_then_nothing(diptych: Release, space: Space):
+    space.serve(agent("hello", HELLO))
+    diptych.helm("uninstall", diptych.name, "--wait")
+    eventually(lambda: not diptych.kubectl.list("pods", diptych.operator), seconds=60)
+    assert space.probe.ask("hello").content == "Hello!"  # its pods need no operator
+    space.kubectl.delete("agents.diptych.dev", "hello")
+    diptych.kubectl.delete("crd", CRD)
+
+    kinds = (
+        "deployments,services,configmaps,serviceaccounts,networkpolicies,roles,rolebindings,"
+        "poddisruptionbudgets,pods,leases"
+    )
+
+    def left() -> list[str]:
+        found = diptych.kubectl.list(kinds, "app.kubernetes.io/part-of=diptych", everywhere=True)
+        clusterwide = diptych.kubectl.list(
+            "clusterroles,clusterrolebindings,crds", "app.kubernetes.io/part-of=diptych"
+        )
+        return [f"{o['kind']}/{o['metadata']['name']}" for o in (*found, *clusterwide)]
+
+    eventually(
+        lambda: not left(), seconds=90, what="nothing is left", otherwise=lambda: str(left())
+    )
+
+
+def _pod_names(space: Space) -> list[str]:
+    return [pod["metadata"]["name"] for pod in space.kubectl.list("pods", "app!=probe")]

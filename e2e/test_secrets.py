@@ -1,0 +1,68 @@
+"""Keys are read where they are mounted, taken up when they change, and nobody else's affair."""
+
+from harness.kubectl import AGENT_PODS, eventually
+from harness.objects import agent, call, secret
+from harness.release import Release
+from harness.space import Space
+
+_FORBIDDEN = (
+    "get secrets",
+    "list secrets",
+    "watch secrets",
+    "get configmaps",
+    "list configmaps",
+    "create pods",
+    "get pods/log",
+    "create pods/exec",
+    "create serviceaccounts/token",
+    "patch clusterroles.rbac.authorization.k8s.io",
+    "bind roles.rbac.authorization.k8s.io",
+    "impersonate users",
+    "delete agents.diptych.dev",
+    "delete namespaces",
+)
+
+
+def test_a_rotated_key_of_the_model_is_taken_up_without_a_restart(space: Space):
+    space.serve_model()
+    space.kubectl.apply(secret("models", api_key="old"))
+    reference = {"secretKeyRef": {"name": "models", "key": "api-key"}}
+    model = {"name": "stub", "endpoint": "http://model:8000/v1", "apiKey": reference}
+    space.serve(agent("keyed", None, model=model))
+    assert space.probe.ask("keyed").content == "The key is old."
+    pods = _pods(space)
+    space.kubectl.apply(secret("models", api_key="new"))
+    eventually(
+        lambda: space.probe.ask("keyed").content == "The key is new.",
+        seconds=150,  # the kubelet looks after mounted Secrets about once a minute
+        what="the new key is used",
+    )
+    assert _pods(space) == pods
+
+
+def test_a_header_for_a_tool_server_comes_from_a_secret(space: Space):
+    space.serve_tools()
+    space.kubectl.apply(secret("bank", token="s3cret-token"))
+    header = {"name": "X-Key", "valueFrom": {"secretKeyRef": {"name": "bank", "key": "token"}}}
+    tools = [{"name": "tools", "serviceRef": {"name": "tools"}, "headers": [header]}]
+    space.serve(agent("keyed", [call("whoami"), "{}", "Done."], tools=tools))
+    space.probe.ask("keyed", session="s")
+    results = [e for e in space.probe.events("keyed", "s") if e["event_type"] == "tool_result"]
+    assert [event["content"] for event in results] == ["key=s3cret-token"]
+    made = space.kubectl("get", "configmaps,deployments,agents.diptych.dev", "-o", "yaml")
+    assert "s3cret" not in made
+
+
+def test_the_operator_may_not_read_secrets_nor_pods_logs(diptych: Release):
+    may = diptych.kubectl.permissions_of("diptych")
+    assert may("patch", "deployments.apps")
+    for action in _FORBIDDEN:
+        verb, kind = action.split()
+        assert not may(verb, kind), action
+
+
+def _pods(space: Space) -> list[tuple[str, int]]:
+    return [
+        (pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"])
+        for pod in space.kubectl.list("pods", AGENT_PODS)
+    ]

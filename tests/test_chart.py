@@ -1,0 +1,340 @@
+"""The Helm chart, as helm renders it: valid, restricted, and with no right too many.
+
+Needs helm (on PATH, or where `tools/cluster path` says); the checkers are run by uv. What is not
+there is skipped, in capitals.
+"""
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from diptych.configuration import check
+
+ROOT = Path(__file__).parent.parent
+CHART = ROOT / "charts" / "diptych"
+CRD = "diptych.dev_agents.yaml"
+KUBERNETES = "1.34"
+
+ALL = (
+    "ha.enabled=true",
+    "redis.enabled=true",
+    "metrics.serviceMonitor.enabled=true",
+    "operator.extraEnv[0].name=HTTPS_PROXY",
+    "operator.extraEnv[0].value=http://proxy:3128",
+    "global.podLabels.team=agents",
+    "global.podAnnotations.seen=yes",
+    "global.nodeSelector.disk=ssd",
+    "global.imagePullSecrets[0].name=registry",
+    "global.priorityClassName=high",
+    "global.tolerations[0].key=agents",
+    "global.tolerations[0].operator=Exists",
+)
+VARIANTS = [
+    pytest.param((), id="as it is"),
+    pytest.param(ALL, id="with everything"),
+    pytest.param(("watchNamespaces={team-a,team-b}", "rbac.aggregate=false"), id="namespaced"),
+]
+
+ACCEPTED = {
+    "CKV_K8S_11": "a CPU limit would throttle the operator just when much is to be done",
+    "CKV_K8S_15": "a tag of this chart never changes, so that it need not be pulled every time",
+    "CKV_K8S_38": "the operator is the one pod that talks to the API",
+}
+"""Findings of checkov that stay, and why."""
+
+
+def test_the_chart_passes_helms_own_check():
+    _helm("lint", "--strict", str(CHART))
+
+
+@pytest.mark.parametrize("settings", VARIANTS)
+def test_all_objects_are_valid_kubernetes(settings, tmp_path):
+    objects = [o for o in _rendered(*settings) if o["kind"] != "ServiceMonitor"]
+    file = tmp_path / "rendered.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    _checker("kubernetes-validate==1.37.0", "--strict", "-k", KUBERNETES, str(file))
+
+
+def test_checkov_finds_nothing_but_what_is_accepted(tmp_path):
+    settings = (*ALL, "image.digest=sha256:" + "0" * 64, "redis.image.digest=sha256:" + "1" * 64)
+    (tmp_path / "rendered.yaml").write_text(_template(*settings, "--skip-tests"))
+    accepted = ",".join(ACCEPTED)
+    arguments = ("--framework", "kubernetes", "--skip-download", "--quiet", "--compact")
+    _checker("checkov==3.3.30", "-d", str(tmp_path), *arguments, "--skip-check", accepted)
+
+
+# ---- the CRD
+
+
+def test_the_charts_crd_is_the_projects():
+    """After `python crds/generate.py`: cp crds/*.yaml charts/diptych/files/crds/"""
+    assert (CHART / "files" / "crds" / CRD).read_text() == (ROOT / "crds" / CRD).read_text()
+
+
+def test_the_crd_is_rendered_unchanged_and_kept_at_uninstall():
+    (crd,) = _of_kind("CustomResourceDefinition")
+    assert crd["spec"] == yaml.safe_load((ROOT / "crds" / CRD).read_text())["spec"]
+    assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_the_crd_goes_at_uninstall_if_that_is_asked_for():
+    (crd,) = _of_kind("CustomResourceDefinition", "crds.keep=false")
+    assert "annotations" not in crd["metadata"]
+
+
+def test_the_crd_may_be_somebody_elses_affair():
+    assert not _of_kind("CustomResourceDefinition", "crds.install=false")
+
+
+# ---- rights
+
+
+def test_no_role_holds_a_secret_or_a_wildcard():
+    for role in (*_of_kind("ClusterRole"), *_of_kind("Role")):
+        for rule in role["rules"]:
+            words = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
+            assert not words & {"*", "secrets", "escalate", "bind", "impersonate", "pods/exec"}
+
+
+def test_configmaps_may_not_be_read():
+    for rule in _operator_rules():
+        if "configmaps" in rule["resources"]:
+            assert not {"get", "list", "watch"} & set(rule["verbs"])
+
+
+def test_a_namespaced_operator_has_no_right_anywhere_else():
+    settings = ("watchNamespaces={team-a,team-b}", "rbac.aggregate=false")
+    assert not _of_kind("ClusterRole", *settings)
+    assert not _of_kind("ClusterRoleBinding", *settings)
+    spaces = {role["metadata"]["namespace"] for role in _of_kind("Role", *settings)}
+    assert spaces == {"team-a", "team-b", "here"}
+
+
+def test_a_cluster_wide_operator_has_roles_of_its_own_name():
+    """Two releases of one name in two namespaces must not share a ClusterRole."""
+    names = {role["metadata"]["name"] for role in _of_kind("ClusterRole")}
+    assert all(name.startswith("here:") for name in names)
+
+
+# ---- pods
+
+
+@pytest.mark.parametrize("settings", VARIANTS)
+def test_every_pod_passes_pod_security_restricted(settings):
+    for pod in _pods(*settings):
+        assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+        assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in pod["spec"]["containers"]:
+            security = container["securityContext"]
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["readOnlyRootFilesystem"] is True
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            assert {"requests", "limits"} <= container["resources"].keys()
+
+
+def test_global_settings_reach_every_pod_and_those_of_the_agents():
+    pods = [*_pods(*ALL), _agent_template(*ALL)]
+    assert len(pods) == 4  # operator, Redis, test, agents
+    for pod in pods:
+        assert pod["metadata"]["labels"]["team"] == "agents"
+        assert pod["metadata"]["annotations"]["seen"] == "yes"
+        assert pod["spec"]["nodeSelector"] == {"disk": "ssd"}
+        assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+        assert pod["spec"]["priorityClassName"] == "high"
+        assert pod["spec"]["tolerations"] == [{"key": "agents", "operator": "Exists"}]
+
+
+@pytest.mark.parametrize(
+    ("settings", "image"),
+    [
+        pytest.param((), "diptych:0.1.0", id="the chart's own version"),
+        pytest.param(("image.tag=dev",), "diptych:dev", id="a tag"),
+        pytest.param(
+            (
+                "image.tag=dev",
+                "image.repository=r.example:5000/d",
+                f"image.digest=sha256:{'a' * 64}",
+            ),
+            f"r.example:5000/d@sha256:{'a' * 64}",
+            id="a digest, which wins",
+        ),
+    ],
+)
+def test_operator_and_agents_run_one_image(settings, image):
+    container = _operator(*settings)["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == image
+    assert _variables(container)["POD_IMAGE"] == image
+
+
+def test_high_availability_is_two_replicas_and_a_budget():
+    assert _operator("ha.enabled=true")["spec"]["replicas"] == 2
+    assert _of_kind("PodDisruptionBudget", "ha.enabled=true")
+    assert _operator()["spec"]["replicas"] == 1
+    assert not _of_kind("PodDisruptionBudget")
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting"),
+    [("ServiceMonitor", "metrics.serviceMonitor.enabled=true")],
+)
+def test_what_needs_another_operator_is_off(kind, setting):
+    assert not _of_kind(kind)
+    assert _of_kind(kind, setting)
+
+
+def test_labels_of_selectors_are_those_of_pods():
+    for settings in ((), ALL):
+        pods = [pod["metadata"]["labels"].items() for pod in _pods(*settings)]
+        for kind in ("Deployment", "PodDisruptionBudget"):
+            for content in _of_kind(kind, *settings):
+                chosen = content["spec"]["selector"]["matchLabels"].items()
+                assert sum(chosen <= labels for labels in pods) == 1
+        for service in _of_kind("Service", *settings):
+            chosen = service["spec"]["selector"].items()
+            assert sum(chosen <= labels for labels in pods) == 1
+
+
+# ---- values and texts
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        pytest.param("ha.enabeld=true", "enabeld", id="a misspelt value"),
+        pytest.param("image.digest=latest", "digest", id="a digest that is none"),
+        pytest.param("watchNamespaces={A}", "watchNamespaces", id="a namespace that is none"),
+        pytest.param("operator.logLevel=loud", "logLevel", id="an unknown log level"),
+        pytest.param("networkPolicy.apiServerPorts[0]=0", "apiServerPorts", id="a port of 0"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(setting, said):
+    told = _run_helm(*_template_arguments(setting))
+    assert told.returncode != 0
+    assert said in told.stderr
+
+
+def test_chart_and_distribution_have_one_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    chart = _chart()
+    assert chart["appVersion"] == chart["version"] == project["version"]
+    images = yaml.safe_load(chart["annotations"]["artifacthub.io/images"])
+    assert images[0]["image"] == f"diptych:{project['version']}"
+
+
+def test_artifact_hubs_annotations_are_lists_and_the_example_is_a_valid_agent(tmp_path):
+    annotations = _chart()["annotations"]
+    for name in ("crds", "crdsExamples", "images", "changes"):
+        assert isinstance(yaml.safe_load(annotations[f"artifacthub.io/{name}"]), list)
+    (example,) = yaml.safe_load(annotations["artifacthub.io/crdsExamples"])
+    file = tmp_path / "agent.yaml"
+    file.write_text(yaml.safe_dump(example))
+    assert check([file]) == []
+
+
+def test_the_readme_names_every_value():
+    readme = (CHART / "README.md").read_text()
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert [path for path in _leaves(values) if f"`{path}`" not in readme] == []
+
+
+def _operator_rules() -> list[dict[str, Any]]:
+    roles = [*_of_kind("ClusterRole"), *_of_kind("Role")]
+    own = [r for r in roles if not r["metadata"]["name"].endswith((":view", ":edit", "-test"))]
+    return [rule for role in own for rule in role["rules"]]
+
+
+def _operator(*settings: str) -> dict[str, Any]:
+    deployments = _of_kind("Deployment", *settings)
+    return next(d for d in deployments if not d["metadata"]["name"].endswith("-redis"))
+
+
+def _agent_template(*settings: str) -> dict[str, Any]:
+    (config,) = [c for c in _of_kind("ConfigMap", *settings) if "pod-template.yaml" in c["data"]]
+    template: dict[str, Any] = yaml.safe_load(config["data"]["pod-template.yaml"])
+    return template
+
+
+def _variables(container: dict[str, Any]) -> dict[str, str]:
+    return {variable["name"]: variable.get("value", "") for variable in container["env"]}
+
+
+def _pods(*settings: str) -> list[dict[str, Any]]:
+    templates = [d["spec"]["template"] for d in _of_kind("Deployment", *settings)]
+    return [*templates, *_of_kind("Pod", *settings)]
+
+
+def _of_kind(kind: str, *settings: str) -> list[dict[str, Any]]:
+    return [found for found in _rendered(*settings) if found["kind"] == kind]
+
+
+def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        if isinstance(value, dict) and value and name != "resources":
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def _chart() -> dict[str, Any]:
+    chart: dict[str, Any] = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    return chart
+
+
+def _rendered(*settings: str) -> list[dict[str, Any]]:
+    return [found for found in yaml.safe_load_all(_template(*settings)) if found]
+
+
+@functools.cache
+def _template(*settings: str) -> str:
+    return _helm(*_template_arguments(*settings))
+
+
+def _template_arguments(*settings: str) -> list[str]:
+    flags = [part for s in settings for part in ([s] if s.startswith("--") else ["--set", s])]
+    api = ["--kube-version", KUBERNETES]
+    return ["template", "diptych", str(CHART), "--namespace", "here", *api, *flags]
+
+
+def _helm(*arguments: str) -> str:
+    told = _run_helm(*arguments)
+    assert told.returncode == 0, told.stderr
+    return told.stdout
+
+
+def _run_helm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [_helm_program(), *arguments], capture_output=True, text=True, check=False
+    )
+
+
+@functools.cache
+def _helm_program() -> str:
+    found = subprocess.run(
+        [str(ROOT / "tools" / "cluster"), "path"], capture_output=True, text=True, check=False
+    )
+    path = found.stdout.strip() if found.returncode == 0 else os.environ["PATH"]
+    if program := shutil.which("helm", path=path):
+        return program
+    pytest.skip("helm is not here: THE CHART WAS NOT CHECKED")
+
+
+def _checker(program: str, *arguments: str) -> None:
+    """Run a checker from PyPI in an environment of its own, which uv makes and keeps."""
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if uv is None:
+        pytest.skip(f"uv is not here: {program} DID NOT RUN")
+    started = [uv, "tool", "run", "--quiet", program]
+    there = subprocess.run([*started, "--help"], capture_output=True, text=True, check=False)
+    if there.returncode != 0:
+        pytest.skip(f"{program} cannot be had, AND DID NOT RUN: {there.stderr.strip()[-200:]}")
+    told = subprocess.run([*started, *arguments], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stdout + told.stderr
