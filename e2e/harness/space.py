@@ -5,6 +5,7 @@ import itertools
 import os
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 from harness import objects
@@ -22,7 +23,13 @@ class Space:
         self.kubectl = kubectl
         self.image = image
         self.name = kubectl.namespace
-        self.probe = Probe(kubectl)
+
+    @cached_property
+    def probe(self) -> Probe:
+        """What asks from within; it is made when it is first needed."""
+        self.kubectl.apply(objects.probe(self.image))
+        self.kubectl.wait_for_pod("probe")
+        return Probe(self.kubectl)
 
     def serve(self, *agents: dict[str, Any]) -> None:
         """Apply Agents and wait until they are ready, and reached through their Services."""
@@ -51,14 +58,12 @@ class Space:
 
 @contextlib.contextmanager
 def space_of(release: Release, test: str, **labels: str) -> Iterator[Space]:
-    """Make a namespace with a probe in it, named for the test."""
+    """Make a namespace, named for the test."""
     words = re.sub(r"[^a-z0-9]+", "-", test.removeprefix("test_").lower())[:30].strip("-")
     name = f"e2e-{os.getpid() % 10000}-{next(_numbers)}-{words}"
     kubectl = release.kubectl.within(name)
     kubectl.apply(objects.namespace(name, **labels))
     try:
-        kubectl.apply(objects.probe(release.image))
-        kubectl.wait_for_pod("probe")
         yield Space(kubectl, release.image)
     finally:
         kubectl("delete", "namespace", name, "--wait=false")
