@@ -71,6 +71,7 @@ class _Resolving:
         self._place = place
         self._around = around
         self._folder = manifest.metadata.references
+        self._keys: dict[str, Secret] = {}
 
     def agent(self) -> AgentConfig:
         name, spec = self._manifest.metadata, self._manifest.spec
@@ -78,11 +79,12 @@ class _Resolving:
         mock, mock_source = self._mock(env)
         if spec.model is None and mock is None:
             self._complain(("spec", "model"), f"is required, unless {MOCK} is set")
+        instructions_from = self._instructions_from()
         return AgentConfig(
             name=name.name,
             namespace=name.namespace,
             description=spec.description,
-            instructions=self._instructions(),
+            instructions=(instructions_from and instructions_from()) or spec.instructions or "",
             model=self._model(spec.model, mocked=mock is not None) if spec.model else None,
             mock_responses=mock,
             mock_source=mock_source,
@@ -94,6 +96,8 @@ class _Resolving:
             deadline=spec.loop.deadline,
             public_url=self._public_url(env),
             env=env,
+            instructions_from=instructions_from,
+            keys=self._keys,
         )
 
     def _complain(self, path: Path, sentence: str) -> None:
@@ -102,7 +106,8 @@ class _Resolving:
     def _secret(self, path: Path, kind: Kind, ref: KeyRef, *, needed: bool = True) -> Secret:
         wanted = Reference(kind, ref.name, ref.key, self._manifest.metadata.namespace)
         if self._folder is not None:
-            return mounted(self._folder / wanted.file)
+            called = f"{ref.key} of {kind} {ref.name}"
+            return self._keys.setdefault(called, mounted(self._folder / wanted.file))
         secret = self._around.secrets.find(wanted)
         if needed and secret() is None:
             self._complain(
@@ -169,13 +174,13 @@ class _Resolving:
             self._complain(("spec", "container", "env", index), f"{PUBLIC_URL} {problem}")
         return url.rstrip("/")
 
-    def _instructions(self) -> str:
+    def _instructions_from(self) -> Secret | None:
         path, source = ("spec", "instructionsFrom"), self._manifest.spec.instructions_from
         if source and source.secret_key_ref:
-            return self._secret(path, "Secret", source.secret_key_ref)() or ""
+            return self._secret(path, "Secret", source.secret_key_ref)
         if source and source.config_map_key_ref:
-            return self._secret(path, "ConfigMap", source.config_map_key_ref)() or ""
-        return self._manifest.spec.instructions or ""
+            return self._secret(path, "ConfigMap", source.config_map_key_ref)
+        return None
 
     def _model(self, model: ModelSpec, *, mocked: bool) -> ModelConfig:
         path, key, times = ("spec", "model", "apiKey"), model.api_key, model.timeouts

@@ -49,12 +49,20 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Charter:
-    """What the manifest says of every run of an agent; `seconds` is its `loop.deadline`."""
+    """What the manifest says of every run of an agent; `seconds` is its `loop.deadline`.
+
+    `newer` reads the instructions anew for each run, if they stand in a file that may change.
+    """
 
     instructions: str = ""
     terms: Terms = field(default_factory=Terms)
     seconds: float | None = 300.0
     max_runs: int = 1_000  # queued and running, all sessions together
+    newer: Callable[[], str | None] | None = None
+
+    @property
+    def current_instructions(self) -> str:
+        return (self.newer and self.newer()) or self.instructions
 
 
 class Runs:
@@ -211,8 +219,10 @@ class Runs:
         tools, servers = self._outside.tools.offered()
         agents, missing = self._outside.agents.offered()
         offers = Offers(tools, agents, (*servers, *missing))
-        if self._offered is None or self._offered[0].offers != offers:
-            text = system_prompt(self._charter.instructions, offers)
+        instructions = self._charter.current_instructions
+        if self._offered is None or self._basis != (instructions, offers):
+            text = system_prompt(instructions, offers)
+            self._basis = (instructions, offers)
             self._offered = kept_form(offers, text, self._charter.terms)
         offered, blob = self._offered
         await self._stores.log.keep(offered.key, blob)

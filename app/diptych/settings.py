@@ -110,7 +110,9 @@ class AgentConfig:
 
     `model` is None only while `mock_responses`, the text of DEBUG_MOCK_RESPONSES, takes its place;
     `mock_source` names, for error lines, where that text stands. `env` holds the variables of the
-    container: what the agent's stdio servers are given besides the usual.
+    container: what the agent's stdio servers are given besides the usual. `instructions_from` reads
+    the instructions anew, if they stand elsewhere. `keys` are read from mounted files and may be
+    missing; they are called by what a person knows them by.
     """
 
     name: str
@@ -126,6 +128,8 @@ class AgentConfig:
     deadline: float = 300.0
     public_url: str | None = None
     env: Mapping[str, Secret] = field(default_factory=dict)
+    instructions_from: Secret | None = None
+    keys: Mapping[str, Secret] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,8 @@ class Cluster:
     async def answers(self) -> bool:
         """Say whether the API answers at all, and soon."""
         try:
-            await asyncio.wait_for(self._ask("GET", "/version"), _SOON)
+            async with asyncio.timeout(_SOON):
+                await self._ask("GET", "/version")
         except (UnavailableError, TimeoutError):
             return False
         except ClusterError:

@@ -71,7 +71,8 @@ class Leadership:
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             try:
-                holder = await asyncio.wait_for(self.attempt(), timeout=GIVE_UP_SECONDS / 2)
+                async with asyncio.timeout(GIVE_UP_SECONDS / 2):
+                    holder = await self.attempt()
             except (ClusterError, TimeoutError) as error:
                 _log.warning("the Lease could not be renewed: %s", error or "no answer in time")
                 if self._clock() - self._renewed > GIVE_UP_SECONDS:
@@ -108,7 +109,8 @@ class Leadership:
     async def release(self) -> None:
         """Give the Lease up, so that another operator need not wait for it to expire."""
         try:
-            await asyncio.wait_for(self._release(), RELEASE_SECONDS)
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await self._release()
         except (ClusterError, TimeoutError) as error:
             _log.debug("the Lease was not released: %s", error)
 

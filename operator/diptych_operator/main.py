@@ -36,6 +36,7 @@ from diptych_operator.visits import Visits
 from diptych_operator.work import Work
 from diptych_operator.world import World
 
+STOP_SECONDS = 10.0
 PAUSE_SECONDS = 5.0
 """Between what went wrong and the next attempt."""
 
@@ -130,7 +131,7 @@ class Session:
             due.close()
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.wait(tasks, timeout=STOP_SECONDS)
 
     async def _watch(self, listing: Listing, registry: kopf.OperatorRegistry) -> None:
         """Take in the whole picture, then its changes, until a signal ends it."""

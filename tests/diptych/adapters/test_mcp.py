@@ -26,7 +26,7 @@ from diptych.offers import Tool, Unavailable
 from diptych.settings import OverrideConfig, ToolConfig
 
 App = Callable[..., Any]
-QUICK = Pace(first=0.02, most=0.1, look=0.1, connect=0.5)
+QUICK = Pace(first=0.02, most=0.1, look=0.1, connect=2.0)
 TALLY = Path(__file__).parent / "servers" / "tally.py"
 
 
