@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.agents import agent, around, child, service
@@ -11,6 +12,8 @@ from support.agents import agent, around, child, service
 from diptych.configuration import AgentConfig, LaptopOptions, load_agents
 from diptych.errors import ConfigError
 from diptych.manifest import REFERENCES as POD_REFERENCES
+from diptych.pod import Pod
+from diptych.runs import Charter
 from diptych_operator import resolved
 from diptych_operator.kinds import CONFIG_MAP, DEPLOYMENT, Object
 from diptych_operator.resolved import FILE, FOLDER, config_text
@@ -141,6 +144,32 @@ def test_the_pod_starts_without_a_key_and_takes_it_up_when_it_comes(tmp_path):
     assert config.model.api_key() is None
     mount(REFERRING, tmp_path)
     assert config.model.api_key() == "sk-1"
+
+
+async def test_ready_names_the_keys_that_are_missing_until_they_come(tmp_path):
+    config = read(mount(REFERRING, tmp_path, keys={}))
+    async with ClientSession() as http:
+        pod = Pod(config, http)
+        names = {key.name for key in pod.readiness().missing if key.kind == "key"}
+        assert names == {
+            "coordinator of ConfigMap prompts",
+            "api-key of Secret models",
+            ".token of Secret tools",
+        }
+        mount(REFERRING, tmp_path)
+        assert [key for key in pod.readiness().missing if key.kind == "key"] == []
+        await pod.runs.close()
+
+
+def test_instructions_that_have_changed_are_taken_up(tmp_path):
+    config = read(mount(REFERRING, tmp_path))
+    charter = Charter(config.instructions, newer=config.instructions_from)
+    assert charter.current_instructions == "You are careful."
+    file = tmp_path / "configmaps/prompts/coordinator"
+    file.write_text("You are bold now.")
+    assert charter.current_instructions == "You are bold now."
+    file.unlink()
+    assert charter.current_instructions == "You are careful."
 
 
 def test_variables_come_from_the_process_that_kubernetes_has_given_them_to(tmp_path):

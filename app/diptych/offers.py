@@ -48,9 +48,12 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """A server or agent of the manifest that could not be reached, and why in a few words."""
+    """What the manifest names and cannot be had: a server, an agent, a key; why in a few words.
 
-    kind: Literal["server", "agent"]
+    A run is told of servers and agents only.
+    """
+
+    kind: Literal["server", "agent", "key"]
     name: str
     reason: str
 

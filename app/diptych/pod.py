@@ -28,6 +28,7 @@ from diptych.http.app import Served, create_app
 from diptych.http.card_facts import CardFacts
 from diptych.http.health import Readiness
 from diptych.live import Stores
+from diptych.offers import Unavailable
 from diptych.ports import Model
 from diptych.runner import Outside
 from diptych.runs import Charter, Runs
@@ -85,7 +86,9 @@ class Pod:
         model = _model(config, http, extras.model)
         self._metrics = Metrics(lambda: self.runs.live_count, lambda: self.store.dropped)
         self.runs = Runs(
-            Charter(config.instructions, config.terms, config.deadline),
+            Charter(
+                config.instructions, config.terms, config.deadline, newer=config.instructions_from
+            ),
             Outside(model, self._tools, self._agents),
             self.stores,
             [self._metrics.observe],
@@ -128,7 +131,11 @@ class Pod:
 
     def readiness(self) -> Readiness:
         """Say whether the agent takes work, and what is missing from it."""
-        missing = (*self._tools.offered()[1], *self._agents.offered()[1])
+        missing = (
+            *self._tools.offered()[1],
+            *self._agents.offered()[1],
+            *(_missing_key(name) for name, read in self._config.keys.items() if read() is None),
+        )
         notes = ["runs are kept in memory, and end with the process"]
         if self._is_scripted:
             notes.append("DEBUG_MOCK_RESPONSES is on: a script answers instead of a model")
@@ -144,6 +151,10 @@ class Pod:
             self._tools.first_try(FIRST_TRY_SECONDS), self._agents.first_try(FIRST_TRY_SECONDS)
         )
         self._was_tried = True
+
+
+def _missing_key(name: str) -> Unavailable:
+    return Unavailable("key", name, "is not there; it is taken up when it comes")
 
 
 def check_scripts(configs: Sequence[AgentConfig]) -> None:

@@ -9,7 +9,7 @@ Not here: how a run proceeds (`loop`, `runner`), what a request looks like (`htt
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
@@ -82,6 +82,7 @@ class Runs:
         self._live: dict[str, LiveRun] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._offered: tuple[Offered, bytes] | None = None
+        self._basis: tuple[str, Offers] | None = None  # what the above was made of
         self._is_closing = False
 
     @property

@@ -22,7 +22,7 @@ _GOOD = {
     "Degraded": "False",
 }
 _NO_FAULT = {"RollingOut", "ScaledToZero", FORMER_AGENT}
-_MAX_NOTE = 1000
+_MAX_NOTE = 1024  # bytes, by the API
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
             yield Transition(
                 is_warning=not is_good and condition["reason"] not in _NO_FAULT,
                 reason=condition["reason"],
-                note=condition["message"][:_MAX_NOTE],
+                note=condition["message"].encode()[:_MAX_NOTE].decode(errors="ignore"),
             )
 
 

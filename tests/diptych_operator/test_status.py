@@ -332,3 +332,9 @@ def events(before, after):
 )
 def test_an_event_tells_what_has_changed(before, after, expected):
     assert events(before, after) == expected
+
+
+def test_an_events_note_is_never_longer_than_the_api_allows():
+    status = agent_status(agent(), View(refusal=Refusal("TooLarge", "…" * 2000)), NOW)
+    [event] = transitions({}, status)
+    assert len(event.note.encode()) <= 1024
