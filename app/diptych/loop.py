@@ -3,9 +3,9 @@
     advance(run, event) -> (run, commands)
 
 Phase 1 (ACT, CALL) asks the model for actions and makes the calls; phase 2 (ANSWER) asks for the
-answer. The rules are loop.md §2, §3, §5, and of §12 terminal tools. Nothing waits, reads a clock or draws a
-number, so `replay` of a run's events gives the same run again, and the event log is where a run
-can be taken up.
+answer. The rules are loop.md §2, §3, §5, and of §12 terminal tools. Nothing waits, reads a clock
+or draws a number, so `replay` of a run's events gives the same run again, and the event log is
+where a run can be taken up.
 
 Not here: reading a reply (`actions`), which calls can start (`calls`), wording (`prompt`), time
 limits and cancelling (`runner`).
