@@ -20,8 +20,8 @@ import yaml
 from pydantic.alias_generators import to_camel
 
 from diptych.manifest import AgentManifest
-from diptych.manifest_rules import RULES
-from diptych.manifest_wire import Wire
+from diptych.manifest.rules import RULES
+from diptych.manifest.wire import Wire
 
 Schema: TypeAlias = dict[str, Any]
 

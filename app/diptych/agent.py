@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import orjson
 
-from diptych.adapters.chat_completions import open_session
+from diptych.adapters.chat.completions import open_session
 from diptych.adapters.script import VARIABLE
 from diptych.configuration import (
     LaptopOptions,

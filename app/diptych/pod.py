@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 import aiohttp
 from fastapi import FastAPI
 
-from diptych.adapters.chat_completions import ChatModel, proxy_from_environment
+from diptych.adapters.chat.completions import ChatModel, proxy_from_environment
 from diptych.adapters.mcp import McpTools
 from diptych.adapters.memory import MemoryStore
 from diptych.adapters.metrics import Metrics

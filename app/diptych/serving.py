@@ -17,7 +17,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from diptych.adapters.chat_completions import open_session
+from diptych.adapters.chat.completions import open_session
 from diptych.errors import ConfigError
 from diptych.pod import Pod, check_scripts
 from diptych.settings import AgentConfig

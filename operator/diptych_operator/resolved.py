@@ -4,7 +4,8 @@ Services and Agents become URLs. What refers to Secrets and ConfigMaps stays as 
 annotation `diptych.dev/references` says in which folder the pod finds their keys as files. What
 only the cluster makes something of is left out, so that changing it does not restart the pod.
 
-Not here: how the files get into the pod (`deployment`), the pod's reading (`diptych.resolving`).
+Not here: how the files get into the pod (`deployment`), the pod's reading
+(`diptych.configuration.resolving`).
 """
 
 import hashlib

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from diptych.documents import MAX_BYTES, read_documents
+from diptych.configuration.documents import MAX_BYTES, read_documents
 from diptych.errors import ConfigError
 
 ALIAS_BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diptych.configuration.problems import Place, validated
 from diptych.errors import ConfigError
 from diptych.manifest import API_VERSION, AgentManifest
-from diptych.problems import Place, validated
 
 NOT_YET = f"is not supported by this version of Diptych ({version('diptych')})"
 URL = "http://127.0.0.1:8000/mcp"

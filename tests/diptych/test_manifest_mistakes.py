@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from diptych.configuration.problems import Place, validated
 from diptych.errors import ConfigError
 from diptych.manifest import API_VERSION
-from diptych.problems import Place, validated
 
 URL = "http://127.0.0.1:8000/mcp"
 MODEL = {"name": "gpt-5-mini", "endpoint": "https://models.example.com/v1"}

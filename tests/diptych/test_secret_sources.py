@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from diptych.documents import Document
+from diptych.configuration.documents import Document
+from diptych.configuration.secret_sources import Reference, SecretSources, mounted
 from diptych.errors import ConfigError
-from diptych.secret_sources import Reference, SecretSources, mounted
 
 API_KEY = Reference("Secret", "models", "api-key")
 

@@ -17,7 +17,7 @@ def check(
     is followed. The exit code is 2 if anything is wrong.
     """
     from diptych import configuration
-    from diptych.documents import read_documents
+    from diptych.configuration.documents import read_documents
 
     if problems := configuration.check(files):
         raise ConfigError(*problems)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import orjson
 
-from diptych.adapters.sse_reader import SseReader, SseTooLong
+from diptych.adapters.chat.sse_reader import SseReader, SseTooLong
 from diptych.cli.asking import Begun, Standing
 from diptych.errors import ConfigError, DiptychError
 from diptych.live import Item

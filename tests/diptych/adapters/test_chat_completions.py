@@ -17,7 +17,7 @@ import aiohttp
 import orjson
 import pytest
 
-from diptych.adapters.chat_completions import (
+from diptych.adapters.chat.completions import (
     ChatModel,
     open_session,
     proxy_from_environment,

@@ -7,7 +7,7 @@ import aiohttp
 import orjson
 import pytest
 
-from diptych.adapters.chat_failures import (
+from diptych.adapters.chat.failures import (
     EXCERPT_LENGTH,
     Failure,
     cleaned,
@@ -15,7 +15,7 @@ from diptych.adapters.chat_failures import (
     refused_request,
     retry_after,
 )
-from diptych.adapters.chat_wire import DONE, StreamedReply, request_body, whole_reply
+from diptych.adapters.chat.wire import DONE, StreamedReply, request_body, whole_reply
 from diptych.messages import Message, Usage
 from diptych.ports import Reply
 

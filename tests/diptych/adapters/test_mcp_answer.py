@@ -5,7 +5,7 @@ from typing import Any
 import mcp_types
 import pytest
 
-from diptych.adapters.mcp_answer import answer
+from diptych.adapters.mcp.answer import answer
 from diptych.errors import ToolError
 from diptych.messages import Answer
 

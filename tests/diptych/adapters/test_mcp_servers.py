@@ -13,7 +13,7 @@ import mcp_types
 import pytest
 
 from diptych.adapters.mcp import McpTools, Pace
-from diptych.adapters.mcp_servers import offers, timeout_of
+from diptych.adapters.mcp.servers import offers, timeout_of
 from diptych.errors import ConfigError, ToolError
 from diptych.messages import Answer
 from diptych.offers import Tool

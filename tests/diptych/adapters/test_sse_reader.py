@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diptych.adapters.sse_reader import SseReader, SseTooLong
+from diptych.adapters.chat.sse_reader import SseReader, SseTooLong
 
 STREAM = (
     b'\xef\xbb\xbf: hello\r\nevent: x\r\ndata: {"a":\r\ndata:1}\r\nid: 7\r\n\r\n'

@@ -1,0 +1,1 @@
+"""The model, over the API of OpenAI's chat completions."""
