@@ -29,11 +29,10 @@ from diptych.configuration import (
 )
 from diptych.errors import ConfigError, DiptychError
 from diptych.http.memory import session_events
-from diptych.live import Item
 from diptych.manifest import API_VERSION, KIND
 from diptych.messages import Message
 from diptych.pod import Extras, Pod, check_scripts
-from diptych.ports import Model
+from diptych.ports import Item, Model
 from diptych.record import Record
 from diptych.runs import Ask
 from diptych.serving import Place as Address

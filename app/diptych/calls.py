@@ -82,3 +82,9 @@ def failure(call: Call, kind: CallErrorKind, text: str) -> Returned:
     if isinstance(call, Delegation):
         return Returned(result, "agent", call.agent)
     return Returned(result, "tool", call.name)
+
+
+def is_repeatable(call: Call, offers: Offers) -> bool:
+    """Say whether a call may be made a second time, when nobody knows what became of the first."""
+    tool = offers.tool(call.name) if isinstance(call, ToolCall) else None
+    return tool is not None and (tool.read_only or tool.idempotent)

@@ -13,6 +13,9 @@
         ├── ToolError
         ├── DelegationError
         └── StoreError
+            ├── StoreFull
+            ├── StaleOwner      …another process has taken the run over
+            └── LostTail        …its newest records are gone
 
 Messages are read by strangers: they name what to do, and never hold a key, a header or a stack.
 HTTP statuses are not chosen here (`http.errors` does), nor what the model is told (`prompt` does).
@@ -132,3 +135,19 @@ class DelegationError(CallError):
 
 class StoreError(PortError):
     """The event log cannot be read or written."""
+
+
+class StoreFull(StoreError):
+    """The event log has no room for another record; what ends a run still fits."""
+
+
+class StaleOwner(StoreError):
+    """Another process owns the session now: what this one would write is refused."""
+
+
+class LostTail(StoreError):
+    """The store has lost the newest records of a run; `seq` is that of the newest it has."""
+
+    def __init__(self, seq: int) -> None:
+        super().__init__(f"the record of the run ends at {seq}")
+        self.seq = seq

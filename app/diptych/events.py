@@ -26,6 +26,21 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a run came from, and what that means for it.
+
+    `path` holds the card URLs of the agents before it, `traceparent` the caller's trace (W3C
+    Trace Context), `seconds` what the caller's deadline left when it asked. With
+    `cancels_on_disconnect` nobody wants the run whose reader has hung up.
+    """
+
+    path: tuple[str, ...] = ()
+    traceparent: str | None = None
+    seconds: float | None = None
+    cancels_on_disconnect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """The caller's message; `earlier` are the messages it brought that come before it.
 
@@ -35,6 +50,7 @@ class Asked:
     message: str
     earlier: tuple[Message, ...] = ()
     system: str = ""
+    origin: Origin = field(default_factory=Origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +64,16 @@ class Offered:
     prompt: str
     terms: Terms = field(default_factory=Terms)
     key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerChanged:
+    """Another process has taken the run up, from its record.
+
+    If the store lost a tail of the record, what is missing there may have been done all the same.
+    """
+
+    lost_tail: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +119,17 @@ class Streamed:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerReset:
+    """The answer was asked for again and came out differently: what was told of it is void.
+
+    `from_seq` is the seq of the first piece that is void; `attempt` counts from 2.
+    """
+
+    from_seq: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """The whole answer."""
 
@@ -132,9 +169,22 @@ class Aborted:
     reason: str
 
 
-Terminal: TypeAlias = Completed | Exhausted | Failed | Aborted
+Stop: TypeAlias = Failed | Aborted
+"""An end that can come from outside, in any phase."""
+
+Terminal: TypeAlias = Completed | Exhausted | Stop
 Event: TypeAlias = (
-    Asked | Offered | Replied | Misread | Called | Returned | Streamed | Answered | Terminal
+    Asked
+    | Offered
+    | OwnerChanged
+    | Replied
+    | Misread
+    | Called
+    | Returned
+    | Streamed
+    | AnswerReset
+    | Answered
+    | Terminal
 )
 
 
@@ -142,20 +192,26 @@ Event: TypeAlias = (
 class AskModel:
     """Ask the model with these messages; stream its reply if it is the answer.
 
-    `index` counts the model calls that are on record before this one.
+    `index` counts the model calls that are on record before this one. `told` is what is on record
+    already of an answer that was cut off and is asked for again.
     """
 
     messages: tuple[Message, ...]
     index: int
     answer: bool = False
+    told: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class MakeCall:
-    """Make this call; its references are filled and its arguments fit."""
+    """Make this call; its references are filled and its arguments fit.
+
+    `again` is one whose start is on record, and that may safely be made twice.
+    """
 
     call: Call
     step: int
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,31 +1,46 @@
 """A run that is queued or running here: the sink of its runner, the source of its readers.
 
-Not here: which run goes when (`runs`), what happens in one (`runner`).
+Not here: which run goes when (`turns`), what happens in one (`runner`), following a run that
+another process owns (`runs`).
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from diptych.events import Aborted, Asked, Event, Failed
-from diptych.loop import Phase, Run, ending
-from diptych.ports import Clock, EventLog, Notice, RunEntry, Sessions
+from diptych.errors import LostTail, StaleOwner
+from diptych.events import Asked, Event, Failed, Stop
+from diptych.loop import Phase, Run, ended, ending
+from diptych.ports import (
+    Clock,
+    EventLog,
+    Feed,
+    Heard,
+    Item,
+    Lease,
+    Notice,
+    Once,
+    Opened,
+    Ownership,
+    Sessions,
+)
 from diptych.record import TERMINAL, Record, to_row
-from diptych.runner import OUT_OF_TIME, Runner
+from diptych.runner import Runner
 
 MAX_WAITING = 1_000  # items that a slow reader has not read, after which it is told no notices
 
-Item = Record | Notice
 Observer = Callable[[Item], None]
-"""Hears every record and notice of every run, as it happens. Must not block."""
+"""Hears every record and notice of every run that is taken to its end here. Must not block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Where runs are kept, and what names and dates them."""
+    """Where runs are kept and who owns them, and what names and dates them."""
 
     log: EventLog
     sessions: Sessions
+    owners: Ownership
+    feed: Feed
     clock: Clock
 
 
@@ -33,141 +48,169 @@ class Reader:
     """What one follower of a run has not read yet."""
 
     def __init__(self) -> None:
-        self.is_ended = False
-        self._items: list[Item] = []
+        self._items: list[Heard] = []
         self._arrived = asyncio.Event()
+        self._is_ended = False
 
-    def put(self, item: Item) -> None:
+    def put(self, item: Heard) -> None:
         if isinstance(item, Notice) and len(self._items) >= MAX_WAITING:
             return  # a reader this slow misses notices; records it never misses
         self._items.append(item)
         self._arrived.set()
 
     def end(self) -> None:
-        """Nothing comes any more."""
-        self.is_ended = True
+        """Nothing comes any more from where this reader listens."""
+        self._is_ended = True
         self._arrived.set()
 
-    async def next(self) -> Sequence[Item]:
-        """Wait for something, and give all that there is; nothing once the run has ended."""
+    async def next(self) -> Sequence[Heard]:
+        """Wait for something, and give all that there is; nothing once it has ended."""
         await self._arrived.wait()
-        if not self.is_ended:
+        if not self._is_ended:
             self._arrived.clear()
         items, self._items = self._items, []
         return items
 
 
 class LiveRun:
-    """A run that is queued or running here: the sink of its runner, the source of its readers."""
+    """A run in the queue of a session that this process owns.
+
+    `stopped` is how it was asked to end, if it was; `begun` is set once its turn has come.
+    """
 
     def __init__(
         self, run_id: str, session_id: str, stores: Stores, observers: tuple[Observer, ...]
     ) -> None:
         self.run_id = run_id
         self.session_id = session_id
-        self.task: asyncio.Task[None] | None = None
+        self.lease: Lease | None = None
         self.runner: Runner | None = None
-        self.abort_asked: Aborted | None = None
-        self.late_at: float | None = None  # the deadline, by the event loop's clock
-        self.is_waiting = False  # for its session's turn: the only time when `task` is cancelled
+        self.stopped: Stop | None = None
+        self.has_begun = False
+        self.is_first = False  # of its session
+        self.ended = asyncio.Event()
+        self.late: asyncio.TimerHandle | None = None  # ends it before its turn
+        self.records: list[Record] = []
         self._stores = stores
         self._observers = observers
         self._readers: set[Reader] = set()
-        self._is_over = False
-        self._seq = 0
+        self._asked_at = asyncio.get_running_loop().time()
 
     @property
     def run(self) -> Run | None:
         return self.runner.run if self.runner else None
 
-    async def open(self, asked: Asked) -> RunEntry:
-        """Put the run on record, with its first event. Raises `Overloaded` or `StoreError`."""
-        first = self._next_record(asked)
-        entry = await self._stores.log.open(first)
-        self._told(first)
-        return entry
+    @property
+    def age(self) -> float:
+        """For how many seconds the run has been there."""
+        return asyncio.get_running_loop().time() - self._asked_at
 
-    async def record(self, event: Event) -> None:
-        """Put an event on record, then tell it; fulfils `runner.Sink`."""
-        record = self._next_record(event)
-        await self._stores.log.append([record])
-        self._told(record)
+    async def open(self, asked: Asked, once: Once | None) -> Opened:
+        """Put the run on record, with its first event. Raises as `EventLog.open` does."""
+        (first,) = self._next_records([asked])
+        opened = await self._stores.log.open(first, self._stores.clock.token(), once)
+        self._told([first])
+        return opened
+
+    def resume(self, records: Sequence[Record]) -> None:
+        """Go on from what is on record."""
+        self.records = list(records)
+        self._asked_at -= max(0.0, self._stores.clock.now() - records[0].timestamp)
+
+    async def record(self, events: Sequence[Event]) -> None:
+        """Put events on record, then tell them; fulfils `runner.Sink`."""
+        if self.lease is None:
+            raise StaleOwner("this run has no owner here")
+        records = self._next_records(events)
+        try:
+            await self._stores.log.append(records, self.lease)
+        except LostTail as lost:  # whoever has read them must find them again
+            missing = self.records[lost.seq :]
+            await self._stores.log.append([*missing, *records], self.lease)
+        self._told(records)
 
     def notice(self, notice: Notice) -> None:
         self._tell(notice)
+        self._stores.feed.tell(self.run_id, notice)
 
-    async def await_turn(self, turn: asyncio.Lock) -> Aborted | Failed | None:
-        """Wait for the session's turn, and hold it; or say why the run ends before that."""
-        if self.abort_asked:
-            return self.abort_asked
-        self.is_waiting = True
-        try:
-            async with asyncio.timeout_at(self.late_at):
-                await turn.acquire()
-        except TimeoutError:
-            return OUT_OF_TIME
-        except asyncio.CancelledError:
-            if self.abort_asked is None:
-                raise
-            return self.abort_asked
-        finally:
-            self.is_waiting = False
-        return None
-
-    def abort(self, reason: str) -> None:
-        """End the run, wherever it is; the first reason counts."""
-        if self.abort_asked is not None:
-            return
-        self.abort_asked = Aborted(reason)
+    def stop(self, stop: Stop) -> bool:
+        """End the run; the first reason counts. Says whether it is to be ended before its turn."""
+        if self.stopped is not None:
+            return False
+        self.stopped = stop
         if self.runner:
-            self.runner.abort(reason)
-        elif self.task and self.is_waiting:
-            self.task.cancel()
+            self.runner.end(stop)
+        return not self.has_begun
 
     def drive_by(self, runner: Runner) -> None:
-        """Have a runner from here on, which hears of an abort that came before it."""
+        """Have a runner from here on, which hears of a stop that came before it."""
         self.runner = runner
-        if self.abort_asked:
-            runner.abort(self.abort_asked.reason)
+        if self.stopped:
+            runner.end(self.stopped)
 
-    async def finish(self, run: Run, end: Aborted | Failed) -> None:
+    async def finish(self, run: Run, stop: Stop) -> Run:
         """Put an end on record that no runner can."""
-        if run.phase is not Phase.DONE:
-            for event in ending(run, end):
-                await self.record(event)
+        if run.phase is Phase.DONE:
+            return run
+        events = tuple(ending(run, stop))
+        await self.record(events)
+        return ended(run, events)
 
     def new_context_id(self) -> str:
         return f"context-{self._stores.clock.token()}"
 
-    def join(self) -> Reader:
+    def join(self, after: int) -> Reader:
+        """Give a reader that has all records after `after` waiting, and hears what comes."""
         reader = Reader()
-        if self._is_over:
+        for record in self.records[after:]:
+            reader.put(record)
+        if self.ended.is_set():
             reader.end()
         self._readers.add(reader)
         return reader
 
-    def release(self) -> None:
-        """Let go of the readers: the run is over, even if nothing could be put on record."""
-        self._is_over = True
-        for reader in self._readers:
-            reader.end()
-
     def leave(self, reader: Reader) -> None:
         self._readers.discard(reader)
 
-    def _next_record(self, event: Event) -> Record:
+    @property
+    def has_readers(self) -> bool:
+        return bool(self._readers)
+
+    def release(self) -> None:
+        """Let go of the readers: what still happens to the run does not happen here."""
+        self.ended.set()
+        if self.late:
+            self.late.cancel()
+        for reader in self._readers:
+            reader.end()
+
+    def tell_lost(self) -> None:
+        """Tell those who follow that the record is gone. It cannot be put on record."""
+        failed = Failed("store_lost", "the store has lost the record of this run")
+        for record in self._next_records([failed]):
+            self._tell(record)
+
+    def _next_records(self, events: Sequence[Event]) -> list[Record]:
         now = self._stores.clock.now()
+        seqs = range(len(self.records) + 1, len(self.records) + 1 + len(events))
+        return [self._record(seq, event, now) for seq, event in zip(seqs, events, strict=True)]
+
+    def _record(self, seq: int, event: Event, now: float) -> Record:
         event_type, content, metadata = to_row(event)
-        seq = self._seq + 1
         return Record(self.run_id, self.session_id, seq, event_type, now, content, metadata)
 
-    def _told(self, record: Record) -> None:
-        self._seq = record.seq
-        self._is_over = record.event_type in TERMINAL
-        self._tell(record)
+    def _told(self, records: Sequence[Record]) -> None:
+        self.records.extend(records)
+        for record in records:
+            self._tell(record)
 
     def _tell(self, item: Item) -> None:
         for observe in self._observers:
             observe(item)
         for reader in self._readers:
             reader.put(item)
+
+
+def is_last(item: Heard) -> bool:
+    """Say whether nothing of a run comes after this."""
+    return isinstance(item, Record) and item.event_type in TERMINAL

@@ -17,11 +17,12 @@ from enum import Enum
 
 from diptych import prompt
 from diptych.actions import ActionError, Actions, parse, strip_lead
-from diptych.calls import Graph, failure
+from diptych.calls import Graph, failure, is_repeatable
 from diptych.errors import CallErrorKind, LoopError
 from diptych.events import (
     Aborted,
     Answered,
+    AnswerReset,
     Asked,
     AskModel,
     Called,
@@ -33,8 +34,11 @@ from diptych.events import (
     MakeCall,
     Misread,
     Offered,
+    Origin,
+    OwnerChanged,
     Replied,
     Returned,
+    Stop,
     Streamed,
     Terminal,
     Terms,
@@ -65,6 +69,7 @@ class Run:
     terms: Terms = field(default_factory=Terms)
     offers: Offers = field(default_factory=Offers)
     system: str = ""  # the whole system prompt, the caller's part included
+    origin: Origin = field(default_factory=Origin)
     messages: tuple[Message, ...] = ()  # what this run adds to the conversation
     step: int = 0
     errors: int = 0  # replies in a row that could not be read
@@ -74,7 +79,11 @@ class Run:
     issued: frozenset[str] = frozenset()  # ids of calls that a command was given for
     started: tuple[str, ...] = ()  # ids of all calls that were sent, in order
     results: tuple[Result, ...] = ()  # of the whole run, in the order in which they came
+    seq: int = 0  # how many events there were
     answer: str = ""
+    answer_from: int = 0  # where in `answer` the text of the newest model call begins
+    answer_seq: int = 0  # of the first piece of the answer
+    answer_attempts: int = 1
     was_blank: bool = False  # the answer was blank once and is asked for again
     outstanding: tuple[Command, ...] = ()  # what was commanded and has not happened yet
     end: Terminal | None = None
@@ -91,7 +100,7 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
 
     Raises `LoopError` if the event cannot happen to the run in its phase.
     """
-    run = _settle(run, event)
+    run = replace(_settle(run, event), seq=run.seq + 1)
     match run.phase, event:
         case Phase.DONE, _:
             raise LoopError(f"the run is over, and cannot take {type(event).__name__}")
@@ -101,6 +110,8 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
             return _take_message(run, event), ()
         case Phase.QUEUED, Offered():
             return _begin(run, event)
+        case Phase.ACT | Phase.CALL | Phase.ANSWER, OwnerChanged():
+            return _hand_over(run, event)
         case Phase.ACT, Replied():
             return _read(_count(run, event), event)
         case Phase.ACT, Misread():
@@ -112,7 +123,10 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
         case Phase.ACT | Phase.CALL, Exhausted(text):
             return _end(_say(run, Message("assistant", text)), event)
         case Phase.ANSWER, Streamed(text):
-            return replace(run, answer=run.answer + text), ()
+            begun = run.answer_seq or run.seq
+            return replace(run, answer=run.answer + text, answer_seq=begun), ()
+        case Phase.ANSWER, AnswerReset(_, attempt):
+            return _forget_answer(run, attempt), ()
         case Phase.ANSWER, Replied():
             return _take_answer(_count(run, event), event)
         case Phase.ANSWER, Answered(text, finish_reason):
@@ -126,13 +140,17 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
 
 def replay(events: Iterable[Event], history: tuple[Message, ...] = ()) -> Run:
     """Rebuild a run from its events; what it still wants done is in its `outstanding`."""
-    run = Run(history=history)
+    return ended(Run(history=history), events)
+
+
+def ended(run: Run, events: Iterable[Event]) -> Run:
+    """Say what became of a run by events that are all that happens, whatever they demand."""
     for event in events:
         run, _ = advance(run, event)
     return run
 
 
-def ending(run: Run, end: Failed | Aborted) -> Iterator[Event]:
+def ending(run: Run, end: Stop) -> Iterator[Event]:
     """List the events that end a run now.
 
     Each call that is on its way is `interrupted` first, each that has not begun `skipped`: in
@@ -156,7 +174,9 @@ def conversation(run: Run) -> tuple[Message, ...]:
 
 def _take_message(run: Run, event: Asked) -> Run:
     spoken = (*event.earlier, Message("user", event.message))
-    return replace(run, phase=Phase.QUEUED, messages=spoken, system=event.system)
+    return replace(
+        run, phase=Phase.QUEUED, messages=spoken, system=event.system, origin=event.origin
+    )
 
 
 def _begin(run: Run, event: Offered) -> Next:
@@ -263,7 +283,32 @@ def _take_answer(run: Run, reply: Replied) -> Next:
         return _command(run, Write(Answered(run.answer, finish_reason)))
     if run.was_blank:
         return _command(run, Write(Failed("empty_answer", "the model gave no answer, twice")))
-    return _ask_answer(replace(run, was_blank=True))
+    return _ask_answer(replace(run, was_blank=True, answer_from=len(run.answer)))
+
+
+def _forget_answer(run: Run, attempt: int) -> Run:
+    return replace(run, answer="", answer_from=0, answer_seq=0, answer_attempts=attempt)
+
+
+# A new owner
+
+
+def _hand_over(run: Run, event: OwnerChanged) -> Next:
+    """Say what is still to be done, by one who does not know how far the old owner came (§9)."""
+    revised = tuple(_for_new_owner(run, command, event) for command in run.outstanding)
+    return _command(replace(run, outstanding=()), *revised)
+
+
+def _for_new_owner(run: Run, command: Command, event: OwnerChanged) -> Command:
+    match command:
+        case AskModel(answer=True):
+            return replace(command, told=run.answer[run.answer_from :])
+        case MakeCall(call) if call.id in run.started or event.lost_tail:
+            if is_repeatable(call, run.offers):
+                return replace(command, again=call.id in run.started)
+            return Write(failure(call, "unknown", prompt.OUTCOME_UNKNOWN))
+        case _:
+            return command
 
 
 # Both
@@ -306,8 +351,9 @@ def _answers(event: Event, command: Command) -> bool:
 
 
 def _end(run: Run, end: Terminal) -> Next:
-    return replace(run, phase=Phase.DONE, outstanding=(), end=end), ()
+    said = () if run.phase is Phase.QUEUED else run.messages  # a run that never began said nothing
+    return replace(run, phase=Phase.DONE, messages=said, outstanding=(), end=end), ()
 
 
-def _reason(end: Failed | Aborted) -> str:
+def _reason(end: Stop) -> str:
     return end.reason if isinstance(end, Aborted) else end.message

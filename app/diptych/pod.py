@@ -23,15 +23,17 @@ from diptych.adapters.memory import MemoryStore
 from diptych.adapters.metrics import Metrics
 from diptych.adapters.nobody import NoAgents
 from diptych.adapters.script import ScriptedModel, read_script
+from diptych.adapters.unshared import NoFeed
 from diptych.errors import ConfigError
 from diptych.http.app import Served, create_app
 from diptych.http.card_facts import CardFacts
 from diptych.http.health import Readiness
 from diptych.live import Stores
+from diptych.offering import Charter
 from diptych.offers import Unavailable
 from diptych.ports import Model
 from diptych.runner import Outside
-from diptych.runs import Charter, Runs
+from diptych.runs import Runs
 from diptych.settings import AgentConfig, ToolConfig
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ class Pod:
         self._agents = _agents(config, url)
         clock = SystemClock()
         self.store = MemoryStore(clock.token()[:8])
-        self.stores = Stores(self.store, self.store, clock)
+        self.stores = Stores(self.store, self.store, self.store.owners, NoFeed(), clock)
         model = _model(config, http, extras.model)
         self._metrics = Metrics(lambda: self.runs.live_count, lambda: self.store.dropped)
         self.runs = Runs(
@@ -98,6 +100,7 @@ class Pod:
     async def __aenter__(self) -> Self:
         self._tools.start()
         await self._agents.start()
+        self.runs.open()
         self._trying = asyncio.create_task(self._try_all())
         return self
 

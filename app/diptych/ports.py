@@ -6,8 +6,9 @@ port cancels the work behind it, at its server too where the protocol knows how.
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
+from diptych.events import Stop
 from diptych.messages import Answer, JSONObject, Message, Usage
 from diptych.offers import Peer, Tool, Unavailable
 from diptych.record import Record
@@ -107,12 +108,16 @@ class Agents(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """A run, as lists show it. `status` is `queued`, `running` or the terminal event's name."""
+    """A run, as lists show it; `seq` is that of its newest record.
+
+    `status` is `queued`, `running` or the terminal event's name.
+    """
 
     run_id: str
     session_id: str
     created: float
     status: str
+    seq: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +131,44 @@ class SessionEntry:
     updated: float
 
 
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write the runs of a session; nobody else has it.
+
+    `token` is its fence: random, and new with each claim. A write under any token but the newest
+    is refused, whether or not its lease has run out.
+    """
+
+    session_id: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """What tells a request that is sent again from a new one: its key, and its body's hash."""
+
+    key: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A run that was accepted. With a `lease` its session was free, and is the opener's now.
+
+    Of a request that was sent again the run is the one that it began the first time.
+    """
+
+    entry: RunEntry
+    lease: Lease | None
+    is_new: bool = True
+
+
 class EventLog(Protocol):
     """The record of all runs: append-only, the only truth (loop.md §9).
 
-    A run's records have `seq` 1, 2, 3 … without gaps. Raises `StoreError` when it cannot be
-    reached; `UnknownRun` for a run that never was, `LostRun` for one whose record is gone.
+    A run's records have `seq` 1, 2, 3 … without gaps. Every method raises `StoreError` when the
+    store cannot be reached; `UnknownRun` for a run that never was, `LostRun` for one whose record
+    is gone.
     """
 
     @property
@@ -138,12 +176,21 @@ class EventLog(Protocol):
         """Name this store's life: part of every run id, so that *lost* and *never was* differ."""
         ...
 
-    async def open(self, first: Record) -> RunEntry:
-        """Begin a run with its first record. Raises `Overloaded` if there is no room."""
+    async def open(self, first: Record, token: str, once: Once | None = None) -> Opened:
+        """Begin a run with its first record, at the end of its session's queue.
+
+        In the same step the session is claimed under `token`, if nobody holds it. Raises
+        `Overloaded` if there is no room, `InvalidRequest` if `once` came with another body before.
+        """
         ...
 
-    async def append(self, records: Sequence[Record]) -> None:
-        """Add the next records of one run. They are on record when this returns."""
+    async def append(self, records: Sequence[Record], lease: Lease) -> None:
+        """Add the next records of one run. They are on record, and told, when this returns.
+
+        A store that is away is waited for: the caller sets the limit. What is on record already
+        is not added again. Raises `StaleOwner` if the lease is not the newest, `LostTail` if the
+        store has lost records that came before these.
+        """
         ...
 
     async def read(self, run_id: str, after: int = 0) -> Sequence[Record]:
@@ -172,14 +219,90 @@ class Sessions(Protocol):
         """Give what the session's ended runs said, in order; nothing for an unknown session."""
         ...
 
-    async def conclude(self, run_id: str, said: tuple[Message, ...]) -> None:
-        """Note what a run added to its session's conversation; the next run goes on there."""
+    async def knows(self, session_id: str) -> bool:
+        """Say whether the session has runs."""
         ...
 
     async def sessions(self) -> Sequence[SessionEntry]: ...
 
     async def delete(self, session_id: str) -> bool:
         """Forget a session and its runs; False if unknown. Raises `InvalidRequest` if busy."""
+        ...
+
+
+class Ownership(Protocol):
+    """Who takes which run to its end: one owner a session, its runs in the order of their coming.
+
+    A session with unfinished runs has a queue of them. Who holds its lease takes them one by one.
+    """
+
+    @property
+    def lease_seconds(self) -> float | None:
+        """For how long a lease holds that is not renewed; None if it ends with the process."""
+        ...
+
+    async def claim(self, session_id: str, token: str) -> Lease | None:
+        """Take a session that has work and that nobody holds; None if it is not to be had."""
+        ...
+
+    async def head(self, lease: Lease) -> str | None:
+        """Name the run whose turn it is; with none left, None, and the lease is given back.
+
+        Raises `StaleOwner`.
+        """
+        ...
+
+    async def conclude(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
+        """Take a run that has ended out of the queue, and note what it said for the next.
+
+        In the same step gives what `head` would. A run that is not in the queue says nothing.
+        Waits for a store that is away. Raises `StaleOwner`.
+        """
+        ...
+
+    async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+        """Hold on to these; gives those that are held no more."""
+        ...
+
+    async def release(self, lease: Lease) -> None:
+        """Let a session go with its work undone, so that another can claim it at once."""
+        ...
+
+    async def unowned(self) -> Sequence[str]:
+        """Name some sessions that have work and that nobody holds."""
+        ...
+
+    async def ask_end(self, run_id: str, end: Stop) -> None:
+        """Have a run's owner end it; one that has no owner now is ended by the next."""
+        ...
+
+    async def has_lost_tail(self, run_id: str) -> bool:
+        """Say whether the newest records of a run may be gone: the store was not always up."""
+        ...
+
+    async def end_asked(self, run_id: str) -> Stop | None:
+        """Say how a run that is to be taken up was asked to end, if it was."""
+        ...
+
+
+Item: TypeAlias = Record | Notice
+Heard: TypeAlias = Item | None
+"""What a feed tells of a run; None: something may have been missed, so read the record again."""
+
+
+class Feed(Protocol):
+    """What happens to runs that other processes own. Nothing in here is a truth: the log is."""
+
+    def tell(self, run_id: str, notice: Notice) -> None:
+        """Pass a notice on to whoever follows the run elsewhere. Never waits, may lose it."""
+        ...
+
+    async def watch(self, run_id: str, put: Callable[[Heard], None]) -> Callable[[], None]:
+        """Have `put` called with all that happens to a run from now on; gives what ends that."""
+        ...
+
+    def heed(self, asked: Callable[[str, str, Stop], None]) -> None:
+        """Have `asked` called with session, run and end whenever a process asks for an end."""
         ...
 
 

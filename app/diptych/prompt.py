@@ -19,6 +19,11 @@ FINAL_PROMPT = (
     "Do not ask for a tool or an agent any more."
 )
 
+OUTCOME_UNKNOWN = (
+    "outcome: unknown. This call was started and may have taken effect; the process that made it "
+    "ended before its result was known, and it is not made again. Say so where it matters."
+)
+
 _TOOL_RULES = """\
 To use a tool, respond with ONLY this JSON (no other text):
 {"tool": "tool_name", "arguments": {"arg1": "value1"}}

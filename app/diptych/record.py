@@ -18,6 +18,7 @@ from diptych.errors import LoopError
 from diptych.events import (
     Aborted,
     Answered,
+    AnswerReset,
     Asked,
     Called,
     Completed,
@@ -26,6 +27,8 @@ from diptych.events import (
     Failed,
     Misread,
     Offered,
+    Origin,
+    OwnerChanged,
     Replied,
     Returned,
     Streamed,
@@ -37,11 +40,13 @@ from diptych.offers import Offers, Peer, Tool, Unavailable
 EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     Asked: ("user_message",),
     Offered: ("offered",),
+    OwnerChanged: ("owner_changed",),
     Replied: ("model_reply",),
     Misread: ("action_error",),
     Called: ("tool_call", "delegation_request"),
     Returned: ("tool_result", "tool_error", "delegation_response", "delegation_error"),
     Streamed: ("text",),
+    AnswerReset: ("answer_reset",),
     Answered: ("agent_response",),
     Completed: ("completed",),
     Failed: ("failed",),
@@ -49,7 +54,9 @@ EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     Exhausted: ("max_steps",),
 }
 TERMINAL = frozenset({"completed", "failed", "aborted", "max_steps"})
-NOT_IN_MEMORY = frozenset({"offered", "model_reply", "text", "completed"})
+NOT_IN_MEMORY = frozenset(
+    {"offered", "owner_changed", "model_reply", "text", "answer_reset", "completed"}
+)
 """Recorded, and left out of `/memory/events`."""
 
 _Stored = Any
@@ -79,15 +86,12 @@ def kept_form(offers: Offers, prompt: str, terms: Terms) -> tuple[Offered, bytes
 def to_row(event: Event) -> tuple[str, JSON, dict[str, JSON]]:  # noqa: C901 - a table
     """Give the event's wire name, content and metadata."""
     match event:
-        case Asked(message, earlier, system):
-            about: dict[str, JSON] = {}
-            if earlier:
-                about["earlier"] = [asdict(m) for m in earlier]
-            if system:
-                about["system"] = system
-            return "user_message", message, about
+        case Asked():
+            return "user_message", event.message, _about_asked(event)
         case Offered(key=key):
             return "offered", key, {}
+        case OwnerChanged(lost_tail):
+            return "owner_changed", None, {"lost_tail": lost_tail}
         case Replied(text, usage, finish_reason):
             return "model_reply", text, {"usage": _usage(usage), "finish_reason": finish_reason}
         case Misread(error, said):
@@ -98,6 +102,8 @@ def to_row(event: Event) -> tuple[str, JSON, dict[str, JSON]]:  # noqa: C901 - a
             return _returned_row(event)
         case Streamed(text):
             return "text", text, {}
+        case AnswerReset(from_seq, attempt):
+            return "answer_reset", None, {"from_seq": from_seq, "attempt": attempt}
         case Answered(text, finish_reason):
             return "agent_response", text, {"finish_reason": finish_reason}
         case _:
@@ -116,10 +122,11 @@ def from_row(
     """
     match event_type:
         case "user_message":
-            earlier = tuple(Message(**m) for m in metadata.get("earlier", ()))
-            return Asked(content, earlier, metadata.get("system", ""))
+            return _read_asked(content, metadata)
         case "offered":
             return _read_offered(content, kept(content))
+        case "owner_changed":
+            return OwnerChanged(metadata["lost_tail"])
         case "model_reply":
             return Replied(content, _read_usage(metadata["usage"]), metadata["finish_reason"])
         case "action_error":
@@ -130,10 +137,41 @@ def from_row(
             return _read_returned(event_type, content, metadata)
         case "text":
             return Streamed(content)
+        case "answer_reset":
+            return AnswerReset(metadata["from_seq"], metadata["attempt"])
         case "agent_response":
             return Answered(content, metadata["finish_reason"])
         case _:
             return _read_terminal(event_type, content, metadata)
+
+
+def _about_asked(event: Asked) -> dict[str, JSON]:
+    about: dict[str, JSON] = {}
+    if event.earlier:
+        about["earlier"] = [asdict(m) for m in event.earlier]
+    if event.system:
+        about["system"] = event.system
+    origin = event.origin
+    if origin.path:
+        about["path"] = list(origin.path)
+    if origin.traceparent:
+        about["traceparent"] = origin.traceparent
+    if origin.seconds is not None:
+        about["seconds"] = origin.seconds
+    if origin.cancels_on_disconnect:
+        about["on_disconnect"] = "cancel"
+    return about
+
+
+def _read_asked(message: str, metadata: Mapping[str, Any]) -> Asked:
+    earlier = tuple(Message(**m) for m in metadata.get("earlier", ()))
+    origin = Origin(
+        tuple(metadata.get("path", ())),
+        metadata.get("traceparent"),
+        metadata.get("seconds"),
+        metadata.get("on_disconnect") == "cancel",
+    )
+    return Asked(message, earlier, metadata.get("system", ""), origin)
 
 
 def _terminal_row(event: Event) -> tuple[str, JSON, dict[str, JSON]]:

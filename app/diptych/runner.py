@@ -9,7 +9,7 @@ Not here: what is decided (`loop`), who owns a run and who listens to it (`runs`
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,9 +18,11 @@ import orjson
 
 from diptych.actions import strip_lead
 from diptych.actions.lead import Lead
+from diptych.answering import Pieces, Retelling
 from diptych.errors import CallError, LoopError, ModelError
 from diptych.events import (
     Aborted,
+    AnswerReset,
     AskModel,
     Called,
     CallKind,
@@ -30,16 +32,16 @@ from diptych.events import (
     MakeCall,
     Replied,
     Returned,
+    Stop,
     Streamed,
     Warn,
     Write,
 )
-from diptych.loop import Phase, Run, advance, conversation, ending
+from diptych.loop import Phase, Run, advance, conversation, ended, ending
 from diptych.messages import JSON, Answer, Call, Delegation, Result, Usage
 from diptych.ports import Agents, Errand, Model, Notice, Tools
 from diptych.texts import RESULT_BYTES, bounded, well_formed
 
-TEXT_INTERVAL = 0.025  # seconds in which pieces of the answer are merged into one event
 STOP_SECONDS = 0.9  # that cancelled work has to tell its server: an abort takes effect in 1 s
 OUT_OF_TIME = Failed("deadline_exceeded", "the run ran out of time")
 _log = logging.getLogger(__name__)
@@ -54,18 +56,10 @@ class Outside:
     agents: Agents
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a run came from: the card URLs of the agents before it, and the caller's trace."""
-
-    path: tuple[str, ...] = ()
-    traceparent: str | None = None
-
-
 class Sink(Protocol):
-    """Where a run's facts go. An event is on record, and told, when `record` returns."""
+    """Where a run's facts go. Events are on record, and told, when `record` returns."""
 
-    async def record(self, event: Event) -> None: ...
+    async def record(self, events: Sequence[Event]) -> None: ...
 
     def notice(self, notice: Notice) -> None: ...
 
@@ -78,34 +72,34 @@ class Runner:
     `late_at` is its deadline by the event loop's clock, None for no limit.
     """
 
-    def __init__(
-        self, run: Run, outside: Outside, sink: Sink, origin: Origin, late_at: float | None
-    ) -> None:
+    def __init__(self, run: Run, outside: Outside, sink: Sink, late_at: float | None) -> None:
         self.run = run
         self._outside = outside
         self._sink = sink
-        self._origin = origin
         self._late_at = late_at
-        self._inbox: asyncio.Queue[Event | _Flush | _Crash] = asyncio.Queue()
+        self._inbox: asyncio.Queue[Event | _Flush | _Leave | _Crash] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._text: deque[str] = deque()  # of the answer, arrived and not yet on record
-        self._flush_at = 0.0  # when the next piece may be recorded
-        self._flush_due = False
+        self._pieces = Pieces(lambda: self._inbox.put_nowait(_Flush()))
         self._is_stopping = False
+        self._has_left = False
 
-    def abort(self, reason: str) -> None:
+    def end(self, stop: Stop) -> None:
         """End the run: what is on its way is cancelled and recorded as `interrupted`."""
-        self._inbox.put_nowait(Aborted(reason))
+        self._inbox.put_nowait(stop)
+
+    def leave(self) -> None:
+        """Stop, and leave the run for another owner to take up from its record."""
+        self._inbox.put_nowait(_Leave())
 
     async def drive(self) -> Run:
-        """Obey and feed back until the run is done. Raises what is a bug or a lost store."""
+        """Obey and feed back until the run is done or left. Raises what is a bug or a lost store."""
         timer: asyncio.TimerHandle | None = None
         if self._late_at is not None:
             loop = asyncio.get_running_loop()
             timer = loop.call_at(self._late_at, self._inbox.put_nowait, OUT_OF_TIME)
         try:
             await self._obey(self.run.outstanding)
-            while self.run.phase is not Phase.DONE:
+            while self.run.phase is not Phase.DONE and not self._has_left:
                 await self._receive(await self._inbox.get())
         finally:
             if timer:
@@ -114,13 +108,25 @@ class Runner:
         return self.run
 
     async def write(self, event: Event) -> tuple[Command, ...]:
-        """Decide what an event means, then record and tell it; the commands are still to do."""
-        run, commands = advance(self.run, event)
-        await self._sink.record(event)
-        self.run = run
-        return commands
+        """Decide what an event means, then record and tell it, and all that follows from it alone.
 
-    async def _receive(self, item: "Event | _Flush | _Crash") -> None:
+        Gives the commands that are still to be obeyed.
+        """
+        run, commands = advance(self.run, event)
+        events, todo, left = [event], deque(commands), list[Command]()
+        while todo:
+            command = todo.popleft()
+            if isinstance(command, Write):
+                run, more = advance(run, command.event)
+                events.append(command.event)
+                todo.extend(more)
+            else:
+                left.append(command)
+        await self._sink.record(events)
+        self.run = run
+        return tuple(left)
+
+    async def _receive(self, item: "Event | _Flush | _Leave | _Crash") -> None:
         match item:
             case _Crash(cause):
                 raise cause
@@ -128,28 +134,44 @@ class Runner:
                 await self._flush()
             case Aborted() | Failed():
                 await self._end(item)
-            case Replied() if self._text:
+            case _Leave():
+                await self._stop_tasks()
+                await self._keep_arrived()
+                self._has_left = True
+            case Replied() if self._pieces:
                 await self._flush()
                 await self._obey(await self.write(item))
             case _:
                 await self._obey(await self.write(item))
 
-    async def _end(self, end: Aborted | Failed) -> None:
+    async def _end(self, end: Stop) -> None:
         """Stop what is on its way, keep what has come back all the same, and end."""
         await self._stop_tasks()
-        await self._flush()
+        await self._keep_arrived()
+        await self._note(*ending(self.run, end))
+
+    async def _keep_arrived(self) -> None:
+        """Record what came back before all was stopped; nothing new is begun."""
         while not self._inbox.empty():
             item = self._inbox.get_nowait()
-            if isinstance(item, Returned) and self.run.phase is Phase.CALL:
-                await self.write(item)
-        for event in ending(self.run, end):
-            await self.write(event)
+            if (isinstance(item, Returned) and self.run.phase is Phase.CALL) or (
+                isinstance(item, AnswerReset) and self.run.phase is Phase.ANSWER
+            ):
+                await self._note(item)
+        if (text := self._pieces.take()) and self.run.phase is Phase.ANSWER:
+            await self._note(Streamed(text))
+
+    async def _note(self, *events: Event) -> None:
+        """Record and tell events, and begin nothing that follows from them."""
+        run = ended(self.run, events)
+        await self._sink.record(events)
+        self.run = run
 
     async def _obey(self, commands: tuple[Command, ...]) -> None:
         todo = deque(commands)
         while todo:
             match todo.popleft():
-                case Write(event):  # it follows from what is on record: nothing comes between
+                case Write(event):  # left over by an earlier owner
                     todo.extend(await self.write(event))
                 case Warn(text):
                     self._sink.notice(Notice("format_warning", {"message": text}))
@@ -173,44 +195,33 @@ class Runner:
 
     async def _stream_answer(self, command: AskModel) -> None:
         lead, usage, finish_reason = Lead(), Usage(), "stop"
+        retelling = Retelling(command.told, self._start_answer_over)
         try:
             stream = self._outside.model.stream(command.messages, command.index)
             async with aclosing(stream) as deltas:
                 async for delta in deltas:
                     self._notice_reasoning(delta.reasoning)
-                    self._queue_text(lead.strip(delta.text) if lead.is_open else delta.text)
+                    text = lead.strip(delta.text) if lead.is_open else delta.text
+                    self._pieces.add(retelling.unheard(text))
                     usage = delta.usage or usage
                     finish_reason = delta.finish_reason or finish_reason
         except ModelError as error:
             self._inbox.put_nowait(Failed(error.code, error.message))
             return
         if lead.is_open:
-            self._queue_text(lead.rest())
+            self._pieces.add(retelling.unheard(lead.rest()))
+        self._pieces.add(retelling.rest())
         self._notice_reasoning(lead.reasoning)
         self._inbox.put_nowait(Replied("", usage, finish_reason))
 
-    def _queue_text(self, text: str) -> None:
-        """Keep a piece of the answer: the first goes out at once, later ones merged."""
-        if not text:
-            return
-        self._text.append(text)
-        if self._flush_due:
-            return
-        self._flush_due = True
-        loop = asyncio.get_running_loop()
-        if loop.time() >= self._flush_at:
-            self._inbox.put_nowait(_Flush())
-        else:
-            loop.call_at(self._flush_at, self._inbox.put_nowait, _Flush())
+    def _start_answer_over(self) -> None:
+        run = self.run
+        self._inbox.put_nowait(AnswerReset(run.answer_seq, run.answer_attempts + 1))
 
     async def _flush(self) -> None:
-        self._flush_due = False
-        if not self._text or self.run.phase is not Phase.ANSWER:
-            return
-        text = "".join(self._text)
-        self._text.clear()
-        self._flush_at = asyncio.get_running_loop().time() + TEXT_INTERVAL
-        await self.write(Streamed(text))
+        text = self._pieces.take()
+        if text and self.run.phase is Phase.ANSWER:
+            await self.write(Streamed(text))
 
     def _notice_reasoning(self, text: str) -> None:
         if text:
@@ -229,7 +240,8 @@ class Runner:
         }
         self._sink.notice(Notice("progress", {**progress, "target": _target(call)}))
         context_id = self._sink.new_context_id() if isinstance(call, Delegation) else None
-        await self.write(Called(call, step, context_id))
+        if not command.again:
+            await self.write(Called(call, step, context_id))
         self._spawn(self._make_call(call, context_id))
 
     async def _make_call(self, call: Call, context_id: str | None) -> None:
@@ -279,9 +291,9 @@ class Runner:
             task=call.task,
             context_id=context_id or "",
             context=conversation(self.run)[:-1][-limit:] if limit else (),  # without the reply
-            path=self._origin.path,
+            path=self.run.origin.path,
             seconds_left=left,
-            traceparent=self._origin.traceparent,
+            traceparent=self.run.origin.traceparent,
         )
 
     # Tasks
@@ -311,6 +323,11 @@ class Runner:
 @dataclass(frozen=True, slots=True)
 class _Flush:
     """It is time to record the text that has arrived."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Leave:
+    """Another owner is to go on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,33 +1,32 @@
-"""Who owns a run: start it, take it through its session's queue, follow it, cancel it.
+"""Runs, as everybody outside sees them: start one, follow it, end it, read it.
 
-A run does not belong to the connection that asked for it. Whoever wants to see one follows it:
-first what is on record, then live. Runs of one session go one after another.
+A run does not belong to the connection that asked for it, nor to the process: whoever wants to
+see one follows it, here or at another replica; first what is on record, then live.
 
-Not here: how a run proceeds (`loop`, `runner`), what a request looks like (`http`).
+Not here: how a run proceeds (`loop`, `runner`), whose turn it is (`turns`), what a request looks
+like (`http`).
 """
 
 import asyncio
-import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, field
-from weakref import WeakValueDictionary
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 
 from diptych.errors import InvalidRequest, Overloaded
-from diptych.events import Asked, Failed, Offered, Terms
-from diptych.live import Item, LiveRun, Observer, Stores
-from diptych.loop import Run, advance
+from diptych.events import Aborted, Asked, Origin
+from diptych.live import LiveRun, Observer, Reader, Stores, is_last
 from diptych.messages import Message
-from diptych.offers import Offers
-from diptych.ports import Notice, RunEntry
-from diptych.prompt import system_prompt
-from diptych.record import TERMINAL, Record, kept_form
-from diptych.runner import Origin, Outside, Runner
+from diptych.offering import Charter
+from diptych.ports import Heard, Item, Notice, Once, RunEntry
+from diptych.record import TERMINAL, Record
+from diptych.runner import Outside
 from diptych.texts import well_formed
+from diptych.turns import HANDED_OVER, Turns
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
-_log = logging.getLogger(__name__)
+CANCEL_SECONDS = 15.0  # for which a cancelled run's end is waited for: its owner may have to change
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,38 +34,19 @@ class Ask:
     """A request, whatever protocol it came by.
 
     `messages` are the caller's, without system messages, the last one a user's. With a
-    `session_id` only those after the last assistant message are new (loop.md §2). `seconds` is
-    what the caller's own deadline leaves; `path` and `traceparent` are as in `runner.Origin`.
+    `session_id` only those after the last assistant message are new (loop.md §2). A request with
+    the same `once` as an earlier one is that one, sent again.
     """
 
     messages: tuple[Message, ...]
     system: str = ""
     session_id: str | None = None
-    seconds: float | None = None
-    path: tuple[str, ...] = ()
-    traceparent: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Charter:
-    """What the manifest says of every run of an agent; `seconds` is its `loop.deadline`.
-
-    `newer` reads the instructions anew for each run, if they stand in a file that may change.
-    """
-
-    instructions: str = ""
-    terms: Terms = field(default_factory=Terms)
-    seconds: float | None = 300.0
-    max_runs: int = 1_000  # queued and running, all sessions together
-    newer: Callable[[], str | None] | None = None
-
-    @property
-    def current_instructions(self) -> str:
-        return (self.newer and self.newer()) or self.instructions
+    origin: Origin = field(default_factory=Origin)
+    once: Once | None = None
 
 
 class Runs:
-    """All runs of one agent in this process."""
+    """All runs of one agent: those of this process, and those in its store."""
 
     def __init__(
         self,
@@ -76,14 +56,11 @@ class Runs:
         observers: Sequence[Observer] = (),
     ) -> None:
         self._charter = charter
-        self._outside = outside
         self._stores = stores
-        self._observers = tuple(observers)
-        self._live: dict[str, LiveRun] = {}
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._offered: tuple[Offered, bytes] | None = None
-        self._basis: tuple[str, Offers] | None = None  # what the above was made of
+        self._turns = Turns(charter, outside, stores, observers)
+        self._elsewhere: set[Reader] = set()  # readers of runs that other processes own
         self._is_closing = False
+        self._has_closed = False
 
     @property
     def is_closing(self) -> bool:
@@ -92,8 +69,12 @@ class Runs:
 
     @property
     def live_count(self) -> int:
-        """How many runs are queued or running."""
-        return len(self._live)
+        """How many runs are queued or running here."""
+        return len(self._turns)
+
+    def open(self) -> None:
+        """Take part in the ownership of sessions; needed once, where a store is shared."""
+        self._turns.start()
 
     async def start(self, ask: Ask) -> RunEntry:
         """Accept a run: it is on record when this returns, and goes on whoever listens.
@@ -102,54 +83,72 @@ class Runs:
         room or the process is about to end, `StoreError`.
         """
         self._admit()
-        clock, log = self._stores.clock, self._stores.log
-        session_id = _session_id(ask) or f"session-{clock.token()}"
-        asked = _asked(ask, await log.entries(session_id))
-        run_id = f"run-{log.epoch}-{clock.token()}"
-        live = LiveRun(run_id, session_id, self._stores, self._observers)
-        if ask.seconds is not None:
-            live.late_at = asyncio.get_running_loop().time() + ask.seconds
-        self._live[run_id] = live
+        stores = self._stores
+        session_id = _session_id(ask) or f"session-{stores.clock.token()}"
+        is_known = ask.session_id is not None and await stores.sessions.knows(session_id)
+        asked = _asked(ask, is_known=is_known)
+        live = self._turns.new(f"run-{stores.log.epoch}-{stores.clock.token()}", session_id)
+        live.is_first = not is_known
         try:
-            entry = await live.open(asked)
+            opened = await live.open(asked, ask.once)
         except BaseException:
-            del self._live[run_id]
+            self._turns.drop(live)
             raise
-        turn = self._turns.setdefault(session_id, asyncio.Lock())  # fair: first come first served
-        live.task = asyncio.create_task(self._carry(live, turn, ask, asked))
-        live.task.add_done_callback(lambda _: self._forget(live))
-        return entry
+        if opened.is_new:
+            self._turns.take(live, opened.lease, asked.origin.seconds)
+        else:
+            self._turns.drop(live)
+        return opened.entry
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
         """Give what is on record after `after`, then what happens, up to the terminal record.
 
-        What arrived together comes together. Notices come live only. Raises `UnknownRun` or
-        `LostRun`.
+        What arrived together comes together. Notices come live only; `reset` is one, for a reader
+        who has seen more than the store still has, `handed_over` another, the last of a process
+        that is leaving. Raises `UnknownRun`, `LostRun` or `StoreError`.
         """
-        live = self._live.get(run_id)
-        reader = live.join() if live else None
-        try:
-            batch: Sequence[Item] = await self._stores.log.read(run_id, after)
-            while True:
-                if batch:
+        while True:
+            live = self._turns.find(run_id)
+            if after and (newest := await self._newest(run_id, live)).seq <= after:
+                if newest.seq < after:
+                    after = newest.seq
+                    yield [self._reset(after)]
+                if newest.status in TERMINAL:
+                    return
+            source = self._here(live, after) if live else self._there(run_id, after)
+            async with aclosing(source) as batches:
+                async for batch in batches:
                     yield batch
-                if _is_last(batch) or reader is None:
-                    return
-                after = max((i.seq for i in batch if isinstance(i, Record)), default=after)
-                if not (arrived := await reader.next()):
-                    return
-                batch = [i for i in arrived if isinstance(i, Notice) or i.seq > after]
-        finally:
-            if live and reader:
-                live.leave(reader)
+                    after = max((i.seq for i in batch if isinstance(i, Record)), default=after)
+                    if is_last(batch[-1]):
+                        return
+            if self._has_closed:
+                return
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> RunEntry:
-        """Abort a run and wait until its end is on record; one that has ended stays as it is."""
-        if live := self._live.get(run_id):
-            live.abort(reason)
-            if live.task:
-                await asyncio.wait([live.task])
-        return await self._stores.log.entry(run_id)
+        """Abort a run and wait until its end is on record; one that has ended stays as it is.
+
+        Where its owner has just died the end may be longer in coming: then the run as it is.
+        """
+        if live := self._turns.find(run_id):
+            self._turns.stop(live, Aborted(reason))
+            await live.ended.wait()
+        entry = await self._stores.log.entry(run_id)
+        if entry.status not in TERMINAL:
+            await self._stores.owners.ask_end(run_id, Aborted(reason))
+            try:
+                async with asyncio.timeout(CANCEL_SECONDS):
+                    async for _ in self.follow(run_id, entry.seq):
+                        pass
+            except TimeoutError:
+                pass
+            entry = await self._stores.log.entry(run_id)
+        return entry
+
+    def is_followed(self, run_id: str) -> bool:
+        """Say whether somebody here follows a run that is owned here."""
+        live = self._turns.find(run_id)
+        return live is not None and live.has_readers
 
     async def entry(self, run_id: str) -> RunEntry:
         return await self._stores.log.entry(run_id)
@@ -165,69 +164,87 @@ class Runs:
         self._is_closing = True
 
     async def close(self, seconds: float = 0.0) -> None:
-        """Let the live runs end within `seconds`, then abort those that are left."""
-        self.stop_admitting()
-        tasks = [live.task for live in self._live.values() if live.task]
-        if tasks:
-            await asyncio.wait(tasks, timeout=seconds)
-        for live in tuple(self._live.values()):
-            live.abort("the agent is shutting down")
-        if left := [live.task for live in self._live.values() if live.task]:
-            await asyncio.wait(left)
+        """Let the runs here end within `seconds`; those that are left are handed over, or aborted.
 
-    def _forget(self, live: LiveRun) -> None:
-        live.release()
-        self._live.pop(live.run_id, None)
+        In a store that ends with the process there is nobody to hand them to.
+        """
+        self.stop_admitting()
+        await self._turns.idle(seconds)
+        self._has_closed = True
+        await self._turns.leave(Aborted("the agent is shutting down"))
+        for reader in tuple(self._elsewhere):
+            reader.put(Notice(HANDED_OVER, {}))
+            reader.end()
 
     def _admit(self) -> None:
         if self._is_closing:
             raise Overloaded("this agent is shutting down; try again later", retry_after=5)
-        if len(self._live) >= self._charter.max_runs:
+        if self.live_count >= self._charter.max_runs:
             raise Overloaded(
-                f"this agent has {len(self._live)} unfinished runs, and takes no more at once"
+                f"this agent has {self.live_count} unfinished runs, and takes no more at once"
             )
 
-    async def _carry(self, live: LiveRun, turn: asyncio.Lock, ask: Ask, asked: Asked) -> None:
-        """Wait for the session's turn, and take the run to its end."""
-        run, _ = advance(Run(), asked)
-        if end := await live.await_turn(turn):
-            await live.finish(run, end)
-            return
+    # Following
+
+    async def _newest(self, run_id: str, live: LiveRun | None) -> RunEntry:
+        """Give a run with the seq of its newest record, which is here if the run is."""
+        entry = await self._stores.log.entry(run_id)
+        return replace(entry, seq=len(live.records)) if live else entry
+
+    async def _here(self, live: LiveRun, after: int) -> AsyncGenerator[Sequence[Item]]:
+        """Follow a run that is owned here, until it ends or goes elsewhere."""
+        reader = live.join(after)
         try:
-            await self._run(live, ask, asked)
-        except Exception:  # noqa: BLE001 - whatever broke: the run ends, and its followers hear it
-            _log.exception("run %s broke", live.run_id)
-            await live.finish(live.run or run, Failed("internal_error", "the agent failed inside"))
+            while heard := await reader.next():
+                yield [item for item in heard if item is not None]
         finally:
-            turn.release()
+            live.leave(reader)
 
-    async def _run(self, live: LiveRun, ask: Ask, asked: Asked) -> None:
-        history = await self._stores.sessions.conversation(live.session_id)
-        run, _ = advance(Run(history=history), asked)
-        if self._charter.seconds is not None:
-            late_at = asyncio.get_running_loop().time() + self._charter.seconds
-            live.late_at = min(late_at, live.late_at or late_at)
-        is_trace = _TRACEPARENT.fullmatch(ask.traceparent or "")  # W3C Trace Context, 3.2.2
-        origin = Origin(ask.path, ask.traceparent if is_trace else None)
-        runner = Runner(run, self._outside, live, origin, live.late_at)
-        live.drive_by(runner)
-        await runner.write(await self._offer())
-        run = await runner.drive()
-        await self._stores.sessions.conclude(live.run_id, run.messages)
+    async def _there(self, run_id: str, after: int) -> AsyncGenerator[Sequence[Item]]:
+        """Follow a run that has ended, or that another process owns."""
+        batch: Sequence[Item] = await self._stores.log.read(run_id, after)
+        if batch and is_last(batch[-1]):
+            yield batch
+            return
+        reader = Reader()
+        unwatch = await self._stores.feed.watch(run_id, reader.put)
+        self._elsewhere.add(reader)
+        reader.put(None)  # what happened before the watch began
+        try:
+            while heard := await reader.next():
+                batch, after = await self._caught_up(run_id, after, heard)
+                if batch:
+                    yield batch
+        finally:
+            self._elsewhere.discard(reader)
+            unwatch()
 
-    async def _offer(self) -> Offered:
-        """Take the offers as they are now; what has not changed is not put into words again."""
-        tools, servers = self._outside.tools.offered()
-        agents, missing = self._outside.agents.offered()
-        offers = Offers(tools, agents, (*servers, *missing))
-        instructions = self._charter.current_instructions
-        if self._offered is None or self._basis != (instructions, offers):
-            text = system_prompt(instructions, offers)
-            self._basis = (instructions, offers)
-            self._offered = kept_form(offers, text, self._charter.terms)
-        offered, blob = self._offered
-        await self._stores.log.keep(offered.key, blob)
-        return offered
+    async def _caught_up(
+        self, run_id: str, after: int, heard: Sequence[Heard]
+    ) -> tuple[list[Item], int]:
+        """Give what is new in what was heard, and the newest seq of it.
+
+        What was missed is read from the record.
+        """
+        batch: list[Item] = []
+        for item in heard:
+            if isinstance(item, Notice):
+                batch.append(item)
+            elif item is None or item.seq > after + 1:
+                records = await self._stores.log.read(run_id, after)
+                if not records and (entry := await self.entry(run_id)).seq < after:
+                    after = entry.seq
+                    batch.append(self._reset(after))
+                batch += records
+            elif item.seq == after + 1:
+                batch.append(item)
+            if batch and isinstance(batch[-1], Record):
+                after = batch[-1].seq
+        return batch, after
+
+    def _reset(self, last_seq: int) -> Notice:
+        """Tell that what a reader has seen after `last_seq` is not on record any more."""
+        return Notice("reset", {"epoch": self._stores.log.epoch, "last_seq": last_seq})
 
 
 def _session_id(ask: Ask) -> str | None:
@@ -238,18 +255,16 @@ def _session_id(ask: Ask) -> str | None:
     )
 
 
-def _asked(ask: Ask, earlier_runs: Sequence[RunEntry]) -> Asked:
+def _asked(ask: Ask, *, is_known: bool) -> Asked:
     """Find what is new in a request: of a session that is known, what follows the last answer."""
     messages = ask.messages
     if not messages or messages[-1].role != "user":
         raise InvalidRequest("the last message must be the user's", param="messages")
-    if earlier_runs:
+    if is_known:
         answers = [n for n, message in enumerate(messages) if message.role == "assistant"]
         messages = messages[answers[-1] + 1 :] if answers else messages
     earlier = tuple(Message(m.role, well_formed(m.content)) for m in messages[:-1])
-    return Asked(well_formed(messages[-1].content), earlier, well_formed(ask.system))
-
-
-def _is_last(batch: Sequence[Item]) -> bool:
-    last = batch[-1] if batch else None
-    return isinstance(last, Record) and last.event_type in TERMINAL
+    origin = ask.origin
+    if not _TRACEPARENT.fullmatch(origin.traceparent or ""):  # W3C Trace Context, 3.2.2
+        origin = replace(origin, traceparent=None)
+    return Asked(well_formed(messages[-1].content), earlier, well_formed(ask.system), origin)

@@ -18,10 +18,11 @@ from diptych.errors import (
 from diptych.events import Terms
 from diptych.loop import replay
 from diptych.messages import Answer, Message
+from diptych.offering import Charter
 from diptych.offers import Unavailable
 from diptych.ports import Delta, Notice, Reply
 from diptych.record import Record
-from diptych.runs import Ask, Charter
+from diptych.runs import Ask
 
 
 async def echo(text=""):

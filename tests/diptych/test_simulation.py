@@ -18,10 +18,11 @@ from diptych.errors import DelegationError, ModelError, ToolError
 from diptych.events import Terms
 from diptych.loop import Phase, replay
 from diptych.messages import Message
+from diptych.offering import Charter
 from diptych.offers import Unavailable
 from diptych.ports import Delta, Reply
 from diptych.record import TERMINAL, Record
-from diptych.runs import Ask, Charter
+from diptych.runs import Ask
 
 ONCE_FAILED = [0]
 BLOCKS, SEEDS_PER_BLOCK = 20, 100

@@ -7,13 +7,16 @@ from typing import Any
 
 from diptych.adapters.memory import Bounds, MemoryStore
 from diptych.adapters.script import ScriptedModel, read_script
-from diptych.live import Item, Stores
+from diptych.adapters.unshared import NoFeed
+from diptych.events import Origin
+from diptych.live import Stores
 from diptych.messages import Answer, Message
+from diptych.offering import Charter
 from diptych.offers import Offers, Peer, Tool, Unavailable
-from diptych.ports import Errand, Model, Notice, Progress
+from diptych.ports import Errand, Item, Model, Notice, Progress
 from diptych.record import Record, from_row
 from diptych.runner import Outside
-from diptych.runs import Ask, Charter, Runs
+from diptych.runs import Ask, Runs
 
 EPOCH = "0000000a"
 
@@ -112,9 +115,12 @@ class House:
     tools: FunctionTools
     agents: FunctionAgents
 
-    async def ask(self, text: str = "hi", **rest: Any) -> list[Item]:
+    async def ask(
+        self, text: str = "hi", session_id: str | None = None, system: str = "", **origin: Any
+    ) -> list[Item]:
         """Ask, and give all that was told up to the end."""
-        entry = await self.runs.start(Ask((Message("user", text),), **rest))
+        ask = Ask((Message("user", text),), system, session_id, Origin(**origin))
+        entry = await self.runs.start(ask)
         return await self.told(entry.run_id)
 
     async def told(self, run_id: str, after: int = 0) -> list[Item]:
@@ -143,7 +149,7 @@ def house(
     tools = tools if isinstance(tools, FunctionTools) else FunctionTools(tools or {})
     agents = agents if isinstance(agents, FunctionAgents) else FunctionAgents(agents or {})
     store = MemoryStore(EPOCH, bounds)
-    stores = Stores(store, store, CountingClock())
+    stores = Stores(store, store, store.owners, NoFeed(), CountingClock())
     runs = Runs(charter or Charter("Be brief."), Outside(model, tools, agents), stores)
     return House(runs, store, model, tools, agents)
 

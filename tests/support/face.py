@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 from support.doubles import CountingClock, House, house
 
+from diptych.adapters.unshared import NoFeed
 from diptych.http.app import Served, create_app
 from diptych.http.card_facts import CardFacts
 from diptych.http.health import Readiness
@@ -31,7 +32,7 @@ class Face:
 async def face(*replies: Any, on_loopback: bool = False, **doubles: Any) -> AsyncIterator[Face]:
     """Make the application of an agent called `helper`; `doubles` are those of `house`."""
     rooms = house(*(replies or ("{}", "Hello!")), **doubles)
-    stores = Stores(rooms.store, rooms.store, CountingClock())
+    stores = Stores(rooms.store, rooms.store, rooms.store.owners, NoFeed(), CountingClock())
     card = CardFacts(NAME, "Helps.", "1.0.0")
     served = Served(card, rooms.runs, stores, _ready, _no_metrics)
     transport = httpx.ASGITransport(

@@ -13,14 +13,24 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from diptych.errors import InvalidRequest, LostRun, Overloaded, StoreError, UnknownRun
+from diptych.adapters.unshared import SoleOwner
+from diptych.errors import (
+    InvalidRequest,
+    LostRun,
+    Overloaded,
+    StaleOwner,
+    StoreError,
+    UnknownRun,
+)
 from diptych.messages import Message
-from diptych.ports import RunEntry, SessionEntry
+from diptych.ports import Lease, Once, Opened, RunEntry, SessionEntry
 from diptych.record import NOT_IN_MEMORY, TERMINAL, Record
 
 _RUN_ID = re.compile(r"run-([0-9a-f]{8})-[0-9a-f]{32}")
 _RECORD_BYTES = 400  # what a record takes beside its content, roughly
 _SAY_EVERY = 100  # dropped runs
+_MOST_KEYS = 10_000  # of requests that may be sent again
+ONCE_DIFFERS = "this Idempotency-Key came with another body before; use a new key for a new request"
 _log = logging.getLogger(__name__)
 
 
@@ -54,7 +64,10 @@ class _Session:
 
 
 class MemoryStore:
-    """Fulfils `ports.EventLog` and `ports.Sessions`; nothing in here ever waits."""
+    """Fulfils `ports.EventLog` and `ports.Sessions`; nothing in here ever waits.
+
+    `owners` fulfils `ports.Ownership` for the same runs.
+    """
 
     def __init__(self, epoch: str, bounds: Bounds | None = None) -> None:
         self.epoch = epoch
@@ -64,21 +77,43 @@ class MemoryStore:
         self._sessions: dict[str, _Session] = {}
         self._blobs: dict[str, tuple[bytes, set[str]]] = {}
         self._gone: deque[str] = deque(maxlen=10_000)
+        self._once: OrderedDict[str, tuple[str, str]] = OrderedDict()  # key: digest, run
+        self.owners = SoleOwner(self._say)
         self._events = 0
         self._size = 0
 
     # The event log
 
-    async def open(self, first: Record) -> RunEntry:
+    async def open(self, first: Record, token: str, once: Once | None = None) -> Opened:
         run_id, session_id, created = first.run_id, first.session_id, first.timestamp
+        if once and (earlier := self._begun_before(once)):
+            return Opened(await self.entry(earlier), None, is_new=False)
         self._make_room(sessions=0 if session_id in self._sessions else 1)
-        self._runs[run_id] = _Run(session_id, created)
+        self._runs[run_id] = run = _Run(session_id, created)
         self._sessions.setdefault(session_id, _Session(created)).runs.append(run_id)
-        await self.append([first])
-        return _entry(run_id, self._runs[run_id])
+        if once:
+            self._once[once.key] = (once.digest, run_id)
+        self._add(run, [first])
+        return Opened(_entry(run_id, run), self.owners.enqueue(session_id, run_id, token))
 
-    async def append(self, records: Sequence[Record]) -> None:
+    async def append(self, records: Sequence[Record], lease: Lease) -> None:
         run = self._run(records[0].run_id)
+        if await self.owners.renew([lease]):
+            raise StaleOwner("this session is owned under another lease")
+        self._add(run, records)
+
+    def _begun_before(self, once: Once) -> str | None:
+        """Name the run that a request began when it was sent first, if that is still there."""
+        while len(self._once) > _MOST_KEYS:
+            self._once.popitem(last=False)
+        digest, run_id = self._once.get(once.key, ("", ""))
+        if run_id not in self._runs:
+            return None
+        if digest != once.digest:
+            raise InvalidRequest(ONCE_DIFFERS, param="Idempotency-Key", code="idempotency_mismatch")
+        return run_id
+
+    def _add(self, run: _Run, records: Sequence[Record]) -> None:
         for record in records:
             size = _size(record)
             run.records.append(record)
@@ -116,10 +151,8 @@ class MemoryStore:
         session = self._sessions.get(session_id)
         return tuple(m for r in session.runs for m in self._runs[r].said) if session else ()
 
-    async def conclude(self, run_id: str, said: tuple[Message, ...]) -> None:
-        if run := self._runs.get(run_id):
-            size = sum(len(message.content.encode()) for message in said)
-            run.said, run.size, self._size = said, run.size + size, self._size + size
+    async def knows(self, session_id: str) -> bool:
+        return session_id in self._sessions
 
     async def sessions(self) -> Sequence[SessionEntry]:
         return [self._session_entry(name, session) for name, session in self._sessions.items()]
@@ -134,6 +167,11 @@ class MemoryStore:
         for run_id in tuple(session.runs):
             self._drop(run_id)
         return True
+
+    def _say(self, run_id: str, said: Sequence[Message]) -> None:
+        if run := self._runs.get(run_id):
+            size = sum(len(message.content.encode()) for message in said)
+            run.said, run.size, self._size = tuple(said), run.size + size, self._size + size
 
     # Bounds
 
@@ -206,7 +244,7 @@ def _entry(run_id: str, run: _Run) -> RunEntry:
         status = run.records[-1].event_type
     else:
         status = "running" if len(run.records) > 1 else "queued"
-    return RunEntry(run_id, run.session_id, run.created, status)
+    return RunEntry(run_id, run.session_id, run.created, status, len(run.records))
 
 
 def _size(record: Record) -> int:

@@ -18,6 +18,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message as ProtobufMessage
 
 from diptych import a2a_extension, messages
+from diptych.events import Origin
 from diptych.runs import Ask
 
 _CONTEXT_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -37,13 +38,10 @@ def read_ask(request: SendMessageRequest, headers: Mapping[str, str]) -> Ask:
     if not task.strip():
         raise InvalidParamsError("the message has no text; send the task as a text part")
     path, seconds = a2a_extension.read_terms(_json(message.metadata).get(a2a_extension.URI))
-    traceparent = headers.get("traceparent", "")
     return Ask(
         messages=(*context, messages.Message("user", task)),
         session_id=message.context_id or None,
-        path=path,
-        seconds=seconds,
-        traceparent=traceparent,
+        origin=Origin(path, headers.get("traceparent"), seconds),
     )
 
 

@@ -16,6 +16,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from diptych.errors import InvalidRequest
+from diptych.events import Origin
 from diptych.http.bodies import ChatBody, read_body, read_messages, read_session_id
 from diptych.http.disconnect import cancel_on_disconnect, cancel_soon, hung_up
 from diptych.http.errors import RunFailed, run_error
@@ -41,7 +42,7 @@ def chat_routes(name: str, runs: Runs) -> APIRouter:
         messages, system = read_messages(body.messages)
         session_id = read_session_id(request, body.session_id)
         traceparent = request.headers.get("traceparent")
-        entry = await runs.start(Ask(messages, system, session_id, traceparent=traceparent))
+        entry = await runs.start(Ask(messages, system, session_id, Origin(traceparent=traceparent)))
         chat = _Chat(runs, entry, name)
         cancels = body.on_disconnect == "cancel"
         if not body.stream:

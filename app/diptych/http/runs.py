@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from diptych.errors import InvalidRequest
+from diptych.events import Origin
 from diptych.http.bodies import RunBody, read_body, read_messages, read_session_id
 from diptych.http.sse import SseResponse, frame
 from diptych.http.views import event_view, notice_view, run_view
@@ -28,7 +29,7 @@ def run_routes(runs: Runs) -> APIRouter:
         messages, system = _messages(body)
         session_id = read_session_id(request, body.session_id)
         traceparent = request.headers.get("traceparent")
-        ask = Ask(messages, system, session_id, traceparent=traceparent)
+        ask = Ask(messages, system, session_id, Origin(traceparent=traceparent))
         return run_view(await runs.start(ask))
 
     @router.get("/v1/runs")

@@ -29,6 +29,7 @@ from starlette.applications import Starlette
 from diptych import a2a_extension, messages
 from diptych.adapters.a2a import A2aAgents
 from diptych.errors import LostRun, UnknownRun
+from diptych.events import Origin
 from diptych.http.a2a import a2a_routes
 from diptych.http.card_facts import CardFacts
 from diptych.ports import Errand, RunEntry
@@ -284,7 +285,9 @@ async def test_texts_are_joined_and_the_trace_is_taken_over() -> None:
     await post(
         runs, "SendMessage", {"message": {**MESSAGE, "parts": parts}}, {"traceparent": trace}
     )
-    assert runs.asks[0] == Ask((messages.Message("user", "one\ntwo"),), traceparent=trace)
+    assert runs.asks[0] == Ask(
+        (messages.Message("user", "one\ntwo"),), origin=Origin(traceparent=trace)
+    )
 
 
 async def test_the_card_tells_where_it_was_asked_and_what_the_agent_can_do() -> None:
@@ -338,8 +341,8 @@ async def test_a_delegation_of_ours_arrives_with_context_path_and_deadline() -> 
     (ask,) = runs.asks
     assert ask.messages == (*context, messages.Message("user", "look it up"))
     assert ask.session_id == "context-1"
-    assert ask.path == ("http://first", "http://me:8000/.well-known/agent-card.json")
-    assert ask.seconds == 60.0
+    assert ask.origin.path == ("http://first", "http://me:8000/.well-known/agent-card.json")
+    assert ask.origin.seconds == 60.0
 
 
 async def test_a_caller_that_activates_the_extension_is_told_so() -> None:

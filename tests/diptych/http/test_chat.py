@@ -10,7 +10,7 @@ from support.stack import Frame, call, frames, text_of
 
 from diptych.errors import ToolError
 from diptych.events import Terms
-from diptych.runs import Charter
+from diptych.offering import Charter
 
 CHAT = "/v1/chat/completions"
 ECHO = call("echo", text="hello")

@@ -10,7 +10,7 @@ from support.stack import call, frames, until
 
 from diptych.adapters.memory import Bounds
 from diptych.events import Terms
-from diptych.runs import Charter
+from diptych.offering import Charter
 
 ECHO = call("echo", text="hello")
 
@@ -109,7 +109,9 @@ async def test_a_reader_goes_on_after_any_position_named_in_any_way() -> None:
             assert (await helper.http.get(path, headers=headers)).text == rest
             assert frames(rest) == told[after:]
             assert whole.endswith(rest)
-        assert await events(helper, run_id, starting_after=10_000) == ""
+        gone = await events(helper, run_id, starting_after=10_000)
+        assert gone.startswith("event: reset\ndata: ")
+        assert f'"last_seq":{len(told)}' in gone
 
 
 async def test_two_readers_get_the_same_bytes() -> None:

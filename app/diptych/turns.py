@@ -1,0 +1,356 @@
+"""Taking runs to their ends: the sessions that this process owns, each one run after another.
+
+A session with work is claimed, by its opener or, when its owner has died, by whoever finds it.
+A run is then taken up from its record: what that does not show did not happen (loop.md §9).
+
+Not here: how a run proceeds (`loop`, `runner`), who asks for runs and follows them (`runs`).
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from diptych.errors import LoopError, LostRun, StaleOwner, StoreError, StoreFull, UnknownRun
+from diptych.events import Failed, OwnerChanged, Stop
+from diptych.live import LiveRun, Observer, Stores
+from diptych.loop import Phase, Run, replay
+from diptych.offering import Charter, Offering
+from diptych.ports import Lease, Notice
+from diptych.record import Record, from_row
+from diptych.runner import OUT_OF_TIME, Outside, Runner
+
+SEEK_SECONDS = 2.0  # between two looks for sessions whose owner has died
+MOST_OWNERS = 10  # of one run, after which it is taken for what kills them
+HANDED_OVER = "handed_over"
+"""The notice that a reader's process is leaving: the run goes on, and is to be followed anew."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Session:
+    """A session that is owned here, and the task that takes its runs to their ends."""
+
+    lease: Lease
+    task: asyncio.Task[None] | None = None
+
+
+class Turns:
+    """The runs that are queued or running in this process."""
+
+    def __init__(
+        self,
+        charter: Charter,
+        outside: Outside,
+        stores: Stores,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        self._charter = charter
+        self._outside = outside
+        self._stores = stores
+        self._observers = tuple(observers)
+        self._offering = Offering(charter, outside, stores.log)
+        self._live: dict[str, LiveRun] = {}
+        self._sessions: dict[str, _Session] = {}
+        self._unreadable: set[str] = set()  # sessions whose record a newer version wrote
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_leaving = False
+        stores.feed.heed(self._heed)
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def find(self, run_id: str) -> LiveRun | None:
+        return self._live.get(run_id)
+
+    def start(self) -> None:
+        """Keep what is owned, and look for what nobody owns; needless if leases never end."""
+        if (seconds := self._stores.owners.lease_seconds) is not None:
+            self._spawn(self._keep(seconds / 4))
+            self._spawn(self._seek())
+
+    def new(self, run_id: str, session_id: str) -> LiveRun:
+        """Have a run here that is about to be opened; see `take` and `drop`."""
+        live = LiveRun(run_id, session_id, self._stores, self._observers)
+        self._live[run_id] = live
+        return live
+
+    def take(self, live: LiveRun, lease: Lease | None, seconds: float | None) -> None:
+        """Take an opened run to its end when its turn comes, if its session is owned here.
+
+        `seconds` is what its caller will wait, for its turn too.
+        """
+        loop = asyncio.get_running_loop()
+        if seconds is not None:
+            live.late = loop.call_later(seconds, self.stop, live, OUT_OF_TIME)
+        if lease is not None:
+            self._own(lease, live.run_id if live.is_first else None)
+        elif live.session_id not in self._sessions:
+            self.drop(live)
+            if seconds is not None:
+                self._spawn(self._end_late(live.run_id, seconds))
+
+    def drop(self, live: LiveRun) -> None:
+        """Have nothing to do with a run any more."""
+        self._live.pop(live.run_id, None)
+        live.release()
+
+    def stop(self, live: LiveRun, stop: Stop) -> None:
+        """End a run, wherever it is; the first reason counts."""
+        session = self._sessions.get(live.session_id)
+        if live.stop(stop) and session:
+            live.has_begun = True
+            self._spawn(self._end_before_turn(live, stop, session.lease))
+
+    async def idle(self, seconds: float) -> None:
+        """Wait until all runs have ended, at most so long."""
+        if tasks := self._running():
+            await asyncio.wait(tasks, timeout=seconds)
+
+    async def leave(self, stop: Stop) -> None:
+        """End now. Runs that another process can take up are left to it; others are stopped."""
+        self._is_leaving = True
+        lasts = self._stores.owners.lease_seconds is not None
+        for live in tuple(self._live.values()):
+            if not lasts:
+                self.stop(live, stop)
+            elif live.runner:
+                live.runner.leave()
+        if tasks := self._running():
+            await asyncio.wait(tasks)
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _running(self) -> list[asyncio.Task[None]]:
+        return [session.task for session in self._sessions.values() if session.task]
+
+    # One session
+
+    def _own(self, lease: Lease, run_id: str | None = None) -> None:
+        if (session := self._sessions.get(lease.session_id)) and session.task:
+            session.task.cancel()  # it was stale and does not know yet
+        session = _Session(lease)
+        self._sessions[lease.session_id] = session
+        session.task = asyncio.create_task(self._take_all(session, run_id))
+
+    async def _take_all(self, session: _Session, run_id: str | None) -> None:
+        lease, owners = session.lease, self._stores.owners
+        try:
+            run_id = run_id or await owners.head(lease)
+            while run_id is not None:
+                run_id = await self._take_one(run_id, lease)
+        except StaleOwner:
+            _log.warning("another process has taken over session %s", lease.session_id)
+        except LostRun:
+            _log.error("the store has lost session %s", lease.session_id)
+            for live in self._of(lease):
+                live.tell_lost()
+        except StoreError as error:
+            _log.warning("session %s is left to be taken up: %s", lease.session_id, error)
+        finally:
+            if self._sessions.get(lease.session_id) is session:
+                del self._sessions[lease.session_id]
+            for live in self._of(lease):
+                self.drop(live)
+
+    def _of(self, lease: Lease) -> list[LiveRun]:
+        """Give the runs of a session, unless a newer lease of this process has them."""
+        newest = self._sessions.get(lease.session_id)
+        if newest and newest.lease != lease:
+            return []
+        return [live for live in self._live.values() if live.session_id == lease.session_id]
+
+    async def _take_one(self, run_id: str, lease: Lease) -> str | None:
+        """Take the run whose turn it is to its end; gives the next one."""
+        live = self._live.get(run_id) or self.new(run_id, lease.session_id)
+        if live.has_begun:  # it is being ended before its turn
+            await live.ended.wait()
+            return await self._stores.owners.head(lease)
+        live.has_begun, live.lease = True, lease
+        run = await self._carry(live)
+        if run is None or run.phase is not Phase.DONE:
+            live.notice(Notice(HANDED_OVER, {"run_id": run_id, "last_seq": len(live.records)}))
+            await self._stores.owners.release(lease)
+            return None
+        self.drop(live)
+        return await self._stores.owners.conclude(run_id, run.messages, lease)
+
+    async def _end_before_turn(self, live: LiveRun, stop: Stop, lease: Lease) -> None:
+        live.lease = lease
+        try:
+            run = replay(await self._events(live.records))
+            await live.finish(run, stop)
+            await self._stores.owners.conclude(live.run_id, (), lease)
+        except StoreError as error:
+            _log.warning("run %s could not be ended before its turn: %s", live.run_id, error)
+        finally:
+            self.drop(live)
+
+    # One run
+
+    async def _carry(self, live: LiveRun) -> Run | None:
+        """Take a run to its end; None if it is not to be touched. Raises what ends ownership."""
+        try:
+            run = await self._restored(live)
+        except (LoopError, KeyError, TypeError, ValueError) as error:
+            self._unreadable.add(live.session_id)
+            _log.error(
+                "run %s cannot be taken up: this version cannot read its record, and a newer one "
+                "must (%s)",
+                live.run_id,
+                error,
+            )
+            return None
+        if run.phase is Phase.DONE:
+            return run
+        try:
+            return await self._drive(live, run)
+        except (StaleOwner, LostRun):
+            raise
+        except StoreFull:
+            stop = Failed("store_full", "the store has no room left for the record of this run")
+        except StoreError:
+            raise
+        except Exception:  # noqa: BLE001 - whatever broke: the run ends, and its followers hear it
+            _log.exception("run %s broke", live.run_id)
+            stop = Failed("internal_error", "the agent failed inside")
+        return await live.finish(live.run or run, stop)
+
+    async def _restored(self, live: LiveRun) -> Run:
+        """Rebuild a run from its record, which is here already if the run was opened here."""
+        if not live.records:
+            live.resume(await self._stores.log.read(live.run_id))
+            if stop := await self._stores.owners.end_asked(live.run_id):
+                live.stop(stop)
+        events = await self._events(live.records)
+        if live.is_first:
+            return replay(events)
+        return replay(events, await self._stores.sessions.conversation(live.session_id))
+
+    async def _events(self, records: Sequence[Record]) -> list[Any]:
+        log = self._stores.log
+        keys = [str(r.content) for r in records if r.event_type == "offered"]
+        blobs = {key: await log.kept(key) for key in keys}
+        return [from_row(r.event_type, r.content, r.metadata, blobs.__getitem__) for r in records]
+
+    async def _drive(self, live: LiveRun, run: Run) -> Run:
+        if run.phase is Phase.QUEUED and (stop := live.stopped or _too_late(live, run)):
+            return await live.finish(run, stop)
+        runner = Runner(run, self._outside, live, self._late_at(live, run))
+        live.drive_by(runner)
+        if run.phase is Phase.QUEUED:
+            await runner.write(await self._offering.now())
+        elif sum(r.event_type == "owner_changed" for r in live.records) >= MOST_OWNERS:
+            runner.end(Failed("too_many_owners", "every process that took this run up has died"))
+        else:
+            lost_tail = await self._stores.owners.has_lost_tail(live.run_id)
+            await runner.write(OwnerChanged(lost_tail))
+        return await runner.drive()
+
+    def _late_at(self, live: LiveRun, run: Run) -> float | None:
+        """Say when a run has had its time, by the event loop's clock."""
+        now = asyncio.get_running_loop().time()
+        lates: list[float] = []
+        if run.origin.seconds is not None:
+            lates.append(now + run.origin.seconds - live.age)
+        if self._charter.seconds is not None:
+            begun = next((r.timestamp for r in live.records if r.event_type == "offered"), None)
+            spent = 0.0 if begun is None else max(0.0, self._stores.clock.now() - begun)
+            lates.append(now + self._charter.seconds - spent)
+        return min(lates, default=None)
+
+    # Ownership
+
+    def _heed(self, session_id: str, run_id: str, stop: Stop) -> None:
+        """End a run whose end was asked for at another process."""
+        if live := self._live.get(run_id):
+            self.stop(live, stop)
+        elif session := self._sessions.get(session_id):
+            self._spawn(self._end_queued(run_id, stop, session.lease))
+
+    async def _end_queued(self, run_id: str, stop: Stop, lease: Lease) -> None:
+        """End a run that another process has put into the queue of a session of ours."""
+        live = self.new(run_id, lease.session_id)
+        live.has_begun = True
+        live.stop(stop)
+        try:
+            live.resume(await self._stores.log.read(run_id))
+        except (StoreError, UnknownRun, LostRun):
+            self.drop(live)
+            return
+        await self._end_before_turn(live, stop, lease)
+
+    async def _end_late(self, run_id: str, seconds: float) -> None:
+        """See to it that a run ends in time whose owner does not know of it before its turn."""
+        await asyncio.sleep(seconds)
+        try:
+            await self._stores.owners.ask_end(run_id, OUT_OF_TIME)
+        except (StoreError, UnknownRun, LostRun) as error:
+            _log.warning("run %s cannot be told that its time is over: %s", run_id, error)
+
+    async def _keep(self, interval: float) -> None:
+        """Renew the leases; what is held no more is let go of."""
+        while True:
+            await asyncio.sleep(interval)
+            leases = [session.lease for session in self._sessions.values()]
+            try:
+                gone = await self._stores.owners.renew(leases) if leases else ()
+            except StoreError as error:
+                _log.warning("leases cannot be renewed now: %s", error)
+                continue
+            for lease in gone:
+                await self._let_go(lease)
+
+    async def _let_go(self, lease: Lease) -> None:
+        session = self._sessions.get(lease.session_id)
+        if session is None or session.lease != lease or session.task is None:
+            return
+        _log.warning("session %s is not owned here any more", lease.session_id)
+        lost = [live for live in self._of(lease) if await self._is_lost(live)]
+        session.task.cancel()
+        for live in lost:
+            live.tell_lost()
+
+    async def _is_lost(self, live: LiveRun) -> bool:
+        try:
+            await self._stores.log.entry(live.run_id)
+        except (LostRun, UnknownRun):
+            return True
+        except StoreError:
+            return False
+        return False
+
+    async def _seek(self) -> None:
+        """Take up what has work and no owner."""
+        while True:
+            await asyncio.sleep(SEEK_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311 - spreads
+            if self._is_leaving or len(self._live) >= self._charter.max_runs:
+                continue
+            try:
+                for session_id in await self._stores.owners.unowned():
+                    await self._claim(session_id)
+            except StoreError as error:
+                _log.warning("sessions without an owner cannot be looked for now: %s", error)
+
+    async def _claim(self, session_id: str) -> None:
+        if session_id in self._unreadable:
+            return
+        owners, token = self._stores.owners, self._stores.clock.token()
+        if lease := await owners.claim(session_id, token):
+            _log.info("taking up session %s", session_id)
+            self._own(lease)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _too_late(live: LiveRun, run: Run) -> Stop | None:
+    seconds = run.origin.seconds
+    return OUT_OF_TIME if seconds is not None and live.age >= seconds else None
