@@ -124,10 +124,15 @@ class LiveRun:
         records = self._next_records(events)
         try:
             await self._stores.log.append(records, self.lease)
-        except LostTail as lost:  # whoever has read them must find them again
-            missing = self.records[lost.seq :]
-            await self._stores.log.append([*missing, *records], self.lease)
+        except LostTail as lost:
+            await self.restore(lost)
+            await self._stores.log.append(records, self.lease)
         self._told(records)
+
+    async def restore(self, lost: LostTail) -> None:
+        """Put back what the store has lost: whoever has read it must find it again."""
+        if self.lease and (missing := self.records[lost.seq :]):
+            await self._stores.log.append(missing, self.lease)
 
     def notice(self, notice: Notice) -> None:
         self._tell(notice)

@@ -92,7 +92,7 @@ class Runner:
         self._inbox.put_nowait(_Leave())
 
     async def drive(self) -> Run:
-        """Obey and feed back until the run is done or left. Raises what is a bug or a lost store."""
+        """Obey and feed back until the run is done, or left. Raises a bug, or `StoreError`."""
         timer: asyncio.TimerHandle | None = None
         if self._late_at is not None:
             loop = asyncio.get_running_loop()

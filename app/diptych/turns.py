@@ -13,10 +13,19 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from diptych.errors import LoopError, LostRun, StaleOwner, StoreError, StoreFull, UnknownRun
+from diptych.errors import (
+    LoopError,
+    LostRun,
+    LostTail,
+    StaleOwner,
+    StoreError,
+    StoreFull,
+    UnknownRun,
+)
 from diptych.events import Failed, OwnerChanged, Stop
 from diptych.live import LiveRun, Observer, Stores
 from diptych.loop import Phase, Run, replay
+from diptych.messages import Message
 from diptych.offering import Charter, Offering
 from diptych.ports import Lease, Notice
 from diptych.record import Record, from_row
@@ -113,18 +122,24 @@ class Turns:
     async def leave(self, stop: Stop) -> None:
         """End now. Runs that another process can take up are left to it; others are stopped."""
         self._is_leaving = True
-        lasts = self._stores.owners.lease_seconds is not None
         for live in tuple(self._live.values()):
-            if not lasts:
+            if not self._lasts:
                 self.stop(live, stop)
             elif live.runner:
                 live.runner.leave()
+            else:
+                live.notice(_handed_over(live))
         if tasks := self._running():
             await asyncio.wait(tasks)
         for task in tuple(self._tasks):
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+    @property
+    def _lasts(self) -> bool:
+        """Whether runs outlive this process."""
+        return self._stores.owners.lease_seconds is not None
 
     def _running(self) -> list[asyncio.Task[None]]:
         return [session.task for session in self._sessions.values() if session.task]
@@ -172,13 +187,20 @@ class Turns:
             await live.ended.wait()
             return await self._stores.owners.head(lease)
         live.has_begun, live.lease = True, lease
-        run = await self._carry(live)
+        run = None if self._is_leaving and self._lasts else await self._carry(live)
         if run is None or run.phase is not Phase.DONE:
-            live.notice(Notice(HANDED_OVER, {"run_id": run_id, "last_seq": len(live.records)}))
+            live.notice(_handed_over(live))
             await self._stores.owners.release(lease)
             return None
         self.drop(live)
-        return await self._stores.owners.conclude(run_id, run.messages, lease)
+        return await self._conclude(live, run.messages, lease)
+
+    async def _conclude(self, live: LiveRun, said: Sequence[Message], lease: Lease) -> str | None:
+        try:
+            return await self._stores.owners.conclude(live.run_id, said, lease)
+        except LostTail as lost:
+            await live.restore(lost)
+            return await self._stores.owners.conclude(live.run_id, said, lease)
 
     async def _end_before_turn(self, live: LiveRun, stop: Stop, lease: Lease) -> None:
         live.lease = lease
@@ -349,6 +371,10 @@ class Turns:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _handed_over(live: LiveRun) -> Notice:
+    return Notice(HANDED_OVER, {"run_id": live.run_id, "last_seq": len(live.records)})
 
 
 def _too_late(live: LiveRun, run: Run) -> Stop | None:
