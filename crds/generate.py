@@ -26,7 +26,7 @@ from diptych.manifest.wire import Wire
 Schema: TypeAlias = dict[str, Any]
 
 FILE = Path(__file__).parent / "diptych.dev_agents.yaml"
-HEADER = "# Made by crds/generate.py of the models in app/diptych/manifest.py; change those.\n"
+HEADER = "# Made by crds/generate.py of the models in app/diptych/manifest; change those.\n"
 
 _UNWANTED = {"title", "default", "additionalProperties"}
 _CONDITION: Schema = {
@@ -251,7 +251,9 @@ def _described(text: str, schema: Schema) -> str:
         case bool():
             return text
         case float() as seconds if schema["type"] == "string":
-            return f"{text} Default: {seconds:g}s."
+            whole_hours = seconds % 3600 == 0
+            shown = f"{seconds / 3600:g}h" if whole_hours else f"{seconds:g}s"
+            return f"{text} Default: {shown}."
         case int() | str() as default if default != "":
             return f"{text} Default: {default}."
         case _:

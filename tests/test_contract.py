@@ -12,8 +12,8 @@ from support.agents import agent, around, child, service
 from diptych.configuration import AgentConfig, LaptopOptions, load_agents
 from diptych.errors import ConfigError
 from diptych.manifest import REFERENCES as POD_REFERENCES
+from diptych.offering import Charter
 from diptych.pod import Pod
-from diptych.runs import Charter
 from diptych_operator import resolved
 from diptych_operator.kinds import CONFIG_MAP, DEPLOYMENT, Object
 from diptych_operator.resolved import FILE, FOLDER, config_text
@@ -144,6 +144,38 @@ def test_the_pod_starts_without_a_key_and_takes_it_up_when_it_comes(tmp_path):
     assert config.model.api_key() is None
     mount(REFERRING, tmp_path)
     assert config.model.api_key() == "sk-1"
+
+
+def kept_in(**redis: Any) -> dict[str, Any]:
+    return {"sessions": {"redis": redis, "retention": "2h"}, "replicas": 2}
+
+
+@pytest.mark.parametrize(
+    ("ref", "url"),
+    [
+        pytest.param({"name": "redis"}, "redis://redis.team:6379", id="of its namespace"),
+        pytest.param(
+            {"name": "redis", "namespace": "stores", "port": 7000},
+            "redis://redis.stores:7000",
+            id="of another namespace",
+        ),
+    ],
+)
+def test_the_pod_knows_the_service_of_its_redis(tmp_path, ref, url):
+    store = read(mount(kept_in(serviceRef=ref), tmp_path)).store
+    assert store is not None
+    assert (store.url(), store.retention) == (url, 7200)
+    assert store.prefix == "diptych:team:coordinator"
+
+
+def test_the_url_of_a_redis_is_read_from_where_it_is_mounted_whenever_it_comes(tmp_path):
+    spec = kept_in(urlFrom={"secretKeyRef": {"name": "redis", "key": "url"}})
+    config = read(mount(spec, tmp_path, keys={}))
+    assert config.store is not None
+    assert config.store.url() is None
+    assert set(config.keys) == {"url of Secret redis"}
+    mount(spec, tmp_path, keys={"secret": {"redis": {"url": "redis://:sesame@r:6379"}}})
+    assert config.store.url() == "redis://:sesame@r:6379"
 
 
 async def test_ready_names_the_keys_that_are_missing_until_they_come(tmp_path):

@@ -3,8 +3,11 @@
 import logging
 import os
 import runpy
+import shutil
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +18,12 @@ from diptych.configuration import check
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 MANIFESTS = sorted(EXAMPLES.glob("*.yaml"))
+DURABLE = EXAMPLES / "durable.yaml"
+"""The one that needs something besides: a Redis."""
 
 ANSWERS = {
     "calculator.yaml": "2 + 2, squared, is 16.",
+    "durable.yaml": "Slow words are safe words: whoever asks again hears the rest.",
     "echo.yaml": "The echo returned: hello",
     "planner.yaml": "A year on Saturn is about 15.6 times as long as one on Mars.",
     "python_function.py": "The text has 6 words.",
@@ -44,7 +50,34 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]
     root.setLevel(level)
 
 
-@pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.name)
+@pytest.fixture
+def redis_port() -> Iterator[int]:
+    """A Redis of the test's own, while it lasts."""
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip(f"redis-server is not here: {DURABLE.name} DID NOT RUN")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = ["--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no"]
+    with subprocess.Popen([program, *options], stdout=subprocess.DEVNULL) as server:
+        try:
+            until = time.monotonic() + 10
+            while not _listens(port):
+                assert server.poll() is None
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            yield port
+        finally:
+            server.terminate()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as trying:
+        return trying.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.parametrize("file", [f for f in MANIFESTS if f != DURABLE], ids=lambda file: file.name)
 @pytest.mark.usefixtures("elsewhere")
 def test_a_manifest_runs_as_it_is(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -56,6 +89,31 @@ def test_a_manifest_runs_as_it_is(
     assert (exit_.value.code, shown.out) == (0, ANSWERS[file.name] + "\n"), shown.err
     for step in STEPS[file.name]:
         assert step in shown.err
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_the_durable_agent_runs_beside_a_redis(
+    redis_port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = f"redis=localhost:{redis_port}"
+    monkeypatch.setattr(
+        sys, "argv", ["diptych", "run", str(DURABLE), "A question?", "--service", service]
+    )
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    shown = capsys.readouterr()
+    assert (exit_.value.code, shown.out) == (0, ANSWERS[DURABLE.name] + "\n"), shown.err
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_the_durable_agent_says_that_it_needs_a_redis(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["diptych", "run", str(DURABLE), "A question?"])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == 2
+    assert "give --service redis=redis://localhost:6379" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("elsewhere")

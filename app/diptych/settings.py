@@ -105,6 +105,20 @@ class PeerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """A Redis that runs and sessions are kept in, so that they outlive their process.
+
+    `url` is read whenever a connection is made; it gives None while the URL is missing. What is
+    kept of a session goes `retention` seconds after its last run. Every key begins with `prefix`,
+    which no other agent has.
+    """
+
+    url: Secret
+    retention: float
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
 class AgentConfig:
     """All that an agent is built from.
 
@@ -112,7 +126,8 @@ class AgentConfig:
     `mock_source` names, for error lines, where that text stands. `env` holds the variables of the
     container: what the agent's stdio servers are given besides the usual. `instructions_from` reads
     the instructions anew, if they stand elsewhere. `keys` are read from mounted files and may be
-    missing; they are called by what a person knows them by.
+    missing; they are called by what a person knows them by. Without a `store` runs and sessions
+    are kept in memory.
     """
 
     name: str
@@ -130,6 +145,7 @@ class AgentConfig:
     env: Mapping[str, Secret] = field(default_factory=dict)
     instructions_from: Secret | None = None
     keys: Mapping[str, Secret] = field(default_factory=dict)
+    store: StoreConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)

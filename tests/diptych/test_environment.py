@@ -1,7 +1,5 @@
 """The environment's form of an agent: the same agent, the same rules, other names in the lines."""
 
-from importlib.metadata import version
-
 import pytest
 
 from diptych.configuration import ProcessSettings, env_agent, process_settings
@@ -12,7 +10,6 @@ MINIMAL = {
     "MODEL_API_URL": "http://127.0.0.1:11434/v1",
     "MODEL_NAME": "small",
 }
-REDIS = f"REDIS_URL: is not supported by this version of Diptych ({version('diptych')}); remove it"
 
 
 def test_the_whole_form_makes_an_agent() -> None:
@@ -62,6 +59,21 @@ def test_a_model_needs_no_key() -> None:
     config = env_agent(MINIMAL | {"MODEL_API_KEY": " "})
     assert config.model is not None
     assert config.model.api_key is None
+
+
+def test_redis_is_a_store_whose_url_is_read_at_the_moment_of_use() -> None:
+    environ = MINIMAL | {"REDIS_URL": "redis://:secret@r:6379/0"}
+    store = env_agent(environ).store
+    assert store is not None
+    assert (store.retention, store.prefix) == (86400, "diptych:default:coordinator")
+    assert store.url() == "redis://:secret@r:6379/0"
+    environ["REDIS_URL"] = "redis://:rotated@r:6379/0"
+    assert store.url() == "redis://:rotated@r:6379/0"
+
+
+@pytest.mark.parametrize("environ", [{}, {"REDIS_URL": " "}])
+def test_without_redis_there_is_no_store(environ: dict[str, str]) -> None:
+    assert env_agent(MINIMAL | environ).store is None
 
 
 @pytest.mark.parametrize(
@@ -119,7 +131,6 @@ def test_a_servers_name_may_be_spelt_in_four_ways(variable: str) -> None:
             ["AGENTIC_LOOP_MAX_STEPS: must be 25 or less (got 26)"],
             id="too many steps",
         ),
-        pytest.param(MINIMAL | {"REDIS_URL": "redis://:secret@r"}, [REDIS], id="Redis"),
     ],
 )
 def test_a_mistake_names_the_variable(environ: dict[str, str], lines: list[str]) -> None:
@@ -140,9 +151,8 @@ def test_the_process_reads_its_variables() -> None:
 def test_all_mistakes_of_the_process_are_told_at_once() -> None:
     environ = {"PORT": "http", "LOG_LEVEL": "loud", "LOG_FORMAT": "xml", "PUBLIC_URL": "a.example"}
     with pytest.raises(ConfigError) as caught:
-        process_settings(environ | {"REDIS_URL": "redis://r"})
+        process_settings(environ)
     assert caught.value.problems == (
-        REDIS,
         "PORT: must be a number from 0 to 65535",
         "LOG_LEVEL: must be debug, info, warning, error or critical",
         "LOG_FORMAT: must be text or json",

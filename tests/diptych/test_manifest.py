@@ -87,8 +87,13 @@ def test_every_supported_field_is_taken() -> None:
             "memoryContextLimit": 0,
             "deadline": "10m",
         },
-        sessions={"whenBusy": "enqueue"},
-        replicas=1,
+        sessions={
+            "redis": {"serviceRef": {"name": "redis", "namespace": "stores", "port": 6380}},
+            "retention": "1h30m",
+            "whenBusy": "enqueue",
+            "queueMode": "one",
+        },
+        replicas=3,
         container={
             "image": "registry.example.com/diptych:1.0",
             "imagePullPolicy": "IfNotPresent",
@@ -124,6 +129,8 @@ def test_every_supported_field_is_taken() -> None:
     assert spec.tools[0].overrides[0].timeout == 300
     assert [peer.visible_name for peer in spec.agents] == ["researcher", "counsel", "outside"]
     assert spec.loop.deadline == 600
+    assert spec.sessions.retention == 5400
+    assert spec.replicas == 3
     assert spec.network is not None
     assert spec.network.extra_egress[0].to[0].ip_block is not None
 
@@ -161,14 +168,6 @@ def env(**fields: Any) -> dict[str, Any]:
                 "context",
             )
         ),
-        *(
-            pytest.param(
-                manifest(sessions={field: "one"}),
-                f"spec.sessions.{field}: {{}}; remove it",
-                id=field,
-            )
-            for field in ("redis", "retention", "queueMode")
-        ),
         pytest.param(
             manifest(policy=None), "spec.policy: {}; remove it", id="even if it is left blank"
         ),
@@ -195,11 +194,15 @@ def env(**fields: Any) -> dict[str, Any]:
             'spec.sessions.whenBusy: "interrupt" {}; use enqueue',
             id="interrupts",
         ),
-        pytest.param(manifest(replicas=2), "spec.replicas: 2 {}; use 0, 1", id="replicas"),
         pytest.param(
-            manifest(container={"env": [{"name": "REDIS_URL", "value": "redis://r"}]}),
-            'spec.container.env[0].name: "REDIS_URL" {}; remove it',
-            id="Redis by a variable",
+            manifest(sessions={"whenBusy": "reject"}),
+            'spec.sessions.whenBusy: "reject" {}; use enqueue',
+            id="refusals while busy",
+        ),
+        pytest.param(
+            manifest(sessions={"queueMode": "all"}),
+            'spec.sessions.queueMode: "all" {}; use one',
+            id="queues taken whole",
         ),
     ],
 )

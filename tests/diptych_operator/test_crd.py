@@ -69,12 +69,31 @@ def test_what_the_pods_of_this_version_refuse_is_not_offered(field):
 
 def test_of_a_choice_only_what_is_built_is_offered():
     assert SPEC["model"]["properties"]["actionFormat"]["enum"] == ["json"]
-    assert SPEC["replicas"]["x-kubernetes-validations"][0]["rule"] == "self in [0, 1]"
+    sessions = SPEC["sessions"]["properties"]
+    assert sessions["whenBusy"]["enum"] == ["enqueue"]
+    assert sessions["queueMode"]["enum"] == ["one"]
+
+
+def test_the_api_says_of_replicas_and_sessions_what_the_pod_says():
+    spec = SCHEMA["properties"]["spec"]["x-kubernetes-validations"]
+    assert (
+        "replicas above 1 need sessions.redis: without it each pod knows its own sessions only"
+    ) in [rule["message"] for rule in spec]
+    sessions = SPEC["sessions"]
+    assert [rule["message"] for rule in sessions["x-kubernetes-validations"]] == [
+        "retention needs redis: without it sessions end with their pod"
+    ]
+    redis = sessions["properties"]["redis"]["x-kubernetes-validations"]
+    assert redis[0]["message"] == "needs exactly one of urlFrom, serviceRef"
+    retention = sessions["properties"]["retention"]["x-kubernetes-validations"]
+    assert retention[1]["message"] == 'must be at least "1m" and at most "720h"'
 
 
 def test_defaults_are_told_and_not_set():
     assert SPEC["loop"]["properties"]["maxSteps"]["description"].endswith("Default: 5.")
     assert SPEC["loop"]["properties"]["deadline"]["description"].endswith("Default: 300s.")
+    sessions = SPEC["sessions"]["properties"]
+    assert sessions["retention"]["description"].endswith("Default: 24h.")
 
 
 def test_kubectl_shows_what_matters():

@@ -15,19 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from diptych.configuration.documents import Document, read_documents
-from diptych.configuration.environment import later_variables, manifest_content, process_settings
+from diptych.configuration.environment import manifest_content, process_settings
 from diptych.configuration.problems import Place, refuse, validated
 from diptych.configuration.resolving import MOCK, Surroundings, resolved
 from diptych.configuration.secret_sources import SecretSources
+from diptych.configuration.services import Services, redis_names
 from diptych.errors import ConfigError
 from diptych.manifest import KIND, AgentManifest
-from diptych.manifest.fields import url_problem
 from diptych.settings import (
     AgentConfig,
     ModelConfig,
     OverrideConfig,
     PeerConfig,
     ProcessSettings,
+    StoreConfig,
     TimeoutConfig,
     ToolConfig,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "PeerConfig",
     "Place",
     "ProcessSettings",
+    "StoreConfig",
     "TimeoutConfig",
     "ToolConfig",
     "check",
@@ -86,13 +88,15 @@ class LoadedAgents:
 def load_agents(files: Sequence[Path], options: LaptopOptions) -> LoadedAgents:
     """Load every Agent of the files. Raises `ConfigError` with every problem there is."""
     contents = _read(files)
-    problems = contents.problems + _service_problems(options.services)
+    services = Services(options.services)
+    stores = {name for manifest, _ in contents.manifests for name in redis_names(manifest)}
+    problems = contents.problems + services.problems(stores)
     try:
         secrets = SecretSources(options.environ, options.secrets_file, contents.beside)
     except ConfigError as error:
         refuse([*problems, *error.problems])
         raise
-    around = Surroundings(secrets, options.environ, options.services)
+    around = Surroundings(secrets, options.environ, services)
     if len(contents.manifests) == 1:
         around = replace(around, public_url=_public_url(options.environ))
     # A manifest with mistakes is still there for the others to refer to.
@@ -124,7 +128,6 @@ def check(files: Sequence[Path]) -> list[str]:
 def env_agent(environ: Mapping[str, str]) -> AgentConfig:
     """Make the agent of a plain container. Raises `ConfigError`; its lines name the variables."""
     content, place, problems = manifest_content(environ)
-    problems += later_variables(environ)
     try:
         config = configured(content, place, LaptopOptions(environ))
     except ConfigError as error:
@@ -141,7 +144,8 @@ def configured(content: Mapping[str, Any], place: Place, options: LaptopOptions)
     manifest = validated(content, place)
     secrets = SecretSources(options.environ, options.secrets_file)
     public_url = _public_url(options.environ)
-    around = Surroundings(secrets, options.environ, options.services, public_url=public_url)
+    services = Services(options.services)
+    around = Surroundings(secrets, options.environ, services, public_url=public_url)
     return resolved(manifest, place, around)
 
 
@@ -219,14 +223,6 @@ def _resolved_all(
             problems += error.problems
     refuse(problems)
     return tuple(configs)
-
-
-def _service_problems(services: Mapping[str, str]) -> list[str]:
-    return [
-        f"--service {name}: {problem}"
-        for name, url in services.items()
-        if (problem := url_problem(url))
-    ]
 
 
 def _public_url(environ: Mapping[str, str]) -> str | None:

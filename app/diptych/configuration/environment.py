@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
-from diptych.configuration.problems import Path, Place, refuse, unsupported
+from diptych.configuration.problems import Path, Place, refuse
 from diptych.configuration.resolving import MOCK, PUBLIC_URL
 from diptych.manifest import API_VERSION, KIND
-from diptych.manifest.fields import LATER_VARIABLES, url_problem
+from diptych.manifest.fields import url_problem
 from diptych.settings import ProcessSettings
 
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
@@ -28,6 +28,7 @@ _SIMPLE: Final[Mapping[Path, str]] = {
     ("spec", "loop", "maxSteps"): "AGENTIC_LOOP_MAX_STEPS",
     ("spec", "tools"): "MCP_SERVERS",
     ("spec", "agents"): "PEER_AGENTS",
+    ("spec", "sessions"): "REDIS_URL",
 }
 _LEVELS: Final[Mapping[str, LogLevel]] = {
     "DEBUG": "DEBUG",
@@ -41,7 +42,7 @@ _LEVELS: Final[Mapping[str, LogLevel]] = {
 
 def process_settings(environ: Mapping[str, str]) -> ProcessSettings:
     """Read PORT, LOG_LEVEL, LOG_FORMAT and PUBLIC_URL. Raises `ConfigError` with all problems."""
-    problems = later_variables(environ)
+    problems: list[str] = []
     port = _set(environ, "PORT") or "8000"
     if not re.fullmatch(r"\d{1,5}", port) or int(port) > 65535:  # noqa: PLR2004
         problems.append("PORT: must be a number from 0 to 65535")
@@ -63,11 +64,6 @@ def process_settings(environ: Mapping[str, str]) -> ProcessSettings:
     )
 
 
-def later_variables(environ: Mapping[str, str]) -> list[str]:
-    """Say which variables are set whose capability is not built yet."""
-    return [f"{n}: {unsupported()}; remove it" for n in sorted(LATER_VARIABLES) if _set(environ, n)]
-
-
 def manifest_content(environ: Mapping[str, str]) -> tuple[dict[str, Any], Place, list[str]]:
     """Make a manifest's content, the place that names variables, and lines for missing ones."""
     variables = dict(_SIMPLE)
@@ -78,7 +74,7 @@ def manifest_content(environ: Mapping[str, str]) -> tuple[dict[str, Any], Place,
     }
     spec |= _given(description=_set(environ, "AGENT_DESCRIPTION"))
     spec |= _given(instructions=_set(environ, "AGENT_INSTRUCTIONS"))
-    spec |= _given(model=_model(environ))
+    spec |= _given(model=_model(environ), sessions=_sessions(environ))
     if steps := _set(environ, "AGENTIC_LOOP_MAX_STEPS"):
         number = int(steps) if re.fullmatch(r"[+-]?\d{1,9}", steps) else steps
         spec["loop"] = {"maxSteps": number}
@@ -96,6 +92,13 @@ def _model(environ: Mapping[str, str]) -> dict[str, Any] | None:
         # This reference leads to MODEL_API_KEY, by the rule for all of them (secret_sources).
         model["apiKey"] = {"secretKeyRef": {"name": "model", "key": "api-key"}}
     return model
+
+
+def _sessions(environ: Mapping[str, str]) -> dict[str, Any] | None:
+    if not _set(environ, "REDIS_URL"):
+        return None
+    # This reference leads to REDIS_URL, as that of the model's key does to MODEL_API_KEY.
+    return {"redis": {"urlFrom": {"secretKeyRef": {"name": "redis", "key": "url"}}}}
 
 
 def _servers(

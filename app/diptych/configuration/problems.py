@@ -21,7 +21,15 @@ from diptych.manifest import AgentManifest
 Path: TypeAlias = tuple[str | int, ...]
 MAX_LINES = 50
 
-_SECRET_FIELDS = {"apiKey", "headers", "env", "valueFrom", "secretKeyRef", "instructions"}
+_SECRET_FIELDS = {
+    "apiKey",
+    "headers",
+    "env",
+    "valueFrom",
+    "urlFrom",
+    "secretKeyRef",
+    "instructions",
+}
 _SENTENCES = {
     "missing": "is required",
     "string_type": "must be a string; quote it",
@@ -140,15 +148,13 @@ def _sentence(mistake: ErrorDetails, path: Path) -> str:
     match kind:
         case "later":
             sentence = f"{unsupported()}; remove it"
-        case "later_name":
-            sentence = f"{json.dumps(given)} {unsupported()}; remove it"
         case "later_value":
             sentence = f"{json.dumps(given)} {unsupported()}; use {context['supported']}"
         case "extra_forbidden":
             sentence = _unknown_field(path)
         case "missing" | "invalid_key":
             sentence = _SENTENCES[kind]
-        case "model_type" if path[-1] == "apiKey":
+        case "model_type" if path[-1] in {"apiKey", "urlFrom"}:
             sentence = "must be a reference: {secretKeyRef: {name: …, key: …}}"
         case "string_type" if isinstance(given, Mapping | list):
             sentence = "must be a string"
@@ -174,6 +180,7 @@ def _unknown_field(path: Path) -> str:
     here = _fields(AgentManifest, path[:-1])
     by_letters = {_letters(known): known for known in here}
     near = get_close_matches(_letters(name), by_letters, n=1, cutoff=0.7)
+    near += [known for known in by_letters if known == f"{_letters(name)}from"]  # url: urlFrom
     if near:
         return f'is not a known field (did you mean "{by_letters[near[0]]}"?)'
     elsewhere = [p for p in _all_paths(AgentManifest, ()) if _letters(p[-1]) == _letters(name)]

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from diptych.configuration.problems import Path, Place, refuse
 from diptych.configuration.secret_sources import Kind, Reference, SecretSources, literal, mounted
+from diptych.configuration.services import Services, base_url, redis_in_cluster, redis_names
 from diptych.events import Terms
 from diptych.manifest import (
     AgentManifest,
@@ -18,6 +19,7 @@ from diptych.manifest import (
     ModelSpec,
     PeerSpec,
     ServiceRef,
+    SessionsSpec,
     ToolSpec,
     Variable,
     VariablesFrom,
@@ -29,6 +31,7 @@ from diptych.settings import (
     ModelConfig,
     OverrideConfig,
     PeerConfig,
+    StoreConfig,
     TimeoutConfig,
     ToolConfig,
 )
@@ -36,20 +39,18 @@ from diptych.settings import (
 MOCK = "DEBUG_MOCK_RESPONSES"
 PUBLIC_URL = "PUBLIC_URL"
 
-_CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
-
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What references can lead to.
 
-    `services` are URLs by name or `namespace/name`, `agents` those of the agents that run beside
-    this one by (namespace, name). `public_url` is the process's own, if it speaks for this agent.
+    `agents` are the URLs of the agents that run beside this one by (namespace, name). `public_url`
+    is the process's own, if it speaks for this agent.
     """
 
     secrets: SecretSources
     environ: Mapping[str, str] = field(default_factory=dict)
-    services: Mapping[str, str] = field(default_factory=dict)
+    services: Services = field(default_factory=Services)
     agents: Mapping[tuple[str, str], str] = field(default_factory=dict)
     public_url: str | None = None
 
@@ -97,6 +98,7 @@ class _Resolving:
             public_url=self._public_url(env),
             env=env,
             instructions_from=instructions_from,
+            store=self._store(spec.sessions),
             keys=self._keys,
         )
 
@@ -225,7 +227,7 @@ class _Resolving:
         }
 
     def _service(self, path: Path, ref: ServiceRef) -> str:
-        url = self._around.services.get(ref.name)
+        url = self._around.services.web(ref.name)
         if url is None:
             self._complain(
                 path, f"Service {ref.name} has no address here; give --service {ref.name}=URL"
@@ -237,14 +239,13 @@ class _Resolving:
     def _peer(self, path: Path, peer: PeerSpec) -> PeerConfig:
         shares = peer.share_context
         if peer.url is not None:
-            return PeerConfig(peer.visible_name, _base_url(peer.url), share_context=bool(shares))
+            return PeerConfig(peer.visible_name, base_url(peer.url), share_context=bool(shares))
         name = peer.name or ""
         namespace = peer.namespace or self._manifest.metadata.namespace
-        services = self._around.services
         url = (
-            services.get(f"{namespace}/{name}")
+            self._around.services.web(f"{namespace}/{name}")
             or self._around.agents.get((namespace, name))
-            or services.get(name)
+            or self._around.services.web(name)
         )
         if url is None:
             self._complain(
@@ -252,9 +253,29 @@ class _Resolving:
                 f"there is no Agent {name} here (namespace {namespace}); "
                 f"add its file, or give --service {name}=URL",
             )
-        return PeerConfig(
-            peer.visible_name, _base_url(url or ""), share_context=shares is not False
+        return PeerConfig(peer.visible_name, base_url(url or ""), share_context=shares is not False)
+
+    def _store(self, sessions: SessionsSpec) -> StoreConfig | None:
+        path, redis, me = ("spec", "sessions", "redis"), sessions.redis, self._manifest.metadata
+        if redis is None:
+            return None
+        source = redis.url_from
+        url = (
+            self._secret((*path, "urlFrom"), "Secret", source.secret_key_ref)
+            if source
+            else literal(self._redis((*path, "serviceRef")))
         )
+        return StoreConfig(url, sessions.retention, f"diptych:{me.namespace}:{me.name}")
+
+    def _redis(self, path: Path) -> str:
+        if self._folder is not None:
+            return redis_in_cluster(self._manifest)
+        *_, name = names = redis_names(self._manifest)
+        url = self._around.services.redis(names)
+        if url is None:
+            option = f"--service {name}=redis://localhost:6379"
+            self._complain(path, f"Service {name} has no address here; give {option}")
+        return url or ""  # never asked: the line above refuses the manifest
 
 
 def _terms(loop: LoopSpec) -> Terms:
@@ -265,10 +286,3 @@ def _terms(loop: LoopSpec) -> Terms:
         max_retries=loop.max_retries,
         memory_context_limit=loop.memory_context_limit,
     )
-
-
-def _base_url(url: str) -> str:
-    """Turn an agent card's URL into its agent's; any other URL is that already."""
-    for card in _CARD_PATHS:
-        url = url.removesuffix(card)
-    return url.rstrip("/")

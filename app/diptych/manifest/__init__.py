@@ -9,9 +9,9 @@ Not here: files, how mistakes are told, where references lead (all in `configura
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from diptych.manifest.calls import PeerSpec, ServiceRef, ToolSpec
 from diptych.manifest.cluster import ContainerSpec, PodTemplate, Variable, VariablesFrom
@@ -27,7 +27,8 @@ from diptych.manifest.fields import (
 )
 from diptych.manifest.model import ModelSpec
 from diptych.manifest.network import AllowedNamespaces, NetworkSpec
-from diptych.manifest.rules import Cel, Form, Unique
+from diptych.manifest.rules import Cel, Form, Unique, broken_rule
+from diptych.manifest.sessions import RedisService, SessionsSpec
 from diptych.manifest.wire import KeyRef, TextSource, Wire
 
 __all__ = [
@@ -41,7 +42,9 @@ __all__ = [
     "LoopSpec",
     "ModelSpec",
     "PeerSpec",
+    "RedisService",
     "ServiceRef",
+    "SessionsSpec",
     "ToolSpec",
     "Variable",
     "VariablesFrom",
@@ -52,6 +55,10 @@ KIND = "Agent"
 REFERENCES = "diptych.dev/references"
 """The annotation of a manifest that the operator has resolved for a pod. It names the folder
 where what the manifest refers to is mounted: `secrets/<name>/<key>`, `configmaps/<name>/<key>`."""
+
+_REPLICAS_ALONE = (
+    "replicas above 1 need sessions.redis: without it each pod knows its own sessions only"
+)
 
 
 class LoopSpec(Wire):
@@ -74,16 +81,6 @@ class LoopSpec(Wire):
     """How long a run may take."""
 
 
-class SessionsSpec(Wire):
-    """How the runs of one conversation are kept and ordered."""
-
-    redis: Later = None
-    retention: Later = None
-    when_busy: Annotated[Literal["enqueue", "reject", "interrupt"], only_yet("enqueue")] = "enqueue"
-    """What becomes of a request while another run of its session is going on."""
-    queue_mode: Later = None
-
-
 class AgentSpec(Wire):
     """What an agent is and may do."""
 
@@ -93,6 +90,11 @@ class AgentSpec(Wire):
             "has(self.model) || has(self.container) && has(self.container.env)"
             " && self.container.env.exists(e, e.name == 'DEBUG_MOCK_RESPONSES')",
             "model is required, unless DEBUG_MOCK_RESPONSES is set in container.env",
+        ),
+        Cel(
+            "!has(self.replicas) || self.replicas <= 1"
+            " || has(self.sessions) && has(self.sessions.redis)",
+            _REPLICAS_ALONE,
         ),
     )
 
@@ -124,8 +126,9 @@ class AgentSpec(Wire):
     context: Later = None
     sessions: SessionsSpec = Field(default_factory=SessionsSpec)
     """How the runs of one conversation are kept and ordered."""
-    replicas: Annotated[int, Field(ge=0, le=1000), only_yet(0, 1)] = 1
-    """How many pods serve the agent; `kubectl scale` and autoscalers set it."""
+    replicas: Annotated[int, Field(ge=0, le=1000)] = 1
+    """How many pods serve the agent; `kubectl scale` and autoscalers set it. More than 1 need
+    sessions.redis."""
     container: ContainerSpec = Field(default_factory=ContainerSpec)
     """What the agent's container is given besides."""
     pod_template: PodTemplate | None = None
@@ -134,6 +137,12 @@ class AgentSpec(Wire):
     """Rules added to the agent's NetworkPolicy."""
     allowed_namespaces: AllowedNamespaces | None = None
     """Whose Agents may delegate to this one; those of its own namespace if absent."""
+
+    @model_validator(mode="after")
+    def _replicas_share_sessions(self) -> Self:
+        if self.replicas > 1 and self.sessions.redis is None:
+            raise broken_rule(_REPLICAS_ALONE)
+        return self
 
 
 class Metadata(Wire):

@@ -5,17 +5,24 @@ Not here: which fields there are (the package itself), how a mistake is told to 
 """
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainValidator,
+    WithJsonSchema,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from diptych.manifest.rules import RULES, Cel, Form, OnlyYet, broken_rule, matches
+from diptych.manifest.rules import RULES, Cel, Form, JsonSchema, OnlyYet, broken_rule, matches
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-LATER_VARIABLES = frozenset({"REDIS_URL"})
-MAX_DURATION = 24 * 3600.0
 
 _SERVER_METADATA = {
     "creationTimestamp",
@@ -37,16 +44,50 @@ _UNIT_SECONDS = (3600.0, 60.0, 1.0, 0.001)
 T = TypeVar("T")
 
 
-def seconds(text: object) -> float:
-    """Read a duration such as `5s`, `1m30s` or `500ms`: more than nothing, a day at most."""
-    found = _DURATION.fullmatch(text) if isinstance(text, str) and text else None
-    if found is None:
-        message = 'must be a duration such as "30s", "1m30s" or "500ms"'
-        raise broken_rule(message)
-    amount = sum(int(n) * unit for n, unit in zip(found.groups("0"), _UNIT_SECONDS, strict=True))
-    if not 0 < amount <= MAX_DURATION:
-        raise broken_rule('must be more than "0s" and at most "24h"')
-    return amount
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Marks a duration such as `5s`, `1m30s` or `500ms`, read as seconds, and its bounds.
+
+    The bounds are written as durations; both are allowed, but nothing at all ("0s") never is.
+    """
+
+    least: str
+    most: str
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._checked)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchema:
+        form = f"size(self) > 0 && {matches(_DURATION.pattern.replace('?:', ''))}"
+        above = ">=" if _seconds(self.least) else ">"
+        bounds = (
+            "!self.matches('^([0-9]+(h|m|s|ms))+$')"
+            f" || duration(self) {above} duration('{self.least}')"
+            f" && duration(self) <= duration('{self.most}')"
+        )
+        rules = [
+            {"rule": form, "message": _NO_DURATION},
+            {"rule": bounds, "message": self._sentence},
+        ]
+        return {"type": "string", "maxLength": 32, RULES: rules}
+
+    @property
+    def _sentence(self) -> str:
+        above = "at least" if _seconds(self.least) else "more than"
+        return f'must be {above} "{self.least}" and at most "{self.most}"'
+
+    def _checked(self, given: object) -> float:
+        amount = _seconds(given)
+        if amount is None:
+            raise broken_rule(_NO_DURATION)
+        least, most = _seconds(self.least) or 0.0, _seconds(self.most) or 0.0
+        if amount == 0 or not least <= amount <= most:
+            raise broken_rule(self._sentence)
+        return amount
 
 
 def web_url(text: str) -> str:
@@ -95,15 +136,17 @@ def _refuse(_: object) -> NoReturn:
     raise PydanticCustomError("later", "later")
 
 
-def _built_variable(name: str) -> str:
-    if name in LATER_VARIABLES:
-        raise PydanticCustomError("later_name", "later")
-    return name
-
-
 def only_yet(*supported: object) -> OnlyYet:
-    """Mark a field of which only these values are built; the others are refused by name."""
+    """Mark a choice of which only these values are built; the others are refused by name."""
     return OnlyYet(supported)
+
+
+def _seconds(text: object) -> float | None:
+    """Read a duration; None if it is none."""
+    found = _DURATION.fullmatch(text) if isinstance(text, str) and text else None
+    if found is None:
+        return None
+    return sum(int(n) * unit for n, unit in zip(found.groups("0"), _UNIT_SECONDS, strict=True))
 
 
 def _some(entries: tuple[T, ...]) -> tuple[T, ...]:
@@ -113,6 +156,7 @@ def _some(entries: tuple[T, ...]) -> tuple[T, ...]:
 
 
 _DECIMAL = r"[0-9]{1,3}(\.[0-9]{1,6})?"
+_NO_DURATION = 'must be a duration such as "30s", "1m30s" or "500ms"'
 _NO_HOST = "must be a URL with a host, such as http://127.0.0.1:8000"
 _NO_TEMPERATURE = 'must be a decimal from 0 to 2 as a string, such as "0.2"'
 
@@ -138,27 +182,8 @@ Word: TypeAlias = Annotated[
         256,
     ),
 ]
-Duration: TypeAlias = Annotated[
-    float,
-    BeforeValidator(seconds),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "maxLength": 32,
-            RULES: [
-                {
-                    "rule": f"size(self) > 0 && {matches(_DURATION.pattern.replace('?:', ''))}",
-                    "message": 'must be a duration such as "30s", "1m30s" or "500ms"',
-                },
-                {
-                    "rule": "!self.matches('^([0-9]+(h|m|s|ms))+$')"
-                    " || duration(self) > duration('0s') && duration(self) <= duration('24h')",
-                    "message": 'must be more than "0s" and at most "24h"',
-                },
-            ],
-        }
-    ),
-]
+Duration: TypeAlias = Annotated[float, Between("0s", "24h")]
+Retention: TypeAlias = Annotated[float, Between("1m", "720h")]
 Temperature: TypeAlias = Annotated[
     float,
     BeforeValidator(_temperature),
@@ -215,6 +240,4 @@ HeaderValue: TypeAlias = Annotated[
 VariableName: TypeAlias = Annotated[
     str,
     Form(r"[A-Za-z_][-._A-Za-z0-9]*", "must be the name of an environment variable", 253),
-    AfterValidator(_built_variable),
-    Cel(f"!(self in {sorted(LATER_VARIABLES)})", "is not supported by this version of Diptych"),
 ]

@@ -147,7 +147,7 @@ class Unique:
 
 @dataclass(frozen=True, slots=True)
 class OnlyYet:
-    """Marks a field of which only these values are built; the others are refused by name."""
+    """Marks a choice of which only these values are built; the others are refused by name."""
 
     supported: tuple[object, ...]
 
@@ -159,12 +159,7 @@ class OnlyYet:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchema:
-        found = handler(schema)
-        if "enum" in found:
-            return found | {"enum": list(self.supported)}
-        rule = f"self in {list(self.supported)}"
-        message = f"is not supported by this version of Diptych; use {self._names()}"
-        return found | {RULES: [{"rule": rule, "message": message}]}
+        return handler(schema) | {"enum": list(self.supported)}
 
     def _checked(self, value: object) -> object:
         if value not in self.supported:
