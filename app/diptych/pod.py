@@ -31,13 +31,14 @@ from diptych.http.health import Readiness
 from diptych.live import Stores
 from diptych.offering import Charter
 from diptych.offers import Unavailable
-from diptych.ports import Model
+from diptych.ports import Clock, Model
 from diptych.runner import Outside
 from diptych.runs import Runs
 from diptych.settings import AgentConfig, ToolConfig
 
 if TYPE_CHECKING:
     from diptych.adapters.a2a import A2aAgents
+    from diptych.adapters.redis import RedisStore
 
 FIRST_TRY_SECONDS = 5.0  # in which every server and agent is tried once, before `/ready` is green
 VERSION = version("diptych")
@@ -83,10 +84,11 @@ class Pod:
         self._tools = McpTools([*config.tools, *extras.servers])
         self._agents = _agents(config, url)
         clock = SystemClock()
-        self.store = MemoryStore(clock.token()[:8])
-        self.stores = Stores(self.store, self.store, self.store.owners, NoFeed(), clock)
+        self._redis = _redis(config)
+        self._memory = MemoryStore(clock.token()[:8])
+        self.stores = _stores(self._redis, self._memory, clock)
         model = _model(config, http, extras.model)
-        self._metrics = Metrics(lambda: self.runs.live_count, lambda: self.store.dropped)
+        self._metrics = Metrics(lambda: self.runs.live_count, lambda: self._memory.dropped)
         self.runs = Runs(
             Charter(
                 config.instructions, config.terms, config.deadline, newer=config.instructions_from
@@ -98,6 +100,8 @@ class Pod:
         self._trying: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
+        if self._redis:
+            await self._redis.start()
         self._tools.start()
         await self._agents.start()
         self.runs.open()
@@ -116,6 +120,8 @@ class Pod:
             if self._trying:
                 self._trying.cancel()
             await asyncio.gather(self._tools.aclose(), self._agents.aclose())
+            if self._redis:
+                await self._redis.aclose()
 
     async def tried(self) -> None:
         """Wait until every tool server and agent was tried once, at most 5 s."""
@@ -139,21 +145,44 @@ class Pod:
             *self._agents.offered()[1],
             *(_missing_key(name) for name, read in self._config.keys.items() if read() is None),
         )
+        reason = self._why_not_ready()
+        return Readiness(is_ready=not reason, reason=reason, missing=missing, notes=self._notes())
+
+    def _why_not_ready(self) -> str:
+        if self.runs.is_closing:
+            return "shutting down"
+        if self._redis and (problem := self._redis.problem()):
+            return problem
+        return "" if self._was_tried else "trying tool servers and agents for the first time"
+
+    def _notes(self) -> list[str]:
         notes = ["runs are kept in memory, and end with the process"]
+        if self._redis:
+            notes = ["runs are kept in Redis, and outlive the process", *self._redis.notes()]
         if self._is_scripted:
             notes.append("DEBUG_MOCK_RESPONSES is on: a script answers instead of a model")
-        if self.runs.is_closing:
-            return Readiness(is_ready=False, reason="shutting down", missing=missing, notes=notes)
-        if not self._was_tried:
-            reason = "trying tool servers and agents for the first time"
-            return Readiness(is_ready=False, reason=reason, missing=missing, notes=notes)
-        return Readiness(is_ready=True, missing=missing, notes=notes)
+        return notes
 
     async def _try_all(self) -> None:
         await asyncio.gather(
             self._tools.first_try(FIRST_TRY_SECONDS), self._agents.first_try(FIRST_TRY_SECONDS)
         )
         self._was_tried = True
+
+
+def _redis(config: AgentConfig) -> "RedisStore | None":
+    if config.store is None:
+        return None
+    from diptych.adapters.redis import RedisSettings, RedisStore  # noqa: PLC0415 - only needed here
+
+    where = config.store
+    return RedisStore(RedisSettings(where.url, where.prefix, where.retention))
+
+
+def _stores(redis: "RedisStore | None", memory: MemoryStore, clock: Clock) -> Stores:
+    if redis:
+        return Stores(redis, redis, redis, redis, clock)
+    return Stores(memory, memory, memory.owners, NoFeed(), clock)
 
 
 def _missing_key(name: str) -> Unavailable:

@@ -1,0 +1,133 @@
+"""The event log in Redis: one stream a run, whose ids are the records' seq.
+
+Not here: who may write (`ownership`), what hears of it (`feed`).
+"""
+
+from collections.abc import Sequence
+
+from diptych.adapters.redis import scripts
+from diptych.adapters.redis.link import Reply
+from diptych.adapters.redis.part import Part, entry_of, epoch_of, expired, raise_if_refused
+from diptych.adapters.redis.wire import dumps, pack_record, read_record
+from diptych.errors import InvalidRequest, Overloaded, StoreError
+from diptych.ports import Lease, Once, Opened, RunEntry
+from diptych.record import NOT_IN_MEMORY, TERMINAL, Record
+
+_AT_ONCE = 2_000  # records, so that neither Redis nor this process is held up by a long run
+_SESSIONS_AT_ONCE = 100
+_ONCE_DIFFERS = (
+    "this Idempotency-Key came with another body before; use a new key for a new request"
+)
+_META = ("session", "created", "status", "seq")
+
+
+class LogPart(Part):
+    """Fulfils `ports.EventLog`."""
+
+    @property
+    def epoch(self) -> str:
+        return self._link.epoch
+
+    async def open(self, first: Record, token: str, once: Once | None = None) -> Opened:
+        reply = await self._link.run(
+            scripts.OPEN,
+            epoch_of(first.run_id),
+            first.run_id,
+            first.session_id,
+            token,
+            repr(first.timestamp),
+            pack_record(first),
+            int(first.event_type not in NOT_IN_MEMORY),
+            self._link.server.run_id,
+            self._lease_ms,
+            self._settings.most_waiting,
+            once.key if once else "",
+            once.digest if once else "",
+        )
+        match reply:
+            case [b"ok", run_id, is_new, is_claimed, *meta]:
+                lease = Lease(first.session_id, token) if is_claimed else None
+                return Opened(entry_of(run_id.decode(), meta), lease, bool(is_new))
+            case [b"other"]:
+                raise InvalidRequest(
+                    _ONCE_DIFFERS, param="Idempotency-Key", code="idempotency_mismatch"
+                )
+            case [b"full"]:
+                raise Overloaded("too many runs of this session are waiting; try again later")
+            case _:
+                await self._link.refresh_epoch()
+                raise StoreError("the store was emptied just now; try again")
+
+    async def append(self, records: Sequence[Record], lease: Lease) -> None:
+        last = records[-1]
+        ends = last.event_type in TERMINAL
+        offered = next((r for r in records if r.event_type == "offered"), None)
+        reply = await self._link.run_patiently(
+            scripts.APPEND_END if ends else scripts.APPEND,
+            last.run_id,
+            lease.session_id,
+            lease.token,
+            records[0].seq,
+            last.event_type if ends else "running",
+            repr(last.timestamp),
+            "".join("01"[r.event_type not in NOT_IN_MEMORY] for r in records),
+            str(offered.content) if offered else "",
+            self._blob_ms,
+            dumps([lease.session_id, lease.token]),
+            *map(pack_record, records),
+        )
+        raise_if_refused(reply)
+
+    async def read(self, run_id: str, after: int = 0) -> Sequence[Record]:
+        records: list[Record] = []
+        while True:
+            meta, found, there = await self._link.ask(
+                ("HMGET", self._key("run", run_id), *_META),
+                ("XRANGE", self._key("log", run_id), f"{after + 1}-0", "+", "COUNT", _AT_ONCE),
+                ("EXISTS", self._key("log", run_id)),
+            )
+            if meta[0] is None:
+                raise await self._absent(run_id)
+            if not there:
+                raise expired()
+            session_id = meta[0].decode()
+            records += [read_record(fields[1], run_id, session_id) for _, fields in found]
+            if len(found) < _AT_ONCE:
+                return records
+            after = records[-1].seq
+
+    async def entry(self, run_id: str) -> RunEntry:
+        meta, there = await self._link.ask(
+            ("HMGET", self._key("run", run_id), *_META), ("EXISTS", self._key("log", run_id))
+        )
+        if meta[0] is None:
+            raise await self._absent(run_id)
+        if not there:
+            raise expired()
+        return entry_of(run_id, meta)
+
+    async def entries(self, session_id: str | None = None) -> Sequence[RunEntry]:
+        names: Sequence[Reply] = [session_id]
+        if session_id is None:
+            [names] = await self._link.ask(("ZRANGE", f"{self._settings.prefix}:sessions", 0, -1))
+        rows: list[tuple[float, RunEntry]] = []
+        for start in range(0, len(names), _SESSIONS_AT_ONCE):
+            chunk = names[start : start + _SESSIONS_AT_ONCE]
+            found = await self._link.run(scripts.ENTRIES, *chunk)
+            for i in range(0, len(found), 6):
+                order, run_id, *meta = found[i : i + 6]
+                rows.append((float(order), entry_of(run_id.decode(), meta)))
+        rows.sort(key=lambda row: row[0])
+        return [entry for _, entry in rows]
+
+    async def keep(self, key: str, blob: bytes) -> None:
+        name = self._key("blob", key)
+        [is_there] = await self._link.ask(("PEXPIRE", name, self._blob_ms))
+        if not is_there:
+            await self._link.ask(("SET", name, blob, "PX", self._blob_ms))
+
+    async def kept(self, key: str) -> bytes:
+        [blob] = await self._link.ask(("GET", self._key("blob", key)))
+        if blob is None:
+            raise StoreError(f"nothing is kept under {key}")
+        return bytes(blob)

@@ -1,0 +1,62 @@
+"""What the parts of the store share: the connection, the settings, and what refusals mean."""
+
+import re
+from collections.abc import Sequence
+
+from diptych.adapters.redis.link import Link, Reply
+from diptych.adapters.redis.settings import RedisSettings
+from diptych.errors import LostRun, LostTail, RequestError, StaleOwner, UnknownRun
+from diptych.ports import RunEntry
+
+_RUN_ID = re.compile(r"run-([0-9a-f]{8})-[0-9a-f]{32}")
+
+
+class Part:
+    """A part of `store.RedisStore`."""
+
+    def __init__(self, settings: RedisSettings, link: Link) -> None:
+        self._settings = settings
+        self._link = link
+        self._lease_ms = max(1, int(settings.lease_seconds * 1000))
+        self._keep_ms = max(1, int(settings.retention * 1100))  # a tenth more: see conclude.lua
+        self._blob_ms = 2 * self._keep_ms + 7 * 24 * 3600 * 1000
+
+    def _key(self, kind: str, name: str) -> str:
+        return f"{self._settings.prefix}:{kind}:{name}"
+
+    async def _absent(self, run_id: str) -> RequestError:
+        """Say what became of a run that is not there. Raises `StoreError`."""
+        form = _RUN_ID.fullmatch(run_id)
+        if form and form[1] != await self._link.refresh_epoch():
+            return LostRun("the store of this run was emptied; start it again")
+        return UnknownRun("there is no run with this id")
+
+
+def epoch_of(run_id: str) -> str:
+    """Read the epoch out of a run id; nothing if it has none."""
+    form = _RUN_ID.fullmatch(run_id)
+    return form[1] if form else ""
+
+
+def expired() -> LostRun:
+    """Say of a run that it was here, and was not kept for ever."""
+    return LostRun("the record of this run is gone: it was kept for its time")
+
+
+def raise_if_refused(reply: Sequence[Reply]) -> None:
+    """Raise what a script's refusal of a write means."""
+    match reply:
+        case [b"ok", *_]:
+            return
+        case [b"stale"]:
+            raise StaleOwner("another process has taken this session over")
+        case [b"tail", seq]:
+            raise LostTail(int(seq))
+        case _:
+            raise LostRun("the store has lost this run; start it again")
+
+
+def entry_of(run_id: str, meta: Sequence[bytes]) -> RunEntry:
+    """Read what is stored of a run: session, created, status and seq."""
+    session_id, created, status, seq = meta
+    return RunEntry(run_id, session_id.decode(), float(created), status.decode(), int(seq))

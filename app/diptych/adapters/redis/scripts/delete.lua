@@ -1,0 +1,19 @@
+#!lua flags=allow-oom
+-- Forgets a session and its runs.
+-- ARGV: prefix, session
+local session = ARGV[2]
+if redis.call('EXISTS', key('session', session)) == 0 then
+  return 'unknown'
+end
+if redis.call('EXISTS', key('queue', session)) == 1 then
+  return 'busy'
+end
+for _, run in ipairs(redis.call('ZRANGE', key('runs', session), 0, -1)) do
+  redis.call('UNLINK', key('log', run), key('run', run))
+end
+for _, kind in ipairs({ 'session', 'runs', 'said', 'fence', 'lease' }) do
+  redis.call('UNLINK', key(kind, session))
+end
+redis.call('ZREM', PREFIX .. ':sessions', session)
+redis.call('SREM', PREFIX .. ':active', session)
+return 'deleted'

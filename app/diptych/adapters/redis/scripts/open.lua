@@ -1,0 +1,55 @@
+#!lua
+-- Begins a run, at the end of its session's queue, and claims the session if nobody holds it.
+-- ARGV: prefix, epoch, run, session, token, created, record, shown, server, lease ms,
+--       longest queue, once key, once digest
+local epoch, run, session, token, created = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local once = ARGV[12] ~= '' and key('once', ARGV[12])
+
+local function opened(id, is_new)
+  local meta = redis.call('HMGET', key('run', id), 'session', 'created', 'status', 'seq')
+  local lease = is_new == 1 and redis.call('GET', key('lease', session)) == token
+  return { 'ok', id, is_new, lease and 1 or 0, meta[1], meta[2], meta[3], meta[4] }
+end
+
+local current = redis.call('GET', PREFIX .. ':epoch')
+if current ~= epoch then
+  return { 'epoch', current or '' }
+end
+if redis.call('EXISTS', key('run', run)) == 1 then
+  return opened(run, 1)
+end
+if once then
+  local first = redis.call('HMGET', once, 'run', 'digest')
+  if first[1] and redis.call('EXISTS', key('run', first[1])) == 1 then
+    if first[2] ~= ARGV[13] then
+      return { 'other' }
+    end
+    return opened(first[1], 0)
+  end
+end
+if redis.call('LLEN', key('queue', session)) >= tonumber(ARGV[11]) then
+  return { 'full' }
+end
+
+local order = redis.call('INCR', PREFIX .. ':order')
+redis.call('XADD', key('log', run), '1-0', 'r', ARGV[7])
+redis.call('HSET', key('run', run), 'session', session, 'created', created, 'status', 'queued', 'seq', 1)
+redis.call('RPUSH', key('queue', session), run)
+redis.call('ZADD', key('runs', session), order, run)
+redis.call('HSETNX', key('session', session), 'created', created)
+redis.call('HSET', key('session', session), 'updated', created)
+redis.call('HINCRBY', key('session', session), 'events', ARGV[8])
+redis.call('ZADD', PREFIX .. ':sessions', now_ms(), session)
+redis.call('SADD', PREFIX .. ':active', session)
+for _, kind in ipairs({ 'session', 'runs', 'said', 'fence' }) do
+  redis.call('PERSIST', key(kind, session)) -- while a run is unfinished nothing expires
+end
+if once then
+  redis.call('HSET', once, 'run', run, 'digest', ARGV[13])
+  redis.call('EXPIRE', once, 86400)
+end
+if redis.call('SET', key('lease', session), token, 'NX', 'PX', ARGV[10]) then
+  redis.call('SET', key('fence', session), token)
+  take_up(session, ARGV[9])
+end
+return opened(run, 1)

@@ -1,0 +1,44 @@
+"""What a Redis server says of itself, and whether runs may be entrusted to it."""
+
+import re
+from dataclasses import dataclass
+
+from diptych.adapters.redis.places import Unreachable
+
+OLDEST = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server: the id of its process, which changes with each start, and what to know of it."""
+
+    run_id: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def read_info(found: bytes) -> Server:
+    """Read the reply to INFO. Raises `Unreachable` for a server that cannot serve."""
+    lines = found.decode("utf-8", "replace").splitlines()
+    facts = dict(line.split(":", 1) for line in lines if ":" in line)
+    version = facts.get("redis_version", "")
+    number = re.match(r"\d+", version)
+    if not number or int(number[0]) < OLDEST:
+        raise Unreachable(
+            f"the store is Redis {version or 'of no version'}; Redis {OLDEST} or newer is needed",
+            is_settled=True,
+        )
+    if facts.get("loading", "0") != "0":
+        raise Unreachable("the store is still loading what it had saved")
+    if facts.get("role") == "slave":
+        raise Unreachable("the store is a replica, which takes no writes: name its master")
+    return Server(facts.get("run_id", ""), _notes(facts))
+
+
+def _notes(facts: dict[str, str]) -> tuple[str, ...]:
+    notes = []
+    policy = facts.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        notes.append(f"maxmemory-policy is {policy}: Redis may drop runs; set it to noeviction")
+    if facts.get("aof_enabled") == "0":
+        notes.append("appendonly is off: runs are lost when Redis restarts; set it to yes")
+    return tuple(notes)

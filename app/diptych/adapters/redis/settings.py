@@ -1,0 +1,122 @@
+"""What a Redis store is told at its start, and what its URL means.
+
+A URL is one of `redis://`, `rediss://` and `unix://`, with the options of redis-py's `from_url`
+(`ssl_ca_certs=…` and the like), or `redis+sentinel://[user:pass@]host:port,host:port/name[/db]`
+(`rediss+sentinel://` with TLS), where user and password are those of the master, and the
+sentinels' own are `sentinel_username=` and `sentinel_password=`.
+
+Not here: connections (`places`). Redis Cluster is not supported: a session's keys would have to
+lie in one slot.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+from redis.asyncio.connection import Connection, parse_url
+
+from diptych.errors import ConfigError
+from diptych.ports import Secret
+
+_POOL_ONLY = ("max_connections", "timeout", "retry_on_timeout", "health_check_interval")
+_OURS = ("socket_timeout", "socket_connect_timeout", "protocol", "decode_responses", "encoding")
+_SENTINEL_PORT = 26379
+_SCHEME = re.compile(r"(rediss?|unix|rediss?\+sentinel)://")
+
+
+@dataclass(frozen=True, slots=True)
+class RedisSettings:
+    """Where the store is and how long it keeps things; times in seconds.
+
+    `url` is read anew for each connection; None while it is missing.
+    `prefix` stands before each key: what shares it shares its runs. What a session holds is kept
+    for `retention` after its last run, and up to a tenth longer. A lease that its owner has not
+    renewed for `lease_seconds` is free for others. `most_waiting` runs of a session wait at most.
+    """
+
+    url: Secret
+    prefix: str
+    retention: float = 24 * 3600.0
+    lease_seconds: float = 10.0
+    most_waiting: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a URL means: a server, or sentinels that know who is the master called `master`."""
+
+    server: dict[str, Any] = field(repr=False)
+    connection_class: type[Any]
+    master: str | None = None
+    sentinels: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+
+
+def read_url(url: str) -> Target:
+    """Say what a URL means. Raises `ConfigError`, without what the URL holds of secrets."""
+    scheme = _SCHEME.match(url)
+    if not scheme:
+        raise ConfigError(
+            "the store's URL must begin with redis://, rediss://, unix:// or redis+sentinel://"
+        )
+    try:
+        return _sentinel_target(url) if scheme[1].endswith("+sentinel") else _target(url)
+    except ConfigError:
+        raise
+    except (ValueError, TypeError):  # redis-py's own would show the value, and so a password
+        raise ConfigError("the store's URL cannot be read: check its port and options") from None
+
+
+def _target(url: str) -> Target:
+    found: dict[str, Any] = dict(parse_url(url))
+    connection_class = found.pop("connection_class", Connection)
+    if connection_class.__name__.startswith("Unix"):
+        if not found.get("path"):
+            raise ConfigError("the store's URL names no socket: unix:///path/to/redis.sock")
+    else:
+        found.setdefault("host", "localhost")
+        path = urlsplit(url).path.strip("/")
+        if path and not path.isdigit():
+            raise ConfigError("the store's URL must end with the number of a database, or nothing")
+    for name in (*_POOL_ONLY, *_OURS):
+        found.pop(name, None)
+    target = Target(found, connection_class)
+    _try_out(target)
+    return target
+
+
+def _try_out(target: Target) -> None:
+    try:
+        target.connection_class(**target.server)
+    except Exception as error:  # options of any kind are refused in many ways
+        raise ConfigError("the store's URL has an option that is not known or not valid") from error
+
+
+def _sentinel_target(url: str) -> Target:
+    parts = urlsplit(url)
+    credentials, at, hosts = parts.netloc.rpartition("@")
+    name, _, database = parts.path.strip("/").partition("/")
+    if not hosts or not name:
+        raise ConfigError(
+            "the store's URL must name sentinels and the master that they watch: "
+            "redis+sentinel://host:26379,host:26379/mymaster"
+        )
+    options = dict(parse_qsl(parts.query))
+    own = {
+        short: options.pop(f"sentinel_{short}")
+        for short in ("username", "password")
+        if f"sentinel_{short}" in options
+    }
+    scheme = parts.scheme.removesuffix("+sentinel")
+    query = urlencode(options)
+    target = _target(f"{scheme}://{credentials}{at}localhost/{database}?{query}")
+    plain = _target(f"{scheme}://localhost?{query}").server
+    sentinels = tuple({**plain, **_host(host), **own} for host in hosts.split(","))
+    return Target(target.server, target.connection_class, unquote(name), sentinels)
+
+
+def _host(text: str) -> dict[str, Any]:
+    parts = urlsplit(f"//{text}")
+    if not parts.hostname:
+        raise ConfigError("the store's URL names a sentinel without a host")
+    return {"host": parts.hostname, "port": parts.port or _SENTINEL_PORT}

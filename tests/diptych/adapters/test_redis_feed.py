@@ -1,0 +1,149 @@
+"""What processes hear of each other through Redis: records, notices, ends that are asked for."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.redis_server import RedisServer, redis_server
+from support.redis_stores import end, first, record, soon, stores
+
+from diptych.errors import UnknownRun
+from diptych.events import Aborted, Failed
+from diptych.ports import Notice
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with redis_server() as server:
+        yield server
+
+
+# Asking for ends
+
+
+async def test_an_end_that_is_asked_for_is_heard_everywhere_and_kept(server):
+    async with stores(server.url, 2) as [one, two]:
+        heard: list[Any] = []
+        for store in (one, two):
+            store.heed(lambda *asked: heard.append(asked))
+        opened = await one.open(first(one), "t1")
+        await asyncio.sleep(0.05)
+        await two.ask_end(opened.entry.run_id, Aborted("not needed"))
+        await soon(lambda: len(heard) == 2)
+        assert heard == [("talk", opened.entry.run_id, Aborted("not needed"))] * 2
+        await two.ask_end(opened.entry.run_id, Failed("deadline", "too late"))
+        assert await one.end_asked(opened.entry.run_id) == Aborted("not needed")
+
+
+async def test_an_end_of_a_run_that_never_was_or_is_over_is_not_kept(server):
+    async with stores(server.url) as [store]:
+        with pytest.raises(UnknownRun):
+            await store.ask_end(first(store).run_id, Aborted("why"))
+        opened = await store.open(first(store), "t1")
+        await end(store, opened.entry, opened.lease)
+        await store.ask_end(opened.entry.run_id, Failed("deadline", "too late"))
+        assert await store.end_asked(opened.entry.run_id) is None
+
+
+async def test_messages_of_newer_versions_are_passed_over(server, caplog):
+    async with stores(server.url) as [store]:
+        heard: list[Any] = []
+        store.heed(lambda *asked: heard.append(asked))
+        opened = await store.open(first(store), "t1")
+        await store.watch(opened.entry.run_id, heard.append)
+        prefix = store._settings.prefix
+        for message in ("nonsense", "[1]", '["a","b","[\\"paused\\",null,{}]"]'):
+            server.ask("PUBLISH", f"{prefix}:control", message)
+        server.ask("PUBLISH", f"{prefix}:told:{opened.entry.run_id}", "{}\nnonsense")
+        await store.ask_end(opened.entry.run_id, Aborted("why"))
+        await soon(lambda: len(heard) == 2)
+        assert heard == [None, ("talk", opened.entry.run_id, Aborted("why"))]
+
+
+# The feed
+
+
+async def test_who_watches_a_run_hears_its_records_and_notices(server):
+    async with stores(server.url, 2) as [one, two]:
+        heard: list[Any] = []
+        opened = await one.open(first(one), "t1")
+        await two.watch(opened.entry.run_id, heard.append)
+        added = [record(opened.entry, 2), record(opened.entry, 3, content="a\nb")]
+        await one.append(added, opened.lease)
+        notice = Notice("progress", {"step": 1, "text": "a\nb"})
+        one.tell(opened.entry.run_id, notice)
+        await soon(lambda: len(heard) == 3)
+        assert heard == [*added, notice]
+
+
+async def test_two_who_watch_a_run_hear_the_same_until_they_stop(server):
+    async with stores(server.url) as [store]:
+        opened = await store.open(first(store), "t1")
+        one: list[Any] = []
+        two: list[Any] = []
+        stop_one = await store.watch(opened.entry.run_id, one.append)
+        stop_two = await store.watch(opened.entry.run_id, two.append)
+        await store.append([record(opened.entry, 2)], opened.lease)
+        await soon(lambda: len(one) == len(two) == 1)
+        stop_one()
+        stop_one()
+        await store.append([record(opened.entry, 3)], opened.lease)
+        await soon(lambda: len(two) == 2)
+        assert len(one) == 1
+        stop_two()
+        pattern = f"{store._settings.prefix}:told:*"
+        await soon(lambda: server.ask("PUBSUB", "CHANNELS", pattern) == [])
+
+
+async def test_who_stops_and_watches_again_at_once_hears_what_follows(server):
+    async with stores(server.url) as [store]:
+        opened = await store.open(first(store), "t1")
+        heard: list[Any] = []
+        for seq in range(2, 30):
+            (await store.watch(opened.entry.run_id, lambda _: None))()
+            stop = await store.watch(opened.entry.run_id, heard.append)
+            await store.append([record(opened.entry, seq)], opened.lease)
+            await soon(lambda seq=seq: len(heard) == seq - 1)
+            stop()
+        assert [r.seq for r in heard] == list(range(2, 30))
+
+
+async def test_a_new_owner_makes_who_watches_read_the_record_again(server):
+    async with stores(server.url) as [store]:
+        opened = await store.open(first(store), "t1")
+        heard: list[Any] = []
+        await store.watch(opened.entry.run_id, heard.append)
+        await store.append([record(opened.entry, 2)], opened.lease)
+        await store.release(opened.lease)
+        lease = await store.claim("talk", "t2")
+        await store.append([record(opened.entry, 3)], lease)
+        await store.append([record(opened.entry, 4)], lease)
+        await soon(lambda: len(heard) == 4)
+        assert [item and item.seq for item in heard] == [2, None, 3, 4]
+
+
+async def test_a_lost_subscription_comes_back_and_says_that_something_may_be_missing(server):
+    async with stores(server.url) as [store]:
+        opened = await store.open(first(store), "t1")
+        heard: list[Any] = []
+        await store.watch(opened.entry.run_id, heard.append)
+        server.ask("CLIENT", "KILL", "TYPE", "pubsub")
+        await soon(lambda: heard == [None])
+        await store.append([record(opened.entry, 2)], opened.lease)
+        await soon(lambda: len(heard) == 2)
+
+
+async def test_notices_that_come_together_go_out_together_and_never_wait(server):
+    async with stores(server.url) as [store]:
+        opened = await store.open(first(store), "t1")
+        heard: list[Any] = []
+        await store.watch(opened.entry.run_id, heard.append)
+        store.tell(opened.entry.run_id, Notice("warm", {}))
+        await soon(lambda: len(heard) == 1)
+        server.ask("CONFIG", "RESETSTAT")
+        for number in range(1_500):
+            store.tell(opened.entry.run_id, Notice("n", {"number": number}))
+        await soon(lambda: len(heard) == 1_001)
+        assert heard[-1].fields == {"number": 1_499}
+        assert server.calls()["publish"] == 1

@@ -1,0 +1,337 @@
+"""What every store promises (`ports.EventLog`, `Sessions`, `Ownership`), in memory and in Redis."""
+
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+from support.redis_server import RedisServer, redis_server
+
+from diptych.adapters.memory import MemoryStore
+from diptych.adapters.redis import RedisSettings, RedisStore
+from diptych.errors import InvalidRequest, LostRun, StaleOwner, StoreError, UnknownRun
+from diptych.messages import Message
+from diptych.ports import EventLog, Lease, Once, Ownership, RunEntry, Sessions
+from diptych.record import Record
+
+
+@dataclass
+class Store:
+    """The ports of one store, and short forms of what tests do with them."""
+
+    log: EventLog
+    sessions: Sessions
+    owners: Ownership
+
+    def run_id(self) -> str:
+        return f"run-{self.log.epoch}-{secrets.token_hex(16)}"
+
+    async def open(self, session_id: str = "talk", token: str = "t1", **rest: Any) -> Any:
+        return await self.log.open(first(self.run_id(), session_id), token, **rest)
+
+    async def end(self, entry: RunEntry, lease: Lease, *said: str) -> str | None:
+        """Put a run's end on record, and take it out of the queue."""
+        await self.log.append([record(entry, entry.seq + 1, "completed")], lease)
+        messages = tuple(Message("assistant", text) for text in said)
+        return await self.owners.conclude(entry.run_id, messages, lease)
+
+
+def first(run_id: str, session_id: str, at: float = 100.5) -> Record:
+    return Record(run_id, session_id, 1, "user_message", at, "hi", {"system": "Be brief."})
+
+
+def record(entry: RunEntry, seq: int, event_type: str = "text", **rest: Any) -> Record:
+    fields = {"timestamp": 100.5 + seq, "content": f"piece {seq}", **rest}
+    return Record(entry.run_id, entry.session_id, seq, event_type, **fields)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with redis_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    if request.param == "memory":
+        memory = MemoryStore("0000000a")
+        yield Store(memory, memory, memory.owners)
+        return
+    server = request.getfixturevalue("server")
+    kept = RedisStore(RedisSettings(partial(str, server.url), f"test:{secrets.token_hex(4)}"))
+    await kept.start()
+    yield Store(kept, kept, kept)
+    await kept.aclose()
+
+
+# The event log
+
+
+async def test_a_run_begins_queued_with_its_first_record(store):
+    opened = await store.open()
+    assert opened.is_new
+    assert opened.entry.status == "queued"
+    assert opened.entry == await store.log.entry(opened.entry.run_id)
+    assert await store.log.read(opened.entry.run_id) == [first(opened.entry.run_id, "talk")]
+
+
+async def test_an_epoch_is_eight_hex_digits(store):
+    assert len(store.log.epoch) == 8
+    assert int(store.log.epoch, 16) >= 0
+
+
+async def test_the_opener_of_a_free_session_owns_it_and_the_next_one_does_not(store):
+    assert (await store.open(token="t1")).lease == Lease("talk", "t1")
+    assert (await store.open(token="t2")).lease is None
+    assert (await store.open("another", token="t3")).lease == Lease("another", "t3")
+
+
+async def test_records_are_read_back_in_order_and_after_any_of_them(store):
+    opened = await store.open()
+    await store.log.append([record(opened.entry, 2)], opened.lease)
+    await store.log.append([record(opened.entry, 3), record(opened.entry, 4)], opened.lease)
+    run_id = opened.entry.run_id
+    assert [r.seq for r in await store.log.read(run_id)] == [1, 2, 3, 4]
+    assert await store.log.read(run_id, 2) == [record(opened.entry, 3), record(opened.entry, 4)]
+    assert list(await store.log.read(run_id, 4)) == []
+    assert list(await store.log.read(run_id, 40)) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(None, id="nothing"),
+        pytest.param("line\nline\r\u2028 grüße 😀 \0", id="text that is hard to frame"),
+        pytest.param([2**64 - 1, -(2**63)], id="numbers of 64 bits"),
+        pytest.param(1763740000.1234567, id="a fraction"),
+        pytest.param({"a": [1, {"b": [None, True, ""]}], "": {}}, id="a nested value"),
+    ],
+)
+async def test_a_record_comes_back_as_it_was(store, content):
+    opened = await store.open()
+    added = record(opened.entry, 2, "tool_result", content=content, metadata={"value": content})
+    await store.log.append([added], opened.lease)
+    assert (await store.log.read(opened.entry.run_id, 1))[0] == added
+
+
+async def test_what_a_newer_version_records_is_carried_as_it_is(store):
+    opened = await store.open()
+    strange = record(opened.entry, 2, "teleported", metadata={"whither": "mars"})
+    await store.log.append([strange], opened.lease)
+    assert (await store.log.read(opened.entry.run_id, 1))[0] == strange
+
+
+async def test_an_entry_says_how_far_its_run_is(store):
+    opened = await store.open()
+    await store.log.append([record(opened.entry, 2)], opened.lease)
+    entry = await store.log.entry(opened.entry.run_id)
+    assert (entry.status, entry.seq) == ("running", 2)
+    await store.log.append([record(opened.entry, 3, "max_steps")], opened.lease)
+    entry = await store.log.entry(opened.entry.run_id)
+    assert (entry.status, entry.seq) == ("max_steps", 3)
+    assert (entry.session_id, entry.created) == ("talk", 100.5)
+
+
+async def test_entries_are_listed_in_the_order_of_their_coming(store):
+    opened = [await store.open(name) for name in ("b", "a", "b", "c")]
+    ids = [o.entry.run_id for o in opened]
+    assert [e.run_id for e in await store.log.entries()] == ids
+    assert [e.run_id for e in await store.log.entries("b")] == [ids[0], ids[2]]
+    assert list(await store.log.entries("nobody")) == []
+
+
+async def test_a_run_that_never_was_is_unknown(store):
+    for run_id in (store.run_id(), "nonsense", "", "run-xyz"):
+        with pytest.raises(UnknownRun):
+            await store.log.entry(run_id)
+        with pytest.raises(UnknownRun):
+            await store.log.read(run_id)
+
+
+async def test_a_run_of_another_epoch_is_lost(store):
+    run_id = f"run-{int(store.log.epoch, 16) ^ 1:08x}-{'a' * 32}"
+    with pytest.raises(LostRun):
+        await store.log.entry(run_id)
+    with pytest.raises(LostRun):
+        await store.log.read(run_id, 5)
+
+
+async def test_what_is_kept_is_given_back_and_kept_once(store):
+    await store.log.keep("abc", b"\0blob")
+    await store.log.keep("abc", b"\0blob")
+    assert await store.log.kept("abc") == b"\0blob"
+    with pytest.raises(StoreError):
+        await store.log.kept("abd")
+
+
+async def test_a_request_that_is_sent_again_gets_the_run_that_it_began(store):
+    once = Once("key", "digest")
+    opened = await store.open(once=once)
+    await store.log.append([record(opened.entry, 2)], opened.lease)
+    again = await store.open(token="t2", once=once)
+    assert not again.is_new
+    assert again.lease is None
+    assert again.entry == await store.log.entry(opened.entry.run_id)
+    assert len(await store.log.entries()) == 1
+
+
+async def test_a_key_with_another_body_is_refused(store):
+    await store.open(once=Once("key", "digest"))
+    with pytest.raises(InvalidRequest) as refused:
+        await store.open(once=Once("key", "other"))
+    assert refused.value.code == "idempotency_mismatch"
+    assert refused.value.param == "Idempotency-Key"
+    assert len(await store.log.entries()) == 1
+
+
+async def test_a_key_whose_run_is_gone_begins_a_new_one(store):
+    opened = await store.open(once=Once("key", "digest"))
+    await store.end(opened.entry, opened.lease)
+    await store.sessions.delete("talk")
+    assert (await store.open(once=Once("key", "digest"))).is_new
+
+
+# The sessions
+
+
+async def test_a_conversation_is_what_ended_runs_said_in_order(store):
+    one, two = await store.open(), await store.open(token="t2")
+    await store.end(one.entry, one.lease, "first", "second")
+    assert [m.content for m in await store.sessions.conversation("talk")] == ["first", "second"]
+    await store.end(two.entry, one.lease, "third")
+    said = await store.sessions.conversation("talk")
+    assert said[2] == Message("assistant", "third")
+    assert await store.sessions.conversation("nobody") == ()
+
+
+async def test_a_session_counts_its_runs_and_what_memory_shows_of_them(store):
+    one = await store.open()
+    await store.open(token="t2")
+    shown = [record(one.entry, 2, "offered"), record(one.entry, 3, "tool_call")]
+    await store.log.append(shown, one.lease)
+    [entry] = await store.sessions.sessions()
+    assert (entry.session_id, entry.runs, entry.events) == ("talk", 2, 3)
+    assert entry.created == 100.5
+
+
+async def test_a_session_was_updated_with_its_newest_record(store):
+    opened = await store.open()
+    await store.log.append([record(opened.entry, 2, timestamp=200.25)], opened.lease)
+    [entry] = await store.sessions.sessions()
+    assert entry.updated == 200.25
+
+
+async def test_a_session_is_known_from_its_first_run_on(store):
+    assert not await store.sessions.knows("talk")
+    await store.open()
+    assert await store.sessions.knows("talk")
+
+
+async def test_a_session_with_unfinished_runs_is_not_deleted(store):
+    await store.open()
+    with pytest.raises(InvalidRequest) as refused:
+        await store.sessions.delete("talk")
+    assert refused.value.code == "session_busy"
+
+
+async def test_a_deleted_session_leaves_nothing(store):
+    opened = await store.open()
+    await store.end(opened.entry, opened.lease, "bye")
+    assert await store.sessions.delete("talk")
+    assert not await store.sessions.delete("talk")
+    assert not await store.sessions.knows("talk")
+    assert await store.sessions.conversation("talk") == ()
+    assert list(await store.sessions.sessions()) == []
+    assert list(await store.log.entries()) == []
+    with pytest.raises(UnknownRun):
+        await store.log.read(opened.entry.run_id)
+
+
+# Ownership
+
+
+async def test_runs_of_a_session_have_their_turns_in_the_order_of_their_coming(store):
+    one, two, three = [await store.open(token=token) for token in ("t1", "t2", "t3")]
+    assert await store.owners.head(one.lease) == one.entry.run_id
+    assert await store.end(one.entry, one.lease) == two.entry.run_id
+    assert await store.owners.head(one.lease) == two.entry.run_id
+    assert await store.end(two.entry, one.lease) == three.entry.run_id
+    assert await store.end(three.entry, one.lease) is None
+
+
+async def test_a_session_is_free_after_its_last_run(store):
+    opened = await store.open()
+    await store.end(opened.entry, opened.lease)
+    assert await store.owners.claim("talk", "t2") is None
+    assert list(await store.owners.unowned()) == []
+    assert (await store.open(token="t3")).lease == Lease("talk", "t3")
+
+
+async def test_a_run_can_end_before_its_turn(store):
+    one, two, three = [await store.open(token=token) for token in ("t1", "t2", "t3")]
+    assert await store.end(two.entry, one.lease) == one.entry.run_id
+    assert await store.end(one.entry, one.lease) == three.entry.run_id
+
+
+async def test_a_run_that_is_not_in_the_queue_says_nothing(store):
+    one, two = [await store.open(token=token) for token in ("t1", "t2")]
+    await store.end(one.entry, one.lease, "once")
+    said = (Message("assistant", "twice"),)
+    assert await store.owners.conclude(one.entry.run_id, said, one.lease) == two.entry.run_id
+    assert [m.content for m in await store.sessions.conversation("talk")] == ["once"]
+
+
+async def test_a_session_that_is_held_or_without_work_cannot_be_claimed(store):
+    assert await store.owners.claim("nobody", "t9") is None
+    await store.open()
+    assert await store.owners.claim("talk", "t9") is None
+
+
+async def test_a_session_that_was_let_go_can_be_claimed_at_once(store):
+    opened = await store.open()
+    assert list(await store.owners.unowned()) == []
+    await store.owners.release(opened.lease)
+    assert list(await store.owners.unowned()) == ["talk"]
+    lease = await store.owners.claim("talk", "t2")
+    assert lease == Lease("talk", "t2")
+    assert await store.owners.head(lease) == opened.entry.run_id
+    assert list(await store.owners.unowned()) == []
+
+
+async def test_the_opener_of_a_session_that_was_let_go_gets_the_older_runs_too(store):
+    one = await store.open()
+    await store.owners.release(one.lease)
+    two = await store.open(token="t2")
+    assert two.lease == Lease("talk", "t2")
+    assert await store.owners.head(two.lease) == one.entry.run_id
+
+
+async def test_a_former_owner_can_write_nothing(store):
+    opened = await store.open()
+    await store.owners.release(opened.lease)
+    await store.owners.claim("talk", "t2")
+    with pytest.raises(StaleOwner):
+        await store.log.append([record(opened.entry, 2)], opened.lease)
+    with pytest.raises(StaleOwner):
+        await store.owners.head(opened.lease)
+    with pytest.raises(StaleOwner):
+        await store.owners.conclude(opened.entry.run_id, (), opened.lease)
+    await store.owners.release(opened.lease)
+    assert list(await store.owners.unowned()) == []
+    assert len(await store.log.read(opened.entry.run_id)) == 1
+
+
+async def test_renewing_names_the_leases_that_are_lost(store):
+    one, two = await store.open("one"), await store.open("two", token="t2")
+    await store.owners.release(one.lease)
+    await store.owners.claim("one", "t3")
+    assert list(await store.owners.renew([one.lease, two.lease])) == [one.lease]
+    assert list(await store.owners.renew([])) == []
+
+
+async def test_a_run_is_not_asked_to_end_and_has_its_whole_record_by_itself(store):
+    opened = await store.open()
+    assert await store.owners.end_asked(opened.entry.run_id) is None
+    assert not await store.owners.has_lost_tail(opened.entry.run_id)
