@@ -16,8 +16,11 @@ from typing import Any
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 START_SECONDS = 15.0
+ONCE = Retry(NoBackoff(), 0)
 
 
 class RedisServer:
@@ -76,9 +79,9 @@ class RedisServer:
             saved.unlink()
         (self.folder / "dump.rdb").unlink(missing_ok=True)
 
-    def ask(self, *command: Any) -> Any:
+    def ask(self, *command: Any, password: str | None = None) -> Any:
         """Send one command over a connection of its own."""
-        with redis.Redis(port=self.port, protocol=2) as client:
+        with redis.Redis(port=self.port, protocol=2, password=password, retry=ONCE) as client:
             return client.execute_command(*command)
 
     def calls(self) -> dict[str, int]:

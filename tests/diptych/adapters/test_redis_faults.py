@@ -207,10 +207,10 @@ async def test_a_slow_store_holds_nothing_up_but_what_waits_for_it():
                 opened = await asyncio.gather(
                     *(store.open(first(store, f"talk {i}"), "t1") for i in range(50))
                 )
-                assert time.perf_counter() - began < 0.2 + 0.3
+                assert time.perf_counter() - began < 0.2 + 1.0  # one after another they take 10
                 began = time.perf_counter()
                 await asyncio.gather(*(store.append([record(o.entry, 2)], o.lease) for o in opened))
-                assert time.perf_counter() - began < 0.2 + 0.3
+                assert time.perf_counter() - began < 0.2 + 1.0  # one after another they take 10
                 assert store.problem() == ""
 
 

@@ -8,7 +8,9 @@ import pytest
 from support.redis_server import RedisServer, redis_server
 from support.redis_stores import end, first, record, soon, stores
 
-from diptych.errors import UnknownRun
+from diptych.adapters.redis.places import Place
+from diptych.adapters.redis.subscriber import Channel, Subscriber
+from diptych.errors import StoreError, UnknownRun
 from diptych.events import Aborted, Failed
 from diptych.ports import Notice
 
@@ -109,6 +111,19 @@ async def test_who_stops_and_watches_again_at_once_hears_what_follows(server):
         assert [r.seq for r in heard] == list(range(2, 30))
 
 
+async def test_a_subscription_counts_from_its_own_confirmation_on():
+    subscriber = Subscriber(Place(lambda: None))
+    subscriber._is_connected = True
+    dropped, wanted = [Channel(b"run", lambda _: None, lambda: None) for _ in range(2)]
+    subscriber.add(dropped)
+    subscriber.drop(dropped)  # before it was confirmed
+    subscriber.add(wanted)
+    subscriber._confirm(b"run")
+    assert not wanted.confirmed.is_set()
+    subscriber._confirm(b"run")
+    assert wanted.confirmed.is_set()
+
+
 async def test_a_new_owner_makes_who_watches_read_the_record_again(server):
     async with stores(server.url) as [store]:
         opened = await store.open(first(store), "t1")
@@ -147,3 +162,15 @@ async def test_notices_that_come_together_go_out_together_and_never_wait(server)
         await soon(lambda: len(heard) == 1_001)
         assert heard[-1].fields == {"number": 1_499}
         assert server.calls()["publish"] == 1
+
+
+async def test_a_watch_that_is_not_confirmed_in_time_is_refused_and_leaves_nothing():
+    with redis_server() as server:
+        async with stores(server.url) as [store]:
+            opened = await store.open(first(store), "t1")
+            server.pause()
+            with pytest.raises(StoreError, match="does not answer"):
+                await store.watch(opened.entry.run_id, lambda _: None)
+            assert store._watches == {}
+            server.resume()
+            await store.watch(opened.entry.run_id, lambda _: None)

@@ -27,9 +27,9 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from diptych.adapters.redis.outbox import Argument, Command, Outbox, Pauses
+from diptych.adapters.redis.outbox import Argument, Command, Outbox, Pauses, end
 from diptych.adapters.redis.places import Place, Unreachable, Wire, unreachable
-from diptych.adapters.redis.scripts import EPOCH, Script
+from diptych.adapters.redis.scripts import ALL, EPOCH, Script
 from diptych.adapters.redis.server import Server, read_info
 from diptych.errors import StoreError, StoreFull
 
@@ -73,9 +73,7 @@ class Link:
                 await self._tried.wait()
 
     async def aclose(self) -> None:
-        if self._task:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await end(self._task)
         self._cut()
         self._is_closed = True
         self._trouble = Unreachable("the store's connection is closed", is_settled=True)
@@ -228,6 +226,7 @@ class Link:
         """Greet the server, then watch over it; returns never, and raises `Unreachable`."""
         [found] = await self._asked_soon(("INFO",))
         self.server = read_info(found)
+        await self._asked_soon(*(("SCRIPT", "LOAD", script.source) for script in ALL))
         while True:
             command: Command = ("EVAL", EPOCH.source, 0, self.prefix, secrets.token_hex(4))
             [epoch] = await self._asked_soon(command)
@@ -237,17 +236,18 @@ class Link:
             self._gone_since = math.inf
             await asyncio.sleep(PROBE_SECONDS)
 
-    async def _asked_soon(self, command: Command) -> Sequence[Reply]:
+    async def _asked_soon(self, *commands: Command) -> Sequence[Reply]:
         loop = asyncio.get_running_loop()
         asked = loop.time()
         try:
             async with asyncio.timeout(SILENCE_SECONDS):
-                replies = await self._exchange([command])
+                replies = await self._exchange(commands)
         except TimeoutError:
             self._gone_since = min(asked, self._gone_since)
             raise Unreachable("the store does not answer") from None
-        if isinstance(replies[0], ResponseError):
-            raise unreachable(replies[0])
+        for reply in replies:
+            if isinstance(reply, ResponseError):
+                raise unreachable(reply) from reply
         return replies
 
     def _take_epoch(self, found: bytes) -> str:

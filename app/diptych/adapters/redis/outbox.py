@@ -53,3 +53,14 @@ class Pauses:
         seconds = self._next * random.uniform(0.75, 1.25)  # noqa: S311 - nothing secret
         self._next = min(LONGEST_PAUSE, self._next * 2)
         await asyncio.sleep(seconds)
+
+
+async def end(task: asyncio.Task[None] | None) -> None:
+    """Cancel a task until it has ended.
+
+    Once may not be enough: a task group of Python 3.11 forgets that it was cancelled, if one of
+    its tasks fails at the same moment.
+    """
+    while task is not None and not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=0.1)

@@ -163,8 +163,7 @@ def unreachable(error: Exception) -> Unreachable:
             words = "the store refuses the login: check user and password in its URL"
             return Unreachable(words, is_settled=True)
         case NoPermissionError():
-            words = "the store's user may not run all commands that are needed: see its ACL rules"
-            return Unreachable(words, is_settled=True)
+            return Unreachable(_NO_RIGHT, is_settled=True)
         case BusyLoadingError():
             return Unreachable("the store is still loading what it had saved")
         case TimeoutError():
@@ -176,14 +175,12 @@ def unreachable(error: Exception) -> Unreachable:
     return Unreachable(f"the store {'refuses a command' if is_refusal else 'cannot be reached'}")
 
 
+_NO_RIGHT = "the store's user may not do all that is needed: see its ACL rules"
 _WORDS = (  # of the server's or the TLS library's text, what that means, whether it will stay so
     ("DB index", "the store has no database of the number in its URL", True),
     ("Invalid Database", "the store has no database of the number in its URL", True),
-    (
-        "CERTIFICATE",
-        "the store's TLS certificate is not trusted: set ssl_ca_certs in its URL",
-        True,
-    ),
+    ("script can't", _NO_RIGHT, True),  # so scripts are told of it
+    ("CERTIFICATE", "the store's TLS certificate is not trusted: set ssl_ca_certs", True),
     ("MISCONF", "the store takes no writes, for it cannot save to its disk", False),
     ("NOREPLICAS", "the store takes no writes, for it has too few replicas", False),
     ("BUSY ", "the store is busy with a script", False),

@@ -5,6 +5,9 @@ A URL is one of `redis://`, `rediss://` and `unix://`, with the options of redis
 (`rediss+sentinel://` with TLS), where user and password are those of the master, and the
 sentinels' own are `sentinel_username=` and `sentinel_password=`.
 
+A user with an ACL needs `~<prefix>:* &<prefix>:* +@read +@write +@scripting +@pubsub
++@connection +info +time`.
+
 Not here: connections (`places`). Redis Cluster is not supported: a session's keys would have to
 lie in one slot.
 """

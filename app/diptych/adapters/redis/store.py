@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from diptych.adapters.redis.feed import FeedPart
 from diptych.adapters.redis.link import Link
 from diptych.adapters.redis.log import LogPart
+from diptych.adapters.redis.outbox import end
 from diptych.adapters.redis.ownership import OwnershipPart
 from diptych.adapters.redis.places import Place
 from diptych.adapters.redis.sessions import SessionsPart
@@ -31,9 +32,7 @@ class RedisStore(LogPart, SessionsPart, OwnershipPart, FeedPart):
         await self._link.start()
 
     async def aclose(self) -> None:
-        if self._telling:
-            self._telling.cancel()
-            await asyncio.wait([self._telling])
+        await end(self._telling)
         await self._subscriber.aclose()
         await self._link.aclose()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from diptych.adapters.redis.outbox import Outbox, Pauses
+from diptych.adapters.redis.outbox import Outbox, Pauses, end
 from diptych.adapters.redis.places import Place, Unreachable, Wire, unreachable
 
 PING_SECONDS = 1.0
@@ -44,9 +44,7 @@ class Subscriber:
         self._task = asyncio.create_task(self._stay_connected(), name="redis-subscriber")
 
     async def aclose(self) -> None:
-        if self._task:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await end(self._task)
 
     def add(self, channel: Channel) -> None:
         """Subscribe; `channel.confirmed` is set when nothing can be missed any more."""

@@ -5,8 +5,8 @@ What a newer version adds is passed over; what it names anew is carried as it is
 Not here: what a row means (`record`), where it lies (`scripts`).
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 import orjson
 
@@ -80,18 +80,12 @@ def read_notice(packed: bytes) -> Notice:
 
 def dumps(value: object) -> bytes:
     """Write JSON in one line; what records hold can be written (`texts`, `runner`)."""
-    return orjson.dumps(value, default=_plain)
+    return orjson.dumps(value)
 
 
 def loads(packed: bytes) -> Any:  # noqa: ANN401 - the form follows from the place
     """Read what `dumps` wrote. Raises `ValueError`."""
     return orjson.loads(packed)
-
-
-def _plain(value: object) -> dict[str, Any]:
-    if isinstance(value, Mapping):
-        return dict(cast("Mapping[str, Any]", value))
-    raise TypeError
 
 
 def _nothing_kept(key: str) -> bytes:

@@ -1,7 +1,7 @@
 """The scripts that run inside Redis; each file says what it does and what it takes.
 
-`prelude.lua` stands before each of them. They are called by their hash, and sent whole only to a
-server that has not seen them.
+`prelude.lua` stands before each of them. They are sent whole when a connection begins (`ALL`), and
+then called by their hash.
 """
 
 import hashlib
@@ -39,3 +39,19 @@ RENEW = _read("renew")
 RELEASE = _read("release")
 UNOWNED = _read("unowned")
 ASK_END = _read("ask_end")
+
+ALL = (
+    OPEN,
+    APPEND,
+    APPEND_END,
+    ENTRIES,
+    SESSIONS,
+    DELETE,
+    CLAIM,
+    HEAD,
+    CONCLUDE,
+    RENEW,
+    RELEASE,
+    UNOWNED,
+    ASK_END,
+)
