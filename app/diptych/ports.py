@@ -255,7 +255,8 @@ class Ownership(Protocol):
     async def conclude(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
         """Take a run that has ended out of the queue, and note what it said for the next.
 
-        In the same step gives what `head` would. A run that is not in the queue says nothing.
+        In the same step gives what `head` would. A run that is not in the queue says nothing; one whose
+        end the store has lost raises `LostTail`.
         Waits for a store that is away. Raises `StaleOwner`.
         """
         ...

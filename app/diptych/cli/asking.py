@@ -8,14 +8,14 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from diptych.cli.interrupts import ABORTED
 from diptych.cli.screen import Screen
 from diptych.cli.show import TICK_SECONDS, View
 from diptych.cli.wording import missing_text
-from diptych.live import Item
 from diptych.offers import Unavailable
+from diptych.ports import Item
 from diptych.record import TERMINAL, Record
 
 EXIT_CODES: Mapping[str, int] = {"completed": 0, "failed": 1, "max_steps": 3, "aborted": ABORTED}
@@ -67,7 +67,7 @@ class Askable(Protocol):
 async def ask(agent: Askable, question: str, session_id: str | None, view: View) -> Ended:
     """Ask, and show the run until it ends. Being cancelled aborts the run, and shows that too."""
     begun = await agent.begin(question, session_id)
-    watch = _Watch(agent, begun, view)
+    watch = _Watch(agent, begun.run_id, view)
     async with ticking(view):
         try:
             await watch.to_the_end()
@@ -77,6 +77,14 @@ async def ask(agent: Askable, question: str, session_id: str | None, view: View)
             if task := asyncio.current_task():
                 task.uncancel()
     return Ended(begun.session_id, watch.status)
+
+
+async def attend(agent: Askable, run_id: str, view: View) -> str:
+    """Show a run until it ends; give the name of its terminal event. Being cancelled leaves it."""
+    watch = _Watch(agent, run_id, view)
+    async with ticking(view):
+        await watch.to_the_end()
+    return watch.status
 
 
 @contextlib.asynccontextmanager
@@ -109,15 +117,15 @@ async def introduce(agent: Askable, screen: Screen) -> None:
 class _Watch:
     """Follows one run, and knows how far it has come."""
 
-    def __init__(self, agent: Askable, begun: Begun, view: View) -> None:
+    def __init__(self, agent: Askable, run_id: str, view: View) -> None:
         self.status = "failed"
         self._agent = agent
-        self._begun = begun
+        self._run_id = run_id
         self._view = view
         self._seq = 0
 
     async def to_the_end(self) -> None:
-        async with aclosing(self._agent.follow(self._begun.run_id, self._seq)) as batches:
+        async with aclosing(self._agent.follow(self._run_id, self._seq)) as batches:
             async for batch in batches:
                 for item in batch:
                     self._take(item)
@@ -127,4 +135,7 @@ class _Watch:
             self._seq = item.seq
             if item.event_type in TERMINAL:
                 self.status = item.event_type
+        elif item.type == "reset":
+            lost_from: Any = item.fields.get("last_seq", 0)
+            self._seq = lost_from  # numbers go on from there
         self._view.show(item)

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 import typer
 
-from diptych.cli.options import AgentName, Secrets, Services, SessionId
+from diptych.cli.options import (
+    AgentName,
+    Context,
+    Kubeconfig,
+    Namespace,
+    Secrets,
+    Services,
+    SessionId,
+)
 
 if TYPE_CHECKING:
     from diptych.cli.asking import Askable
@@ -27,20 +35,29 @@ _PROMPT = "❯ "
 
 def chat(
     target: Annotated[
-        str, typer.Argument(metavar="FILE|URL", help="A file with Agents, or an agent's URL.")
+        str,
+        typer.Argument(
+            metavar="FILE|URL|AGENT",
+            help="A file with Agents, an agent's URL, or an Agent of a cluster: [namespace/]name.",
+        ),
     ],
     agent: AgentName = None,
     session: SessionId = None,
     secrets: Secrets = None,
     service: Services = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
 ) -> None:
     """Talk with an agent: it remembers what was said before.
 
-    Ctrl-C aborts the answer that is being given, Ctrl-D ends the conversation.
+    Ctrl-C aborts the answer that is being given, Ctrl-D ends the conversation. An Agent of a
+    cluster is reached by a port-forward, which lasts as long as the conversation.
 
-    Example: `diptych chat agent.yaml`
+    Examples: `diptych chat agent.yaml`, `diptych chat team/helper`
     """
     from diptych.cli.asking import introduce
+    from diptych.cli.cluster.place import ClusterPlace
     from diptych.cli.interrupts import ABORTED
     from diptych.cli.screen import Screen
     from diptych.cli.target import Target, set_up_quiet_logging
@@ -48,7 +65,8 @@ def chat(
     set_up_quiet_logging()
     screen = Screen()
     with _Background() as background:
-        reached = Target(target, agent, secrets, service).reached()
+        place = ClusterPlace(kubeconfig, context, namespace)
+        reached = Target(target, agent, secrets, service, place).reached()
         try:
             askable = background.run(reached.__aenter__())
         except CancelledError:

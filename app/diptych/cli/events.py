@@ -1,18 +1,22 @@
 """`diptych events`: what a running agent has on record, and its runs as they happen."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diptych.cli.options import Json, SessionId
+from diptych.cli.options import Context, Json, Kubeconfig, Namespace, SessionId
 
-_DEFAULT_URL = "http://127.0.0.1:8000"
+if TYPE_CHECKING:
+    from diptych.cli.target import Target
+
+DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 def events(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The agent's address.")] = (
-        _DEFAULT_URL
-    ),
+    place: Annotated[
+        str,
+        typer.Argument(metavar="URL|AGENT", help="The agent's address, or an Agent of a cluster."),
+    ] = DEFAULT_URL,
     session: SessionId = None,
     limit: Annotated[
         int | None,
@@ -23,23 +27,32 @@ def events(
         typer.Option("--run", "--follow", metavar="ID", help="Follow this run, live, to its end."),
     ] = None,
     as_json: Json = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
 ) -> None:
     """Show what an agent has on record: /memory/events as a table.
 
-    Example: `diptych events http://127.0.0.1:8001 --session demo`
+    Examples: `diptych events http://127.0.0.1:8001 --session demo`, `diptych events team/helper`
     """
+    from diptych.cli.attach import followed
+    from diptych.cli.cluster.place import ClusterPlace
     from diptych.cli.interrupts import run_to_exit_code
+    from diptych.cli.target import Target
 
-    work = _followed(url, run, as_json=as_json) if run else _shown(url, session, limit, as_json)
+    target = Target(place, cluster=ClusterPlace(kubeconfig, context, namespace))
+    if run:
+        work = followed(target, run, as_json=as_json)
+    else:
+        work = _shown(target, session, limit, as_json)
     raise typer.Exit(run_to_exit_code(work))
 
 
-async def _shown(url: str, session: str | None, limit: int | None, as_json: bool) -> int:
-    from diptych.cli.remote import agent_at
+async def _shown(target: "Target", session: str | None, limit: int | None, as_json: bool) -> int:
     from diptych.cli.rows import print_rows
     from diptych.cli.show import JsonLines
 
-    async with agent_at(url) as agent:
+    async with target.reached_elsewhere() as agent:
         records = await agent.memory(session, limit)
     if as_json:
         view = JsonLines()
@@ -48,20 +61,6 @@ async def _shown(url: str, session: str | None, limit: int | None, as_json: bool
     elif records:
         print_rows(records)
     else:
-        of = f"session {session}" if session else f"the agent at {url}"
+        of = f"session {session}" if session else f"the agent at {target.place}"
         typer.echo(f"nothing is on record of {of}", err=True)
-    return 0
-
-
-async def _followed(url: str, run_id: str, *, as_json: bool) -> int:
-    from diptych.cli.asking import ticking
-    from diptych.cli.remote import agent_at
-    from diptych.cli.screen import Screen
-    from diptych.cli.show import JsonLines, Timeline
-
-    view = JsonLines() if as_json else Timeline(Screen(), question=True)
-    async with agent_at(url) as agent, ticking(view):
-        async for batch in agent.follow(run_id):
-            for item in batch:
-                view.show(item)
     return 0

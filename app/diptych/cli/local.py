@@ -11,8 +11,8 @@ from pathlib import Path
 from diptych.cli.asking import Begun, Standing
 from diptych.configuration import LaptopOptions, LoadedAgents, load_agents
 from diptych.errors import ConfigError
-from diptych.live import Item
 from diptych.messages import Message
+from diptych.ports import Item
 from diptych.runs import Ask
 from diptych.serving import Place, Site, Sockets, served
 

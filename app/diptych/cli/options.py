@@ -15,7 +15,7 @@ from diptych.errors import ConfigError
 if TYPE_CHECKING:
     from diptych.configuration import LaptopOptions
 
-_OF_THE_PROCESS = ("PORT", "LOG_LEVEL", "LOG_FORMAT", "PUBLIC_URL")
+_OF_THE_PROCESS = ("PORT", "LOG_LEVEL", "LOG_FORMAT", "PUBLIC_URL", "SHUTDOWN_GRACE_SECONDS")
 
 Secrets: TypeAlias = Annotated[
     Path | None,
@@ -43,6 +43,41 @@ SessionId: TypeAlias = Annotated[
 ]
 Json: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print one JSON object a line, for programs.")
+]
+_PANEL = "Which cluster"
+Kubeconfig: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubeconfig",
+        metavar="FILE",
+        rich_help_panel=_PANEL,
+        help="As kubectl's; else KUBECONFIG, else ~/.kube/config.",
+    ),
+]
+Context: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        metavar="NAME",
+        rich_help_panel=_PANEL,
+        help="Which of its contexts; else the current one.",
+    ),
+]
+Namespace: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NAME",
+        rich_help_panel=_PANEL,
+        help="Which namespace; else the context's, else default.",
+    ),
+]
+AllNamespaces: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--all-namespaces", "-A", rich_help_panel=_PANEL, help="The Agents of all namespaces."
+    ),
 ]
 
 

@@ -1,43 +1,66 @@
 """An agent that runs elsewhere, asked over HTTP: its runs and its record.
 
-Not here: what is shown of them (`show`, `rows`).
+Not here: what is shown of them (`show`, `rows`), when a broken stream is tried again (`patience`).
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, Protocol
+from urllib.parse import quote, urlsplit
 
 import httpx
 import orjson
 
-from diptych.adapters.chat.sse_reader import SseReader, SseTooLong
 from diptych.cli.asking import Begun, Standing
+from diptych.cli.event_stream import EventStream, EventTooLong, Frame
+from diptych.cli.patience import Patience
+from diptych.cli.show import RECONNECTING
 from diptych.errors import ConfigError, DiptychError
-from diptych.live import Item
 from diptych.offers import Unavailable
-from diptych.ports import Notice
+from diptych.ports import Item, Notice
 from diptych.record import TERMINAL, Record
 
 CONNECT_SECONDS = 5.0
 REPLY_SECONDS = 30.0
 SILENCE_SECONDS = 60.0  # a stream of events has a ping every 15 s
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
-_MEBIBYTE = 1024 * 1024
+HANDED_OVER = "handed_over"  # the last notice of a pod that is leaving
+_PASSING = {429, 500, 502, 503, 504}  # statuses of an agent or proxy that may do better soon
 
 
 class RemoteError(DiptychError):
     """An agent gives no answer, or says no; the message is for a person."""
 
 
+class Interrupted(RemoteError):
+    """The same, and it may be otherwise in a moment."""
+
+
+class Line(Protocol):
+    """A way to an agent that may be away for a while."""
+
+    async def open(self) -> None:
+        """Wait until a request gets through. Raises a `DiptychError` if none does for long."""
+        ...
+
+
 class RemoteAgent:
-    """An agent at a URL; fulfils `Askable`. All methods raise `RemoteError`."""
+    """An agent at a URL; fulfils `Askable`. All methods raise `RemoteError`, or what `line` does.
+
+    `name` is what a person calls it, `line` what its URL leads through, `place` the words by which
+    `diptych attach` finds it again.
+    """
 
     def __init__(self, http: httpx.AsyncClient, url: str) -> None:
         self.name = url
         self.url = url
+        self.place = f"--at {url}"
+        self.line: Line | None = None
+        self.patience = Patience
         self._http = http
+        self._has_answered = False
 
     async def standing(self) -> Standing:
         said = await self._json("GET", "/ready", accepts=(200, 503))
@@ -50,22 +73,48 @@ class RemoteAgent:
         return Begun(run["id"], run["session_id"])
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
-        path, reader = f"/v1/runs/{run_id}/events", SseReader(limit=8 * _MEBIBYTE)
-        query = {"starting_after": str(after)} if after else {}
+        """Give a run's records after `after`, then what happens; pick up a stream that breaks.
+
+        Each break is told by one notice, `RECONNECTING`. A run that the agent does not know, or not
+        any more, is a `RemoteError` at once.
+        """
+        cursor, patience = _Cursor(after), self.patience()
+        while not cursor.is_at_end:
+            try:
+                async with aclosing(self._stream(run_id, cursor)) as batches:
+                    async for batch in batches:
+                        patience.heard(is_news=any(isinstance(i, Record) for i in batch))
+                        yield batch
+            except Interrupted as error:
+                if not self._has_answered:
+                    raise  # there is nobody to come back
+                if (delay := patience.delay()) is None:
+                    raise RemoteError(f"{error}; {self._how_to_go_on(run_id)}") from error
+                if patience.is_first_try and not cursor.was_told:
+                    yield [Notice(RECONNECTING, {"message": str(error)})]
+                await asyncio.sleep(delay)
+
+    async def _stream(self, run_id: str, cursor: "_Cursor") -> AsyncGenerator[Sequence[Item]]:
+        """Give what one connection brings. Raises `Interrupted` if it ends before the run."""
+        path = f"/v1/runs/{quote(run_id, safe='')}/events"
+        headers = {"Last-Event-ID": cursor.last_id} if cursor.last_id else {}
+        stream = EventStream(cursor.last_id)
         try:
+            await self._open_line()
             async with self._http.stream(
-                "GET", path, params=query, timeout=_timeout(SILENCE_SECONDS)
+                "GET", path, headers=headers, timeout=_timeout(SILENCE_SECONDS)
             ) as response:
                 if response.status_code != httpx.codes.OK:
                     raise _refused(response.status_code, await response.aread())
+                self._has_answered = True
                 async for chunk in response.aiter_bytes():
-                    if items := [read_item(event) for event in reader.feed(chunk)]:
+                    if items := cursor.take(stream.feed(chunk)):
                         yield items
-                        if isinstance(items[-1], Record) and items[-1].event_type in TERMINAL:
-                            return
-        except (httpx.HTTPError, httpx.InvalidURL, SseTooLong) as error:
-            raise _unreachable(self.url, error) from error
-        raise RemoteError(f"{self.url} closed the connection before the run had ended")
+                    if cursor.is_at_end:
+                        return
+        except (httpx.HTTPError, httpx.InvalidURL, EventTooLong) as error:
+            raise _unreachable(self.name, error) from error
+        raise Interrupted(f"{self.name} closed the connection before the run had ended")
 
     async def cancel(self, run_id: str) -> None:
         await self._json("POST", f"/v1/runs/{run_id}/cancel", json={})
@@ -86,15 +135,61 @@ class RemoteAgent:
         **request: Any,  # noqa: ANN401 - as httpx takes it
     ) -> Any:  # noqa: ANN401 - what an agent says
         try:
+            await self._open_line()
             response = await self._http.request(method, path, **request)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise _unreachable(self.url, error) from error
+            raise _unreachable(self.name, error) from error
         if response.status_code not in accepts:
             raise _refused(response.status_code, response.content)
+        self._has_answered = True
         try:
             return orjson.loads(response.content)
         except orjson.JSONDecodeError as error:
             raise RemoteError(f"{self.url} is there, but is no Diptych agent") from error
+
+    async def _open_line(self) -> None:
+        try:
+            if self.line:
+                await self.line.open()
+        except DiptychError as error:
+            raise Interrupted(str(error)) from error
+
+    def _how_to_go_on(self, run_id: str) -> str:
+        return f"the run may still go on; see it with `diptych attach {run_id} {self.place}`"
+
+
+class _Cursor:
+    """How far a run has been read, over all connections."""
+
+    def __init__(self, after: int) -> None:
+        self.last_id = str(after) if after else ""
+        self.is_at_end = False
+        self.was_told = False  # that the connection is going to end
+        self._seq = after
+
+    def take(self, frames: Sequence[Frame]) -> Sequence[Item]:
+        """Give what is new in the frames; what was read before is left out."""
+        items = []
+        for frame in frames:
+            self.last_id = frame.last_id
+            item = read_item(frame)
+            if isinstance(item, Record):
+                if item.seq <= self._seq:
+                    continue
+                self._seq = item.seq
+                self.is_at_end = item.event_type in TERMINAL
+            elif item.type == "reset":
+                self._start_over(item)
+            self.was_told = isinstance(item, Notice) and item.type == HANDED_OVER
+            items.append(item)
+        return items
+
+    def _start_over(self, reset: Notice) -> None:
+        """Take note that the store has lost the run's tail: numbers go on from before it."""
+        last_seq = reset.fields.get("last_seq")
+        if isinstance(last_seq, int):
+            self._seq = last_seq
+            self.last_id = str(last_seq)
 
 
 @asynccontextmanager
@@ -115,12 +210,15 @@ async def agent_at(url: str) -> AsyncIterator[RemoteAgent]:
         yield RemoteAgent(http, url)
 
 
-def read_item(event: bytes) -> Item:
-    """Read the data of one event of `/v1/runs/{id}/events`."""
-    shown = orjson.loads(event)
-    if "event_type" in shown:
-        return _record(shown)
-    return Notice(shown.pop("type"), shown)
+def read_item(frame: Frame) -> Item:
+    """Read one event of `/v1/runs/{id}/events`. Raises `RemoteError` if it is none."""
+    try:
+        shown = orjson.loads(frame.data)
+        if "event_type" in shown:
+            return _record(shown)
+        return Notice(shown.pop("type", frame.event), shown)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RemoteError("what answers there sends no events of a run") from error
 
 
 def _record(shown: Any) -> Record:  # noqa: ANN401 - as it came off the wire
@@ -142,16 +240,18 @@ def _timeout(seconds: float) -> httpx.Timeout:
 def _unreachable(url: str, error: Exception) -> RemoteError:
     match error:
         case httpx.ConnectError() | httpx.ConnectTimeout():
-            return RemoteError(
+            return Interrupted(
                 f"nothing listens at {url}; start an agent with `diptych serve agent.yaml`, "
                 "or give the URL of one that runs"
             )
         case httpx.TimeoutException():
-            return RemoteError(f"{url} gave no answer in time")
-        case SseTooLong():
+            return Interrupted(f"{url} gave no answer in time")
+        case httpx.InvalidURL():
+            return RemoteError(f"{url} cannot be asked for that")
+        case EventTooLong():
             return RemoteError(f"{url} sent an event that is too long to show")
         case _:
-            return RemoteError(f"the connection to {url} broke; the run may still go on there")
+            return Interrupted(f"the connection to {url} broke")
 
 
 def _refused(status: int, body: bytes) -> RemoteError:
@@ -161,4 +261,5 @@ def _refused(status: int, body: bytes) -> RemoteError:
         message = said["error"]["message"] if "error" in said else said["detail"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
         message = "what answers there is no Diptych agent"
-    return RemoteError(f"HTTP {status}: {message}")
+    kind = Interrupted if status in _PASSING else RemoteError
+    return kind(f"HTTP {status}: {message}")

@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diptych.cli.options import AgentName, Json, Secrets, Services, SessionId
+from diptych.cli.options import (
+    AgentName,
+    Context,
+    Json,
+    Kubeconfig,
+    Namespace,
+    Secrets,
+    Services,
+    SessionId,
+)
 from diptych.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -14,7 +23,11 @@ if TYPE_CHECKING:
 
 def run(
     target: Annotated[
-        str, typer.Argument(metavar="FILE|URL", help="A file with Agents, or an agent's URL.")
+        str,
+        typer.Argument(
+            metavar="FILE|URL|AGENT",
+            help="A file with Agents, an agent's URL, or an Agent of a cluster: [namespace/]name.",
+        ),
     ],
     question: Annotated[
         str, typer.Argument(metavar="QUESTION", help="What to ask; - reads it from stdin.")
@@ -27,6 +40,9 @@ def run(
     ] = False,
     secrets: Secrets = None,
     service: Services = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
 ) -> None:
     """Ask an agent one question, and watch it work.
 
@@ -36,8 +52,9 @@ def run(
     The exit code is 0 if it completed, 1 if it failed, 3 if it ran out of steps, 130 if it was
     aborted, 2 if the configuration is wrong.
 
-    Example: `diptych run agent.yaml "What is 2 + 2?"`
+    Examples: `diptych run agent.yaml "What is 2 + 2?"`, `diptych run team/helper "Well?"`
     """
+    from diptych.cli.cluster.place import ClusterPlace
     from diptych.cli.interrupts import run_to_exit_code
     from diptych.cli.target import Target, set_up_quiet_logging
 
@@ -45,7 +62,8 @@ def run(
     if not text.strip():
         raise ConfigError("the question is empty; give it in quotes, or - to read it from stdin")
     set_up_quiet_logging()
-    place = Target(target, agent, secrets, service)
+    cluster = ClusterPlace(kubeconfig, context, namespace)
+    place = Target(target, agent, secrets, service, cluster)
     raise typer.Exit(run_to_exit_code(_asked(place, text, session, as_json=as_json)))
 
 

@@ -44,7 +44,8 @@ def serve(
     References between the Agents lead to those ports. Without a file the agent is made of
     AGENT_NAME, MODEL_API_URL, MODEL_NAME, MCP_SERVERS …, as in a plain container.
 
-    Ctrl-C or SIGTERM: no new runs are taken, and those that are there get 20 s to end.
+    Ctrl-C or SIGTERM: no new runs are taken, and those that are there get
+    SHUTDOWN_GRACE_SECONDS (20) to end; what is left then is handed over, if there is a store.
 
     Example: `diptych serve agent.yaml --port 8080`
     """
@@ -66,7 +67,8 @@ def serve(
     configs = loaded.resolve(sockets.urls) if loaded else (alone,)
     announce = _log_them if settings.log_format == "json" else _show_them
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(serve_until_told(configs, sockets, announce))
+        serving = serve_until_told(configs, sockets, announce, grace=settings.shutdown_grace)
+        runner.run(serving)
 
 
 async def _log_them(sites: Sequence["Site"]) -> None:

@@ -14,13 +14,22 @@ import orjson
 from diptych.cli.screen import Part, Screen
 from diptych.cli.wording import call_text, duration, one_line
 from diptych.http.views import event_view, notice_view
-from diptych.live import Item
-from diptych.ports import Notice
+from diptych.ports import Item, Notice
 from diptych.record import TERMINAL, Record
 
 TICK_SECONDS = 0.1
+RECONNECTING = "reconnecting"
+"""The type of a notice of our own: a stream broke, and is being picked up again."""
 _REASONING = "reasoning"  # the key of the model's own murmuring; calls have their ids
 _WHEEL = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+_BREAKS = {
+    RECONNECTING: "{message}; picking the run up again",
+    "handed_over": "the agent's pod is leaving, and hands the run over",
+    "reset": "the agent's store has lost the end of this run; it goes on from event {last_seq}",
+}
+"""What interrupts the telling of a run, and what is said of it."""
 
 
 class View(Protocol):
@@ -35,6 +44,8 @@ class JsonLines:
     """One JSON object a line, as `/v1/runs/{id}/events` shows them; fulfils `View`."""
 
     def show(self, item: Item) -> None:
+        if isinstance(item, Notice) and item.type == RECONNECTING:
+            return
         shown = notice_view(item) if isinstance(item, Notice) else event_view(item)
         sys.stdout.write(orjson.dumps(shown).decode() + "\n")
         sys.stdout.flush()
@@ -107,8 +118,10 @@ class Timeline:
                 self._murmur(_REASONING, said["content"])
             case "format_warning":
                 self._line(("! ", "yellow"), said["message"])
+            case kind if kind in _BREAKS:
+                self._line(("! ", "yellow"), _BREAKS[kind].format_map(said))
 
-    def _record(self, record: Record) -> None:
+    def _record(self, record: Record) -> None:  # noqa: C901 - a table
         self._begun = record.timestamp if self._begun is None else self._begun
         match record.event_type:
             case "user_message" if self._shows_question:
@@ -124,6 +137,10 @@ class Timeline:
                 self._result(record)
             case "text":
                 self._answer(record)
+            case "answer_reset":
+                self._start_over()
+            case "owner_changed":
+                self._line(("! ", "yellow"), "another process has taken the run over")
             case "agent_response":
                 if not self._answer_begun:
                     self._answer(record)
@@ -184,6 +201,11 @@ class Timeline:
             self._screen.gap()
         self._answer_begun = True
         self._screen.answer(str(record.content))
+
+    def _start_over(self) -> None:
+        self._screen.end_answer()
+        self._line(("! ", "yellow"), "the answer starts over; what was said of it does not hold")
+        self._answer_begun = False
 
     def _end(self, record: Record) -> None:
         self._over = True

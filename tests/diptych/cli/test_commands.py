@@ -1,12 +1,15 @@
 """The commands as a person types them: what they print where, and their exit codes."""
 
 import socket
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+
+from diptych.cli import main
 
 Type = Callable[..., Any]
 
@@ -31,13 +34,30 @@ def file_of(folder: Path, script: str, *, spec: str = "description: A test.") ->
 def test_help_names_the_commands(typed: Type, word: str) -> None:
     outcome = typed(word)
     assert outcome.code == 0
-    for command in ("serve", "run", "chat", "events", "check", "demo"):
-        assert command in outcome.out
+    for command in ("serve", "run", "chat", "events", "attach", "check", "demo"):
+        assert f"│ {command} " in outcome.out
+    for command in ("install", "status", "get", "logs"):
+        assert f"│ {command} " in outcome.out
     assert "demo-tools" not in outcome.out
 
 
 def test_the_version_is_said(typed: Type) -> None:
     assert typed("--version").out.startswith("diptych 0")
+
+
+def test_as_kubectls_plugin_it_is_called_so(
+    typed: Type, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["/some/bin/kubectl-diptych", "get", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    assert "Usage: kubectl diptych get" in capsys.readouterr().out
+
+
+def test_kubectl_finds_the_plugin_by_its_name() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    assert project["scripts"]["kubectl-diptych"] == project["scripts"]["diptych"]
 
 
 def test_an_unknown_command_is_misuse(typed: Type) -> None:

@@ -96,6 +96,25 @@ def test_a_signal_before_the_run_begins_is_an_end_as_well(slow: str) -> None:
         assert process.wait(10) in {130, -signal.SIGINT}  # the latter: Python was just starting
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT, runs a shell's script")
+@pytest.mark.parametrize("command", [["get"], ["logs", "x"], ["install"], ["status"]])
+def test_a_signal_while_another_program_is_at_work_is_an_end_too(
+    tmp_path: Path, command: list[str]
+) -> None:
+    begun = tmp_path / "begun"
+    for name in ("kubectl", "helm"):
+        (tmp_path / name).write_text(f"#!/bin/sh\n: > {begun}\nexec sleep 60\n")
+        (tmp_path / name).chmod(0o755)
+    path = os.pathsep.join((str(tmp_path), os.defpath))
+    with started(*command, PATH=path) as process:
+        while not begun.exists():
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert process.stderr
+        assert "Traceback" not in process.stderr.read()
+
+
 def test_a_reader_that_goes_away_ends_it_quietly(slow: str) -> None:
     with started("run", slow, "Hi") as process:
         assert process.stdout

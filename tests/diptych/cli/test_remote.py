@@ -9,14 +9,22 @@ from contextlib import asynccontextmanager
 import pytest
 
 from diptych.cli.asking import ask, introduce
+from diptych.cli.patience import Patience
 from diptych.cli.remote import RemoteAgent, RemoteError, agent_at
 from diptych.cli.screen import Screen
 from diptych.cli.show import Timeline
 from diptych.configuration import AgentConfig
-from diptych.live import Item
+from diptych.ports import Item
 from diptych.record import Record
 from diptych.serving import Place, Sockets, served
 from diptych.settings import ToolConfig
+
+
+class NoPatience(Patience):
+    """Gives up at once."""
+
+    def delay(self) -> None:
+        return None
 
 
 class Seen:
@@ -141,6 +149,7 @@ async def test_a_server_of_another_kind_is_named_so() -> None:
 
 async def test_a_stream_that_ends_early_is_no_end_of_a_run() -> None:
     async with stranger() as remote:
+        remote.patience = NoPatience
         with pytest.raises(RemoteError, match=re.escape("before the run had ended")):
             async for _ in remote.follow("run-1"):
                 pass

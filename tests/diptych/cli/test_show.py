@@ -10,10 +10,9 @@ import pytest
 
 from diptych.cli.rows import event_rows
 from diptych.cli.screen import Screen
-from diptych.cli.show import JsonLines, Timeline
-from diptych.live import Item
+from diptych.cli.show import RECONNECTING, JsonLines, Timeline
 from diptych.messages import JSON
-from diptych.ports import Notice
+from diptych.ports import Item, Notice
 from diptych.record import Record
 
 PROGRESS = Notice("progress", {"step": 1, "max_steps": 5, "action": "tool_call", "target": "add"})
@@ -202,7 +201,61 @@ def test_at_the_limit_of_steps_its_text_is_the_answer() -> None:
 
 
 def test_events_that_a_later_version_adds_are_passed_over() -> None:
-    assert shown([Writer()("owner_changed"), Notice("news", {})]) == ([], "")
+    assert shown([Writer()("news"), Notice("news", {})]) == ([], "")
+
+
+def test_an_answer_that_starts_over_is_said_to() -> None:
+    w = Writer()
+    lines, answer = shown(
+        [
+            w("text", "One two"),
+            w("owner_changed", lost_tail=False),
+            w("answer_reset", from_seq=1, attempt=2),
+            w("text", "Un deux"),
+            w("agent_response", "Un deux"),
+            w.completed(),
+        ]
+    )
+    assert lines[:2] == [
+        "! another process has taken the run over",
+        "! the answer starts over; what was said of it does not hold",
+    ]
+    assert answer == "One two\nUn deux\n"
+
+
+def test_an_answer_that_follows_its_reset_whole_is_shown() -> None:
+    w = Writer()
+    items = [w("text", "One"), w("answer_reset", from_seq=1, attempt=2), w("agent_response", "Un")]
+    assert shown([*items, w.completed()])[1] == "One\nUn\n"
+
+
+@pytest.mark.parametrize(
+    ("notice", "said"),
+    [
+        pytest.param(
+            Notice(RECONNECTING, {"message": "it broke"}),
+            "! it broke; picking the run up again",
+            id="a broken connection",
+        ),
+        pytest.param(
+            Notice("handed_over", {"run_id": "run-1", "last_seq": 3}),
+            "! the agent's pod is leaving, and hands the run over",
+            id="a pod that leaves",
+        ),
+        pytest.param(
+            Notice("reset", {"epoch": "e", "last_seq": 3}),
+            "! the agent's store has lost the end of this run; it goes on from event 3",
+            id="a store that lost events",
+        ),
+    ],
+)
+def test_what_interrupts_a_run_is_said(notice: Notice, said: str) -> None:
+    assert shown([notice])[0] == [said]
+
+
+def test_notices_of_our_own_are_no_json(capsys: pytest.CaptureFixture[str]) -> None:
+    JsonLines().show(Notice(RECONNECTING, {"message": "it broke"}))
+    assert not capsys.readouterr().out
 
 
 def test_json_is_an_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,57 @@
+"""`diptych attach`: a run that goes on somewhere, shown from its beginning to its end."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from diptych.cli.events import DEFAULT_URL
+from diptych.cli.options import Context, Json, Kubeconfig, Namespace
+
+if TYPE_CHECKING:
+    from diptych.cli.target import Target
+
+
+def attach(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="The run's id; replies bear it as X-Run-ID.")
+    ],
+    at: Annotated[
+        str,
+        typer.Option(
+            "--at",
+            metavar="URL|AGENT",
+            help="Where it runs: the agent's address, or an Agent of a cluster.",
+        ),
+    ] = DEFAULT_URL,
+    as_json: Json = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+) -> None:
+    """Follow a run: what has happened, and what happens, until it ends.
+
+    A connection that breaks is made anew, and goes on where it was. Ctrl-C stops looking; the run
+    goes on.
+
+    The exit code is the run's: 0 if it completed, 1 if it failed or is not known (any more), 3 if
+    it ran out of steps, 130 if it was aborted, or you stopped looking.
+
+    Example: `diptych attach run-1f3a --at team/helper`
+    """
+    from diptych.cli.cluster.place import ClusterPlace
+    from diptych.cli.interrupts import run_to_exit_code
+    from diptych.cli.target import Target
+
+    target = Target(at, cluster=ClusterPlace(kubeconfig, context, namespace))
+    raise typer.Exit(run_to_exit_code(followed(target, run, as_json=as_json)))
+
+
+async def followed(target: "Target", run_id: str, *, as_json: bool) -> int:
+    """Show a run to its end, and give the exit code that this end has."""
+    from diptych.cli.asking import EXIT_CODES, attend
+    from diptych.cli.screen import Screen
+    from diptych.cli.show import JsonLines, Timeline
+
+    async with target.reached_elsewhere() as agent:
+        view = JsonLines() if as_json else Timeline(Screen(), question=True)
+        return EXIT_CODES[await attend(agent, run_id, view)]
