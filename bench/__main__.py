@@ -9,7 +9,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench import speed, sse, start, streams
+from bench import agents, speed, sse, start, streams
 from bench.processes import Backends, backends
 
 Part = Callable[[Backends, speed.Effort], str]
@@ -35,7 +35,18 @@ def _sse(behind: Backends, effort: speed.Effort) -> str:
         return runner.run(sse.measure())
 
 
-PARTS: dict[str, Part] = {"start": _start, "speed": _speed, "streams": _streams, "sse": _sse}
+def _agents(behind: Backends, effort: speed.Effort) -> str:
+    del behind, effort
+    return agents.measure()
+
+
+PARTS: dict[str, Part] = {
+    "start": _start,
+    "speed": _speed,
+    "streams": _streams,
+    "sse": _sse,
+    "agents": _agents,
+}
 
 
 _WHICH = f"{', '.join(PARTS)}; all of them, if none"

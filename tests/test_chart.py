@@ -16,8 +16,13 @@ from typing import Any
 
 import pytest
 import yaml
+from support.agents import agent, around, child
 
 from diptych.configuration import check
+from diptych_operator.kinds import DEPLOYMENT
+from diptych_operator.network import Dns, Network, egress_rules
+from diptych_operator.references import loose_ends
+from diptych_operator.settings import settings_from
 
 ROOT = Path(__file__).parent.parent
 CHART = ROOT / "charts" / "diptych"
@@ -195,6 +200,17 @@ def test_operator_and_agents_run_one_image(settings, image):
     assert _variables(container)["POD_IMAGE"] == image
 
 
+def test_the_name_servers_are_the_operators_own_defaults_and_a_setting():
+    def network(*settings):
+        container = _operator(*settings)["spec"]["template"]["spec"]["containers"][0]
+        environ = _variables(container) | {"POD_NAMESPACE": "here"}
+        return settings_from([], environ | {"POD_TEMPLATE": ""}).platform.network.dns
+
+    assert network() == Dns()
+    others = ("dns.namespaces={openshift-dns}", "dns.podLabels=null", "dns.ports={5353}")
+    assert network(*others, "dns.blocks=null") == Dns(("openshift-dns",), {}, (), (5353,))
+
+
 def test_high_availability_is_two_replicas_and_a_budget():
     assert _operator("ha.enabled=true")["spec"]["replicas"] == 2
     assert _of_kind("PodDisruptionBudget", "ha.enabled=true")
@@ -223,6 +239,33 @@ def test_labels_of_selectors_are_those_of_pods():
             assert sum(chosen <= labels for labels in pods) == 1
 
 
+# ---- Redis
+
+
+def test_an_agent_reaches_the_bundled_redis_from_any_namespace_by_its_service():
+    settings = ("redis.enabled=true",)
+    (service,) = [s for s in _of_kind("Service", *settings) if _is_of_redis(s)]
+    (deployment,) = [d for d in _of_kind("Deployment", *settings) if _is_of_redis(d)]
+    (policy,) = [p for p in _of_kind("NetworkPolicy", *settings) if _is_of_redis(p)]
+    pods = deployment["spec"]["template"]
+    ref = {"name": "diptych-redis", "namespace": "here"}
+    one = agent(sessions={"redis": {"serviceRef": ref}})
+    assert loose_ends(one, around(service), "cluster.local") == ()
+
+    way_out = egress_rules(one, around(service), Network())[1]
+    assert (
+        way_out["to"][0]["podSelector"]["matchLabels"].items() <= pods["metadata"]["labels"].items()
+    )
+    (container,) = pods["spec"]["containers"]
+    assert {port["name"]: port["containerPort"] for port in container["ports"]} == {
+        way_out["ports"][0]["port"]: 6379
+    }
+    (way_in,) = policy["spec"]["ingress"]
+    assert way_in["from"][0]["namespaceSelector"] == {}
+    chosen = way_in["from"][0]["podSelector"]["matchLabels"].items()
+    assert chosen <= child(one, DEPLOYMENT)["spec"]["template"]["metadata"]["labels"].items()
+
+
 # ---- values and texts
 
 
@@ -233,6 +276,8 @@ def test_labels_of_selectors_are_those_of_pods():
         pytest.param("image.digest=latest", "digest", id="a digest that is none"),
         pytest.param("watchNamespaces={A}", "watchNamespaces", id="a namespace that is none"),
         pytest.param("operator.logLevel=loud", "logLevel", id="an unknown log level"),
+        pytest.param("dns.ports[0]=0", "dns", id="a name server's port of 0"),
+        pytest.param("dns.podLabels[0]=k8s-app", "dns", id="a label without a value"),
         pytest.param("networkPolicy.apiServerPorts[0]=0", "apiServerPorts", id="a port of 0"),
     ],
 )
@@ -275,6 +320,10 @@ def _operator_rules() -> list[dict[str, Any]]:
 def _operator(*settings: str) -> dict[str, Any]:
     deployments = _of_kind("Deployment", *settings)
     return next(d for d in deployments if not d["metadata"]["name"].endswith("-redis"))
+
+
+def _is_of_redis(content: dict[str, Any]) -> bool:
+    return bool(content["metadata"]["name"].endswith("-redis"))
 
 
 def _agent_template(*settings: str) -> dict[str, Any]:

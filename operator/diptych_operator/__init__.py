@@ -3,7 +3,9 @@
     main         composition root: flags in, lease, health, kopf started
       handlers   kopf in, names of agents out; decides nothing
       reconcile  gather the world, ask children and status, apply, delete surplus
-      visits     what no watch tells: is the config there, what do the pods miss
+      visits     asks the pods what no watch tells: what do they miss
+      configs    makes, looks after and deletes ConfigMaps, unread
+      applying   brings one object to what it is to be, whatever others have made of it
       cluster    the one adapter that talks to Kubernetes
         world      what the watches have told so far
           plan       pure: children, or why there are none

@@ -97,11 +97,6 @@ def desired_children(agent: Agent, around: Surroundings, platform: Platform) -> 
     return Children(config, tuple(map(_stamped, others)), obsolete)
 
 
-def config_of(agent: Agent, around: Surroundings) -> Object:
-    """Give the ConfigMap alone. Raises `TooLargeError`."""
-    return _config(agent, around)
-
-
 def _config(agent: Agent, around: Surroundings) -> Object:
     text = config_text(resolved_manifest(agent, around))
     if len(text.encode()) > MAX_CONFIG_BYTES:

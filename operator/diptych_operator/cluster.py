@@ -12,14 +12,32 @@ import aiohttp
 import orjson
 
 from diptych_operator.connection import Connection
-from diptych_operator.errors import ClusterError, ExistsError, UnavailableError, error_for
-from diptych_operator.kinds import AGENT, FIELD_MANAGER, Kind, Name, Object, kind_of, name_of
+from diptych_operator.errors import (
+    ClusterError,
+    ExistsError,
+    MissingError,
+    RefusedError,
+    UnavailableError,
+    error_for,
+)
+from diptych_operator.kinds import (
+    AGENT,
+    FIELD_MANAGER,
+    MENDER,
+    Kind,
+    Name,
+    Object,
+    kind_of,
+    name_of,
+)
 from diptych_operator.metrics import Metrics
 
 _TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=5)
 _SOON = 3.0
 _APPLY = {"Content-Type": "application/apply-patch+yaml"}
 _JSON = {"Content-Type": "application/json"}
+_JSON_PATCH = {"Content-Type": "application/json-patch+json"}
+_METADATA = {**_JSON, "Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
 _MAX_SENTENCE = 1000
 
 
@@ -78,6 +96,51 @@ class Cluster:
             return False
         return True
 
+    async def would_create(self, content: Object) -> bool:
+        """Say whether the API would take an object, were its name free. Nothing is written."""
+        kind, (namespace, _) = kind_of(content), name_of(content)
+        try:
+            await self._ask("POST", kind.path(namespace), content, {"dryRun": "All"})
+        except ExistsError:  # it is checked before its name is
+            return True
+        except RefusedError:
+            return False
+        return True
+
+    async def overwrite(self, found: Object, content: Object) -> Object:
+        """Replace all that `content` says of an object, if it has not changed since it was found.
+
+        What others have added goes, besides labels and annotations. It is a JSON patch, and not a
+        PUT, as that would need another right; the API itself keeps what it has allocated.
+        """
+        metadata = found["metadata"]
+        steps: dict[str, object] = {
+            f"/{field}": value
+            for field, value in content.items()
+            if field not in {"apiVersion", "kind", "metadata"}
+        }
+        for field in ("labels", "annotations"):
+            own = content["metadata"].get(field) or {}
+            steps[f"/metadata/{field}"] = {**(metadata.get(field) or {}), **own}
+        steps["/metadata/resourceVersion"] = metadata["resourceVersion"]
+        patch = [{"op": "add", "path": path, "value": value} for path, value in steps.items()]
+        path, query = kind_of(content).path(*name_of(content)), {"fieldManager": MENDER}
+        return await self._ask("PATCH", path, patch, query, _JSON_PATCH)
+
+    async def metadata_of(self, kind: Kind, name: Name) -> Object | None:
+        """Give the metadata of an object that the operator may delete, but not read.
+
+        It is what the API answers when it is asked to show a deletion without carrying it out.
+        """
+        query = {"dryRun": "All", "propagationPolicy": "Foreground"}
+        try:
+            answer = await self._ask("DELETE", kind.path(*name), None, query, _METADATA)
+        except MissingError:
+            return None
+        if "uid" not in answer.get("metadata", {}):
+            raise UnavailableError("the API does not show the object that would be deleted")
+        return answer
+
     async def replace(self, content: Object) -> Object:
         """Replace an object, if it has not changed since it was read."""
         return await self._ask("PUT", kind_of(content).path(*name_of(content)), content)
@@ -120,7 +183,7 @@ class Cluster:
         self,
         method: str,
         path: str,
-        content: Object | None = None,
+        content: object = None,
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] = _JSON,
     ) -> Object:

@@ -1,18 +1,17 @@
 """How the operator reaches the Kubernetes API: in the cluster, or by a kubeconfig.
 
 The credentials are found as kopf finds them, and given to both of the API's users: to kopf, which
-watches, and to `cluster`, which writes. A session notes when anything was last heard on each
-path, so that a watch that has fallen silent is noticed (`health`).
+watches, and to `cluster`, which writes. What is heard of a watch is noted (`silence`).
 
 Not here: requests and their errors (`cluster`).
 """
 
-import logging
 import os
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from http import HTTPStatus
 from pathlib import Path
 
 import aiohttp
@@ -20,29 +19,10 @@ import kopf
 from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse
 
 from diptych_operator.errors import UnavailableError
+from diptych_operator.silence import Silence
 
 _TOKEN_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 _TOKEN_SECONDS = 60.0  # after which a rotated token is read again
-_log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Silence:
-    """Since when each watch has been silent, by the path that it watches."""
-
-    clock: Callable[[], float] = time.monotonic
-    _heard: dict[str, float] = field(default_factory=dict)
-
-    def heard(self, path: str) -> None:
-        self._heard[path] = self.clock()
-
-    def longest(self) -> float:
-        """Give the longest silence of any watch, in seconds."""
-        return max((self.clock() - at for at in self._heard.values()), default=0.0)
-
-    def forget(self) -> None:
-        """Start anew, as when the watches do."""
-        self._heard.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +86,12 @@ def _rotating_token() -> Callable[[], str | None]:
 def _listening(silence: Silence) -> ClientMiddlewareType:
     async def listen(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         response = await handler(request)
-        if "watch" in request.url.query and response.ok:
-            path = request.url.path
-            silence.heard(path)
+        if "watch" not in request.url.query:
+            return response
+        path = request.url.path
+        if response.ok or response.status == HTTPStatus.FORBIDDEN:
+            silence.heard(path)  # a right that is missing is told, and no restart brings it
+        if response.ok:
             response.content = _Heard(response.content, lambda: silence.heard(path))  # type: ignore[assignment]
         return response
 

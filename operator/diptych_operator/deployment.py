@@ -20,6 +20,7 @@ FORMER_CONFIGS = "diptych.dev/former-configs"
 
 _VOLUME = "diptych"
 _PRE_STOP_SECONDS = 5  # in which everybody learns that the pod is going, before it stops listening
+_MIN_READY_SECONDS = 2  # until the nodes' proxies know a pod that has become ready
 _GRACE_SECONDS = 45  # the above, the pod's own 20 s for its runs, and some to spare
 _RESOURCES = {
     "requests": {"cpu": "50m", "memory": "128Mi"},
@@ -40,6 +41,7 @@ def deployment_spec(agent: Agent, config: str, defaults: PodDefaults) -> dict[st
     """Give the Deployment's spec. Raises `MergeError` if the overrides do not fit."""
     return {
         "replicas": agent.replicas,
+        "minReadySeconds": _MIN_READY_SECONDS,
         "revisionHistoryLimit": 3,
         "progressDeadlineSeconds": 600,
         "selector": {"matchLabels": selector_labels(agent.name)},
@@ -106,7 +108,7 @@ def _pod(agent: Agent, config: str, defaults: PodDefaults) -> dict[str, Any]:
             {"name": "tmp", "emptyDir": {}},
         ],
     }
-    if agent.replicas > 1:
+    if agent.redis:  # whatever replicas says: scaling alone must not roll the pods
         pod["topologySpreadConstraints"] = [
             {
                 "maxSkew": 1,

@@ -85,13 +85,22 @@ def _below(field: str, name: str) -> str:
 
 
 def _holds_list(live: list[Any], desired: list[Any], field: str) -> bool:
-    key = KEYS.get(field)
-    if key is None or any(key not in entry for entry in desired):
+    if any(_key(field, entry) is None for entry in desired):
         return len(live) == len(desired) and all(
             holds(one, other, field) for one, other in zip(live, desired, strict=True)
         )
-    by_key = {entry.get(key): entry for entry in live}
-    return all(holds(by_key.get(entry[key]), entry) for entry in desired)
+    by_key = {_key(field, entry): entry for entry in live}
+    return all(holds(by_key.get(_key(field, entry)), entry) for entry in desired)
+
+
+def _key(field: str, entry: object) -> object:
+    """Give what tells an entry of a list from the others; None if the list has no such thing."""
+    if not isinstance(entry, dict):
+        return None
+    if field == "ports":  # of a container or of a Service
+        number = entry.get("containerPort", entry.get("port"))
+        return None if number is None else (number, entry.get("protocol", "TCP"))
+    return entry.get(KEYS.get(field, ""))
 
 
 def _equal(live: object, desired: object) -> bool:

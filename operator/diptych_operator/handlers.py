@@ -11,16 +11,16 @@ from typing import Any
 
 import kopf
 
-from diptych_operator.connection import Connection, Silence
+from diptych_operator.connection import Connection
 from diptych_operator.due import Due
-from diptych_operator.kinds import KINDS, POD, Kind, Name
+from diptych_operator.kinds import KINDS, Kind, Name
 from diptych_operator.listing import selector, watched_kinds
-from diptych_operator.visits import Visits
+from diptych_operator.silence import Silence
 from diptych_operator.world import World
 
 
 def registry_for(
-    world: World, due: Due, visits: Visits, connection: Connection, silence: Silence
+    world: World, due: Due, connection: Connection, silence: Silence
 ) -> kopf.OperatorRegistry:
     """Make kopf's registry: a login, and for each kind what takes in its changes."""
     registry = kopf.OperatorRegistry()
@@ -31,7 +31,7 @@ def registry_for(
         return kopf.AiohttpSession(server=connection.server, aiohttp_session=session)
 
     for kind in watched_kinds(world):
-        _watch(registry, kind, world, due, visits)
+        _watch(registry, kind, world, due)
     return registry
 
 
@@ -56,9 +56,7 @@ def operator_settings() -> kopf.OperatorSettings:
     return settings
 
 
-def _watch(
-    registry: kopf.OperatorRegistry, kind: Kind, world: World, due: Due, visits: Visits
-) -> None:
+def _watch(registry: kopf.OperatorRegistry, kind: Kind, world: World, due: Due) -> None:
     @kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)
     async def changed(event: Mapping[str, Any], **_: object) -> None:
         content = event["object"]
@@ -68,5 +66,3 @@ def _watch(
             concerned = world.put(kind, content)
         for name in concerned:
             due.add(name)
-            if kind is POD:
-                visits.soon(name)

@@ -1,8 +1,9 @@
 """`/healthz`, `/readyz` and `/metrics` of the operator itself.
 
-Red means that a restart would help: a watch has been silent for longer than any living watch is
-(the API sends a bookmark every minute, and kopf reconnects after 70 s) while the API answers.
-While the API is away a restart would not help, and would only make the way back slower.
+Red means that a restart would help: a watch has told nothing for longer than any living watch does
+(the API sends a bookmark every minute, and kopf reconnects after 70 s), or has never come about,
+while the API answers lists all that time. While the API is away, or refuses a right, a restart
+would not help, and would only make the way back slower.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,8 +11,8 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from diptych_operator.connection import Silence
 from diptych_operator.metrics import Metrics
+from diptych_operator.silence import Silence
 from diptych_operator.world import World
 
 MAX_SILENCE = 150.0

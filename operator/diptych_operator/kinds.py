@@ -14,6 +14,8 @@ Name: TypeAlias = tuple[str, str]
 """Namespace and name of an object."""
 
 FIELD_MANAGER: Final = "diptych"
+MENDER: Final = "diptych-mend"
+"""The field manager of objects that were overwritten, as what others had set made ours invalid."""
 PORT: Final = 8000
 APPLIED: Final = "diptych.dev/applied"
 """The annotation with the digest of what was applied last: tells that a field must be removed."""

@@ -9,6 +9,7 @@ Not here: the changes in between (`handlers`).
 
 import asyncio
 import logging
+from collections.abc import Iterator
 
 from diptych_operator.cluster import Cluster
 from diptych_operator.due import Due
@@ -23,6 +24,7 @@ from diptych_operator.kinds import (
     WATCHED_BY_LABEL,
     Kind,
 )
+from diptych_operator.silence import Silence
 from diptych_operator.world import World
 
 PERIOD = 60.0
@@ -38,6 +40,13 @@ def watched_kinds(world: World) -> tuple[Kind, ...]:
     return kinds if world.watched is not None else (*kinds, NAMESPACE)
 
 
+def watched_paths(world: World) -> Iterator[str]:
+    """List the API's paths that are watched."""
+    for kind in watched_kinds(world):
+        for namespace in world.watched or ("",):
+            yield kind.path(namespace)
+
+
 def selector(kind: Kind) -> str:
     """Give the label selector for a kind: of most, only the operator's own objects are watched."""
     return f"{MANAGED_BY}={MANAGER}" if kind in WATCHED_BY_LABEL else ""
@@ -46,10 +55,13 @@ def selector(kind: Kind) -> str:
 class Listing:
     """Keeps the world whole."""
 
-    def __init__(self, cluster: Cluster, world: World, due: Due) -> None:
+    def __init__(
+        self, cluster: Cluster, world: World, due: Due, silence: Silence | None = None
+    ) -> None:
         self._cluster = cluster
         self._world = world
         self._due = due
+        self._silence = silence or Silence()
 
     async def begin(self) -> None:
         """List everything for the first time, however long that takes; then let work begin."""
@@ -76,9 +88,14 @@ class Listing:
 
     async def refresh(self) -> None:
         """List everything once. Raises `ClusterError`."""
-        for kind in watched_kinds(self._world):
-            for namespace in self._world.watched or ("",):
-                await self._refresh(kind, namespace)
+        try:
+            for kind in watched_kinds(self._world):
+                for namespace in self._world.watched or ("",):
+                    await self._refresh(kind, namespace)
+        except ClusterError:
+            self._silence.listed(is_whole=False)
+            raise
+        self._silence.listed(is_whole=True)
 
     async def _refresh(self, kind: Kind, namespace: str) -> None:
         found, version = await self._cluster.list(kind, namespace, selector(kind))

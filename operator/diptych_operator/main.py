@@ -2,7 +2,8 @@
 
 This is the composition root. A session waits for the Lease, then watches and reconciles while it
 has it. When the Lease is lost or the watches fail for good (a right is missing), the session ends
-and another one begins with an empty picture; the process ends only when it is told to.
+and another one begins with an empty picture; the process ends only when it is told to, or when a
+session leaves something running that might still write.
 """
 
 import asyncio
@@ -12,34 +13,39 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import kopf
 from aiohttp import web
 
 from diptych_operator.cluster import Cluster
-from diptych_operator.connection import Connection, Silence, connect
+from diptych_operator.configs import Configs
+from diptych_operator.connection import Connection, connect
 from diptych_operator.due import Due
 from diptych_operator.errors import UnavailableError
 from diptych_operator.handlers import operator_settings, registry_for
 from diptych_operator.health import Health
 from diptych_operator.leader import Leadership
-from diptych_operator.listing import Listing
+from diptych_operator.listing import Listing, watched_paths
 from diptych_operator.logs import set_up_logs
 from diptych_operator.metrics import Metrics
 from diptych_operator.reconcile import Reconciler
 from diptych_operator.settings import Settings, SettingsError, settings_from
+from diptych_operator.silence import Silence
 from diptych_operator.visits import Visits
 from diptych_operator.work import Work
 from diptych_operator.world import World
 
-STOP_SECONDS = 10.0
+STOP_SECONDS = 3.0
+"""After which what was told to end is told so again."""
 PAUSE_SECONDS = 5.0
 """Between what went wrong and the next attempt."""
 
+_STOP_TRIES = 5
+_Tasks: TypeAlias = Collection["asyncio.Task[Any]"]
 _log = logging.getLogger(__name__)
 
 
@@ -52,36 +58,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"diptych-operator: {error}", file=sys.stderr)  # noqa: T201
         return 2
     set_up_logs(settings.log_level, settings.log_format)
-    metrics = Metrics()
-    while asyncio.run(Session(settings, connection, metrics).run()):
+    session = Session(settings, connection, Metrics())
+    while asyncio.run(_alone(session)):
         time.sleep(1)
     return 0
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One life of the operator, from an empty picture to the loss of Lease or watches."""
+    """One life of the operator, from an empty picture to the loss of Lease or watches.
+
+    `metrics` and `silence` go on from one session to the next.
+    """
 
     settings: Settings
     connection: Connection
     metrics: Metrics
+    silence: Silence = field(default_factory=Silence)
 
     async def run(self) -> bool:
         """Be the operator; say whether there is to be another session."""
         stop = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        silence = Silence()
+        _on_signals(stop)
         watched = frozenset(self.settings.namespaces) or None
         world = World(watched, self.settings.platform.network.domain)
         async with Cluster(self.connection, self.metrics) as cluster:
-            health = Health(silence, world, self.metrics, cluster.answers)
+            health = Health(self.silence, world, self.metrics, cluster.answers)
             async with _served(health.app(), self.settings.health_port):
-                return await self._when_served(cluster, world, silence, stop)
+                return await self._when_served(cluster, world, stop)
 
-    async def _when_served(
-        self, cluster: Cluster, world: World, silence: Silence, stop: asyncio.Event
-    ) -> bool:
+    async def _when_served(self, cluster: Cluster, world: World, stop: asyncio.Event) -> bool:
         candidate = self.settings.candidate
         leadership = Leadership(cluster, candidate) if candidate else None
         if leadership and not await _unless(stop, leadership.win()):
@@ -90,62 +96,105 @@ class Session:
         _log.info("active")
         try:
             keeping = leadership.keep() if leadership else asyncio.Event().wait()
-            return await self._lead(cluster, world, silence, [stop.wait(), keeping])
+            return await self._lead(cluster, world, stop, keeping)
         finally:
+            self.silence.rest()
             self.metrics.leads(leads=False)
             if leadership:
                 await leadership.release()
 
     async def _lead(
-        self,
-        cluster: Cluster,
-        world: World,
-        silence: Silence,
-        ends: Sequence[Coroutine[Any, Any, Any]],
+        self, cluster: Cluster, world: World, stop: asyncio.Event, keeping: Coroutine[Any, Any, Any]
     ) -> bool:
-        """Do the work until one of `ends` is over; say whether there is to be another session."""
+        """Do the work until it is time to stop; say whether there is to be another session."""
         due = Due()
-        visits = Visits(cluster, world, due)
         reconciler = Reconciler(cluster, world, self.settings.platform, _now)
-        stopping, keeping = (asyncio.create_task(end) for end in ends)
-        tasks = [stopping, keeping, asyncio.create_task(visits.run())]
-        tasks += Work(due, reconciler, self.metrics).start()
+        listing = Listing(cluster, world, due, self.silence)
+        stopping, kept = asyncio.create_task(stop.wait()), asyncio.create_task(keeping)
+        tasks = [stopping, kept, *Work(due, reconciler, self.metrics).start()]
+        asking = (Visits(world, due).run(), Configs(cluster, world, due).run())
+        tasks += map(asyncio.create_task, asking)
         # Kopf takes all tasks that are younger than it for its own, and cancels them at its end.
-        watching = asyncio.create_task(
-            self._watch(
-                Listing(cluster, world, due),
-                registry_for(world, due, visits, self.connection, silence),
-            )
-        )
+        watching = asyncio.create_task(self._watch(listing, world, due))
         tasks.append(watching)
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            errors = [error for task in tasks if task.done() and (error := task.exception())]
-            for error in errors:
-                _log.error("something has failed; the operator begins anew", exc_info=error)
-            if errors:
-                await asyncio.sleep(PAUSE_SECONDS)
+            if errors := _errors(tasks):
+                await self._recover(errors, stop)
             # Once kopf runs, it is kopf that listens to signals, and ends.
-            return bool(errors) or not (stopping.done() or watching.done())
+            return not stop.is_set() and (bool(errors) or not watching.done())
         finally:
             due.close()
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks, timeout=STOP_SECONDS)
+            await _end(tasks)
 
-    async def _watch(self, listing: Listing, registry: kopf.OperatorRegistry) -> None:
+    async def _watch(self, listing: Listing, world: World, due: Due) -> None:
         """Take in the whole picture, then its changes, until a signal ends it."""
         await listing.begin()
+        self.silence.expect(watched_paths(world))
         again = asyncio.create_task(listing.run())
-        try:
-            await kopf.operator(
-                registry=registry,
+        watching = asyncio.create_task(
+            kopf.operator(
+                registry=registry_for(world, due, self.connection, self.silence),
                 settings=operator_settings(),
+                # By itself, kopf would ask who the user is, whom a pod may not know.
+                identity=cast("Any", self.settings.identity),
                 clusterwide=not self.settings.namespaces,
                 namespaces=self.settings.namespaces,
             )
+        )
+        try:
+            done, _ = await asyncio.wait([again, watching], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
         finally:
-            again.cancel()
+            await _end([again, watching])
+
+    async def _recover(self, errors: Sequence[BaseException], stop: asyncio.Event) -> None:
+        """Tell of what has gone wrong, and wait a while, but not if it is time to stop."""
+        for error in errors:
+            _log.error("something has failed; the operator begins anew", exc_info=error)
+        self.metrics.failed()
+        _on_signals(stop)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PAUSE_SECONDS):
+                await stop.wait()
+
+
+async def _alone(session: Session) -> bool:
+    """Run a session and leave nothing behind: what goes on might write without the Lease."""
+    try:
+        return await session.run()
+    finally:
+        own = asyncio.current_task()
+        if left := await _end([task for task in asyncio.all_tasks() if task is not own]):
+            _log.critical("%d tasks do not end; the process does", len(left))
+            os._exit(1)
+
+
+async def _end(tasks: _Tasks) -> _Tasks:
+    """Cancel tasks until they have ended; give those that have not.
+
+    One cancellation may be lost: in Python 3.11, `asyncio.wait_for`, which kopf uses, swallows one
+    that comes together with what it waits for.
+    """
+    left = {task for task in tasks if not task.done()}
+    for _ in range(_STOP_TRIES):
+        if not left:
+            break
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=STOP_SECONDS)
+    return left
+
+
+def _errors(tasks: _Tasks) -> list[BaseException]:
+    ended = [task for task in tasks if task.done() and not task.cancelled()]
+    return [error for task in ended if (error := task.exception())]
+
+
+def _on_signals(stop: asyncio.Event) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
 async def _unless(stop: asyncio.Event, waiting: Coroutine[Any, Any, None]) -> bool:

@@ -39,6 +39,11 @@ class Metrics:
             "The longest time that a watch has told nothing.",
             registry=self.registry,
         )
+        self._failures = Counter(
+            "diptych_operator_failures",
+            "How often something has failed and the operator begun anew.",
+            registry=self.registry,
+        )
         self._leads = Gauge(
             "diptych_operator_leads",
             "1 while this replica is the active one.",
@@ -51,6 +56,9 @@ class Metrics:
 
     def asked(self, method: str, status: int) -> None:
         self._requests.labels(method, str(status)).inc()
+
+    def failed(self) -> None:
+        self._failures.inc()
 
     def leads(self, *, leads: bool) -> None:
         self._leads.set(leads)

@@ -1,11 +1,12 @@
 """The NetworkPolicy of an agent: who may reach it, and whom it may reach. Pure.
 
 Kubernetes knows no host names: towards a URL outside the cluster, its port is open to anywhere.
-Inside, a rule names the pods behind the Service, with the port that they listen at.
+Inside, a rule names the pods behind the Service, with the port that they listen at. Where a URL
+stands in a Secret, which the operator cannot read, the ports that are usual are open to anywhere.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from diptych_operator.kinds import NAMESPACE_LABEL, OPERATOR_PODS, PORT, Name, selector_labels
@@ -17,21 +18,34 @@ from diptych_operator.references import (
     may_delegate,
     service_port,
 )
-from diptych_operator.spec import Agent
+from diptych_operator.spec import REDIS_PORT, Agent
 
 Rule: TypeAlias = dict[str, Any]
 
-_DNS_NAMESPACE = "kube-system"
-_NODE_LOCAL_DNS = "169.254.20.10/32"
-_DNS_PORT = 53
+_SENTINEL_PORT = 26379
+
+
+@dataclass(frozen=True, slots=True)
+class Dns:
+    """Where the cluster's name servers are: their pods, their addresses, the ports of both.
+
+    Empty `labels` are all pods of the namespaces. A policy sees a pod's own port, which may be
+    another one than the Service's.
+    """
+
+    namespaces: tuple[str, ...] = ("kube-system",)
+    labels: Mapping[str, str] = field(default_factory=lambda: {"k8s-app": "kube-dns"})
+    blocks: tuple[str, ...] = ("169.254.20.10/32",)
+    ports: tuple[int, ...] = (53,)
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What a policy must know of the cluster: its domain, and the operator's own namespace."""
+    """What a policy must know of the cluster: domain, the operator's own namespace, DNS."""
 
     domain: str = "cluster.local"
     operator_namespace: str | None = None
+    dns: Dns = field(default_factory=Dns)
 
 
 def ingress_rules(agent: Agent, network: Network) -> list[Rule]:
@@ -51,9 +65,10 @@ def egress_rules(agent: Agent, around: Surroundings, network: Network) -> list[R
     While another revision's pods may still run, what they needed stays open to them.
     """
     rules = [
-        _DNS_RULE,
+        *_to_name_servers(network.dns),
         *_to_peers(agent, around),
         *_to_services(agent, around),
+        *_to_redis(agent),
         *_to_urls(agent, around, network.domain),
         *_extra(agent, "extraEgress"),
     ]
@@ -82,6 +97,17 @@ def _delegators(agent: Agent) -> Mapping[str, Any] | None:
             return None
 
 
+def _to_name_servers(dns: Dns) -> Iterator[Rule]:
+    servers: list[Rule] = [
+        _pods(namespace, dns.labels) if dns.labels else _namespace(namespace)
+        for namespace in dns.namespaces
+    ]
+    servers += [{"ipBlock": {"cidr": block}} for block in dns.blocks]
+    if servers and dns.ports:
+        ports = [{"protocol": name, "port": port} for port in dns.ports for name in ("UDP", "TCP")]
+        yield {"to": servers, "ports": ports}
+
+
 def _to_peers(agent: Agent, around: Surroundings) -> Iterator[Rule]:
     for peer in agent.peers:
         namespace, name = peer.agent
@@ -91,7 +117,13 @@ def _to_peers(agent: Agent, around: Surroundings) -> Iterator[Rule]:
 
 def _to_services(agent: Agent, around: Surroundings) -> Iterator[Rule]:
     for ref in agent.services:
-        yield from _to_service((agent.namespace, ref.name), ref.port, around)
+        yield from _to_service(ref.service, ref.port, around)
+
+
+def _to_redis(agent: Agent) -> Iterator[Rule]:
+    """Open the usual ports to anywhere, where only a Secret knows which Redis is meant."""
+    if "urlFrom" in agent.redis:
+        yield {"ports": [_tcp(REDIS_PORT), _tcp(_SENTINEL_PORT)]}
 
 
 def _to_urls(agent: Agent, around: Surroundings, domain: str) -> Iterator[Rule]:
@@ -108,7 +140,7 @@ def _to_service(name: Name, port: int, around: Surroundings) -> Iterator[Rule]:
     service = around.services.get(name)
     if service is None:
         if not around.sees(namespace):  # then nor its pods and their ports
-            yield {"to": [{"namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: namespace}}}]}
+            yield {"to": [_namespace(namespace)]}
         return
     spec = service["spec"]
     found = service_port(service, port) or {}
@@ -146,10 +178,11 @@ def _with_protocols(rule: Rule) -> Rule:
 
 
 def _pods(namespace: str, labels: Mapping[str, str]) -> Rule:
-    return {
-        "namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: namespace}},
-        "podSelector": {"matchLabels": dict(labels)},
-    }
+    return {**_namespace(namespace), "podSelector": {"matchLabels": dict(labels)}}
+
+
+def _namespace(name: str) -> Rule:
+    return {"namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: name}}}
 
 
 def _tcp(port: int) -> Rule:
@@ -158,12 +191,3 @@ def _tcp(port: int) -> Rule:
 
 def _unique(rules: list[Rule]) -> list[Rule]:
     return [rule for index, rule in enumerate(rules) if rule not in rules[:index]]
-
-
-_DNS_RULE: Rule = {
-    "to": [
-        {"namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: _DNS_NAMESPACE}}},
-        {"ipBlock": {"cidr": _NODE_LOCAL_DNS}},
-    ],
-    "ports": [{"protocol": p, "port": _DNS_PORT} for p in ("UDP", "TCP")],
-}

@@ -10,10 +10,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from diptych_operator.applying import Applying
 from diptych_operator.children import Children, Platform, TooLargeError, desired_children
 from diptych_operator.cluster import Cluster
+from diptych_operator.configs import delete_config, make_config
 from diptych_operator.deployment import config_in
-from diptych_operator.drift import digest, has_drifted
 from diptych_operator.errors import (
     ClusterError,
     ConflictError,
@@ -24,10 +25,7 @@ from diptych_operator.errors import (
 from diptych_operator.events import FORMER_AGENT, event_of, transitions
 from diptych_operator.kinds import (
     AGENT,
-    CONFIG_MAP,
-    OWNED,
     SERVICE,
-    Kind,
     Name,
     Object,
     kind_of,
@@ -67,7 +65,7 @@ class Reconciler:
         self._world = world
         self._platform = platform
         self._now = now
-        self._applied: dict[tuple[Kind, Name], tuple[str, str]] = {}
+        self._applying = Applying(cluster, world)
 
     async def reconcile(self, name: Name) -> float | None:
         """Reconcile an agent; give the seconds after which to do it again, if that is needed.
@@ -77,8 +75,7 @@ class Reconciler:
         agent = self._world.agent(name)
         if agent is None or agent.is_going:
             self._world.forget(name)
-            for kind in OWNED:
-                self._applied.pop((kind, name), None)
+            self._applying.forget(name)
             return None
         around = self._world.surroundings(agent)
         decision = decided(agent, around, self._platform)
@@ -97,6 +94,7 @@ class Reconciler:
             loose_ends=loose_ends(agent, around, self._platform.network.domain),
             pods=self._world.pods(name),
             shortages=self._world.shortages.get(name),
+            former=None if name in self._world.shortages else _told_degraded(agent),
         )
         await self._tell(name, view)
         return RETRY_SECONDS if refusal or obstacle else None
@@ -108,18 +106,32 @@ class Reconciler:
             return taken
         running = config_in(self._world.deployment(agent))
         for name in children.obsolete_configs:  # first: the Deployment tells of them until then
-            await self._cluster.delete(CONFIG_MAP, (agent.namespace, name))
+            await delete_config(self._cluster, agent, name)
         child = children.config
         try:
-            if name_of(child)[1] != running:
-                await self._cluster.create(child)
+            refusal = await self._make_config(agent, child, running)
+            if refusal and name_of(child)[1] != running:
+                return refusal
             for child, found in zip(children.others, live, strict=True):
-                await self._apply(child, found if isinstance(found, dict) else None)
+                await self._applying.bring(agent, child, found if isinstance(found, dict) else None)
         except RefusedError as error:
             if name_of(children.config)[1] != running:  # no pod will ever need it
-                await self._cluster.delete(CONFIG_MAP, name_of(children.config))
+                await delete_config(self._cluster, agent, name_of(children.config)[1])
             return _refused(child, error)
         await self._delete_surplus(agent, children)
+        return refusal
+
+    async def _make_config(
+        self, agent: Agent, config: Object, running: str | None
+    ) -> Refusal | None:
+        """Make the ConfigMap if no pod runs with it yet; while one does, `configs` looks after."""
+        self._world.configs[agent.full_name] = config
+        name = name_of(config)[1]
+        if name == running and agent.full_name not in self._world.squatted:
+            return None
+        if await make_config(self._cluster, agent, config) == "foreign":
+            return _taken("ConfigMap", name, "delete it")
+        self._world.squatted.discard(agent.full_name)
         return None
 
     async def _own(self, agent: Agent, child: Object) -> Object | Refusal | None:
@@ -133,24 +145,8 @@ class Reconciler:
         owner = controller(found) or {}
         if (owner.get("kind"), owner.get("name")) == (AGENT.name, agent.name):
             raise _NotYet(f"The {kind.name} of a former Agent called {agent.name} is still there.")
-        return Refusal(
-            "NameConflict",
-            f"There is a {kind.name} called {name[1]} that does not belong to this Agent; rename "
-            f"the Agent, or delete that {kind.name}.",
-        )
-
-    async def _apply(self, child: Object, found: Object | None) -> None:
-        kind, name = kind_of(child), name_of(child)
-        if found is not None:
-            version = found["metadata"].get("resourceVersion", "")
-            if not has_drifted(found, child):
-                return
-            if self._applied.get((kind, name)) == (digest(child), version):
-                return  # the API says the same in other words
-        uid = found["metadata"]["uid"] if found else None
-        answer = await self._cluster.apply(child, uid)
-        self._world.put(kind, answer)
-        self._applied[kind, name] = digest(child), answer["metadata"].get("resourceVersion", "")
+        cure = f"rename the Agent, or delete that {kind.name}"
+        return _taken(kind.name, name[1], cure)
 
     async def _delete_surplus(self, agent: Agent, children: Children) -> None:
         desired = {kind_of(child) for child in children.others}
@@ -194,6 +190,17 @@ def decided(agent: Agent, around: Surroundings, platform: Platform) -> Decision:
         return Decision(None, Refusal("TooLarge", f"{error}."))
     except ValueError as error:
         return Decision(None, Refusal("InvalidUrl", f"A URL of the manifest is none: {error}."))
+
+
+def _told_degraded(agent: Agent) -> Object | None:
+    """Give the Degraded condition that stands in an agent's status."""
+    conditions = agent.status.get("conditions", ())
+    return next((dict(c) for c in conditions if c["type"] == "Degraded"), None)
+
+
+def _taken(kind: str, name: str, cure: str) -> Refusal:
+    sentence = f"There is a {kind} called {name} that does not belong to this Agent; {cure}."
+    return Refusal("NameConflict", sentence)
 
 
 def _refused(child: Object, error: RefusedError) -> Refusal:

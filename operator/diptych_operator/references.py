@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-from diptych_operator.kinds import Name, Object
+from diptych_operator.kinds import NAMESPACE_LABEL, Name, Object
 from diptych_operator.spec import Agent, PeerRef
 
 Referent: TypeAlias = tuple[str, str, str]
@@ -83,7 +83,7 @@ def address(url: str, namespace: str, domain: str) -> Address:
 
 def referents(agent: Agent, domain: str) -> frozenset[Referent]:
     """List all whose coming, going or changing may change what is made of the agent."""
-    services = [(agent.namespace, ref.name) for ref in agent.services]
+    services = [ref.service for ref in agent.services]
     services += [a.service for a in _addresses(agent, domain) if a.service]
     found = {("Service", *name) for name in services}
     found |= {("Agent", *peer.agent) for peer in agent.peers}
@@ -102,7 +102,16 @@ def loose_ends(agent: Agent, around: Surroundings, domain: str) -> tuple[LooseEn
 
 
 def may_delegate(agent: Agent, peer: PeerRef, around: Surroundings) -> bool:
-    """Say whether a peer that is there lets this agent delegate to it."""
+    """Say whether a peer that is there lets this agent delegate to it, as far as is known."""
+    return agrees(agent, peer, around) is True
+
+
+def agrees(agent: Agent, peer: PeerRef, around: Surroundings) -> bool | None:
+    """Say whether a peer lets this agent delegate to it; None if that cannot be known.
+
+    An operator that watches only some namespaces may not read Namespaces, and of their labels it
+    knows the one that is always the name.
+    """
     namespace, _ = peer.agent
     target = around.agents.get(peer.agent)
     if target is None or namespace == agent.namespace:
@@ -112,10 +121,18 @@ def may_delegate(agent: Agent, peer: PeerRef, around: Surroundings) -> bool:
         case "All":
             return True
         case "Selector":
-            own = around.namespaces.get(agent.namespace)
-            return own is not None and chooses(allowed["selector"], own)
+            labels = around.namespaces.get(agent.namespace)
+            if labels is None and not keys_of(allowed["selector"]) <= {NAMESPACE_LABEL}:
+                return None if around.watched is not None else False
+            return chooses(allowed["selector"], labels or {NAMESPACE_LABEL: agent.namespace})
         case _:
             return False
+
+
+def keys_of(selector: Mapping[str, Any]) -> set[str]:
+    """Name the labels that a selector asks for."""
+    expressions = selector.get("matchExpressions", ())
+    return {*selector.get("matchLabels", {}), *(expression["key"] for expression in expressions)}
 
 
 def chooses(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
@@ -156,7 +173,14 @@ def _missing_agents(agent: Agent, around: Surroundings) -> Iterator[LooseEnd]:
             yield LooseEnd(
                 "AgentNotFound", f"{where} is not there; create it or remove it from spec.agents"
             )
-        elif not may_delegate(agent, peer, around):
+        elif (answer := agrees(agent, peer, around)) is None:
+            yield LooseEnd(
+                "NamespaceLabelsUnknown",
+                f"{where} chooses by labels of namespaces who may delegate to it, and this "
+                f"operator may not read them; choose by {NAMESPACE_LABEL} or from: All there, or "
+                "let the operator watch all namespaces",
+            )
+        elif not answer:
             yield LooseEnd(
                 "AgentNotAllowed",
                 f"{where} lets no Agent of namespace {agent.namespace} delegate to it; "
@@ -166,7 +190,7 @@ def _missing_agents(agent: Agent, around: Surroundings) -> Iterator[LooseEnd]:
 
 def _missing_services(agent: Agent, around: Surroundings) -> Iterator[LooseEnd]:
     for ref in agent.services:
-        yield from _missing_port(around, (agent.namespace, ref.name), ref.port)
+        yield from _missing_port(around, ref.service, ref.port)
 
 
 def _missing_hosts(agent: Agent, around: Surroundings, domain: str) -> Iterator[LooseEnd]:

@@ -1,8 +1,9 @@
 """The manifest as the pod reads it: the same format, its references resolved. Pure.
 
-Services and Agents become URLs. What refers to Secrets and ConfigMaps stays as it is: the
-annotation `diptych.dev/references` says in which folder the pod finds their keys as files. What
-only the cluster makes something of is left out, so that changing it does not restart the pod.
+Tool servers' Services and Agents become URLs; the Service of a Redis stays, as the pod knows its
+URL. What refers to Secrets and ConfigMaps stays as it is: the annotation `diptych.dev/references`
+says in which folder the pod finds their keys as files. What only the cluster makes something of is
+left out, so that changing it does not restart the pod.
 
 Not here: how the files get into the pod (`deployment`), the pod's reading
 (`diptych.configuration.resolving`).
@@ -16,7 +17,7 @@ from typing import Any
 
 from diptych_operator.kinds import Object
 from diptych_operator.references import Surroundings, may_delegate
-from diptych_operator.spec import Agent, agent_url, service_ref
+from diptych_operator.spec import Agent, agent_url
 
 FOLDER = "/etc/diptych"
 FILE = "agent.yaml"
@@ -70,9 +71,11 @@ def config_name(agent: Agent, text: str) -> str:
 def _tool(agent: Agent, given: Mapping[str, Any]) -> Mapping[str, Any]:
     if "serviceRef" not in given:
         return given
-    ref = service_ref(given["serviceRef"])
-    rest = {name: value for name, value in given.items() if name != "serviceRef"}
-    return {**rest, "url": f"http://{ref.name}.{agent.namespace}.svc:{ref.port}{ref.path}"}
+    ref = agent.tool_service(given["serviceRef"])
+    namespace, name = ref.service
+    path = given["serviceRef"].get("path", "/mcp")
+    rest = {field: value for field, value in given.items() if field != "serviceRef"}
+    return {**rest, "url": f"http://{name}.{namespace}.svc:{ref.port}{path}"}
 
 
 def _peer(agent: Agent, given: Mapping[str, Any], around: Surroundings) -> Mapping[str, Any] | None:

@@ -8,11 +8,13 @@ Not here: where its references lead (`references`), what is made of it (`childre
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from diptych_operator.kinds import PORT, Name, Object
 
 RefKind: TypeAlias = Literal["Secret", "ConfigMap"]
+
+REDIS_PORT: Final = 6379
 
 _REF_FIELDS: Mapping[str, RefKind] = {"secretKeyRef": "Secret", "configMapKeyRef": "ConfigMap"}
 _FOR_THE_CLUSTER = {"container", "podTemplate", "network", "allowedNamespaces", "replicas"}
@@ -35,11 +37,10 @@ class KeyRef:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRef:
-    """A port of a Service in the agent's namespace."""
+    """A port of a Service, in any namespace."""
 
-    name: str
+    service: Name
     port: int
-    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,22 @@ class Agent:
         return tuple(self.spec.get("tools", ()))
 
     @property
+    def redis(self) -> Mapping[str, Any]:
+        """Where its runs are kept besides the pods' memory; empty if nowhere."""
+        return (self.spec.get("sessions") or {}).get("redis") or {}
+
+    @property
     def services(self) -> tuple[ServiceRef, ...]:
-        return tuple(service_ref(t["serviceRef"]) for t in self.tools if "serviceRef" in t)
+        """All Services that it refers to: those of its tool servers, and that of its Redis."""
+        refs = [self.tool_service(t["serviceRef"]) for t in self.tools if "serviceRef" in t]
+        if given := self.redis.get("serviceRef"):
+            service = given.get("namespace", self.namespace), given["name"]
+            refs.append(ServiceRef(service, given.get("port", REDIS_PORT)))
+        return tuple(refs)
+
+    def tool_service(self, given: Mapping[str, Any]) -> ServiceRef:
+        """Read a tool server's serviceRef; what is absent has the manifest's defaults."""
+        return ServiceRef((self.namespace, given["name"]), given.get("port", PORT))
 
     @property
     def peers(self) -> tuple[PeerRef, ...]:
@@ -131,11 +146,6 @@ def agent_of(content: Object) -> Agent:
         spec=content.get("spec") or {},
         status=content.get("status") or {},
     )
-
-
-def service_ref(given: Mapping[str, Any]) -> ServiceRef:
-    """Read a serviceRef; what is absent has the manifest's defaults."""
-    return ServiceRef(given["name"], given.get("port", PORT), given.get("path", "/mcp"))
 
 
 def agent_url(name: Name) -> str:

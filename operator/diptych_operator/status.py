@@ -45,7 +45,8 @@ class View:
     """What was observed of an agent.
 
     `refusal` says why its manifest cannot be served, `obstacle` why it could not be carried out.
-    `shortages` is None as long as no pod has been asked.
+    `shortages` is None as long as no pod has answered. `former` is the Degraded condition of an
+    earlier operator, which holds until this one has asked.
     """
 
     refusal: Refusal | None = None
@@ -54,6 +55,7 @@ class View:
     deployment: Object | None = None
     pods: Sequence[Object] = ()
     shortages: Sequence[Shortage] | None = None
+    former: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,8 @@ def _ready(view: View) -> Condition:
         if view.refusal:
             message += " The manifest was not accepted; the last good revision keeps serving."
             return Condition("Ready", "True", "LastGoodRevision", message)
-        return Condition("Ready", "True", "Degraded" if view.shortages else "Ready", message)
+        is_degraded = _degraded(view).status == "True"
+        return Condition("Ready", "True", "Degraded" if is_degraded else "Ready", message)
     trouble = _trouble(view)
     message = trouble.sentence if trouble else f"{available} of {wanted} pods can take work."
     older = _count(view.deployment, "replicas") - _count(view.deployment, "updatedReplicas")
@@ -152,6 +155,9 @@ def _ready(view: View) -> Condition:
 
 
 def _degraded(view: View) -> Condition:
+    if view.former is not None:
+        told = (view.former[field] for field in ("status", "reason", "message"))
+        return Condition("Degraded", *told)
     if view.shortages is None:
         return Condition("Degraded", "Unknown", "NotAsked", "No pod has been asked yet.")
     if not view.shortages:

@@ -1,37 +1,37 @@
-"""Asks now and then what no watch tells: is an agent's config there, and what do its pods miss?
+"""Asks the pods now and then what no watch tells: what do they miss?
 
-The operator has no right to read ConfigMaps. But to make one that is there already is refused and
-changes nothing; so making it again heals its loss. What a pod misses (a tool server, an agent, a
-key) stands in its `/ready`.
+What a pod misses (a tool server, an agent, a key) stands in its `/ready`. A pod is asked soon after
+it has changed, or an Agent or Service that its agent refers to; one that misses something is asked
+more often, so that `Degraded` does not outlive its cause for long.
 
 Not here: what is done about the answers (`reconcile`).
 """
 
 import asyncio
 import logging
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import aiohttp
 import orjson
 
-from diptych_operator.children import TooLargeError, config_of
-from diptych_operator.cluster import Cluster
-from diptych_operator.deployment import config_in
 from diptych_operator.due import Due
-from diptych_operator.errors import ClusterError
 from diptych_operator.kinds import PORT, Name, Object
 from diptych_operator.pods import pod_address
-from diptych_operator.spec import Agent
 from diptych_operator.status import Shortage
+from diptych_operator.turns import Turns
 from diptych_operator.world import World
 
 PERIOD = 20.0
 """Seconds between two visits to an agent, while there are few."""
 SOON = 2.0
+"""Seconds after which an agent is visited of which something has changed."""
+DEGRADED_PERIOD = 5.0
+"""Seconds between two visits to an agent that misses something, while there are few."""
 MAX_PER_SECOND = 10.0
-"""How many agents are visited in a second; where there are more, the period is longer."""
+"""How many agents are visited in a second; where there are more, the periods are longer."""
+TICK = 1.0
 
+_AT_ONCE = 16
 _TIMEOUT = aiohttp.ClientTimeout(total=3)
 _MAX_PODS = 5
 _MAX_ANSWER = 64 * 1024
@@ -42,64 +42,42 @@ _log = logging.getLogger(__name__)
 class Visits:
     """Visits one agent after another; what is news makes it due."""
 
-    def __init__(self, cluster: Cluster, world: World, due: Due) -> None:
-        self._cluster = cluster
+    def __init__(self, world: World, due: Due) -> None:
         self._world = world
         self._due = due
-        self._next: dict[Name, float] = {}
-
-    def soon(self, name: Name) -> None:
-        """Visit an agent before its turn, as one of its pods has changed."""
-        at = time.monotonic() + SOON
-        self._next[name] = min(self._next.get(name, at), at)
+        self._turns = Turns()
 
     async def run(self) -> None:
         """Visit all agents, for ever."""
-        async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        async with aiohttp.ClientSession(timeout=_TIMEOUT, connector=connector) as session:
             while True:
-                await asyncio.gather(*(self.visit(name, session) for name in self._in_turn()))
-                await asyncio.sleep(1)
+                for name in self._world.take_news():
+                    self._turns.soon(name, SOON)
+                names = iter(self._turns.take(self._world.agents(), self._period()))
+                await asyncio.gather(*(self._take(names, session) for _ in range(_AT_ONCE)))
+                await asyncio.sleep(TICK)
 
     async def visit(self, name: Name, session: aiohttp.ClientSession) -> None:
         """Visit one agent."""
         agent = self._world.agent(name)
         if agent is None or agent.is_going:
-            self._next.pop(name, None)
             return
-        await self._restore_config(agent)
         found = await self._ask_pods(name, session)
-        if found != self._world.shortages.get(name):
-            if found is None:
-                self._world.shortages.pop(name)
-            else:
-                self._world.shortages[name] = found
+        if found:
+            count = sum(map(bool, self._world.shortages.values()))
+            self._turns.soon(name, max(DEGRADED_PERIOD, count / MAX_PER_SECOND))
+        is_news = name not in self._world.shortages or found != self._world.shortages[name]
+        self._world.shortages[name] = found
+        if is_news:
             self._due.add(name)
 
-    def _in_turn(self) -> list[Name]:
-        """Name the agents whose turn it is, and say when it will be again."""
-        now = time.monotonic()
-        names = list(self._world.agents())
-        period = max(PERIOD, len(names) / MAX_PER_SECOND)
-        for index, name in enumerate(names):
-            if name not in self._next:  # spread them evenly from the start
-                self._next[name] = now + period * (index + 1) / len(names)
-        for name in self._next.keys() - set(names):
-            del self._next[name]
-        ripe = [name for name in names if self._next[name] <= now][: int(MAX_PER_SECOND)]
-        self._next |= dict.fromkeys(ripe, now + period)
-        return ripe
+    async def _take(self, names: Iterator[Name], session: aiohttp.ClientSession) -> None:
+        for name in names:
+            await self.visit(name, session)
 
-    async def _restore_config(self, agent: Agent) -> None:
-        """Make the config that the pods run with again, in case it was deleted."""
-        around = self._world.surroundings(agent)
-        try:
-            config = config_of(agent, around)
-            if config_in(around.deployment) != config["metadata"]["name"]:
-                return  # a rollout, or a revision that was refused: that is for `reconcile`
-            if await self._cluster.create(config):
-                _log.warning("%s/%s: its ConfigMap was deleted; made again", *agent.full_name)
-        except (ClusterError, TooLargeError) as error:
-            _log.debug("%s/%s: cannot look after its config: %s", *agent.full_name, error)
+    def _period(self) -> float:
+        return max(PERIOD, sum(1 for _ in self._world.agents()) / MAX_PER_SECOND)
 
     async def _ask_pods(
         self, name: Name, session: aiohttp.ClientSession

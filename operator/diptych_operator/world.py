@@ -1,7 +1,8 @@
 """What the watches have told so far: the objects that decisions are made of.
 
 Kopf's watches put objects in; so does every answer to a write, so that the operator never decides
-on less than it knows. An older version of an object never replaces a newer one.
+on less than it knows. An older version of an object never replaces a newer one, and a list that
+was made before a deletion does not bring back what the watch has told to be gone.
 
 Not here: what follows from it (`plan`, `status`), and Secrets and ConfigMaps, which are not read.
 """
@@ -47,7 +48,14 @@ class World:
     ) -> None:
         self.watched = watched
         self.domain = domain
-        self.shortages: dict[Name, tuple[Shortage, ...]] = {}
+        self.shortages: dict[Name, tuple[Shortage, ...] | None] = {}
+        """What each agent's pods miss, if they were asked; None if none of them has answered."""
+        self.configs: dict[Name, Object] = {}
+        """The ConfigMap that each agent is to have, as it was decided last."""
+        self.squatted: set[Name] = set()
+        """Agents of whose ConfigMap's name somebody else has made one."""
+        self._news: set[Name] = set()
+        self._gone: dict[Kind, dict[Name, int]] = defaultdict(dict)
         self._objects: dict[Kind, dict[Name, Object]] = defaultdict(dict)
         self._pods: dict[Name, dict[str, Object]] = defaultdict(dict)
         self._referrers: dict[Referent, set[Name]] = defaultdict(set)
@@ -59,6 +67,9 @@ class World:
         known = self._objects[kind].get(name)
         if known is not None and _version(known) >= _version(content) >= 0:
             return set()
+        if 0 <= _version(content) <= self._gone[kind].get(name, -1):
+            return set()
+        self._note_news(kind, known, content)
         self._objects[kind][name] = _trimmed(kind, content)
         if kind is POD and (owner := _instance(content)):
             self._pods[owner][name[1]] = self._objects[kind][name]
@@ -67,9 +78,11 @@ class World:
     def drop(self, kind: Kind, content: Object) -> set[Name]:
         """Forget an object that was deleted, unless another has taken its name."""
         name = name_of(content)
+        self._gone[kind][name] = max(self._gone[kind].get(name, -1), _version(content))
         known = self._objects[kind].get(name)
         if known is None or known["metadata"].get("uid") != content["metadata"].get("uid"):
             return set()
+        self._note_news(kind, known, None)
         del self._objects[kind][name]
         if kind is POD and (owner := _instance(content)):
             self._pods[owner].pop(name[1], None)
@@ -80,11 +93,18 @@ class World:
     ) -> tuple[Object, ...]:
         """Give what is known and not in a list of this version: it was deleted before."""
         names = set(map(name_of, found))
+        gone = self._gone[kind]
+        self._gone[kind] = {name: at for name, at in gone.items() if at > version}
         return tuple(
             content
             for name, content in self._objects[kind].items()
             if name not in names and namespace in {"", name[0]} and _version(content) <= version
         )
+
+    def take_news(self) -> set[Name]:
+        """Name, once, the agents of which pods or referents have changed in what they can do."""
+        news, self._news = self._news, set()
+        return news
 
     def find(self, kind: Kind, name: Name) -> Object | None:
         return self._objects[kind].get(name)
@@ -133,6 +153,8 @@ class World:
         """Forget what an agent that is gone depended on."""
         self._remember(name, frozenset())
         self.shortages.pop(name, None)
+        self.configs.pop(name, None)
+        self.squatted.discard(name)
         if not self._pods.get(name):
             self._pods.pop(name, None)
 
@@ -140,9 +162,7 @@ class World:
         """Count the agents by the status of their Ready condition."""
         counts: dict[str, int] = defaultdict(int)
         for content in self._objects[AGENT].values():
-            conditions = (content.get("status") or {}).get("conditions", ())
-            found = next((c["status"] for c in conditions if c["type"] == "Ready"), "Unknown")
-            counts[found] += 1
+            counts[readiness(content)] += 1
         return counts
 
     def _concerned(self, kind: Kind, content: Object) -> set[Name]:
@@ -154,6 +174,17 @@ class World:
         elif kind is AGENT or kind in OWNED:  # what an agent owns is called like it
             found.add((namespace, name))
         return {one for one in found if one in self._objects[AGENT] or kind is AGENT}
+
+    def _note_news(self, kind: Kind, before: Object | None, after: Object | None) -> None:
+        content = after or before or {}
+        namespace, name = name_of(content)
+        if kind is POD and (owner := _instance(content)):
+            self._news.add(owner)
+        elif (kind is AGENT and readiness(before) != readiness(after)) or (
+            kind is SERVICE and (before is None or after is None)
+        ):
+            for referent in ("Agent", "Service"):  # an Agent's Service is called like it
+                self._news |= self._referrers.get((referent, namespace, name), set())
 
     def _remember(self, name: Name, wanted: frozenset[Referent]) -> None:
         before = self._referents.get(name, frozenset())
@@ -178,6 +209,18 @@ def belongs(content: Object, agent: Agent) -> bool:
         for entry in managers
     )
     return applied if owner is None else bool(owner["uid"] == agent.uid)
+
+
+def controls(agent: Agent, content: Object) -> bool:
+    """Say whether an agent is the controller of an object, by its uid."""
+    owner = controller(content)
+    return owner is not None and bool(owner["uid"] == agent.uid)
+
+
+def readiness(content: Object | None) -> str:
+    """Give the status of an Agent's Ready condition."""
+    conditions = ((content or {}).get("status") or {}).get("conditions", ())
+    return next((c["status"] for c in conditions if c["type"] == "Ready"), "Unknown")
 
 
 def controller(content: Object) -> Object | None:

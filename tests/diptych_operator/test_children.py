@@ -160,6 +160,41 @@ def test_only_what_the_pods_are_made_of_rolls_them(change, rolls):
     assert (child(agent(**change), DEPLOYMENT)["spec"]["template"] != before) is rolls
 
 
+SESSIONS = {"redis": {"serviceRef": {"name": "redis"}}}
+
+
+@pytest.mark.parametrize("replicas", [0, 2, 10])
+def test_an_agent_that_shares_its_sessions_is_scaled_without_a_restart(replicas):
+    one = child(agent(sessions=SESSIONS), DEPLOYMENT)["spec"]
+    scaled = child(agent(sessions=SESSIONS, replicas=replicas), DEPLOYMENT)["spec"]
+    assert scaled == one | {"replicas": replicas}
+
+
+def test_pods_that_share_sessions_are_spread_over_nodes_where_that_can_be():
+    [spread] = pod(agent(sessions=SESSIONS))["topologySpreadConstraints"]
+    assert spread["topologyKey"] == "kubernetes.io/hostname"
+    assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
+    assert "topologySpreadConstraints" not in pod(agent())
+
+
+def test_of_several_pods_one_at_a_time_may_be_taken_away():
+    one = agent(sessions=SESSIONS, replicas=3)
+    budget = child(one, BUDGET)["spec"]
+    labels = child(one, DEPLOYMENT)["spec"]["template"]["metadata"]["labels"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_the_url_of_a_redis_is_an_optional_file():
+    redis = {"urlFrom": {"secretKeyRef": {"name": "redis", "key": "url"}}}
+    [_, mounted] = pod(agent(sessions={"redis": redis}))["volumes"][0]["projected"]["sources"]
+    assert mounted["secret"] == {
+        "name": "redis",
+        "optional": True,
+        "items": [{"key": "url", "path": "secrets/redis/url"}],
+    }
+
+
 def test_an_agent_made_again_has_another_config():
     first, second = agent(), agent()
     assert (

@@ -37,6 +37,16 @@ def test_what_the_server_adds_is_no_drift(kind):
     assert not has_drifted(stored(kind), child(RICH, kind))
 
 
+def test_a_port_that_was_added_to_a_service_is_no_drift_and_one_that_was_changed_is():
+    found = stored(SERVICE)
+    found["spec"]["ports"].insert(0, {"name": "extra", "port": 9999, "protocol": "TCP"})
+    assert not has_drifted(found, child(RICH, SERVICE))
+    found["spec"]["ports"][1]["targetPort"] = 1
+    assert has_drifted(found, child(RICH, SERVICE))
+    del found["spec"]["ports"][1]
+    assert has_drifted(found, child(RICH, SERVICE))
+
+
 def test_an_object_that_is_not_there_has_drifted():
     assert has_drifted(None, child(RICH, SERVICE))
 

@@ -5,9 +5,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from diptych_operator.connection import Connection, Silence
+from diptych_operator.connection import Connection
 from diptych_operator.health import MAX_SILENCE, Health
 from diptych_operator.metrics import Metrics
+from diptych_operator.silence import Silence
 from diptych_operator.world import World
 
 
@@ -23,13 +24,22 @@ def clock():
     return Clock()
 
 
+PATHS = ("/apis/diptych.dev/v1alpha1/agents", "/api/v1/services")
+
+
+def leading(clock):
+    """The silence of an operator that has listed everything and begins to watch."""
+    silence = Silence(clock)
+    silence.listed(is_whole=True)
+    silence.expect(PATHS)
+    return silence
+
+
 def health(clock, *, answers):
     async def api_answers():
         return answers
 
-    silence = Silence(clock)
-    silence.heard("/apis/diptych.dev/v1alpha1/agents")
-    return Health(silence, World(), Metrics(), api_answers)
+    return Health(leading(clock), World(), Metrics(), api_answers)
 
 
 @pytest.mark.parametrize(
@@ -81,8 +91,58 @@ async def test_it_is_told_over_http(clock):
         assert line in text
 
 
+async def test_a_watch_that_never_comes_about_is_an_illness_though_the_sessions_change(clock):
+    found = health(clock, answers=True)
+    for _ in range(30):  # each session fails, waits 5 s, and the next one begins a second later
+        found.silence.expect(PATHS)
+        assert await found.problem() is None
+        clock.now += 5
+        found.silence.rest()
+        clock.now += 1
+        found.silence.listed(is_whole=True)
+    found.silence.expect(PATHS)
+    clock.now += 1
+    assert await found.problem() is not None
+
+
+async def test_time_in_which_lists_fail_does_not_count(clock):
+    found = health(clock, answers=True)
+    clock.now += MAX_SILENCE
+    found.silence.listed(is_whole=False)
+    clock.now += 600
+    assert await found.problem() is None
+    found.silence.listed(is_whole=True)
+    clock.now += MAX_SILENCE
+    assert await found.problem() is None
+    clock.now += 1
+    assert await found.problem() is not None
+
+
+async def test_time_on_standby_does_not_count(clock):
+    found = health(clock, answers=True)
+    clock.now += MAX_SILENCE
+    found.silence.rest()
+    clock.now += 3600
+    assert await found.problem() is None
+    found.silence.expect(PATHS)
+    assert await found.problem() is None
+    clock.now += 1
+    assert await found.problem() is not None
+
+
+async def test_a_watch_that_is_no_longer_wanted_is_not_missed(clock):
+    found = health(clock, answers=True)
+    clock.now += MAX_SILENCE - 1
+    found.silence.rest()
+    found.silence.expect(PATHS[:1])
+    found.silence.heard(PATHS[0])
+    clock.now += 100
+    assert await found.problem() is None
+
+
 async def test_every_piece_of_a_watch_is_heard_and_nothing_else(clock):
-    silence = Silence(clock)
+    silence = leading(clock)
+    silence.expect(["/api/v1/pods"])
 
     async def stream(request):
         response = web.StreamResponse()
@@ -108,18 +168,28 @@ async def test_every_piece_of_a_watch_is_heard_and_nothing_else(clock):
                     clock.now += 1.0
 
 
-async def test_a_watch_that_is_refused_is_not_heard(clock):
-    silence = Silence(clock)
+@pytest.mark.parametrize(
+    ("status", "silent"),
+    [
+        pytest.param(403, 0.0, id="a right is missing, which no restart brings"),
+        pytest.param(500, 99.0, id="the API has failed"),
+    ],
+)
+async def test_a_watch_that_is_refused_is_heard_only_if_a_restart_would_not_help(
+    clock, status, silent
+):
+    silence = leading(clock)
+    silence.expect(["/pods"])
 
     async def refuse(request):
-        raise web.HTTPForbidden
+        return web.Response(status=status)
 
     app = web.Application()
     app.router.add_get("/{path:.*}", refuse)
+    clock.now = 99.0
     async with TestServer(app) as server:
         connection = Connection(str(server.make_url("")).rstrip("/"), True, lambda: None)
         async with connection.session(silence) as session:
             async with session.get(f"{connection.server}/pods?watch=true") as answer:
                 assert isinstance(answer, aiohttp.ClientResponse)
-    clock.now = 99.0
-    assert silence.longest() == 0.0
+    assert silence.longest() == silent

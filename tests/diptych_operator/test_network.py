@@ -4,7 +4,7 @@ import pytest
 from support.agents import agent, around, child, service, settled
 
 from diptych_operator.kinds import DEPLOYMENT, NETWORK_POLICY
-from diptych_operator.network import Network, egress_rules, ingress_rules
+from diptych_operator.network import Dns, Network, egress_rules, ingress_rules
 
 NETWORK = Network("cluster.local", "system")
 OWN = {"from": [{"podSelector": {}}], "ports": [{"protocol": "TCP", "port": 8000}]}
@@ -60,6 +60,31 @@ def test_dns_comes_first_by_both_protocols():
     rule = egress_rules(agent(), around(), NETWORK)[0]
     assert [port["protocol"] for port in rule["ports"]] == ["UDP", "TCP"]
     assert {port["port"] for port in rule["ports"]} == {53}
+    assert rule["to"] == [
+        in_namespace("kube-system", **{"k8s-app": "kube-dns"}),
+        {"ipBlock": {"cidr": "169.254.20.10/32"}},
+    ]
+
+
+def test_name_servers_of_another_kind_are_a_setting():
+    dns = Dns(namespaces=("openshift-dns",), labels={}, blocks=("10.0.0.10/32",), ports=(5353,))
+    rule = egress_rules(agent(), around(), Network(dns=dns))[0]
+    assert rule == {
+        "to": [
+            {
+                "namespaceSelector": {
+                    "matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}
+                }
+            },
+            {"ipBlock": {"cidr": "10.0.0.10/32"}},
+        ],
+        "ports": [{"protocol": p, "port": 5353} for p in ("UDP", "TCP")],
+    }
+
+
+def test_no_name_servers_open_nothing():
+    dns = Dns(namespaces=(), blocks=())
+    assert egress_rules(agent(), around(), Network(dns=dns)) == [{"ports": tcp(443)}]
 
 
 def test_an_outside_model_opens_its_port_alone():
@@ -129,6 +154,47 @@ def test_where_the_operator_may_not_look_the_whole_namespace_is_open():
     assert rule == {
         "to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "docs"}}}]
     }
+
+
+def kept_in(**redis):
+    return agent(sessions={"redis": redis})
+
+
+REDIS = [{"name": "redis", "port": 6379, "targetPort": "redis"}]
+REDIS_URL = {"secretKeyRef": {"name": "redis", "key": "url"}}
+
+
+def test_a_redis_behind_a_service_opens_the_port_of_its_pods():
+    there = around(service("redis", ports=REDIS))
+    assert ways_out(kept_in(serviceRef={"name": "redis"}), there) == [
+        {"to": [in_namespace("team", app="redis")], "ports": tcp("redis")}
+    ]
+
+
+def test_a_redis_may_stand_in_another_namespace():
+    there = around(service("redis", "stores", ports=[{"port": 7000, "targetPort": 6379}]))
+    ref = {"name": "redis", "namespace": "stores", "port": 7000}
+    assert ways_out(kept_in(serviceRef=ref), there) == [
+        {"to": [in_namespace("stores", app="redis")], "ports": tcp(6379)}
+    ]
+
+
+def test_a_redis_service_that_is_missing_opens_nothing_until_it_comes():
+    assert ways_out(kept_in(serviceRef={"name": "redis"})) == []
+
+
+def test_a_redis_that_only_a_secret_knows_opens_its_usual_ports_to_anywhere():
+    assert ways_out(kept_in(urlFrom=REDIS_URL)) == [{"ports": [*tcp(6379), *tcp(26379)]}]
+
+
+def test_a_redis_at_another_port_is_reached_by_a_rule_of_the_users():
+    extra = {"extraEgress": [{"ports": [{"port": 25061}]}]}
+    one = agent(sessions={"redis": {"urlFrom": REDIS_URL}}, network=extra)
+    assert {"ports": tcp(25061)} in ways_out(one)
+
+
+def test_sessions_in_memory_open_nothing():
+    assert ways_out(agent(sessions={"whenBusy": "enqueue"})) == []
 
 
 def test_an_agent_opens_the_way_to_its_pods_before_it_is_there():

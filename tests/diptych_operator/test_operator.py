@@ -4,95 +4,37 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from support.agents import agent_object, service
-from support.kubernetes import ApiInThread, Refused
+from support.api_in_thread import ApiInThread
+from support.kubernetes import Refused
+from support.operating import NAME, SETTINGS, changes, condition, quicken, running, until
 
 from diptych_operator import connection as connection_module
-from diptych_operator import leader, listing, main, visits
-from diptych_operator.connection import Connection
 from diptych_operator.kinds import (
     AGENT,
     CONFIG_MAP,
     DEPLOYMENT,
     LEASE,
     NETWORK_POLICY,
-    POD,
     SERVICE,
 )
-from diptych_operator.main import Session
-from diptych_operator.metrics import Metrics
-from diptych_operator.settings import settings_from
-
-NAME = ("team", "coordinator")
-SETTINGS = settings_from(
-    [
-        "--pod-image",
-        "diptych:1",
-        "--namespace",
-        "system",
-        "--health-port",
-        "0",
-        "--identity",
-        "one",
-    ],
-    {},
-)
-WRITING = {"POST", "PATCH", "PUT", "DELETE"}
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    """Shorten the periods that a test would wait for."""
-    monkeypatch.setattr(listing, "PERIOD", 0.3)
-    monkeypatch.setattr(listing, "RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(main, "PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr(visits, "PERIOD", 0.3)
-    monkeypatch.setattr(leader, "RENEW_SECONDS", 0.2)
-
-
-@contextlib.asynccontextmanager
-async def running(api, settings=SETTINGS):
-    """An operator for this API, stopped at the end as kubectl would."""
-    session = Session(settings, Connection(api.url, True, lambda: None), Metrics())
-    task = asyncio.create_task(session.run())
-    try:
-        yield task
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+    quicken(monkeypatch)
 
 
 @pytest.fixture
 def api():
     with ApiInThread() as found:
         yield found
-
-
-async def until(claim: Callable[[], object], seconds=5.0):
-    end = time.monotonic() + seconds
-    while not claim():
-        assert time.monotonic() < end, "it did not come about in time"
-        await asyncio.sleep(0.02)
-
-
-def condition(api, kind, name=NAME):
-    content = api.get(AGENT, name) or {}
-    conditions = (content.get("status") or {}).get("conditions", ())
-    return next(((c["status"], c["reason"]) for c in conditions if c["type"] == kind), None)
-
-
-def changes(api):
-    """Writes that have changed something, besides the Lease's."""
-    return [w for w in api.writes if "leases" not in w[1] and w[2] < 400]
 
 
 async def test_an_agent_that_is_there_and_one_that_comes_are_served(api):
@@ -140,7 +82,11 @@ async def test_secrets_and_config_maps_are_never_read(api):
     asked = []
 
     def before(request, content):
-        asked.append((request.method, request.path))
+        is_shown = request.query.get("dryRun") == "All"
+        method = "a deletion that is shown" if is_shown else request.method
+        asked.append((method, request.path))
+        if is_shown:
+            assert "as=PartialObjectMetadata" in request.headers["Accept"]
 
     api.before = before
     spec = {"instructionsFrom": {"configMapKeyRef": {"name": "prompts", "key": "p"}}}
@@ -148,7 +94,8 @@ async def test_secrets_and_config_maps_are_never_read(api):
     async with running(api):
         await until(lambda: condition(api, "Ready"))
     assert [a for a in asked if "secrets" in a[1]] == []
-    assert {method for method, path in asked if "configmaps" in path} == {"POST"}
+    found = {method for method, path in asked if "configmaps" in path}
+    assert found <= {"POST", "a deletion that is shown"}
 
 
 async def test_referents_that_come_and_go_are_noticed(api):
@@ -207,6 +154,31 @@ async def test_k4_an_api_that_is_away_is_waited_for(api):
         api.put(AGENT, agent_object())
         api.before = lambda *_: None
         await until(lambda: condition(api, "Ready"))
+
+
+async def test_k5_watches_that_have_fallen_silent_are_made_up_for_by_lists(api):
+    async with running(api):
+        await until(lambda: api.get(LEASE, ("system", "diptych-operator")))
+        api.mute = True
+        api.put(AGENT, agent_object())
+        await until(lambda: condition(api, "Ready"))
+        api.remove(SERVICE, NAME)
+        await until(lambda: api.get(SERVICE, NAME))
+        api.mute = False
+
+
+async def test_k11_an_agent_of_another_version_harms_nobody(api):
+    """The API keeps what was stored before the CRD changed, whatever the CRD says now."""
+    stored = {"metadata": {"name": "old", "namespace": "team"}}
+    api.put(AGENT, stored | {"spec": {"unknown": {"field": 1}}})
+    api.put(AGENT, {"metadata": {"name": "odd", "namespace": "team"}, "spec": {"tools": "none"}})
+    api.put(AGENT, agent_object())
+    async with running(api):
+        await until(lambda: condition(api, "Ready"))
+        await until(lambda: api.get(DEPLOYMENT, ("team", "old")))
+        assert api.get(AGENT, ("team", "old"))["spec"] == {"unknown": {"field": 1}}
+        api.remove(SERVICE, NAME)
+        await until(lambda: api.get(SERVICE, NAME))
 
 
 async def test_k7_what_cannot_be_served_is_no_hot_loop(api):
@@ -341,45 +313,3 @@ async def test_a_namespaced_operator_looks_nowhere_else(api):
     inside = ("/namespaces/team/", "/namespaces/system/leases")
     lists = {p for p in asked if p.startswith(("/api/v1/", "/apis/")) and p.count("/") > 3}
     assert [path for path in lists if not any(part in path for part in inside)] == []
-
-
-async def test_a_signal_ends_it_and_frees_the_lease(api):
-    task = asyncio.create_task(
-        Session(SETTINGS, Connection(api.url, True, lambda: None), Metrics()).run()
-    )
-    api.put(AGENT, agent_object())
-    await until(lambda: condition(api, "Ready"))
-    signal.raise_signal(signal.SIGTERM)
-    assert await asyncio.wait_for(task, 5) is False
-    assert _holder(api) is None
-
-
-async def test_what_the_pods_miss_is_asked_for_and_told(api, monkeypatch):
-    missing = [{"kind": "server", "name": "wiki", "reason": "connection refused"}]
-
-    async def ready(reader, writer):
-        await reader.readuntil(b"\r\n\r\n")
-        body = f'{{"missing": {missing}}}'.replace("'", '"').encode()
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-        writer.close()
-
-    server = await asyncio.start_server(ready, "127.0.0.1", 0)
-    monkeypatch.setattr(visits, "PORT", server.sockets[0].getsockname()[1])
-    monkeypatch.setattr(visits, "SOON", 0.0)
-    api.put(AGENT, agent_object())
-    labels = {
-        "app.kubernetes.io/instance": "coordinator",
-        "app.kubernetes.io/managed-by": "diptych-operator",
-    }
-    pod = {"metadata": {"name": "p", "namespace": "team", "labels": labels}}
-    async with running(api):
-        await until(lambda: condition(api, "Ready"))
-        assert condition(api, "Degraded") == ("Unknown", "NotAsked")
-        api.put(POD, pod | {"status": {"phase": "Running", "podIP": "127.0.0.1"}})
-        await until(lambda: condition(api, "Degraded") == ("True", "ToolServerUnavailable"))
-        missing.clear()
-        await until(lambda: condition(api, "Degraded") == ("False", "NothingMissing"))
-        api.remove(POD, ("team", "p"))
-        await until(lambda: condition(api, "Degraded") == ("Unknown", "NotAsked"))
-    server.close()
-    await server.wait_closed()

@@ -1,17 +1,13 @@
 """A reconcile against an API: what it writes, what it leaves alone, and what it survives."""
 
-import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import pytest
-from support.agents import PLATFORM, agent_object, service
-from support.kubernetes import KubernetesApi, Refused
+from support.agents import agent_object, service
+from support.kubernetes import Refused
+from support.reconciling import NAME, Setting, served
 
-from diptych_operator.cluster import Cluster
-from diptych_operator.connection import Connection
-from diptych_operator.due import Due
 from diptych_operator.errors import ClusterError
 from diptych_operator.kinds import (
     AGENT,
@@ -23,79 +19,15 @@ from diptych_operator.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
 )
-from diptych_operator.listing import Listing
-from diptych_operator.metrics import Metrics
-from diptych_operator.reconcile import Reconciler
 from diptych_operator.resolved import FILE
-from diptych_operator.world import World
 
-NAME = ("team", "coordinator")
-NOW = "2026-11-21T12:00:00Z"
 CHILDREN = (SERVICE_ACCOUNT, NETWORK_POLICY, SERVICE, DEPLOYMENT)
-
-
-@dataclass
-class Setting:
-    """An API, and an operator that is told of everything before each reconcile."""
-
-    api: KubernetesApi
-    cluster: Cluster
-    world: World = field(default_factory=World)
-
-    def __post_init__(self):
-        self.reconciler = Reconciler(self.cluster, self.world, PLATFORM, lambda: NOW)
-
-    async def look(self):
-        await Listing(self.cluster, self.world, Due()).refresh()
-
-    async def reconcile(self, name=NAME):
-        await self.look()
-        return await self.reconciler.reconcile(name)
-
-    async def until_done(self, tries=30):
-        """Reconcile every agent until nothing fails and nothing is written any more."""
-        for _ in range(tries):
-            before = len(self.api.writes)
-            failed = False
-            with contextlib.suppress(ClusterError):
-                await self.look()
-            for name in list(self.world.agents()):
-                try:
-                    await self.reconciler.reconcile(name)
-                except ClusterError:
-                    failed = True
-            if not failed and len(self.api.writes) == before:
-                return
-        raise AssertionError("it never comes to rest")
-
-    def conditions(self, name=NAME):
-        status = self.api.get(AGENT, name).get("status", {})
-        return {c["type"]: (c["status"], c["reason"]) for c in status.get("conditions", ())}
-
-    def message(self, kind, name=NAME):
-        conditions = self.api.get(AGENT, name)["status"]["conditions"]
-        return next(c["message"] for c in conditions if c["type"] == kind)
-
-    def names(self, kind):
-        return sorted(content["metadata"]["name"] for content in self.api.all(kind))
-
-    def writes(self):
-        return [(method, path.split("/")[-2:]) for method, path, _ in self.api.writes]
 
 
 @pytest.fixture
 async def setting():
     async with served() as found:
         yield found
-
-
-@contextlib.asynccontextmanager
-async def served(api=None):
-    api = api or KubernetesApi()
-    async with api.served():
-        connection = Connection(api.url, True, lambda: None)
-        async with Cluster(connection, Metrics()) as cluster:
-            yield Setting(api, cluster)
 
 
 def put(setting, **spec):

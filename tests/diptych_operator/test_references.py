@@ -45,11 +45,13 @@ def test_a_url_without_a_port_has_that_of_its_scheme(url, port):
 def test_all_whose_coming_may_matter_are_listed():
     one = agent(
         tools=[{"name": "a", "serviceRef": {"name": "wiki"}}, {"name": "b", "url": "http://calc"}],
+        sessions={"redis": {"serviceRef": {"name": "redis", "namespace": "stores"}}},
         agents=[{"name": "researcher"}, {"name": "lawyer", "namespace": "legal"}],
     )
     assert referents(one, DOMAIN) == {
         ("Service", "team", "wiki"),
         ("Service", "team", "calc"),
+        ("Service", "stores", "redis"),
         ("Agent", "team", "researcher"),
         ("Agent", "legal", "lawyer"),
         ("Namespace", "", "team"),
@@ -62,6 +64,13 @@ def reasons(one, surroundings):
 
 def tool(**fields):
     return agent(tools=[{"name": "wiki", **fields}])
+
+
+def kept_in(**ref):
+    return agent(sessions={"redis": {"serviceRef": {"name": "redis", **ref}}})
+
+
+REDIS = [{"port": 6379}]
 
 
 @pytest.mark.parametrize(
@@ -99,6 +108,32 @@ def tool(**fields):
             [],
             id="where the operator may not look",
         ),
+        pytest.param(kept_in(), around(), ["ServiceNotFound"], id="no Redis"),
+        pytest.param(kept_in(), around(service("redis", ports=REDIS)), [], id="a Redis"),
+        pytest.param(
+            kept_in(port=7000),
+            around(service("redis", ports=REDIS)),
+            ["ServicePortNotFound"],
+            id="a Redis at another port",
+        ),
+        pytest.param(
+            kept_in(namespace="stores"),
+            around(service("redis", ports=REDIS)),
+            ["ServiceNotFound"],
+            id="a Redis of another namespace",
+        ),
+        pytest.param(
+            kept_in(namespace="stores"),
+            around(service("redis", "stores", ports=REDIS)),
+            [],
+            id="a Redis there",
+        ),
+        pytest.param(
+            kept_in(namespace="stores"),
+            around(watched=frozenset({"team"})),
+            [],
+            id="a Redis where the operator may not look",
+        ),
         pytest.param(agent(agents=[{"name": "b"}]), around(), ["AgentNotFound"], id="no agent"),
         pytest.param(agent(agents=[{"name": "b"}]), around(agent("b")), [], id="an agent"),
         pytest.param(
@@ -127,6 +162,8 @@ def test_the_sentence_names_what_is_missing():
     assert ends[0].sentence == "Agent b is not there; create it or remove it from spec.agents"
     ends = loose_ends(tool(serviceRef={"name": "w", "port": 80}), around(service("w")), DOMAIN)
     assert ends[0].sentence == "Service w has no port 80; it has 8000"
+    ends = loose_ends(kept_in(namespace="stores"), around(), DOMAIN)
+    assert ends[0].sentence == "Service redis is not there (namespace stores); create it"
 
 
 SELECTOR = {"from": "Selector", "selector": {"matchLabels": {"team": "blue"}}}
@@ -148,6 +185,37 @@ def test_an_agent_of_another_namespace_decides_who_may_delegate_to_it(allowed, l
     extra = {} if allowed is None else {"allowedNamespaces": allowed}
     namespaces = {} if labels is None else {"team": labels}
     surroundings = around(agent("lawyer", "legal", **extra), namespaces=namespaces)
+    assert may_delegate(one, one.peers[0], surroundings) is expected
+
+
+def chosen_by(**selector):
+    return agent("lawyer", "legal", allowedNamespaces={"from": "Selector", "selector": selector})
+
+
+NAME_LABEL = "kubernetes.io/metadata.name"
+BY_NAME = {"key": NAME_LABEL, "operator": "In", "values": ["team", "x"]}
+
+
+def test_labels_of_namespaces_that_may_not_be_read_are_told_as_such():
+    one = agent(agents=[{"name": "lawyer", "namespace": "legal"}])
+    watched = frozenset({"team", "legal"})
+    [end] = loose_ends(one, around(chosen_by(matchLabels={"a": "b"}), watched=watched), DOMAIN)
+    assert end.reason == "NamespaceLabelsUnknown"
+    assert "choose by kubernetes.io/metadata.name or from: All there" in end.sentence
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        pytest.param({"matchLabels": {NAME_LABEL: "team"}}, True, id="this one by name"),
+        pytest.param({"matchLabels": {NAME_LABEL: "other"}}, False, id="another one by name"),
+        pytest.param({"matchExpressions": [BY_NAME]}, True, id="one of several names"),
+        pytest.param({}, True, id="all there are"),
+    ],
+)
+def test_a_namespaces_name_is_known_without_reading_it(selector, expected):
+    one = agent(agents=[{"name": "lawyer", "namespace": "legal"}])
+    surroundings = around(chosen_by(**selector), watched=frozenset({"team", "legal"}))
     assert may_delegate(one, one.peers[0], surroundings) is expected
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from diptych_operator.network import Dns
 from diptych_operator.settings import SettingsError, settings_from
 
 NEEDED = {"POD_IMAGE": "diptych:1", "POD_NAMESPACE": "system"}
@@ -43,6 +44,14 @@ def test_a_lease_can_be_done_without(given):
     assert settings_from(given, environ).candidate is None
 
 
+def test_the_name_servers_are_those_of_most_clusters_unless_others_are_named():
+    assert settings_from([], NEEDED).platform.network.dns == Dns()
+    others = {"DNS_NAMESPACES": "", "DNS_POD_LABELS": "", "DNS_BLOCKS": "10.0.0.10/32,fd00::1/128"}
+    found = settings_from(["--dns-ports", "5353, 53"], {**NEEDED, **others})
+    blocks = ("10.0.0.10/32", "fd00::1/128")
+    assert found.platform.network.dns == Dns((), {}, blocks, (5353, 53))
+
+
 def template(tmp_path, text):
     file = tmp_path / "template.yaml"
     file.write_text(text)
@@ -66,6 +75,10 @@ def test_an_empty_pod_template_is_none(tmp_path):
         ({"POD_NAMESPACE": "s"}, "--pod-image (POD_IMAGE) is required"),
         ({"POD_IMAGE": "x"}, "--namespace (POD_NAMESPACE) is required"),
         ({**NEEDED, "NAMESPACES": "A_b"}, "'A_b' is not the name of a namespace"),
+        ({**NEEDED, "DNS_NAMESPACES": "A"}, "--dns-namespaces: 'A' is not the name"),
+        ({**NEEDED, "DNS_POD_LABELS": "a"}, "--dns-pod-labels: 'a' is not name=value"),
+        ({**NEEDED, "DNS_BLOCKS": "1.2.3"}, "'1.2.3' is no block of addresses"),
+        ({**NEEDED, "DNS_PORTS": "70000"}, "--dns-ports: '70000' is not a port"),
         ({**NEEDED, "POD_TEMPLATE": "/nowhere"}, "/nowhere cannot be read: No such file"),
     ],
 )

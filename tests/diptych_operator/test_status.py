@@ -7,7 +7,7 @@ from support.agents import agent
 
 from diptych_operator.events import transitions
 from diptych_operator.references import LooseEnd
-from diptych_operator.status import Refusal, Shortage, View, agent_status, conditions
+from diptych_operator.status import Condition, Refusal, Shortage, View, agent_status, conditions
 
 NOW = "2026-11-21T12:00:00Z"
 LATER = "2026-11-21T13:00:00Z"
@@ -134,6 +134,13 @@ def test_progressing_says_whether_pods_are_being_changed(view, status, reason):
 def test_degraded_says_what_is_missing(shortages, status, reason):
     found = told(View(shortages=shortages), "Degraded")
     assert (found.status, found.reason) == (status, reason)
+
+
+def test_what_an_earlier_operator_was_told_holds_until_this_one_has_asked():
+    former = {"type": "Degraded", "status": "True", "reason": "KeyMissing", "message": "key k"}
+    view = View(deployment=deployment(), former=former)
+    assert told(view, "Degraded") == Condition("Degraded", "True", "KeyMissing", "key k")
+    assert told(view, "Ready").reason == "Degraded"
 
 
 def test_degraded_names_everything_once():

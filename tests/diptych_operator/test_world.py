@@ -89,6 +89,56 @@ def test_a_list_shows_what_was_deleted_and_not_what_is_younger_than_it():
     assert world.missing(AGENT, "elsewhere", [], version=5) == ()
 
 
+def test_a_list_from_before_a_deletion_does_not_bring_it_back():
+    world = World()
+    world.put(AGENT, versioned(agent_object(), 3))
+    world.drop(AGENT, versioned(agent_object(), 6))
+    assert world.put(AGENT, versioned(agent_object(), 3)) == set()
+    assert world.agent(COORDINATOR) is None
+    assert world.put(AGENT, versioned(agent_object(), 7, uid="2")) == {COORDINATOR}
+
+
+def test_a_deletion_is_forgotten_when_a_younger_list_has_shown_it():
+    world = World()
+    world.drop(AGENT, versioned(agent_object(), 6))
+    world.missing(AGENT, "", [], version=5)
+    assert world._gone[AGENT]
+    world.missing(AGENT, "", [], version=6)
+    assert not world._gone[AGENT]
+
+
+def with_readiness(content, status, version):
+    conditions = [{"type": "Ready", "status": status}]
+    return versioned({**content, "status": {"conditions": conditions}}, version)
+
+
+def test_an_agent_that_gets_ready_or_unready_is_news_for_those_that_refer_to_it_once():
+    world = seen(agent_object(agents=[{"name": "researcher"}]))
+    world.surroundings(world.agent(COORDINATOR))
+    for version, status, news in ((5, "False", True), (6, "False", False), (7, "True", True)):
+        world.put(AGENT, with_readiness(agent_object("researcher"), status, version))
+        assert world.take_news() == ({COORDINATOR} if news else set())
+    world.drop(AGENT, versioned(agent_object("researcher"), 8))
+    assert world.take_news() == {COORDINATOR}
+
+
+def test_an_agent_behind_a_url_is_news_likewise():
+    world = seen(agent_object(agents=[{"as": "r", "url": "http://researcher:8000"}]))
+    world.surroundings(world.agent(COORDINATOR))
+    world.put(AGENT, with_readiness(agent_object("researcher"), "True", 5))
+    assert world.take_news() == {COORDINATOR}
+
+
+def test_pods_and_services_that_come_or_go_are_news():
+    world = seen(agent_object(tools=[{"name": "t", "serviceRef": {"name": "wiki"}}]))
+    world.surroundings(world.agent(COORDINATOR))
+    for change in (world.put, world.drop):
+        change(SERVICE, versioned(service("wiki"), 5))
+        assert world.take_news() == {COORDINATOR}
+    world.put(POD, pod())
+    assert world.take_news() == {COORDINATOR}
+
+
 def test_pods_come_and_go():
     world = seen(agent_object())
     world.put(POD, pod("a"))

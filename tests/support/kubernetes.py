@@ -8,17 +8,15 @@ It makes no pods: `settle` plays the part of the controllers.
 """
 
 import asyncio
-import concurrent.futures
 import contextlib
 import itertools
-import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeAlias
+from typing import Any
 
 import orjson
 from aiohttp import web
+from support.server_side_apply import MADE_BY_SERVER, Refused, Stored, after_edit, applied, copy
 
 from diptych_operator.kinds import (
     AGENT,
@@ -37,34 +35,14 @@ from diptych_operator.kinds import (
     Object,
     name_of,
 )
-from diptych_operator.merge import KEYS
 
-Path: TypeAlias = tuple[Any, ...]
 KINDS = (
     *(AGENT, DEPLOYMENT, SERVICE, CONFIG_MAP, SERVICE_ACCOUNT, NETWORK_POLICY, BUDGET, POD),
     *(NAMESPACE, LEASE, EVENT),
 )
-MADE_BY_SERVER = {"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"}
+KEPT_BY_SERVER = {"clusterIP", "clusterIPs"}
 WRITES = {"POST", "PATCH", "PUT", "DELETE"}
-ATOMIC = {"selector", "nodeSelector"}
-KEYED = {**KEYS, "conditions": "type"}
-
-
-class Refused(Exception):
-    """An answer that is an error."""
-
-    def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(sentence)
-        self.status = status
-        self.headers = headers or {}
-
-
-@dataclass
-class Stored:
-    """An object, and which manager has set which of its fields."""
-
-    content: Object
-    owners: dict[Path, set[str]] = field(default_factory=dict)
+JSON_PATCH = "application/json-patch+json"
 
 
 @dataclass
@@ -93,17 +71,17 @@ class KubernetesApi:
 
     def put(self, kind: Kind, content: Object) -> Object:
         """Make or replace an object, as `kubectl replace` would."""
-        content = _copy(content)
+        content = copy(content)
         content = {"apiVersion": kind.api_version, "kind": kind.name, **content}
         found = self._objects[kind].get(name_of(content))
-        return self._store(kind, content, found, "kubectl").content
+        return self._store(kind, content, found, "Update:kubectl").content
 
     def edit(self, kind: Kind, name: Name, change: Callable[[Object], Any]) -> Object:
         """Change an object, as `kubectl edit` would."""
         found = self._objects[kind][name]
-        content = _copy(found.content)
+        content = copy(found.content)
         change(content)
-        return self._store(kind, content, found, "kubectl-edit").content
+        return self._store(kind, content, found, "Update:kubectl-edit").content
 
     def remove(self, kind: Kind, name: Name) -> None:
         """Delete an object and what it owns."""
@@ -133,7 +111,7 @@ class KubernetesApi:
     def dump(self) -> list[Object]:
         """Give everything but Events and Leases, without what differs from run to run."""
         kinds = [kind for kind in KINDS if kind not in (EVENT, LEASE)]
-        found = [_copy(stored.content) for kind in kinds for stored in self._objects[kind].values()]
+        found = [copy(stored.content) for kind in kinds for stored in self._objects[kind].values()]
         return sorted(map(_normalised, found), key=lambda o: (o["kind"], *name_of(o)))
 
     def drop_watches(self) -> None:
@@ -173,7 +151,7 @@ class KubernetesApi:
             status = {"kind": "Status", "message": str(error), "code": error.status}
             status["reason"] = "AlreadyExists" if "already exists" in str(error) else "Other"
             answer = web.json_response(status, status=error.status, headers=error.headers)
-        if request.method in WRITES:
+        if request.method in WRITES and not _is_dry(request):
             self.writes.append((request.method, request.path, answer.status))
             self.after(request)
         else:
@@ -192,13 +170,15 @@ class KubernetesApi:
             case "GET":
                 return _json(self._existing(kind, name).content)
             case "POST":
-                return _json(self._create(kind, name[0], content), 201)
+                return _json(self._create(request, kind, name[0], content), 201)
+            case "PATCH" if request.content_type == JSON_PATCH:
+                return _json(self._patch(request, kind, name, content))
             case "PATCH":
                 return _json(self._apply(request, kind, name, content, subresource))
             case "PUT":
-                return _json(self._replace(kind, name, content))
+                return _json(self._replace(request, kind, name, content))
             case _:
-                return _json(self._delete(kind, name, content))
+                return _json(self._delete(kind, name, content, is_dry=_is_dry(request)))
 
     def _existing(self, kind: Kind, name: Name) -> Stored:
         if (found := self._objects[kind].get(name)) is None:
@@ -207,7 +187,10 @@ class KubernetesApi:
 
     def _list(self, request: web.Request, kind: Kind, namespace: str) -> Object:
         chosen = _chooser(request, namespace)
-        items = [s.content for s in self._objects[kind].values() if chosen(s.content)]
+        wanted = request.query.get("fieldSelector", "").removeprefix("metadata.name=")
+        objects = self._objects[kind]
+        among = filter(None, [objects.get((namespace, wanted))]) if wanted else objects.values()
+        items = [s.content for s in among if chosen(s.content)]
         items = [{k: v for k, v in i.items() if k not in ("kind", "apiVersion")} for i in items]
         return {
             "kind": f"{kind.name}List",
@@ -239,24 +222,43 @@ class KubernetesApi:
             self._streams.discard(stream)
         return stream
 
-    def _create(self, kind: Kind, namespace: str, content: Object) -> Object:
+    def _create(self, request: web.Request, kind: Kind, namespace: str, content: Object) -> Object:
         content["metadata"].setdefault("namespace", namespace)
+        _check(kind, content, None)
         if name_of(content) in self._objects[kind]:
             raise Refused(409, f'{kind.plural} "{content["metadata"]["name"]}" already exists')
-        return self._store(kind, content, None, "diptych").content
+        if _is_dry(request):
+            return content
+        return self._store(kind, content, None, _updater(request)).content
 
-    def _replace(self, kind: Kind, name: Name, content: Object) -> Object:
+    def _replace(self, request: web.Request, kind: Kind, name: Name, content: Object) -> Object:
         found = self._existing(kind, name)
         version = content["metadata"].get("resourceVersion")
         if version and version != found.content["metadata"]["resourceVersion"]:
             raise Refused(409, "the object has been modified")
-        return self._store(kind, content, found, "diptych").content
+        return self._store(kind, content, found, _updater(request)).content
 
-    def _delete(self, kind: Kind, name: Name, options: Object) -> Object:
+    def _patch(self, request: web.Request, kind: Kind, name: Name, steps: Any) -> Object:
+        """Carry out a JSON patch: of its operations, only `add` to a mapping is known."""
+        content = copy(self._existing(kind, name).content)
+        for step in steps:
+            *way, last = step["path"].strip("/").split("/")
+            place = content
+            for part in way:
+                place = place[part]
+            place[last] = step["value"]
+        before = self._existing(kind, name).content.get("spec") or {}
+        for kept in before.keys() & KEPT_BY_SERVER:
+            content["spec"].setdefault(kept, before[kept])
+        return self._replace(request, kind, name, content)
+
+    def _delete(self, kind: Kind, name: Name, options: Object, *, is_dry: bool) -> Object:
         found = self._existing(kind, name)
         uid = (options.get("preconditions") or {}).get("uid")
         if uid and uid != found.content["metadata"]["uid"]:
             raise Refused(409, "Precondition failed: UID")
+        if is_dry:
+            return {"kind": "PartialObjectMetadata", "metadata": found.content["metadata"]}
         self.remove(kind, name)
         return {"kind": "Status", "status": "Success"}
 
@@ -269,13 +271,12 @@ class KubernetesApi:
             raise Refused(409, f"uid mismatch: {uid}")
         if subresource and found is None:
             raise Refused(404, f'{kind.plural} "{name[1]}" not found')
-        manager, force = request.query["fieldManager"], request.query.get("force") == "true"
+        manager = f"Apply:{request.query['fieldManager']}"
+        force = request.query.get("force") == "true"
         if subresource:
             manager += "/status"
             content = {"status": content["status"]}
-        return self._store(
-            kind, _applied(found, content, manager, force=force), found, None
-        ).content
+        return self._store(kind, applied(found, content, manager, force=force), found, None).content
 
     # The store.
 
@@ -286,8 +287,9 @@ class KubernetesApi:
         stored = content if isinstance(content, Stored) else Stored(content)
         before = found.content if found else None
         if manager is not None:
-            stored.owners = _after_edit(found, stored.content, manager)
+            stored.owners = after_edit(found, stored.content, manager)
         _complete(kind, stored, before, next(self._uids))
+        _check(kind, stored.content, before)
         if before is not None and _without_versions(before) == _without_versions(stored.content):
             return found or stored
         self._version += 1
@@ -299,56 +301,6 @@ class KubernetesApi:
     def _tell(self, kind: Kind, before: Object | None, after: Object | None) -> None:
         self._events[kind].append((self._version, before, after))
         self._news.set()
-
-
-class ApiInThread:
-    """A `KubernetesApi` that is served from a thread with a loop of its own.
-
-    For tests with kopf: when it ends, it cancels every task of its loop that is younger than it,
-    and so those of a server beside it. What tests call is done in the server's loop.
-    """
-
-    def __init__(self) -> None:
-        vars(self).update(api=KubernetesApi(), loop=asyncio.new_event_loop(), end=asyncio.Event())
-        vars(self)["thread"] = threading.Thread(
-            target=self.loop.run_until_complete, args=[self._run()]
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(vars(self)["api"], name)
-        if not callable(value) or name in ("before", "after"):
-            return value
-        return lambda *given: self._in_loop(lambda: value(*given))
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.api, name, value)
-
-    def __enter__(self) -> Self:
-        self.thread.start()
-        while not self.api.url:
-            time.sleep(0.001)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.loop.call_soon_threadsafe(self.end.set)
-        self.thread.join()
-        self.loop.close()
-
-    async def _run(self) -> None:
-        async with self.api.served():
-            await self.end.wait()
-
-    def _in_loop(self, action: Callable[[], Any]) -> Any:
-        done: concurrent.futures.Future[Any] = concurrent.futures.Future()
-
-        def act() -> None:
-            try:
-                done.set_result(action())
-            except Exception as error:  # noqa: BLE001 - it is the test's, and told there
-                done.set_exception(error)
-
-        self.loop.call_soon_threadsafe(act)
-        return done.result(5)
 
 
 def _event(before: Object | None, after: Object | None, chosen: Callable[[Object], bool]) -> Any:
@@ -366,15 +318,12 @@ def _version_of(after: Object | None) -> Object:
 def _chooser(request: web.Request, namespace: str) -> Callable[[Object], bool]:
     selector = request.query.get("labelSelector", "")
     labels = dict(part.split("=", 1) for part in selector.split(",") if part)
-    wanted = request.query.get("fieldSelector", "").removeprefix("metadata.name=")
 
     def chosen(content: Object) -> bool:
         metadata = content["metadata"]
         own = metadata.get("labels") or {}
-        return (
-            (not namespace or metadata.get("namespace") == namespace)
-            and (not wanted or metadata["name"] == wanted)
-            and all(own.get(key) == value for key, value in labels.items())
+        return (not namespace or metadata.get("namespace") == namespace) and all(
+            own.get(key) == value for key, value in labels.items()
         )
 
     return chosen
@@ -450,8 +399,8 @@ def _complete(kind: Kind, stored: Stored, before: Object | None, number: int) ->
     managers = {manager for owners in stored.owners.values() for manager in owners}
     metadata["managedFields"] = [
         {
-            "manager": manager.removesuffix("/status"),
-            "operation": "Apply" if manager.startswith("diptych") else "Update",
+            "manager": manager.partition(":")[2].removesuffix("/status"),
+            "operation": manager.partition(":")[0],
             "apiVersion": kind.api_version,
         }
         for manager in sorted(managers)
@@ -463,12 +412,42 @@ def _add_defaults(kind: Kind, content: Object) -> None:
     if kind is SERVICE:
         spec.setdefault("clusterIP", "10.96.0.1")
         spec.setdefault("sessionAffinity", "None")
+        for port in spec.get("ports", ()):
+            port.setdefault("protocol", "TCP")
+            port.setdefault("targetPort", port["port"])
     if kind is DEPLOYMENT:
         pod = spec["template"]["spec"]
         pod.setdefault("restartPolicy", "Always")
         pod.setdefault("dnsPolicy", "ClusterFirst")
         for container in pod["containers"]:
             container.setdefault("terminationMessagePath", "/dev/termination-log")
+            for port in container.get("ports", ()):
+                port.setdefault("protocol", "TCP")
+
+
+def _check(kind: Kind, content: Object, before: Object | None) -> None:
+    """Refuse what the real API finds invalid, of what the operator may run into."""
+    spec, was = content.get("spec") or {}, (before or {}).get("spec") or {}
+    lists = [("spec.ports", spec.get("ports", ()))] if kind is SERVICE else []
+    if kind is DEPLOYMENT:
+        for index, container in enumerate(spec["template"]["spec"]["containers"]):
+            path = f"spec.template.spec.containers[{index}].ports"
+            lists.append((path, container.get("ports", ())))
+        if before and was.get("selector") != spec.get("selector"):
+            raise Refused(422, "spec.selector: Invalid value: field is immutable")
+    for path, ports in lists:
+        names = [port["name"] for port in ports if "name" in port]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise Refused(422, f'{path}[{index}].name: Duplicate value: "{name}"')
+
+
+def _is_dry(request: web.Request) -> bool:
+    return "dryRun" in request.query
+
+
+def _updater(request: web.Request) -> str:
+    return f"Update:{request.query.get('fieldManager', 'diptych')}"
 
 
 def _settled(deployment: Object, ready: bool) -> Object:
@@ -480,106 +459,6 @@ def _settled(deployment: Object, ready: bool) -> Object:
         "availableReplicas": wanted if ready else 0,
         "readyReplicas": wanted if ready else 0,
     }
-
-
-# Server-side apply.
-
-
-def _leaves(value: Any, path: Path = (), name: str = "") -> Iterator[tuple[Path, Any]]:
-    if isinstance(value, dict) and value and name not in ATOMIC:
-        for key, inner in value.items():
-            yield from _leaves(inner, (*path, key), key)
-    elif isinstance(value, list) and _is_keyed(value, name):
-        for entry in value:
-            yield from _leaves(entry, (*path, (KEYED[name], entry[KEYED[name]])))
-    else:
-        yield path, value
-
-
-def _is_keyed(value: list[Any], name: str) -> bool:
-    key = KEYED.get(name)
-    return bool(value) and key is not None and all(key in entry for entry in value)
-
-
-def _fields(content: Object) -> dict[Path, Any]:
-    return {
-        path: value
-        for path, value in _leaves(content)
-        if path[0] not in ("apiVersion", "kind")
-        and path[:2] not in {("metadata", "name"), ("metadata", "namespace")}
-        and not (path[0] == "metadata" and path[1] in MADE_BY_SERVER)
-    }
-
-
-def _applied(found: Stored | None, content: Object, manager: str, *, force: bool) -> Stored:
-    wanted = _fields(content)
-    if found is None:
-        return Stored(_copy(content), {path: {manager} for path in wanted})
-    owners = {path: set(who) for path, who in found.owners.items()}
-    live = _fields(found.content)
-    for path, value in wanted.items():
-        others = owners.get(path, set()) - {manager}
-        if path in live and live[path] != value and others:
-            if not force:
-                raise Refused(409, f"Apply failed with a conflict with {', '.join(sorted(others))}")
-            owners[path] = set()
-        owners.setdefault(path, set()).add(manager)
-    result = _copy(found.content)
-    for path in [p for p, who in owners.items() if manager in who and p not in wanted]:
-        owners[path].discard(manager)
-        if not owners[path]:
-            del owners[path]
-            _delete_at(result, path)
-    for path, value in wanted.items():
-        _set_at(result, path, value)
-    return Stored(result, owners)
-
-
-def _after_edit(found: Stored | None, content: Object, manager: str) -> dict[Path, set[str]]:
-    fields = _fields(content)
-    if found is None:
-        return {path: {manager} for path in fields}
-    before = _fields(found.content)
-    return {
-        path: found.owners.get(path, {manager}) if before.get(path) == value else {manager}
-        for path, value in fields.items()
-    }
-
-
-def _set_at(content: Any, path: Path, value: Any) -> None:
-    for index, step in enumerate(path):
-        last = index == len(path) - 1
-        if isinstance(step, tuple):
-            entry = next((e for e in content if e.get(step[0]) == step[1]), None)
-            if entry is None:
-                entry = {step[0]: step[1]}
-                content.append(entry)
-            content = entry
-        elif last:
-            content[step] = _copy(value)
-        else:
-            following = path[index + 1]
-            if not isinstance(content.get(step), list if isinstance(following, tuple) else dict):
-                content[step] = [] if isinstance(following, tuple) else {}
-            content = content[step]
-
-
-def _delete_at(content: Any, path: Path) -> None:
-    parents = [content]
-    for step in path[:-1]:
-        if isinstance(step, tuple):
-            content = next((e for e in content if e.get(step[0]) == step[1]), {})
-        else:
-            content = content.get(step, {})
-        parents.append(content)
-    if isinstance(path[-1], tuple):
-        return
-    parents[-1].pop(path[-1], None)
-    for step, parent in zip(reversed(path[:-1]), reversed(parents[:-1]), strict=True):
-        if isinstance(step, tuple):
-            parent[:] = [e for e in parent if e.get(step[0]) != step[1] or len(e) > 1]
-        elif not parent.get(step):
-            parent.pop(step, None)
 
 
 def _without_versions(content: Object) -> Object:
@@ -598,10 +477,6 @@ def _normalised(content: Object) -> Object:
     for condition in (content.get("status") or {}).get("conditions", ()):
         condition["lastTransitionTime"] = "…"
     return content
-
-
-def _copy(value: Any) -> Any:
-    return orjson.loads(orjson.dumps(value))
 
 
 def _json(content: Object, status: int = 200) -> web.Response:
