@@ -21,7 +21,8 @@ FORMER_CONFIGS = "diptych.dev/former-configs"
 _VOLUME = "diptych"
 _PRE_STOP_SECONDS = 5  # in which everybody learns that the pod is going, before it stops listening
 _MIN_READY_SECONDS = 2  # until the nodes' proxies know a pod that has become ready
-_GRACE_SECONDS = 45  # the above, the pod's own 20 s for its runs, and some to spare
+_RUN_SECONDS = 60  # that a pod gives its runs before it hands them over
+_GRACE_SECONDS = _PRE_STOP_SECONDS + _RUN_SECONDS + 20  # and some for the hand-over
 _RESOURCES = {
     "requests": {"cpu": "50m", "memory": "128Mi"},
     "limits": {"memory": "512Mi"},
@@ -153,7 +154,8 @@ def _container(agent: Agent, defaults: PodDefaults) -> dict[str, Any]:
 
 def _environment(agent: Agent) -> list[dict[str, Any]]:
     """Give the container's variables; the user's own come last and win."""
-    variables = {"PUBLIC_URL": {"name": "PUBLIC_URL", "value": agent.url}}
+    ours = {"PUBLIC_URL": agent.url, "SHUTDOWN_GRACE_SECONDS": str(_RUN_SECONDS)}
+    variables = {name: {"name": name, "value": value} for name, value in ours.items()}
     variables |= {variable["name"]: variable for variable in agent.container.get("env", ())}
     return list(variables.values())
 

@@ -128,7 +128,11 @@ def test_the_users_variables_are_theirs():
         {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
     ]
     one = agent(container={"env": env, "envFrom": [{"secretRef": {"name": "s"}}]})
-    assert container(one)["env"] == env
+    assert container(one)["env"] == [
+        env[0],
+        {"name": "SHUTDOWN_GRACE_SECONDS", "value": "60"},
+        env[1],
+    ]
     assert container(one)["envFrom"] == [{"secretRef": {"name": "s"}}]
     assert len(pod(one)["volumes"][0]["projected"]["sources"]) == 1
 
