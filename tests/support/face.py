@@ -1,19 +1,33 @@
-"""The web application of an agent over doubles of its ports, asked without a socket."""
+"""The web application of an agent over doubles of its ports, asked without a socket.
+
+One process, or several that share a store: `replicas` is that, over a double of the store or over
+a real Redis. Not here: processes that are killed, and stores that break (`replicas`, `pods`).
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import httpx
-from support.doubles import CountingClock, House, house
+from fastapi import FastAPI
+from support import redis_stores
+from support.doubles import EPOCH, CountingClock, FunctionAgents, FunctionTools, House, house
 
-from diptych.adapters.unshared import NoFeed
+from diptych.adapters.memory import MemoryStore
+from diptych.adapters.unshared import SoleOwner
+from diptych.events import Stop
 from diptych.http.app import Served, create_app
 from diptych.http.card_facts import CardFacts
 from diptych.http.health import Readiness
 from diptych.live import Stores
+from diptych.offering import Charter
+from diptych.ports import Delta, Heard, Lease, Model, Notice, Reply
+from diptych.record import Record
+from diptych.runner import Outside
+from diptych.runs import Runs
 
 NAME = "helper"
 HI = {"messages": [{"role": "user", "content": "hi"}]}
@@ -26,22 +40,129 @@ class Face:
 
     http: httpx.AsyncClient
     house: House
+    app: FastAPI
+    clock: CountingClock
 
 
 @asynccontextmanager
 async def face(*replies: Any, on_loopback: bool = False, **doubles: Any) -> AsyncIterator[Face]:
     """Make the application of an agent called `helper`; `doubles` are those of `house`."""
     rooms = house(*(replies or ("{}", "Hello!")), **doubles)
-    stores = Stores(rooms.store, rooms.store, rooms.store.owners, NoFeed(), CountingClock())
+    async with asyncio.timeout(30):  # the transport knows no timeouts
+        async with _faced(rooms, on_loopback=on_loopback) as helper:
+            yield helper
+        await rooms.runs.close()
+
+
+@asynccontextmanager
+async def replicas(
+    *models: Model,
+    tools: Mapping[str, Callable[..., Any]] | None = None,
+    redis_url: str = "",
+) -> AsyncIterator[list[Face]]:
+    """Make one replica of an agent for each model; what one leaves the others take up.
+
+    Set `turns.SEEK_SECONDS` low for that.
+    """
+    clock = CountingClock()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(asyncio.timeout(30))
+        kept: list[Any] = [SharedMemory()] * len(models)
+        if redis_url:
+            kept = await stack.enter_async_context(redis_stores.stores(redis_url, len(models)))
+        helpers = []
+        for model, store in zip(models, kept, strict=True):
+            owners = store if redis_url else store.owners
+            stores = Stores(store, store, owners, store, clock)
+            hands, agents = FunctionTools(tools or {}), FunctionAgents()
+            runs = Runs(Charter("Be brief."), Outside(model, hands, agents), stores)
+            runs.open()
+            stack.push_async_callback(runs.close)
+            rooms = House(runs, store, model, hands, agents)
+            helpers.append(await stack.enter_async_context(_faced(rooms)))
+        yield helpers
+
+
+@asynccontextmanager
+async def _faced(rooms: House, *, on_loopback: bool = False) -> AsyncIterator[Face]:
+    stores = rooms.runs._stores
     card = CardFacts(NAME, "Helps.", "1.0.0")
     served = Served(card, rooms.runs, stores, _ready, _no_metrics)
-    transport = httpx.ASGITransport(
-        create_app(served, on_loopback=on_loopback), raise_app_exceptions=False
-    )
-    client = httpx.AsyncClient(transport=transport, base_url=LOCAL)
-    async with asyncio.timeout(30), client as http:  # this transport knows no timeouts
-        yield Face(http, rooms)
-    await rooms.runs.close()
+    app = create_app(served, on_loopback=on_loopback)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url=LOCAL) as http:
+        yield Face(http, rooms, app, cast("CountingClock", stores.clock))
+
+
+class Speaker:
+    """A model that goes to its answer at once, and stops in it at each `...` until `go`."""
+
+    def __init__(self, *pieces: Any) -> None:
+        self.pieces = pieces
+        self.go = asyncio.Event()
+        self.has_stopped = asyncio.Event()
+
+    async def complete(self, messages: Any, index: int) -> Reply:
+        return Reply("{}")
+
+    async def stream(self, messages: Any, index: int) -> Any:
+        for piece in self.pieces:
+            if piece is ...:
+                self.has_stopped.set()
+                await self.go.wait()
+            else:
+                yield Delta(piece)
+                await asyncio.sleep(0.03)  # each piece is a text event of its own
+        yield Delta(finish_reason="stop")
+
+
+class SharedMemory(MemoryStore):
+    """A store of several processes; fulfils `ports.Feed` too."""
+
+    def __init__(self) -> None:
+        super().__init__(EPOCH)
+        self.owners = SharedOwner(self)
+        self.asked: list[Callable[[str, str, Stop], None]] = []
+        self._watches: defaultdict[str, list[Callable[[Heard], None]]] = defaultdict(list)
+
+    async def append(self, records: Sequence[Record], lease: Lease) -> None:
+        await super().append(records, lease)
+        for record in records:
+            self._put(record.run_id, record)
+
+    def tell(self, run_id: str, notice: Notice) -> None:
+        self._put(run_id, notice)
+
+    async def watch(self, run_id: str, put: Callable[[Heard], None]) -> Callable[[], None]:
+        self._watches[run_id].append(put)
+        return lambda: self._watches[run_id].remove(put)
+
+    def heed(self, asked: Callable[[str, str, Stop], None]) -> None:
+        self.asked.append(asked)
+
+    def _put(self, run_id: str, item: Heard) -> None:
+        for put in tuple(self._watches[run_id]):
+            put(item)
+
+
+class SharedOwner(SoleOwner):
+    """Leases that outlive their process."""
+
+    lease_seconds = 10.0
+
+    def __init__(self, store: SharedMemory) -> None:
+        super().__init__(store._say)
+        self._store = store
+        self._ends: dict[str, Stop] = {}
+
+    async def ask_end(self, run_id: str, end: Stop) -> None:
+        self._ends[run_id] = end
+        session_id = (await self._store.entry(run_id)).session_id
+        for asked in self._store.asked:
+            asked(session_id, run_id, end)
+
+    async def end_asked(self, run_id: str) -> Stop | None:
+        return self._ends.get(run_id)
 
 
 def openai_error(response: httpx.Response, status: int) -> Mapping[str, Any]:
@@ -50,7 +171,11 @@ def openai_error(response: httpx.Response, status: int) -> Mapping[str, Any]:
     assert response.headers["content-type"] == "application/json"
     body = response.json()
     assert body.keys() == {"error"}
-    error: dict[str, Any] = body["error"]
+    return checked_error(body["error"])
+
+
+def checked_error(error: dict[str, Any]) -> Mapping[str, Any]:
+    """Check that an error is in OpenAI's form, and give it."""
     assert error.keys() == {"message", "type", "param", "code"}
     assert isinstance(error["message"], str)
     assert error["message"]

@@ -3,15 +3,18 @@
 A task is a run and a context is a session, so there is no second store of tasks: each method is
 a few lines of translation over `Runs`, and `http.a2a_task` shows a run's records as a task.
 
-Not here: A2A 0.3, the REST binding, push notifications, `ListTasks`, and a message to a task that
-is running. Each is refused with the error that the specification has for it.
+A stream whose process is leaving, or whose store has lost what was told, ends before its task:
+the client subscribes again, and gets a snapshot first.
+
+Not here: A2A 0.3, the REST binding, push notifications, and a message to a task that is running.
+Each is refused with the error that the specification has for it.
 """
 
 import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from types import TracebackType
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
 from a2a.server.context import ServerCallContext
@@ -21,6 +24,9 @@ from a2a.server.routes import create_jsonrpc_routes
 from a2a.types import (
     CancelTaskRequest,
     GetTaskRequest,
+    ListTasksRequest,
+    ListTasksResponse,
+    Message,
     SendMessageConfiguration,
     SendMessageRequest,
     SubscribeToTaskRequest,
@@ -36,17 +42,26 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 from a2a.utils.proto_utils import validate_proto_required_fields
+from a2a.utils.task import validate_history_length
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from diptych import a2a_extension
-from diptych.errors import LostRun, Overloaded, RequestError, StoreError, UnknownRun
+from diptych.errors import (
+    LostRun,
+    Overloaded,
+    RequestError,
+    StoreError,
+    StoreFull,
+    UnknownRun,
+)
 from diptych.http.a2a_card import RPC_PATH, card_route
+from diptych.http.a2a_list import list_tasks
 from diptych.http.a2a_message import read_ask
 from diptych.http.a2a_task import Telling, Update, snapshot, submitted
 from diptych.http.card_facts import CardFacts
-from diptych.ports import RunEntry
+from diptych.ports import Notice, RunEntry
 from diptych.record import TERMINAL, Record
 from diptych.runs import Runs
 
@@ -54,6 +69,8 @@ __all__ = ["CardFacts", "a2a_routes"]
 
 SHUTDOWN_GRACE = 4.0  # seconds; the server's own is 5
 PARSE_ERROR = -32700
+_SAME_ID = "message.messageId came with other parts before; give each new message a new id"
+_WHEN_FULL = {"retryAfterSeconds": "10"}
 
 _log = logging.getLogger(__name__)
 
@@ -86,14 +103,12 @@ class RunsAsTasks(RequestHandler):
         with _InWordsOfA2A():
             entry = await self._start(params, context)
             length = _history_length(params.configuration)
-            if params.configuration.return_immediately:
+            if params.configuration.return_immediately and entry.status == "queued":
                 return submitted(entry, params.message, length)
-            records = [
-                item
-                async for batch in self._runs.follow(entry.run_id)
-                for item in batch
-                if isinstance(item, Record)
-            ]
+            if params.configuration.return_immediately:  # it was sent before
+                records = await self._runs.records(entry.run_id)
+            else:
+                records = await self._heard_out(entry.run_id)
             return snapshot(entry, records, length, params.message)
 
     async def on_message_send_stream(
@@ -126,6 +141,7 @@ class RunsAsTasks(RequestHandler):
         del context
         with _InWordsOfA2A():
             validate_proto_required_fields(params)
+            validate_history_length(params)
             entry = await self._runs.entry(params.id)
             return snapshot(entry, await self._runs.records(params.id), _history_length(params))
 
@@ -136,13 +152,16 @@ class RunsAsTasks(RequestHandler):
             entry = await self._runs.entry(params.id)
             if entry.status not in TERMINAL:
                 entry = await self._runs.cancel(params.id)
-                if entry.status == "aborted":
+                if entry.status not in TERMINAL - {"aborted"}:  # else its end came first
                     return snapshot(entry, await self._runs.records(params.id))
             raise TaskNotCancelableError(f"the task has ended already: {entry.status}")
 
-    async def on_list_tasks(self, params: object, context: ServerCallContext) -> NoReturn:
-        del params, context
-        raise UnsupportedOperationError("this agent does not list its tasks over A2A")
+    async def on_list_tasks(
+        self, params: ListTasksRequest, context: ServerCallContext
+    ) -> ListTasksResponse:
+        del context
+        with _InWordsOfA2A():
+            return await list_tasks(self._runs, params)
 
     async def on_get_extended_agent_card(
         self, params: object, context: ServerCallContext
@@ -161,24 +180,42 @@ class RunsAsTasks(RequestHandler):
 
     async def _start(self, params: SendMessageRequest, context: ServerCallContext) -> RunEntry:
         ask = read_ask(params, context.state.get("headers", {}))
+        validate_history_length(params.configuration)
         if params.message.task_id:
-            await self._refuse_message_to(params.message.task_id)
+            await self._refuse_message_to(params.message)
         return await self._runs.start(ask)
 
-    async def _refuse_message_to(self, task_id: str) -> NoReturn:
-        entry = await self._runs.entry(task_id)
+    async def _refuse_message_to(self, message: Message) -> NoReturn:
+        """Refuse a message to a task there is: it takes none (specification, 3.3.3 and 3.4.3)."""
+        entry = await self._runs.entry(message.task_id)
+        if message.context_id not in ("", entry.session_id):
+            raise InvalidParamsError("message.contextId is not the context of message.taskId")
         if entry.status in TERMINAL:
             raise UnsupportedOperationError(
                 "the task has ended; to go on, send the message with its contextId and no taskId"
             )
         raise UnsupportedOperationError(
-            "the task is running and takes no messages; wait for its end, or cancel it"
+            "the task is running and takes no messages; send the message with its contextId and "
+            "no taskId, and it is the next task of that context"
         )
+
+    async def _heard_out(self, run_id: str) -> list[Record]:
+        """Wait for a task's end; what is on record by then, should this process leave earlier."""
+        records: list[Record] = []
+        async for batch in self._runs.follow(run_id):
+            for item in batch:
+                if isinstance(item, Record):
+                    records.append(item)
+                elif item.type == "reset":
+                    del records[cast("int", item.fields["last_seq"]) :]
+        return records
 
     async def _updates(
         self, entry: RunEntry, telling: Telling, after: int = 0
     ) -> AsyncIterator[Update]:
         async for batch in self._runs.follow(entry.run_id, after):
+            if any(isinstance(item, Notice) and item.type == "reset" for item in batch):
+                return
             for update in telling.updates(item for item in batch if isinstance(item, Record)):
                 yield update
 
@@ -206,8 +243,12 @@ class _InWordsOfA2A:
             case Overloaded():
                 wait = {"retryAfterSeconds": str(error.retry_after)}
                 raise InternalError(str(error), wait) from error
+            case RequestError(code="idempotency_mismatch"):
+                raise InvalidParamsError(_SAME_ID) from error
             case RequestError():
                 raise InvalidParamsError(error.message) from error
+            case StoreFull():
+                raise InternalError("the store of tasks has no room now", _WHEN_FULL) from error
             case StoreError():
                 raise InternalError("the record of tasks cannot be reached now") from error
             case Exception():

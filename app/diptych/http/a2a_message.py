@@ -3,6 +3,7 @@
 Not here: whether the task that a message names exists (`http.a2a`).
 """
 
+import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +20,7 @@ from google.protobuf.message import Message as ProtobufMessage
 
 from diptych import a2a_extension, messages
 from diptych.events import Origin
+from diptych.ports import Once
 from diptych.runs import Ask
 
 _CONTEXT_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -42,6 +44,7 @@ def read_ask(request: SendMessageRequest, headers: Mapping[str, str]) -> Ask:
         messages=(*context, messages.Message("user", task)),
         session_id=message.context_id or None,
         origin=Origin(path, headers.get("traceparent"), seconds),
+        once=_once(message),
     )
 
 
@@ -54,6 +57,20 @@ def _check_form(request: SendMessageRequest) -> None:
         raise InvalidParamsError("message.contextId must match [A-Za-z0-9._-]{1,128}")
     if request.configuration.HasField("task_push_notification_config"):
         raise PushNotificationNotSupportedError
+
+
+def _once(message: Message) -> Once:
+    """Tell a message from others by its id and context, as the specification allows (3.3.1).
+
+    Its parts are what it says; the seconds that its caller has left differ when it is sent again.
+    """
+    name = f"{message.context_id or '-'}:{message.message_id}"
+    parts = b"".join(part.SerializeToString(deterministic=True) + b"\0" for part in message.parts)
+    return Once(f"a2a:{_sha256(name.encode())}", _sha256(parts))
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _read_parts(message: Message) -> tuple[tuple[messages.Message, ...], list[str]]:

@@ -19,6 +19,7 @@ from a2a.types import (
     TaskStatusUpdateEvent,
 )
 
+from diptych.http.views import answer_so_far
 from diptych.messages import JSON
 from diptych.ports import RunEntry
 from diptych.record import TERMINAL, Record
@@ -64,7 +65,7 @@ def snapshot(
     The records decide the state, not the entry, which may have been read at another moment. Who
     sent `asked` finds it in the history under its own id.
     """
-    answer = _answer(records)
+    answer = well_formed(answer_so_far(records))
     history = [_user_message(r) for r in records if r.event_type == ASKED]
     if asked is not None:
         history[:1] = [_echo(entry, asked)]
@@ -146,23 +147,15 @@ def _end(record: Record) -> TaskStatus:
     return status
 
 
+def milliseconds(seconds: float) -> int:
+    """Give a time as a task's status has it."""
+    return int(seconds * 1000)
+
+
 def _status(run_status: str, seconds: float) -> TaskStatus:
     status = TaskStatus(state=STATES[run_status])
-    status.timestamp.FromMilliseconds(int(seconds * 1000))
+    status.timestamp.FromMilliseconds(milliseconds(seconds))
     return status
-
-
-def _answer(records: Iterable[Record]) -> str:
-    pieces: list[str] = []
-    for record in records:
-        match record.event_type:
-            case "text":
-                pieces.append(_text(record.content))
-            case "answer_reset":
-                pieces.clear()
-            case "agent_response":
-                pieces = [_text(record.content)]
-    return "".join(pieces)
 
 
 def _user_message(record: Record) -> Message:

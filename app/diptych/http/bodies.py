@@ -69,7 +69,7 @@ class RunBody(BaseModel):
     input: str | None = None
     messages: Messages | None = None
     session_id: str | None = None
-    on_disconnect: Literal["continue"] = "continue"  # no connection waits for such a run
+    on_disconnect: OnDisconnect = "continue"
 
 
 Body = TypeVar("Body", bound=BaseModel)

@@ -6,28 +6,33 @@ anything else (loop.md §5).
 """
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from diptych.errors import InvalidRequest
+from diptych.errors import InvalidRequest, RequestError, StoreError
 from diptych.events import Origin
 from diptych.http.bodies import ChatBody, read_body, read_messages, read_session_id
-from diptych.http.disconnect import cancel_on_disconnect, cancel_soon, hung_up
-from diptych.http.errors import RunFailed, run_error
+from diptych.http.disconnect import hung_up, leave, unless_hung_up
+from diptych.http.errors import RunFailed, run_error, store_problem
+from diptych.http.once import read_once
 from diptych.http.sse import DONE, SseResponse, frame
-from diptych.ports import Notice, RunEntry
-from diptych.record import TERMINAL, Record
+from diptych.live import is_last
+from diptych.ports import Item, Notice, RunEntry
+from diptych.record import Record
 from diptych.runs import Ask, Runs
 
 HOLD_SECONDS = 10.0  # for how long the headers of a stream wait for something to tell
 TOLD_NOTICES = frozenset({"progress", "tool_progress", "delegation_progress", "format_warning"})
 _CALLS = frozenset({"tool_call", "delegation_request"})
+_log = logging.getLogger(__name__)
 
 
 def chat_routes(name: str, runs: Runs) -> APIRouter:
@@ -39,21 +44,17 @@ def chat_routes(name: str, runs: Runs) -> APIRouter:
     async def complete(request: Request) -> Response:
         body = await read_body(request, ChatBody)
         _check_model(body.model, name)
-        messages, system = read_messages(body.messages)
-        session_id = read_session_id(request, body.session_id)
-        traceparent = request.headers.get("traceparent")
-        entry = await runs.start(Ask(messages, system, session_id, Origin(traceparent=traceparent)))
+        entry = await runs.start(await _read_ask(request, body))
         chat = _Chat(runs, entry, name)
-        cancels = body.on_disconnect == "cancel"
         if not body.stream:
             work = chat.whole()
-            answer = await (cancel_on_disconnect(request, runs, entry, work) if cancels else work)
-            return Response(orjson.dumps(answer), 200, chat.headers, "application/json")
+            if body.on_disconnect == "cancel":
+                work = unless_hung_up(request, runs, entry.run_id, work)
+            return Response(orjson.dumps(await work), 200, chat.headers, "application/json")
         options = body.stream_options
         frames = chat.frames(include_usage=options is not None and options.include_usage)
-        if cancels:
-            frames = cancel_soon(frames, runs, entry)
-        return SseResponse(_release(await _hold(request, frames), frames), chat.headers)
+        told = _release(await _hold(request, frames), frames)
+        return SseResponse(told, chat.headers, partial(leave, runs, entry.run_id))
 
     @router.get("/v1/models")
     async def models() -> dict[str, Any]:
@@ -73,19 +74,22 @@ class _Chat:
         self._model = model
         self._created = int(entry.created)
         self._has_called = False
+        self._last_told = 0  # seq of the newest text that was told
+        self._text_frame = self._chunk_parts()
 
     async def whole(self) -> dict[str, Any]:
         """Wait for the end and give the whole completion. Raises `RunFailed`."""
-        answer, end = "", None
-        async for batch in self._runs.follow(self._entry.run_id):
+        answer = ""
+        end: Record | None = None
+        async for batch in self._followed():
             for item in batch:
                 if isinstance(item, Record):
                     self._note(item)
-                    end = item
+                    end = item if is_last(item) else None
                     if item.event_type in ("agent_response", "max_steps"):
                         answer = str(item.content)
         if end is None:
-            raise RunFailed("internal_error", "the run has no end", has_called=True, run={})
+            raise self._handed_over()
         self._raise_if_failed(end)
         return {
             **self._envelope("chat.completion"),
@@ -101,27 +105,75 @@ class _Chat:
         }
 
     async def frames(self, *, include_usage: bool) -> AsyncGenerator[bytes]:
-        """Give the frames of a stream; raises `RunFailed` if the run fails before the first."""
-        head, tail = self._chunk_parts()
+        """Give the frames of a stream.
+
+        Raises `RunFailed` if the run fails before the first, or if the stream cannot go on.
+        """
         opening = self._chunk({"role": "assistant", "content": ""})
-        async with aclosing(self._runs.follow(self._entry.run_id)) as batches:
+        async with aclosing(self._followed()) as batches:
             async for batch in batches:
-                told = bytearray()
-                for item in batch:
-                    if isinstance(item, Notice):
-                        told += self._notice(item)
-                    elif item.event_type == "text":
-                        text = orjson.dumps(item.content)
-                        told += b"id: %d\ndata: %b%b%b" % (item.seq, head, text, tail)
-                    elif item.event_type in TERMINAL:
-                        if opening and not told:
-                            self._raise_if_failed(item)
-                        told += self._end(item, include_usage=include_usage)
-                    else:
-                        self._note(item)
+                told = self._told(batch)
+                if end := _end_of(batch):
+                    if opening and not told:
+                        self._raise_if_failed(end)
+                    yield opening + told + self._end(end, include_usage=include_usage)
+                    return
                 if told:
                     yield opening + told
                     opening = b""
+        raise self._handed_over()
+
+    async def _followed(self) -> AsyncGenerator[Sequence[Item]]:
+        """Follow the run. Raises `RunFailed` if that cannot go on."""
+        try:
+            async with aclosing(self._runs.follow(self._entry.run_id)) as batches:
+                async for batch in batches:
+                    yield batch
+        except StoreError as error:
+            _log.error("the store failed under a chat: %s", error)
+            code, problem = store_problem(error)
+            raise self._broken(code, f"{problem}: {self._where}") from error
+        except RequestError as error:
+            raise self._broken(error.code, error.message) from error
+
+    def _told(self, batch: Sequence[Item]) -> bytes:
+        """Frame what a batch tells before the run's end."""
+        pieces: list[tuple[int, bytes]] = []  # with the seq of what may become void
+        for item in batch:
+            if isinstance(item, Notice):
+                if item.type == "reset":
+                    pieces = self._without(pieces, cast("int", item.fields["last_seq"]) + 1)
+                pieces.append((0, self._notice(item)))
+            elif item.event_type == "text":
+                head, tail = self._text_frame
+                text = orjson.dumps(item.content)
+                pieces.append((item.seq, b"id: %d\ndata: %b%b%b" % (item.seq, head, text, tail)))
+            elif item.event_type == "answer_reset":
+                pieces = self._without(pieces, cast("int", item.metadata["from_seq"]))
+            else:
+                self._note(item)
+        self._last_told = max((seq for seq, _ in pieces if seq), default=self._last_told)
+        return b"".join(piece for _, piece in pieces)
+
+    def _without(
+        self, pieces: Sequence[tuple[int, bytes]], from_seq: int
+    ) -> list[tuple[int, bytes]]:
+        """Leave out text that has become void; raises `RunFailed` if some of it is told already."""
+        if self._last_told >= from_seq:
+            raise self._broken("answer_reset", f"the answer started over: {self._where}")
+        return [piece for piece in pieces if piece[0] < from_seq]
+
+    def _handed_over(self) -> RunFailed:
+        message = f"this process is leaving, and the run goes on: {self._where}"
+        return self._broken("handed_over", message)
+
+    def _broken(self, code: str, message: str) -> RunFailed:
+        return RunFailed(code, message, has_called=True, run=self.headers)
+
+    @property
+    def _where(self) -> str:
+        path = f"/v1/runs/{self._entry.run_id}"
+        return f"read the answer at {path}, or follow {path}/events after the last id"
 
     def _note(self, record: Record) -> None:
         self._has_called = self._has_called or record.event_type in _CALLS
@@ -193,11 +245,20 @@ async def _release(
     async with aclosing(frames):
         try:
             yield await first
+            async for told in frames:
+                yield told
         except RunFailed as error:  # the headers are out already
             yield frame(run_error(error.code, error.message))
-            return
-        async for told in frames:
-            yield told
+
+
+async def _read_ask(request: Request, body: ChatBody) -> Ask:
+    messages, system = read_messages(body.messages)
+    session_id = read_session_id(request, body.session_id)
+    origin = Origin(
+        traceparent=request.headers.get("traceparent"),
+        cancels_on_disconnect=body.on_disconnect == "cancel",
+    )
+    return Ask(messages, system, session_id, origin, await read_once(request, session_id))
 
 
 def _check_model(model: str | None, name: str) -> None:
@@ -207,6 +268,10 @@ def _check_model(model: str | None, name: str) -> None:
             param="model",
             code="model_not_found",
         )
+
+
+def _end_of(batch: Sequence[Item]) -> Record | None:
+    return next((item for item in batch if isinstance(item, Record) and is_last(item)), None)
 
 
 def _failure(end: Record) -> tuple[str, str]:

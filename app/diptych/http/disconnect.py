@@ -1,51 +1,56 @@
-"""What a caller's hanging up does: nothing, unless it asked for `on_disconnect: cancel`."""
+"""What a caller's hanging up does: nothing, unless the run was asked for with `cancel`.
+
+The run's first record says so, whatever connection is the one that breaks. A run that somebody
+else still follows here is not ended.
+"""
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
-from contextlib import aclosing
+import logging
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 
-from diptych.ports import RunEntry
+from diptych.errors import RequestError, StoreError
 from diptych.runs import Runs
 
 REASON = "the client disconnected"
 Result = TypeVar("Result")
-_cancelling: set[asyncio.Task[RunEntry]] = set()  # the event loop itself holds tasks weakly
+_log = logging.getLogger(__name__)
 
 
-async def cancel_on_disconnect(
-    request: Request, runs: Runs, entry: RunEntry, work: Coroutine[Any, Any, Result]
+async def unless_hung_up(
+    request: Request, runs: Runs, run_id: str, work: Coroutine[Any, Any, Result]
 ) -> Result:
-    """Do the work; abort the run if the caller hangs up meanwhile."""
+    """Do the work of following a run; if the caller hangs up meanwhile, give it up.
+
+    Raises `ClientDisconnect` then.
+    """
     gone = asyncio.ensure_future(hung_up(request))
     answer = asyncio.ensure_future(work)
     try:
         await asyncio.wait([gone, answer], return_when=asyncio.FIRST_COMPLETED)
-        if not answer.done():
-            await runs.cancel(entry.run_id, REASON)
-        return await answer
+        if answer.done():
+            return answer.result()
     finally:
         gone.cancel()
         answer.cancel()
+        await asyncio.wait([gone, answer])
+    await leave(runs, run_id)
+    raise ClientDisconnect
 
 
-async def cancel_soon(
-    frames: AsyncGenerator[bytes], runs: Runs, entry: RunEntry
-) -> AsyncGenerator[bytes]:
-    """Pass a stream on; abort its run if the stream is given up before its end."""
-    ended = False
+async def leave(runs: Runs, run_id: str) -> None:
+    """Take note that a reader of a run has hung up: abort it if that was asked for."""
+    if runs.is_followed(run_id):
+        return
     try:
-        async with aclosing(frames):
-            async for told in frames:
-                yield told
-        ended = True
-    finally:
-        if not ended:
-            task = asyncio.ensure_future(runs.cancel(entry.run_id, REASON))
-            _cancelling.add(task)
-            task.add_done_callback(_cancelling.discard)
+        records = await runs.records(run_id)
+        if records and records[0].metadata.get("on_disconnect") == "cancel":
+            await runs.cancel(run_id, REASON)
+    except (RequestError, StoreError) as error:
+        _log.warning("run %s could not be cancelled when its client had gone: %s", run_id, error)
 
 
 async def hung_up(request: Request) -> None:

@@ -19,6 +19,7 @@ from diptych.errors import (
     Overloaded,
     RequestError,
     StoreError,
+    StoreFull,
     UnknownRun,
 )
 
@@ -32,21 +33,29 @@ _STATUS_OF_CODE = {
     "body_too_large": 413,
     "foreign_host": 421,
     "foreign_origin": 403,
-    # how a run can fail
+    "idempotency_mismatch": 422,
+    # how a run can fail, and how following one can
     "model_timeout": 504,
     "deadline_exceeded": 504,
     "internal_error": 500,
+    "too_many_owners": 500,
     "aborted": 409,
+    "store_full": 503,
+    "store_away": 503,
+    "store_lost": 503,
+    "handed_over": 503,
+    "run_lost": 410,
 }
+_RETRY_AFTER = {"store_away": "2", "store_full": "10", "handed_over": "1"}  # seconds
 _OURS = range(500, 600)  # statuses that say that it is not the caller's fault
 _RUN_FAILED = 502  # the model, or what lies between
 
 
 class RunFailed(DiptychError):
-    """A run ended without an answer before anything was told; `code` is its record's.
+    """A run ended without an answer, or cannot be followed further; `code` says how.
 
-    `has_called` says that a call of the run had started: a client must not retry by itself then,
-    as OpenAI's clients do on 5xx and 409, or the tools would run again (loop.md §9).
+    `has_called` says that a call of the run may have started: a client must not retry by itself
+    then, as OpenAI's clients do on 5xx and 409, or the tools would run again (loop.md §9).
     """
 
     def __init__(
@@ -70,6 +79,19 @@ def run_error(code: str, message: str) -> dict[str, object]:
     """Write the end of a run that has no answer."""
     kind = "aborted" if code == "aborted" else "server_error"
     return error_body(message, kind, code=code)
+
+
+def request_error(error: RequestError, status: int = 400) -> dict[str, object]:
+    """Write what is wrong with a request."""
+    kind = "server_error" if status in _OURS else "invalid_request_error"
+    return error_body(error.message, kind, code=error.code, param=error.param)
+
+
+def store_problem(error: StoreError) -> tuple[str, str]:
+    """Give code and message of a store that fails; what it said itself is not for callers."""
+    if isinstance(error, StoreFull):
+        return "store_full", "the store of runs has no room left now"
+    return "store_away", "the record of runs cannot be reached now"
 
 
 def add_error_handlers(app: FastAPI) -> None:
@@ -105,34 +127,36 @@ def error_response(
 
 def _on_request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
-    headers = {}
     match error:
         case UnknownRun():
             status = 404
         case LostRun():
             status = 410
         case Overloaded():
-            status, headers = 503, {"Retry-After": str(error.retry_after)}
+            status = 503
         case _:
             status = _STATUS_OF_CODE.get(error.code, 400)
-    kind = "server_error" if status in _OURS else "invalid_request_error"
-    body = error_body(error.message, kind, code=error.code, param=error.param)
-    return error_response(request.url.path, status, body, headers)
+    headers = {"Retry-After": str(error.retry_after)} if isinstance(error, Overloaded) else {}
+    return error_response(request.url.path, status, request_error(error, status), headers)
 
 
 def _on_run_failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, RunFailed)
     status = _STATUS_OF_CODE.get(error.code, _RUN_FAILED)
     headers = error.headers
+    if error.code in _RETRY_AFTER:
+        headers = {**headers, "Retry-After": _RETRY_AFTER[error.code]}
     if error.has_called or error.code == "aborted":
         headers = {**headers, "x-should-retry": "false"}
     return error_response(request.url.path, status, run_error(error.code, error.message), headers)
 
 
 def _on_store_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, StoreError)
     _log.error("the store failed: %s", error)
-    body = error_body("the record of runs cannot be reached now", "server_error", code="store_away")
-    return error_response(request.url.path, 503, body, {"Retry-After": "2"})
+    code, message = store_problem(error)
+    headers = {"Retry-After": _RETRY_AFTER[code]}
+    return error_response(request.url.path, 503, run_error(code, message), headers)
 
 
 def _on_http_exception(request: Request, error: Exception) -> Response:

@@ -1,22 +1,35 @@
-"""`/v1/runs`: start a run, read it, follow its events, cancel it."""
+"""`/v1/runs`: start a run, list and read runs, follow one's events, cancel it.
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from typing import Any
+Not here: how a run's events become frames (`run_events`).
+"""
 
-from fastapi import APIRouter, Request
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from diptych.errors import InvalidRequest
 from diptych.events import Origin
 from diptych.http.bodies import RunBody, read_body, read_messages, read_session_id
-from diptych.http.sse import SseResponse, frame
-from diptych.http.views import event_view, notice_view, run_view
+from diptych.http.disconnect import leave
+from diptych.http.once import read_once
+from diptych.http.run_events import event_frames
+from diptych.http.sse import SseResponse
+from diptych.http.views import run_view
 from diptych.messages import Message
-from diptych.ports import Notice
+from diptych.ports import RunEntry
+from diptych.record import TERMINAL
 from diptych.runs import Ask, Runs
 
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 1_000
 _DIGITS = 15  # of the largest seq that anyone will reach
+
+Status = Literal["queued", "running", "completed", "failed", "aborted", "max_steps"]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
 
 
 def run_routes(runs: Runs) -> APIRouter:
@@ -25,17 +38,19 @@ def run_routes(runs: Runs) -> APIRouter:
 
     @router.post("/v1/runs", status_code=202)
     async def start(request: Request) -> dict[str, Any]:
-        body = await read_body(request, RunBody)
-        messages, system = _messages(body)
-        session_id = read_session_id(request, body.session_id)
-        traceparent = request.headers.get("traceparent")
-        ask = Ask(messages, system, session_id, Origin(traceparent=traceparent))
-        return run_view(await runs.start(ask))
+        return run_view(await runs.start(await _read_ask(request)))
 
     @router.get("/v1/runs")
-    async def list_runs(session_id: str | None = None) -> dict[str, Any]:
-        entries = await runs.entries(session_id)
-        return {"object": "list", "data": [run_view(entry) for entry in entries]}
+    async def list_runs(
+        session_id: str | None = None,
+        status: Status | None = None,
+        limit: Limit = DEFAULT_LIMIT,
+        before: str | None = None,
+    ) -> dict[str, Any]:
+        entries = _before(await runs.entries(session_id), before)
+        found = [entry for entry in entries if status in (None, entry.status)]
+        shown = [run_view(entry) for entry in found[-limit:]]
+        return {"object": "list", "data": shown, "has_more": len(found) > limit}
 
     @router.get("/v1/runs/{run_id}")
     async def read(run_id: str) -> dict[str, Any]:
@@ -45,25 +60,28 @@ def run_routes(runs: Runs) -> APIRouter:
     async def events(request: Request, run_id: str, starting_after: str = "") -> Response:
         after = _position(request.headers.get("last-event-id") or starting_after)
         await runs.entry(run_id)  # an unknown run is an HTTP error, not an empty stream
-        return SseResponse(_frames(runs, run_id, after), {"X-Run-ID": run_id})
+        frames = event_frames(runs, run_id, after)
+        return SseResponse(frames, {"X-Run-ID": run_id}, partial(leave, runs, run_id))
 
     @router.post("/v1/runs/{run_id}/cancel")
-    async def cancel(run_id: str) -> dict[str, Any]:
+    async def cancel(run_id: str) -> Response:
         entry = await runs.cancel(run_id)
-        return run_view(entry, await runs.records(run_id))
+        view = run_view(entry, await runs.records(run_id))
+        has_ended = view["status"] in TERMINAL
+        return Response(orjson.dumps(view), 200 if has_ended else 202, None, "application/json")
 
     return router
 
 
-async def _frames(runs: Runs, run_id: str, after: int) -> AsyncGenerator[bytes]:
-    async with aclosing(runs.follow(run_id, after)) as batches:
-        async for batch in batches:
-            yield b"".join(
-                frame(notice_view(item), event=item.type)
-                if isinstance(item, Notice)
-                else frame(event_view(item), event=item.event_type, seq=item.seq)
-                for item in batch
-            )
+async def _read_ask(request: Request) -> Ask:
+    body = await read_body(request, RunBody)
+    messages, system = _messages(body)
+    session_id = read_session_id(request, body.session_id)
+    origin = Origin(
+        traceparent=request.headers.get("traceparent"),
+        cancels_on_disconnect=body.on_disconnect == "cancel",
+    )
+    return Ask(messages, system, session_id, origin, await read_once(request, session_id))
 
 
 def _messages(body: RunBody) -> tuple[tuple[Message, ...], str]:
@@ -74,6 +92,18 @@ def _messages(body: RunBody) -> tuple[tuple[Message, ...], str]:
     if not body.input or not body.input.strip():
         raise InvalidRequest("input is empty", param="input")
     return (Message("user", body.input),), ""
+
+
+def _before(entries: Sequence[RunEntry], run_id: str | None) -> Sequence[RunEntry]:
+    """Give the runs that are older than one of them. Raises `InvalidRequest` if it is none."""
+    if run_id is None:
+        return entries
+    ids = [entry.run_id for entry in entries]
+    if run_id not in ids:
+        raise InvalidRequest(
+            "before is the id of a run of this list; start again without it", param="before"
+        )
+    return entries[: ids.index(run_id)]
 
 
 def _position(text: str) -> int:

@@ -7,7 +7,7 @@ needs to be told of a shutdown.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 
 import orjson
@@ -33,18 +33,23 @@ def frame(payload: object, *, event: str | None = None, seq: int | None = None) 
 class SseResponse(Response):
     """Streams frames until they end or the caller hangs up, and closes them either way.
 
-    A comment goes out every 15 s, so that no proxy takes silence for death.
+    A comment goes out every 15 s, so that no proxy takes silence for death. `on_gone` is called
+    if the caller hung up before the end, once the frames are closed.
     """
 
     media_type = "text/event-stream"
 
     def __init__(
-        self, frames: AsyncGenerator[bytes], headers: Mapping[str, str] | None = None
+        self,
+        frames: AsyncGenerator[bytes],
+        headers: Mapping[str, str] | None = None,
+        on_gone: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.status_code = 200
         self.background = None
         self.init_headers({**_HEADERS, **(headers or {})})
         self._frames = frames
+        self._on_gone = on_gone
         self._is_whole = False
         self._writing = asyncio.Lock()  # a ping that waits for a slow reader must not come last
 
@@ -69,6 +74,8 @@ class SseResponse(Response):
             await asyncio.wait(tasks)
         if not sending.cancelled():
             sending.result()
+        elif self._on_gone:
+            await self._on_gone()
 
     async def _send_all(self, send: Send) -> None:
         async with aclosing(self._frames) as frames:

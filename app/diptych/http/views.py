@@ -1,11 +1,11 @@
 """How records, runs and sessions look in JSON (agent.md "HTTP of the pod")."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from diptych.ports import Notice, RunEntry, SessionEntry
-from diptych.record import Record
+from diptych.record import TERMINAL, Record
 
 
 def event_view(record: Record) -> dict[str, Any]:
@@ -27,17 +27,38 @@ def notice_view(notice: Notice) -> dict[str, Any]:
 
 
 def run_view(entry: RunEntry, records: Sequence[Record] = ()) -> dict[str, Any]:
-    """Show a run; with its records, also what became of it."""
+    """Show a run; with its records, also what became of it, or its answer so far as `text`.
+
+    The records may be newer than the entry: they decide then.
+    """
+    newest = records[-1] if records else None
     view: dict[str, Any] = {
         "id": entry.run_id,
         "object": "run",
         "session_id": entry.session_id,
-        "status": entry.status,
+        "status": _status(entry, newest),
         "created_at": timestamp(entry.created),
+        "last_seq": newest.seq if newest else entry.seq,
     }
     for record in records:
         view |= _outcome(record)
+    if view["status"] not in TERMINAL and (text := answer_so_far(records)):
+        view["text"] = text
     return view
+
+
+def answer_so_far(records: Iterable[Record]) -> str:
+    """Put the answer together: what follows the last reset, or the whole once it is there."""
+    pieces: list[str] = []
+    for record in records:
+        match record.event_type:
+            case "text":
+                pieces.append(_text(record))
+            case "answer_reset":
+                pieces.clear()
+            case "agent_response":
+                pieces = [_text(record)]
+    return "".join(pieces)
 
 
 def session_view(entry: SessionEntry) -> dict[str, Any]:
@@ -54,6 +75,14 @@ def session_view(entry: SessionEntry) -> dict[str, Any]:
 def timestamp(seconds: float) -> str:
     """Give a time in RFC 3339, UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _status(entry: RunEntry, newest: Record | None) -> str:
+    if newest is None:
+        return entry.status
+    if newest.event_type in TERMINAL:
+        return newest.event_type
+    return "running" if newest.seq > 1 else entry.status
 
 
 def _outcome(record: Record) -> Mapping[str, Any]:
@@ -74,3 +103,7 @@ def _outcome(record: Record) -> Mapping[str, Any]:
 
 def _usage(record: Record) -> Mapping[str, Any]:
     return {"usage": record.metadata["usage"]}
+
+
+def _text(record: Record) -> str:
+    return record.content if isinstance(record.content, str) else ""

@@ -8,7 +8,14 @@ import pytest
 from starlette.applications import Starlette
 
 from diptych import a2a_extension
-from diptych.errors import LostRun, Overloaded, StoreError, UnknownRun
+from diptych.errors import (
+    InvalidRequest,
+    LostRun,
+    Overloaded,
+    StoreError,
+    StoreFull,
+    UnknownRun,
+)
 from diptych.http.a2a import a2a_routes
 from diptych.http.card_facts import CardFacts
 from diptych.ports import RunEntry
@@ -58,6 +65,25 @@ async def test_a_task_that_is_not_there_is_not_found(method: str, task_id: str) 
 async def test_a_message_to_a_task_is_refused(task_id: str, code: int) -> None:
     reply = await post(FewRuns(), "SendMessage", {"message": {**MESSAGE, "taskId": task_id}})
     assert reply["error"]["code"] == code
+
+
+@pytest.mark.parametrize("task_id", ["run-1", "run-2"])
+async def test_a_message_whose_context_is_not_its_tasks_is_refused(task_id: str) -> None:
+    message = {**MESSAGE, "taskId": task_id, "contextId": "session-2"}
+    reply = await post(FewRuns(), "SendMessage", {"message": message})
+    assert reply["error"]["code"] == -32602
+    assert "contextId" in reply["error"]["message"]
+    message["contextId"] = "session-1"
+    reply = await post(FewRuns(), "SendMessage", {"message": message})
+    assert reply["error"]["code"] == -32004
+
+
+@pytest.mark.parametrize("method", ["GetTask", "ListTasks", "SendMessage"])
+async def test_a_history_of_less_than_nothing_is_refused(method: str) -> None:
+    asked: dict[str, Any] = {"id": "run-1", "historyLength": -1}
+    if method == "SendMessage":
+        asked = {"message": MESSAGE, "configuration": {"historyLength": -1}}
+    assert (await post(FewRuns(), method, asked))["error"]["code"] == -32602
 
 
 TERMS = a2a_extension.URI
@@ -117,7 +143,6 @@ async def test_context_of_the_wrong_form_is_refused(data: Any) -> None:
 @pytest.mark.parametrize(
     ("method", "code"),
     [
-        pytest.param("ListTasks", -32004, id="a list of tasks"),
         pytest.param("GetExtendedAgentCard", -32004, id="an extended card"),
         pytest.param("CreateTaskPushNotificationConfig", -32003, id="a push to create"),
         pytest.param("GetTaskPushNotificationConfig", -32003, id="a push to read"),
@@ -144,6 +169,15 @@ async def test_what_is_not_supported_is_refused_by_its_own_error(method: str, co
             -32603,
             "the record of tasks cannot be reached now",
             id="a store that is away",
+        ),
+        pytest.param(
+            StoreFull("OOM secret"), -32603, "the store of tasks has no room now", id="a full store"
+        ),
+        pytest.param(
+            InvalidRequest("this Idempotency-Key came before", code="idempotency_mismatch"),
+            -32602,
+            "message.messageId came with other parts before; give each new message a new id",
+            id="an id that came with another message",
         ),
         pytest.param(ZeroDivisionError("secret"), -32603, "internal error", id="a bug"),
     ],

@@ -32,7 +32,7 @@ from diptych.errors import LostRun, UnknownRun
 from diptych.events import Origin
 from diptych.http.a2a import a2a_routes
 from diptych.http.card_facts import CardFacts
-from diptych.ports import Errand, RunEntry
+from diptych.ports import Errand, Item, Notice, RunEntry
 from diptych.record import TERMINAL, Record
 from diptych.runs import Ask, Runs
 from diptych.settings import PeerConfig
@@ -53,6 +53,7 @@ class ScriptedRuns:
         self._changed = asyncio.Condition()
         self._log: dict[str, list[Record]] = {}
         self._sessions: dict[str, str] = {}
+        self._notices: list[Notice] = []
         self._plays: dict[str, asyncio.Task[None]] = {}
 
     async def start(self, ask: Ask) -> RunEntry:
@@ -62,24 +63,38 @@ class ScriptedRuns:
         run_id = f"run-{len(self.asks)}"
         self._sessions[run_id] = ask.session_id or "session-new"
         self._log[run_id] = []
-        await self._add(run_id, "user_message", ask.messages[-1].content)
+        await self.add(run_id, "user_message", ask.messages[-1].content)
         self._plays[run_id] = asyncio.create_task(self._play(run_id))
         return await self.entry(run_id)
 
-    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Sequence[Record]]:
+    async def tell(self, notice: Notice) -> None:
+        self._notices.append(notice)
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def lose(self, after: int) -> None:
+        """Forget what came after, and tell so."""
+        del self._log["run-1"][after:]
+        await self.tell(Notice("reset", {"epoch": "x", "last_seq": after}))
+
+    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Sequence[Item]]:
         while True:
+            if self._notices:
+                notice = self._notices.pop()
+                after = min(after, cast("int", notice.fields["last_seq"]))
+                yield [notice]
             if batch := await self.records(run_id, after):
                 after = batch[-1].seq
                 yield batch
                 if batch[-1].event_type in TERMINAL:
                     return
             async with self._changed:
-                while len(self._log[run_id]) <= after:
+                while len(self._log[run_id]) <= after and not self._notices:
                     await self._changed.wait()
 
     async def cancel(self, run_id: str) -> RunEntry:
         self._plays[run_id].cancel()
-        await self._add(run_id, "aborted", "cancelled by request")
+        await self.add(run_id, "aborted", "cancelled by request")
         return await self.entry(run_id)
 
     async def entry(self, run_id: str) -> RunEntry:
@@ -99,9 +114,9 @@ class ScriptedRuns:
             if isinstance(step, EllipsisType):
                 await self.go.wait()
             else:
-                await self._add(run_id, *step)
+                await self.add(run_id, *step)
 
-    async def _add(self, run_id: str, event_type: str, content: Any) -> None:
+    async def add(self, run_id: str, event_type: str, content: Any) -> None:
         log = self._log[run_id]
         session_id = self._sessions[run_id]
         log.append(Record(run_id, session_id, len(log) + 1, event_type, 1.5, content))
@@ -252,6 +267,47 @@ async def test_cancel_ends_a_running_task_and_its_stream() -> None:
     assert states == [TaskState.TASK_STATE_WORKING, canceled, canceled]
 
 
+async def test_a_stream_whose_store_lost_what_was_told_ends_and_a_new_one_begins_with_all() -> None:
+    runs = ScriptedRuns(("text", "one "), ...)
+    async with asyncio.timeout(5), serving(runs) as base, client_at(base) as client:
+        events = []
+        async for event in client.send_message(message("hi")):
+            events.append(event)
+            if event.HasField("artifact_update"):
+                await runs.tell(Notice("reset", {"epoch": "x", "last_seq": 1}))
+        assert events[-1].HasField("artifact_update")
+        stream = cast("Any", client.subscribe(SubscribeToTaskRequest(id="run-1")))
+        again = await anext(stream)
+        await stream.aclose()
+    assert again.task.artifacts[0].parts[0].text == "one "
+
+
+async def test_a_blocking_message_forgets_what_the_store_has_lost() -> None:
+    runs = ScriptedRuns(("text", "wrong"), ...)
+    async with client_of(runs, streaming=False) as client:
+        asking = asyncio.create_task(heard(client, message("hi")))
+        await asyncio.sleep(0.02)
+        await runs.lose(after=1)
+        for event_type, content in (("text", "right"), ("aborted", "enough")):
+            await runs.add("run-1", event_type, content)
+        (event,) = await asking
+    assert event.task.artifacts[0].parts[0].text == "right"
+
+
+async def test_a_cancellation_that_takes_its_time_gives_the_task_as_it_is() -> None:
+    runs = ScriptedRuns(("text", "one "), ...)
+
+    async def as_it_is(run_id: str) -> RunEntry:
+        return await runs.entry(run_id)
+
+    runs.cancel = as_it_is  # type: ignore[method-assign]
+    async with client_of(runs) as client:
+        await post(runs, "SendMessage", asking("hi", returnImmediately=True))
+        await asyncio.sleep(0.02)
+        task = await client.cancel_task(CancelTaskRequest(id="run-1"))
+    assert task.status.state == TaskState.TASK_STATE_WORKING
+
+
 async def test_a_subscriber_gets_what_was_and_what_comes_without_gap_or_repetition() -> None:
     runs = ScriptedRuns(
         ("text", "one "),
@@ -285,9 +341,9 @@ async def test_texts_are_joined_and_the_trace_is_taken_over() -> None:
     await post(
         runs, "SendMessage", {"message": {**MESSAGE, "parts": parts}}, {"traceparent": trace}
     )
-    assert runs.asks[0] == Ask(
-        (messages.Message("user", "one\ntwo"),), origin=Origin(traceparent=trace)
-    )
+    (ask,) = runs.asks
+    assert ask.messages == (messages.Message("user", "one\ntwo"),)
+    assert ask.origin == Origin(traceparent=trace)
 
 
 async def test_the_card_tells_where_it_was_asked_and_what_the_agent_can_do() -> None:

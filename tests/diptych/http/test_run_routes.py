@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from support.doubles import EPOCH, FunctionTools
-from support.face import Face, face, openai_error
+from support.face import Face, Speaker, face, openai_error
 from support.stack import call, frames, until
 
 from diptych.adapters.memory import Bounds
@@ -215,6 +215,86 @@ async def test_runs_are_listed_of_one_session_or_of_all() -> None:
         assert [run["id"] for run in listed["data"]] == ids
         one = (await helper.http.get("/v1/runs", params={"session_id": "a"})).json()
         assert [run["id"] for run in one["data"]] == [ids[0], ids[2]]
+
+
+async def test_a_list_shows_the_newest_runs_and_is_read_backwards() -> None:
+    async with face() as helper:
+        ids = [(await start(helper))["id"] for _ in range(5)]
+        pages, before = [], {}
+        while True:
+            page = (await helper.http.get("/v1/runs", params={"limit": 2, **before})).json()
+            pages.append([run["id"] for run in page["data"]])
+            if not page["has_more"]:
+                break
+            before = {"before": pages[-1][0]}
+        assert pages == [ids[3:], ids[1:3], ids[:1]]
+
+
+async def test_a_list_without_a_limit_has_a_hundred_runs() -> None:
+    async with face() as helper:
+        ids = [(await start(helper))["id"] for _ in range(101)]
+        page = (await helper.http.get("/v1/runs")).json()
+        assert ([run["id"] for run in page["data"]], page["has_more"]) == (ids[1:], True)
+        whole = (await helper.http.get("/v1/runs?limit=1000")).json()
+        assert (len(whole["data"]), whole["has_more"]) == (101, False)
+
+
+async def test_runs_are_listed_of_one_status() -> None:
+    tools = FunctionTools({"forever": forever})
+    async with face(call("forever"), tools=tools) as helper:
+        running, queued, ended = [
+            (await start(helper, input="hi", session_id=session))["id"] for session in "aab"
+        ]
+        await until(lambda: len(tools.called) == 2)
+        await helper.http.post(f"/v1/runs/{ended}/cancel")
+        for status, ids in (
+            ("running", [running]),
+            ("queued", [queued]),
+            ("aborted", [ended]),
+            ("completed", []),
+        ):
+            page = (await helper.http.get("/v1/runs", params={"status": status})).json()
+            assert [run["id"] for run in page["data"]] == ids
+        earlier = {"status": "running", "before": ended}  # which is of another status itself
+        page = (await helper.http.get("/v1/runs", params=earlier)).json()
+        assert [run["id"] for run in page["data"]] == [running]
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        pytest.param({"limit": 0}, "limit", id="a limit of nothing"),
+        pytest.param({"limit": 1001}, "limit", id="a limit too high"),
+        pytest.param({"limit": "x"}, "limit", id="a limit in letters"),
+        pytest.param({"status": "happy"}, "status", id="an unknown status"),
+        pytest.param({"before": "run-1"}, "before", id="a position that is no run"),
+    ],
+)
+async def test_a_list_that_makes_no_sense_is_refused(query: dict[str, Any], param: str) -> None:
+    async with face() as helper:
+        response = await helper.http.get("/v1/runs", params=query)
+        assert openai_error(response, 400)["param"] == param
+
+
+async def test_a_run_shows_how_far_it_is_and_its_answer_so_far() -> None:
+    model = Speaker("one ", ..., "two")
+    async with face(model=model) as helper:
+        started = await start(helper)
+        assert (started["status"], started["last_seq"]) == ("queued", 1)
+        await model.has_stopped.wait()
+        await asyncio.sleep(0.02)
+        run = await read(helper, started["id"])
+        assert (run["status"], run["text"], run["last_seq"]) == ("running", "one ", 4)
+        assert "answer" not in run
+        reading = asyncio.create_task(events(helper, started["id"]))
+        model.go.set()
+        last = frames(await reading)[-1]
+        run = await read(helper, started["id"])
+        assert (run["status"], run["answer"]) == ("completed", "one two")
+        assert str(run["last_seq"]) == last.id
+        assert "text" not in run
+        (entry,) = (await helper.http.get("/v1/runs")).json()["data"]
+        assert entry["last_seq"] == run["last_seq"]
 
 
 async def test_a_run_can_be_started_with_messages() -> None:

@@ -1,0 +1,170 @@
+"""`Idempotency-Key`: a request that is sent again is the run that it began the first time."""
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import pytest
+from support.face import HI, Face, Speaker, face, openai_error, replicas
+from support.stack import call, frames, text_of
+
+CHAT, RUNS = "/v1/chat/completions", "/v1/runs"
+KEY = {"Idempotency-Key": "k-1"}
+INPUT = {"input": "hi"}
+
+
+async def echo(text: str = "") -> str:
+    return text
+
+
+async def runs_of(helper: Face) -> int:
+    return len(await helper.house.runs.entries())
+
+
+async def test_a_run_that_is_started_again_is_the_same_run() -> None:
+    async with face() as helper:
+        first = await helper.http.post(RUNS, json=INPUT, headers=KEY)
+        again = await helper.http.post(RUNS, json=INPUT, headers=KEY)
+        assert (first.status_code, again.status_code) == (202, 202)
+        for field in ("id", "session_id", "created_at"):
+            assert first.json()[field] == again.json()[field]
+        assert await runs_of(helper) == 1
+
+
+async def test_requests_without_a_key_and_with_other_keys_are_runs_of_their_own() -> None:
+    async with face() as helper:
+        for headers in ({}, {}, KEY, {"Idempotency-Key": "k-2"}):
+            await helper.http.post(RUNS, json=INPUT, headers=headers)
+        assert await runs_of(helper) == 4
+
+
+async def test_a_chat_that_is_sent_again_gets_the_same_bytes_and_calls_no_tool_again() -> None:
+    replies = (call("echo", text="hello"), "{}", "It said hello")
+    async with face(*replies, tools={"echo": echo}) as helper:
+        first, again = [await helper.http.post(CHAT, json=HI, headers=KEY) for _ in range(2)]
+        assert first.content == again.content
+        for name in ("X-Run-ID", "X-Session-ID"):
+            assert first.headers[name] == again.headers[name]
+        assert len(helper.house.tools.called) == 1
+
+
+async def test_a_stream_that_is_asked_for_again_is_told_from_its_start() -> None:
+    async with face("{}", {"content": "one two three", "chunk_ms": 30}) as helper:
+        body = {**HI, "stream": True}
+        first, again = [await helper.http.post(CHAT, json=body, headers=KEY) for _ in range(2)]
+        assert first.content == again.content
+        assert text_of(frames(again.text)) == "one two three"
+        assert await runs_of(helper) == 1
+
+
+async def test_a_failure_is_the_same_failure_again() -> None:
+    async with face({"error": "it broke"}) as helper:
+        first, again = [await helper.http.post(CHAT, json=HI, headers=KEY) for _ in range(2)]
+        assert openai_error(first, 502) == openai_error(again, 502)
+        assert first.headers["X-Run-ID"] == again.headers["X-Run-ID"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_twenty_at_once_on_two_replicas_are_one_run_and_have_equal_answers(
+    stream: bool,
+) -> None:
+    async with replicas(Speaker("one ", "two"), Speaker("one ", "two")) as helpers:
+        body = {**HI, "stream": stream}
+        replies = await asyncio.gather(
+            *(helpers[n % 2].http.post(CHAT, json=body, headers=KEY) for n in range(20))
+        )
+        assert {reply.status_code for reply in replies} == {200}
+        assert len({reply.content for reply in replies}) == 1
+        assert len({reply.headers["X-Run-ID"] for reply in replies}) == 1
+        assert await runs_of(helpers[0]) == 1
+
+
+async def test_a_request_that_comes_again_meanwhile_waits_for_the_same_end() -> None:
+    model = Speaker("one ", ..., "two")
+    async with face(model=model) as helper:
+        asking = [
+            asyncio.create_task(helper.http.post(CHAT, json=HI, headers=KEY)) for _ in range(2)
+        ]
+        await model.has_stopped.wait()
+        model.go.set()
+        first, again = [await each for each in asking]
+        assert first.content == again.content
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        pytest.param({"input": "ho"}, {}, id="another text"),
+        pytest.param({"input": "hi", "session_id": "s"}, {}, id="another session"),
+        pytest.param(INPUT, {"X-Session-ID": "s"}, id="another session, by header"),
+        pytest.param({"input": "hi", "on_disconnect": "cancel"}, {}, id="another option"),
+    ],
+)
+async def test_another_request_under_the_same_key_is_refused(
+    body: dict[str, Any], headers: dict[str, str]
+) -> None:
+    async with face() as helper:
+        await helper.http.post(RUNS, json=INPUT, headers=KEY)
+        response = await helper.http.post(RUNS, json=body, headers={**KEY, **headers})
+        error = openai_error(response, 422)
+        assert error["code"] == "idempotency_mismatch"
+        assert "new key" in error["message"]
+        assert await runs_of(helper) == 1
+
+
+async def test_the_same_body_at_another_path_is_another_request() -> None:
+    async with face() as helper:
+        await helper.http.post(RUNS, json=HI, headers=KEY)
+        response = await helper.http.post(CHAT, json=HI, headers=KEY)
+        assert openai_error(response, 422)["code"] == "idempotency_mismatch"
+
+
+async def test_a_body_that_is_written_otherwise_is_the_same_body() -> None:
+    async with face() as helper:
+        headers = {**KEY, "Content-Type": "application/json"}
+        for content in (
+            b'{"input": "h\\u0069", "session_id": "s"}',
+            b'{ "session_id":"s",\n"input":"hi" }',
+        ):
+            response = await helper.http.post(RUNS, content=content, headers=headers)
+            assert response.status_code == 202, response.text
+        assert await runs_of(helper) == 1
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param([b""], id="an empty key"),
+        pytest.param([b"x" * 256], id="a key too long"),
+        pytest.param(["schlüssel".encode()], id="other letters"),
+        pytest.param([b"a\tb"], id="a tabulator"),
+        pytest.param([b"a", b"a"], id="two keys"),
+    ],
+)
+async def test_a_key_that_is_none_is_refused(keys: list[bytes]) -> None:
+    async with face() as helper:
+        for path, body in ((CHAT, HI), (RUNS, INPUT)):
+            headers = httpx.Headers([(b"Idempotency-Key", key) for key in keys])
+            response = await helper.http.post(path, json=body, headers=headers)
+            assert openai_error(response, 400)["param"] == "Idempotency-Key"
+        assert await runs_of(helper) == 0
+
+
+@pytest.mark.parametrize("key", ["x" * 255, "a b", "~!@#$%^&*()", "a2a:-:m-1"])
+async def test_any_printable_key_is_taken(key: str) -> None:
+    async with face() as helper:
+        for _ in range(2):
+            response = await helper.http.post(RUNS, json=INPUT, headers={"Idempotency-Key": key})
+            assert response.status_code == 202
+        assert await runs_of(helper) == 1
+
+
+async def test_a_body_too_deep_to_be_compared_is_refused_with_a_key_only() -> None:
+    content = json.dumps(HI)[:-1] + ', "metadata": ' + "[" * 900 + "]" * 900 + "}"
+    json_type = {"Content-Type": "application/json"}
+    async with face() as helper:
+        refused = await helper.http.post(CHAT, content=content, headers={**KEY, **json_type})
+        assert openai_error(refused, 400)["code"] == "invalid_json"
+        taken = await helper.http.post(CHAT, content=content, headers=json_type)
+        assert taken.status_code == 200

@@ -1,0 +1,175 @@
+"""Readers that hang up: what becomes of the run, over real sockets."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+from support.doubles import types
+from support.face import HI, Face, Speaker, face
+from support.stack import listening, until
+
+CANCEL = {"on_disconnect": "cancel"}
+REASON = "the client disconnected"
+
+
+@dataclass
+class Room:
+    """An agent that has said a word and says no more until it is told to."""
+
+    helper: Face
+    url: str
+    model: Speaker
+
+    async def start(self, **body: Any) -> str:
+        response = await self.helper.http.post("/v1/runs", json={"input": "hi", **body})
+        await self.model.has_stopped.wait()
+        return str(response.json()["id"])
+
+    async def end(self, run_id: str) -> Any:
+        """Wait for the run's end without following it, and give its record."""
+        runs = self.helper.house.runs
+        await until(lambda: runs._turns.find(run_id) is None)
+        return (await runs.records(run_id))[-1]
+
+    def readers(self, run_id: str) -> int:
+        live = self.helper.house.runs._turns.find(run_id)
+        return len(live._readers) if live else 0
+
+    @asynccontextmanager
+    async def reading(self, run_id: str) -> AsyncIterator[None]:
+        """Follow a run's events over a connection that breaks at the end."""
+        async with httpx.AsyncClient(base_url=self.url) as http:
+            async with http.stream("GET", f"/v1/runs/{run_id}/events") as response:
+                lines = response.aiter_lines()  # to drop it would break the connection
+                while await anext(lines) != "event: text":
+                    pass
+                yield
+
+    async def reads_until(self, enough: asyncio.Event, run_id: str) -> None:
+        async with self.reading(run_id):
+            await enough.wait()
+
+
+@asynccontextmanager
+async def room() -> AsyncIterator[Room]:
+    model = Speaker("one ", ..., "two")
+    async with face(model=model) as helper, listening(helper.app) as url:
+        yield Room(helper, url, model)
+
+
+async def test_a_run_whose_only_reader_hangs_up_ends_within_a_second_if_it_was_asked_to() -> None:
+    async with room() as helper:
+        run_id = await helper.start(**CANCEL)
+        async with helper.reading(run_id):
+            pass
+        async with asyncio.timeout(1):
+            end = await helper.end(run_id)
+        assert (end.event_type, end.content) == ("aborted", REASON)
+
+
+@pytest.mark.parametrize("options", [{}, {"on_disconnect": "continue"}])
+async def test_a_run_goes_on_otherwise(options: dict[str, str]) -> None:
+    async with room() as helper:
+        run_id = await helper.start(**options)
+        async with helper.reading(run_id):
+            pass
+        await until(lambda: helper.readers(run_id) == 0)
+        helper.model.go.set()
+        assert (await helper.end(run_id)).event_type == "completed"
+
+
+async def test_a_run_that_nobody_has_followed_yet_goes_on() -> None:
+    async with room() as helper:
+        run_id = await helper.start(**CANCEL)
+        helper.model.go.set()
+        assert (await helper.end(run_id)).event_type == "completed"
+
+
+async def test_only_the_last_reader_ends_a_run_by_hanging_up() -> None:
+    async with room() as helper:
+        run_id = await helper.start(**CANCEL)
+        async with helper.reading(run_id):
+            async with helper.reading(run_id):
+                await until(lambda: helper.readers(run_id) == 2)
+            await until(lambda: helper.readers(run_id) == 1)
+            await asyncio.sleep(0.05)
+            assert (await helper.helper.house.runs.entry(run_id)).status == "running"
+        async with asyncio.timeout(1):
+            assert (await helper.end(run_id)).event_type == "aborted"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_chat_that_hangs_up_leaves_its_run_to_whoever_else_follows_it(stream: bool) -> None:
+    async with room() as helper:
+        async with httpx.AsyncClient(base_url=helper.url) as http:
+            body = {**HI, **CANCEL, "stream": stream}
+            asking = asyncio.create_task(http.post("/v1/chat/completions", json=body))
+            await helper.model.has_stopped.wait()
+            (entry,) = await helper.helper.house.runs.entries()
+            ending = asyncio.create_task(helper.helper.house.told(entry.run_id))
+            await until(lambda: helper.readers(entry.run_id) == 2)
+            asking.cancel()
+            await asyncio.wait([asking])
+        await until(lambda: helper.readers(entry.run_id) == 1)
+        helper.model.go.set()
+        assert types(await ending)[-1] == "completed"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_chat_that_hangs_up_alone_ends_its_run_if_it_asked_for_that(stream: bool) -> None:
+    async with room() as helper:
+        async with httpx.AsyncClient(base_url=helper.url) as http:
+            body = {**HI, **CANCEL, "stream": stream}
+            asking = asyncio.create_task(http.post("/v1/chat/completions", json=body))
+            await helper.model.has_stopped.wait()
+            (entry,) = await helper.helper.house.runs.entries()
+            await until(lambda: helper.readers(entry.run_id) == 1)
+            asking.cancel()
+            await asyncio.wait([asking])
+        async with asyncio.timeout(1):
+            end = await helper.end(entry.run_id)
+        assert (end.event_type, end.content) == ("aborted", REASON)
+
+
+async def test_a_reader_of_a_chats_events_that_hangs_up_last_ends_it() -> None:
+    async with room() as helper:
+        async with httpx.AsyncClient(base_url=helper.url) as http:
+            body = {**HI, **CANCEL, "stream": True}
+            async with http.stream("POST", "/v1/chat/completions", json=body) as response:
+                run_id = response.headers["X-Run-ID"]
+                stays = asyncio.Event()
+                reading = asyncio.create_task(helper.reads_until(stays, run_id))
+                await until(lambda: helper.readers(run_id) == 2)
+        await until(lambda: helper.readers(run_id) == 1)
+        stays.set()
+        await reading
+        async with asyncio.timeout(1):
+            assert (await helper.end(run_id)).event_type == "aborted"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [("/v1/runs", {"input": "hi"}), ("/v1/chat/completions", HI)]
+)
+async def test_what_is_to_happen_is_on_record(path: str, body: dict[str, Any]) -> None:
+    async with face() as helper:
+        for options in (CANCEL, {}):
+            await helper.http.post(path, json={**body, **options})
+        shown = (await helper.http.get("/memory/events")).json()["events"]
+        asked = [e["metadata"] for e in shown if e["event_type"] == "user_message"]
+        assert [about.get("on_disconnect") for about in asked] == ["cancel", None]
+
+
+async def test_a_stream_that_its_process_ends_is_no_hanging_up() -> None:
+    async with face(model=Speaker("one ", ...)) as helper:
+        response = await helper.http.post("/v1/runs", json={"input": "hi", **CANCEL})
+        run_id = response.json()["id"]
+        reading = asyncio.create_task(helper.http.get(f"/v1/runs/{run_id}/events"))
+        await helper.house.model.has_stopped.wait()
+        await helper.house.runs.close()
+        await reading
+        end = (await helper.house.runs.records(run_id))[-1]
+        assert end.content == "the agent is shutting down"

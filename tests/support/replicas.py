@@ -1,0 +1,343 @@
+"""Processes that share a store, as far as one event loop can have several.
+
+A replica's tasks are those that were begun in its context, and theirs. A frozen one is stopped at
+its next call of the store (or of a double that asks `passed`); a killed one's tasks are cancelled,
+and nothing of what they do in their last moments reaches the store.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import weakref
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from support.doubles import FunctionAgents, FunctionTools, ListeningModel
+from support.shared_store import SharedStore
+
+from diptych.errors import DiptychError, StoreError
+from diptych.live import Stores
+from diptych.messages import Message
+from diptych.offering import Charter
+from diptych.ports import Heard, Item, Lease, Notice, Once, Opened, RunEntry
+from diptych.record import Record
+from diptych.runner import Outside
+from diptych.runs import Ask, Runs
+
+PAUSE = 0.05  # seconds after which a patient call is sent again
+PATIENCE = 1.8  # after which one that is not is given up
+
+_here: contextvars.ContextVar["Replica | None"] = contextvars.ContextVar("replica", default=None)
+
+
+class Killed(Exception):
+    """The replica that was asked is dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of the store, before (`is_done` false) or after it has taken effect."""
+
+    replica: "Replica"
+    name: str
+    is_done: bool
+    about: Sequence[str] = ()  # the event types of an append
+
+
+LOST = "lost"  # the connection, with the call or with the reply
+Trouble = Callable[[Call], float | str | None]
+"""Says what befalls a call: seconds of delay, `LOST`, or nothing. May kill or freeze as well."""
+
+
+class Replica:
+    """How one process reaches the store: fulfils all its ports."""
+
+    def __init__(self, store: SharedStore, name: str, trouble: Trouble = lambda _: None) -> None:
+        self.store, self.name, self.trouble = store, name, trouble
+        self.is_dead = False
+        self.loses_messages: Callable[[], bool] = lambda: False
+        self.runs: Runs
+        self.model: Any = None
+        self._going = asyncio.Event()
+        self._going.set()
+        self._tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+        self._context = contextvars.copy_context()
+        self._context.run(_here.set, self)
+        self._watches: dict[str, list[Callable[[Heard], None]]] = {}
+        self._tokens: dict[str, str] = {}
+        self._unheard: list[Callable[[], None]] = []
+        asyncio.get_running_loop().set_task_factory(_task)
+        store.watched.append(self._publish)
+        store.missed.append(lambda: self._hear(self._miss_all))
+
+    # Its life
+
+    def begin(
+        self, outside: Outside, charter: Charter | None = None, kind: type[Runs] = Runs
+    ) -> "Replica":
+        """Start the runs of this process."""
+        stores = Stores(self, self, self, self, self.store)
+        self.runs = self._context.run(kind, charter or Charter("Be brief."), outside, stores)
+        self._context.run(self.runs.open)
+        return self
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        return asyncio.get_running_loop().create_task(work, context=self._context.copy())
+
+    async def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Have this process do something. Raises `Killed` if it dies meanwhile."""
+        if self.is_dead:
+            work.close()
+            raise Killed(self.name)
+        task = self.spawn(work)
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if task.cancelled():
+            raise Killed(self.name)
+        return task.result()
+
+    def kill(self) -> None:
+        """As SIGKILL does."""
+        if self.is_dead:
+            return
+        self.is_dead = True
+        self._going.clear()
+        self._watches.clear()
+        self.store.note(self.name, "trouble", what="killed", until=self._time())
+        for task in tuple(self._tasks):
+            task.cancel()
+
+    def freeze(self, seconds: float) -> None:
+        """As SIGSTOP does, and SIGCONT after so long."""
+        if self._going.is_set():
+            self._going.clear()
+            asyncio.get_running_loop().call_later(seconds, self._thaw)
+            self.store.note(self.name, "trouble", what="frozen", until=self._time() + seconds)
+
+    def _thaw(self) -> None:
+        if not self.is_dead:
+            self._going.set()
+            unheard, self._unheard = self._unheard, []
+            for hear in unheard:
+                hear()
+
+    async def passed(self) -> None:
+        """Go on when this process does."""
+        while not self._going.is_set():
+            await self._going.wait()
+
+    def _time(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    # Its way to the store
+
+    async def _call(
+        self, name: str, step: Callable[[], Any], *, patient: bool = False, about: Any = ()
+    ) -> Any:
+        given_up = self._time() + PATIENCE
+        while True:
+            outcome = await self._try(name, step, about)
+            if outcome is not LOST:
+                break
+            if not patient and self._time() >= given_up:
+                raise StoreError("the store does not answer; try again later")
+            await asyncio.sleep(PAUSE)
+        if isinstance(outcome, DiptychError):
+            raise outcome
+        return outcome
+
+    async def _try(self, name: str, step: Callable[[], Any], about: Any) -> Any:
+        await self.passed()
+        if await self._befalls(Call(self, name, is_done=False, about=about)):
+            return LOST
+        if self.store.is_away:
+            return LOST
+        try:
+            outcome = step()
+        except DiptychError as error:
+            outcome = error
+        if await self._befalls(Call(self, name, is_done=True, about=about)):
+            return LOST
+        return outcome
+
+    async def _befalls(self, call: Call) -> bool:
+        what = self.trouble(call)
+        await asyncio.sleep(what if isinstance(what, float) else 0)
+        await self.passed()
+        return what is LOST
+
+    # The ports
+
+    @property
+    def epoch(self) -> str:
+        return self.store.epoch
+
+    @property
+    def lease_seconds(self) -> float | None:
+        return self.store.lease_seconds
+
+    async def open(self, first: Record, token: str, once: Once | None = None) -> Opened:
+        return await self._call("open", lambda: self.store.open(self.name, first, token, once))
+
+    async def append(self, records: Sequence[Record], lease: Lease) -> None:
+        types = tuple(record.event_type for record in records)
+        step = lambda: self.store.append(self.name, records, lease)  # noqa: E731
+        await self._call("append", step, patient=True, about=types)
+
+    async def read(self, run_id: str, after: int = 0) -> Sequence[Record]:
+        return await self._call("read", lambda: self.store.read(run_id, after))
+
+    async def entry(self, run_id: str) -> RunEntry:
+        return await self._call("entry", lambda: self.store.entry(run_id))
+
+    async def entries(self, session_id: str | None = None) -> Sequence[RunEntry]:
+        runs = self.store.runs
+        step = lambda: [self.store.entry(r) for r in runs if runs[r].session_id == session_id]  # noqa: E731
+        return await self._call("entries", step)
+
+    async def keep(self, key: str, blob: bytes) -> None:
+        await self._call("keep", lambda: self.store.keep(key, blob))
+
+    async def kept(self, key: str) -> bytes:
+        return await self._call("kept", lambda: self.store.kept(key))
+
+    async def conversation(self, session_id: str) -> tuple[Message, ...]:
+        return await self._call("conversation", lambda: self.store.conversation(session_id))
+
+    async def knows(self, session_id: str) -> bool:
+        return await self._call("knows", lambda: session_id in self.store.sessions)
+
+    async def sessions(self) -> Any:
+        return await self._call("sessions", self.store.listed)
+
+    async def delete(self, session_id: str) -> bool:
+        return await self._call("delete", lambda: self.store.delete(session_id))
+
+    async def claim(self, session_id: str, token: str) -> Lease | None:
+        return await self._call("claim", lambda: self.store.claim(self.name, session_id, token))
+
+    async def head(self, lease: Lease) -> str | None:
+        return await self._call("head", lambda: self.store.head(lease))
+
+    async def conclude(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
+        step = lambda: self.store.conclude(run_id, said, lease)  # noqa: E731
+        return await self._call("conclude", step, patient=True)
+
+    async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+        return await self._call("renew", lambda: self.store.renew(leases))
+
+    async def release(self, lease: Lease) -> None:
+        await self._call("release", lambda: self.store.release(lease))
+
+    async def unowned(self) -> Sequence[str]:
+        return await self._call("unowned", self.store.unowned)
+
+    async def ask_end(self, run_id: str, end: Any) -> None:
+        await self._call("ask_end", lambda: self.store.ask_end(run_id, end))
+
+    async def end_asked(self, run_id: str) -> Any:
+        return await self._call("end_asked", lambda: self.store.end_asked(run_id))
+
+    async def has_lost_tail(self, run_id: str) -> bool:
+        return await self._call("has_lost_tail", lambda: self.store.has_lost_tail(run_id))
+
+    # The feed
+
+    def tell(self, run_id: str, notice: Notice) -> None:
+        if not (self.is_dead or self.store.is_away):
+            self.store.publish(run_id, None, [notice])
+
+    async def watch(self, run_id: str, put: Callable[[Heard], None]) -> Callable[[], None]:
+        await self._call("watch", lambda: self._watches.setdefault(run_id, []).append(put))
+        return lambda: self._watches.get(run_id, []).remove(put) if not self.is_dead else None
+
+    def heed(self, asked: Callable[[str, str, Any], None]) -> None:
+        def hear(*about: Any) -> None:
+            if not self.loses_messages():
+                self._hear(lambda: asked(*about))
+
+        self.store.controlled.append(hear)
+
+    def _publish(self, run_id: str, token: str | None, items: Sequence[Item]) -> None:
+        if run_id in self._watches:
+            if self.loses_messages():
+                asyncio.get_running_loop().call_later(0.5, self._hear, self._miss_all)
+            else:
+                self._hear(lambda: self._put(run_id, token, items))
+
+    def _put(self, run_id: str, token: str | None, items: Sequence[Heard]) -> None:
+        if token is not None and self._tokens.setdefault(run_id, token) != token:
+            self._tokens[run_id] = token
+            items = [None, *items]
+        for put in tuple(self._watches.get(run_id, ())):
+            for item in items:
+                put(item)
+
+    def _miss_all(self) -> None:
+        for run_id in tuple(self._watches):
+            self._put(run_id, None, [None])
+
+    def _hear(self, hear: Callable[[], None]) -> None:
+        """Have this process do what a message makes it do, once it goes on."""
+        if self.is_dead:
+            return
+        if self._going.is_set():
+            asyncio.get_running_loop().call_soon(hear, context=self._context.copy())
+        else:
+            self._unheard.append(lambda: self._hear(hear))
+
+
+def ask(text: str, session_id: str | None = None, **rest: Any) -> Ask:
+    return Ask((Message("user", text),), session_id=session_id, **rest)
+
+
+def _task(loop: Any, work: Any, *, context: Any = None) -> asyncio.Task[Any]:
+    """Make a task, and note whose it is."""
+    task = asyncio.Task(work, loop=loop, context=context)
+    replica = context.get(_here) if context else _here.get()
+    if replica is not None:
+        replica._tasks.add(task)
+        if replica.is_dead:
+            task.cancel()
+    return task
+
+
+def replica(store: SharedStore, name: str, *replies: Any, **rest: Any) -> Replica:
+    """Begin a process over doubles; `rest` as for `doubles.house`, and `trouble`."""
+    made = Replica(store, name, rest.pop("trouble", lambda _: None))
+    charter = rest.pop("charter", None)
+    made.model = rest.pop("model", None) or ListeningModel(*replies or ("{}", "x"))
+    tools, agents = rest.pop("tools", None) or {}, rest.pop("agents", None) or {}
+    tools = tools if isinstance(tools, FunctionTools) else FunctionTools(tools)
+    return made.begin(Outside(made.model, tools, FunctionAgents(agents)), charter)
+
+
+async def told(at: Replica, run_id: str, after: int = 0) -> list[Item]:
+    """Follow a run at a process to its end, or as long as that follows it."""
+
+    async def follow() -> None:
+        async for batch in at.runs.follow(run_id, after):
+            heard.extend(batch)
+
+    heard: list[Item] = []
+    with contextlib.suppress(Killed):
+        await at.run(follow())
+    return heard
+
+
+def when(name: str, *types: str, act: Callable[[], None], is_done: bool = True) -> Trouble:
+    """Have something happen at a call of the store: at an append, if it holds one of the types."""
+
+    def befalls(call: Call) -> None:
+        if (
+            call.name == name
+            and call.is_done == is_done
+            and (not types or set(types) & set(call.about))
+        ):
+            act()
+
+    return befalls
