@@ -119,7 +119,7 @@ async def test_a_reader_of_events_that_goes_ends_nothing() -> None:
                 async for line in response.aiter_lines():
                     if line == "event: text":
                         break
-        live = helper.site.pod.runs._live[run_id]
+        live = helper.site.pod.runs._turns._live[run_id]
         await until(lambda: not live._readers)
         assert (await helper.run(run_id))["status"] == "running"
         assert not model.hung_up.is_set()
@@ -128,7 +128,7 @@ async def test_a_reader_of_events_that_goes_ends_nothing() -> None:
 async def test_a_chat_that_is_left_leaves_no_reader_behind() -> None:
     async with waiting(silence) as (helper, model):
         run_id = await hang_up_on(helper, model, stream=True)
-        live = helper.site.pod.runs._live[run_id]
+        live = helper.site.pod.runs._turns._live[run_id]
         await until(lambda: not live._readers, 2)
 
 

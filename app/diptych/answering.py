@@ -59,20 +59,19 @@ class Retelling:
     def __init__(self, told: str, differs: Callable[[], None]) -> None:
         self._told = told
         self._differs = differs
-        self._heard = ""
+        self._at = 0  # up to where in `told` the new text has come, and equals it
         self._is_open = bool(told)
 
     def unheard(self, text: str) -> str:
         """Give what is to be told of a piece."""
         if not self._is_open:
             return text
-        self._heard += text
-        if len(self._heard) < len(self._told) and self._told.startswith(self._heard):
-            return ""
-        if self._heard.startswith(self._told):
-            self._is_open = False
-            return self._heard[len(self._told) :]
-        return self.rest()
+        expected = self._told[self._at : self._at + len(text)]
+        if not text.startswith(expected):
+            return self.rest() + text
+        self._at += len(expected)
+        self._is_open = self._at < len(self._told)
+        return text[len(expected) :]
 
     def rest(self) -> str:
         """Give what is to be told now that the new text has ended or differs."""
@@ -80,4 +79,4 @@ class Retelling:
             return ""
         self._is_open = False
         self._differs()
-        return self._heard
+        return self._told[: self._at]

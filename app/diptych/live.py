@@ -29,6 +29,9 @@ from diptych.runner import Runner
 
 MAX_WAITING = 1_000  # items that a slow reader has not read, after which it is told no notices
 
+HANDED_OVER = "handed_over"
+"""The notice that a reader's process is leaving: the run goes on, and is to be followed anew."""
+
 Observer = Callable[[Item], None]
 """Hears every record and notice of every run that is taken to its end here. Must not block."""
 
@@ -75,7 +78,8 @@ class Reader:
 class LiveRun:
     """A run in the queue of a session that this process owns.
 
-    `stopped` is how it was asked to end, if it was; `begun` is set once its turn has come.
+    `lease` is that of its session. `stopped` is how it was asked to end, if it was; `has_begun` is
+    set once its turn has come, or it is being ended before.
     """
 
     def __init__(
@@ -87,7 +91,8 @@ class LiveRun:
         self.runner: Runner | None = None
         self.stopped: Stop | None = None
         self.has_begun = False
-        self.is_first = False  # of its session
+        self.was_resumed = False  # its record was read from the store
+        self.is_first = False  # of a session that nobody else can know yet
         self.ended = asyncio.Event()
         self.late: asyncio.TimerHandle | None = None  # ends it before its turn
         self.records: list[Record] = []
@@ -109,12 +114,14 @@ class LiveRun:
         """Put the run on record, with its first event. Raises as `EventLog.open` does."""
         (first,) = self._next_records([asked])
         opened = await self._stores.log.open(first, self._stores.clock.token(), once)
-        self._told([first])
+        if opened.is_new and not self.records:  # its turn may have come before this reply
+            self._told([first])
         return opened
 
     def resume(self, records: Sequence[Record]) -> None:
         """Go on from what is on record."""
         self.records = list(records)
+        self.was_resumed = True
         self._asked_at -= max(0.0, self._stores.clock.now() - records[0].timestamp)
 
     async def record(self, events: Sequence[Event]) -> None:
@@ -137,6 +144,10 @@ class LiveRun:
     def notice(self, notice: Notice) -> None:
         self._tell(notice)
         self._stores.feed.tell(self.run_id, notice)
+
+    def notice_here(self, notice: Notice) -> None:
+        """Tell those who follow the run at this process, and only them."""
+        self._tell(notice)
 
     def stop(self, stop: Stop) -> bool:
         """End the run; the first reason counts. Says whether it is to be ended before its turn."""

@@ -110,6 +110,8 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
             return _take_message(run, event), ()
         case Phase.QUEUED, Offered():
             return _begin(run, event)
+        case Phase.QUEUED, OwnerChanged():
+            return run, ()
         case Phase.ACT | Phase.CALL | Phase.ANSWER, OwnerChanged():
             return _hand_over(run, event)
         case Phase.ACT, Replied():
@@ -344,8 +346,10 @@ def _answers(event: Event, command: Command) -> bool:
             return True
         case MakeCall(call), Returned(result):
             return call.id == result.call_id
-        case Write(due), _:
-            return due == event
+        case Write(Returned(due)), Returned(result):
+            return due.call_id == result.call_id
+        case Write(due), _:  # whatever its words: another version may have chosen them
+            return type(due) is type(event)
         case _:
             return False
 

@@ -80,23 +80,31 @@ class Runner:
         self._inbox: asyncio.Queue[Event | _Flush | _Leave | _Crash] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._pieces = Pieces(lambda: self._inbox.put_nowait(_Flush()))
+        self._is_to_stop = False
         self._is_stopping = False
         self._has_left = False
 
     def end(self, stop: Stop) -> None:
         """End the run: what is on its way is cancelled and recorded as `interrupted`."""
+        self._is_to_stop = True
         self._inbox.put_nowait(stop)
 
     def leave(self) -> None:
         """Stop, and leave the run for another owner to take up from its record."""
+        self._is_to_stop = True
         self._inbox.put_nowait(_Leave())
 
     async def drive(self) -> Run:
-        """Obey and feed back until the run is done, or left. Raises a bug, or `StoreError`."""
+        """Obey and feed back until the run is done, or left. Raises a bug, or `StoreError`.
+
+        One that is to stop before it is driven begins nothing.
+        """
         timer: asyncio.TimerHandle | None = None
         if self._late_at is not None:
             loop = asyncio.get_running_loop()
-            timer = loop.call_at(self._late_at, self._inbox.put_nowait, OUT_OF_TIME)
+            if self._late_at <= loop.time():
+                self.end(OUT_OF_TIME)
+            timer = loop.call_at(self._late_at, self.end, OUT_OF_TIME)
         try:
             await self._obey(self.run.outstanding)
             while self.run.phase is not Phase.DONE and not self._has_left:
@@ -169,7 +177,7 @@ class Runner:
 
     async def _obey(self, commands: tuple[Command, ...]) -> None:
         todo = deque(commands)
-        while todo:
+        while todo and not self._is_to_stop:  # else its end is in the inbox, and nothing is begun
             match todo.popleft():
                 case Write(event):  # left over by an earlier owner
                     todo.extend(await self.write(event))

@@ -10,23 +10,24 @@ like (`http`).
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 
 from diptych.errors import InvalidRequest, Overloaded
-from diptych.events import Aborted, Asked, Origin
-from diptych.live import LiveRun, Observer, Reader, Stores, is_last
+from diptych.events import Aborted, Asked, Origin, Stop
+from diptych.live import HANDED_OVER, LiveRun, Observer, Reader, Stores, is_last
 from diptych.messages import Message
 from diptych.offering import Charter
 from diptych.ports import Heard, Item, Notice, Once, RunEntry
 from diptych.record import TERMINAL, Record
 from diptych.runner import Outside
 from diptych.texts import well_formed
-from diptych.turns import HANDED_OVER, Turns
+from diptych.turns import Turns
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 CANCEL_SECONDS = 15.0  # for which a cancelled run's end is waited for: its owner may have to change
+ASK_SECONDS = 2.0  # after which its owner is asked again: it may have changed, or not have heard
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Runs:
         self._charter = charter
         self._stores = stores
         self._turns = Turns(charter, outside, stores, observers)
-        self._elsewhere: set[Reader] = set()  # readers of runs that other processes own
+        self._elsewhere: dict[Reader, str] = {}  # who reads runs that other processes own
         self._is_closing = False
         self._has_closed = False
 
@@ -88,11 +89,12 @@ class Runs:
         is_known = ask.session_id is not None and await stores.sessions.knows(session_id)
         asked = _asked(ask, is_known=is_known)
         live = self._turns.new(f"run-{stores.log.epoch}-{stores.clock.token()}", session_id)
-        live.is_first = not is_known
+        live.is_first = ask.session_id is None
         try:
             opened = await live.open(asked, ask.once)
         except BaseException:
-            self._turns.drop(live)
+            if not live.has_begun:  # its turn may have come before the reply that was lost
+                self._turns.drop(live)
             raise
         if opened.is_new:
             self._turns.take(live, opened.lease, asked.origin.seconds)
@@ -107,20 +109,21 @@ class Runs:
         who has seen more than the store still has, `handed_over` another, the last of a process
         that is leaving. Raises `UnknownRun`, `LostRun` or `StoreError`.
         """
+        place = _Place(after)
         while True:
-            live = self._turns.find(run_id)
-            if after and (newest := await self._newest(run_id, live)).seq <= after:
-                if newest.seq < after:
-                    after = newest.seq
-                    yield [self._reset(after)]
-                if newest.status in TERMINAL:
-                    return
-            source = self._here(live, after) if live else self._there(run_id, after)
+            live = self._found(run_id, place)
+            records = live.records if live else await self._stores.log.read(run_id)
+            is_over = is_last(records[-1])
+            if batch := self._since(place, records):
+                yield batch
+            if is_over:
+                return
+            live = self._found(run_id, place)
+            source = self._here(live, place) if live else self._there(run_id, place)
             async with aclosing(source) as batches:
                 async for batch in batches:
                     yield batch
-                    after = max((i.seq for i in batch if isinstance(i, Record)), default=after)
-                    if is_last(batch[-1]):
+                    if any(map(is_last, batch)):  # a notice may come after it
                         return
             if self._has_closed:
                 return
@@ -130,25 +133,15 @@ class Runs:
 
         Where its owner has just died the end may be longer in coming: then the run as it is.
         """
-        if live := self._turns.find(run_id):
-            self._turns.stop(live, Aborted(reason))
-            await live.ended.wait()
-        entry = await self._stores.log.entry(run_id)
-        if entry.status not in TERMINAL:
-            await self._stores.owners.ask_end(run_id, Aborted(reason))
-            try:
-                async with asyncio.timeout(CANCEL_SECONDS):
-                    async for _ in self.follow(run_id, entry.seq):
-                        pass
-            except TimeoutError:
-                pass
-            entry = await self._stores.log.entry(run_id)
-        return entry
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CANCEL_SECONDS):
+                await self._end(run_id, Aborted(reason))
+        return await self._stores.log.entry(run_id)
 
     def is_followed(self, run_id: str) -> bool:
-        """Say whether somebody here follows a run that is owned here."""
+        """Say whether somebody follows a run at this process."""
         live = self._turns.find(run_id)
-        return live is not None and live.has_readers
+        return (live is not None and live.has_readers) or run_id in self._elsewhere.values()
 
     async def entry(self, run_id: str) -> RunEntry:
         return await self._stores.log.entry(run_id)
@@ -173,8 +166,7 @@ class Runs:
         self._has_closed = True
         await self._turns.leave(Aborted("the agent is shutting down"))
         for reader in tuple(self._elsewhere):
-            reader.put(Notice(HANDED_OVER, {}))
-            reader.end()
+            _hand_over(reader)
 
     def _admit(self) -> None:
         if self._is_closing:
@@ -184,67 +176,113 @@ class Runs:
                 f"this agent has {self.live_count} unfinished runs, and takes no more at once"
             )
 
+    async def _end(self, run_id: str, stop: Stop) -> None:
+        """Have a run end, wherever it is; whoever owns it is asked until it has."""
+        while not self._has_closed:
+            if live := self._turns.find(run_id):
+                self._turns.stop(live, stop)
+                await live.ended.wait()
+            entry = await self._stores.log.entry(run_id)
+            if entry.status in TERMINAL:
+                return
+            await self._stores.owners.ask_end(run_id, stop)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ASK_SECONDS):
+                    async for _ in self.follow(run_id, entry.seq):
+                        pass
+
     # Following
 
-    async def _newest(self, run_id: str, live: LiveRun | None) -> RunEntry:
-        """Give a run with the seq of its newest record, which is here if the run is."""
-        entry = await self._stores.log.entry(run_id)
-        return replace(entry, seq=len(live.records)) if live else entry
+    def _found(self, run_id: str, place: "_Place") -> LiveRun | None:
+        """Give a run that is owned here, unless its reader has been elsewhere and knows more."""
+        live = self._turns.find(run_id)
+        return live if live and len(live.records) >= place.seq else None
 
-    async def _here(self, live: LiveRun, after: int) -> AsyncGenerator[Sequence[Item]]:
+    def _since(self, place: "_Place", records: Sequence[Record]) -> Sequence[Item]:
+        """Give what a reader has not seen of the record, or where it must go back to first.
+
+        It must where the store had lost what it has seen: also if that has come about since, and
+        the run has gone on. One who may have seen either goes back too.
+        """
+        seen = records[: place.seq]
+        anew = (r.seq - 1 for r in seen if _begins_anew(r) and r not in place.beginnings)
+        held = next(anew, len(seen))
+        resets = [self._reset(held)] if held < place.seq else []
+        place.seq = held
+        return [*resets, *place.reached(records[held:])]
+
+    async def _here(self, live: LiveRun, place: "_Place") -> AsyncGenerator[Sequence[Item]]:
         """Follow a run that is owned here, until it ends or goes elsewhere."""
-        reader = live.join(after)
+        reader = live.join(place.seq)
         try:
             while heard := await reader.next():
+                place.reached([item for item in heard if isinstance(item, Record)])
                 yield [item for item in heard if item is not None]
         finally:
             live.leave(reader)
 
-    async def _there(self, run_id: str, after: int) -> AsyncGenerator[Sequence[Item]]:
-        """Follow a run that has ended, or that another process owns."""
-        batch: Sequence[Item] = await self._stores.log.read(run_id, after)
-        if batch and is_last(batch[-1]):
-            yield batch
-            return
+    async def _there(self, run_id: str, place: "_Place") -> AsyncGenerator[Sequence[Item]]:
+        """Follow a run that another process owns."""
         reader = Reader()
         unwatch = await self._stores.feed.watch(run_id, reader.put)
-        self._elsewhere.add(reader)
-        reader.put(None)  # what happened before the watch began
+        self._elsewhere[reader] = run_id
+        if self._has_closed:
+            _hand_over(reader)
         try:
+            if records := await self._stores.log.read(run_id, place.seq):
+                yield place.reached(records)  # what happened before the watch began
             while heard := await reader.next():
-                batch, after = await self._caught_up(run_id, after, heard)
-                if batch:
+                if batch := await self._caught_up(run_id, place, heard):
                     yield batch
         finally:
-            self._elsewhere.discard(reader)
+            del self._elsewhere[reader]
             unwatch()
 
     async def _caught_up(
-        self, run_id: str, after: int, heard: Sequence[Heard]
-    ) -> tuple[list[Item], int]:
-        """Give what is new in what was heard, and the newest seq of it.
-
-        What was missed is read from the record.
-        """
+        self, run_id: str, place: "_Place", heard: Sequence[Heard]
+    ) -> Sequence[Item]:
+        """Give what is new in what was heard; what was missed is read from the record."""
         batch: list[Item] = []
         for item in heard:
             if isinstance(item, Notice):
                 batch.append(item)
-            elif item is None or item.seq > after + 1:
-                records = await self._stores.log.read(run_id, after)
-                if not records and (entry := await self.entry(run_id)).seq < after:
-                    after = entry.seq
-                    batch.append(self._reset(after))
-                batch += records
-            elif item.seq == after + 1:
-                batch.append(item)
-            if batch and isinstance(batch[-1], Record):
-                after = batch[-1].seq
-        return batch, after
+            elif item is None or item.seq > place.seq + 1:
+                batch += self._since(place, await self._stores.log.read(run_id))
+            elif item.seq == place.seq + 1:
+                batch += place.reached([item])
+            elif _begins_anew(item) and item not in place.beginnings:
+                batch += [self._reset(item.seq - 1), *place.reached([item])]
+        return batch
 
     def _reset(self, last_seq: int) -> Notice:
         """Tell that what a reader has seen after `last_seq` is not on record any more."""
         return Notice("reset", {"epoch": self._stores.log.epoch, "last_seq": last_seq})
+
+
+@dataclass(slots=True)
+class _Place:
+    """How far the reader of a run has come.
+
+    `beginnings` are the records that it has seen with which a run began anew after a loss.
+    """
+
+    seq: int
+    beginnings: list[Record] = field(default_factory=list)
+
+    def reached(self, records: Sequence[Record]) -> Sequence[Record]:
+        self.seq = records[-1].seq if records else self.seq
+        self.beginnings += filter(_begins_anew, records)
+        return records
+
+
+def _hand_over(reader: Reader) -> None:
+    reader.put(Notice(HANDED_OVER))
+    reader.end()
+
+
+def _begins_anew(record: Record) -> bool:
+    """Say whether a new owner found that the store had lost what came after."""
+    return record.event_type == "owner_changed" and bool(record.metadata.get("lost_tail"))
 
 
 def _session_id(ask: Ask) -> str | None:

@@ -22,7 +22,7 @@ from diptych.errors import ConfigError
 from diptych.pod import Pod, check_scripts
 from diptych.settings import AgentConfig
 
-GRACE_SECONDS = 20.0  # that runs get to end after SIGTERM
+GRACE_SECONDS = 20.0  # that runs get to end after SIGTERM, if nothing else is said
 _STARTED_POLL = 0.005  # seconds
 _log = logging.getLogger(__name__)
 
@@ -90,9 +90,11 @@ async def served(configs: Sequence[AgentConfig], sockets: Sockets) -> AsyncItera
             Site(Pod(config, http, url=url), url)
             for config, url in zip(configs, sockets.urls, strict=True)
         ]
-        await stack.enter_async_context(_listening(sites, sockets))
+        hang_up = await stack.enter_async_context(_listening(sites, sockets))
         for site in sites:
             await stack.enter_async_context(site.pod)
+        stack.push_async_callback(hang_up)  # first: who reads to the end needs the store
+        stack.push_async_callback(_close, sites, 0.0)
         yield sites
 
 
@@ -100,8 +102,10 @@ async def serve(
     configs: Sequence[AgentConfig],
     sockets: Sockets,
     on_ready: Callable[[Sequence[Site]], Coroutine[Any, Any, None]],
+    *,
+    grace: float = GRACE_SECONDS,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; live runs get a grace period, a second signal ends it."""
+    """Serve until SIGINT or SIGTERM; live runs get `grace` seconds, a second signal ends them."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -112,15 +116,15 @@ async def serve(
             await stop.wait()
             announcing.cancel()
         stop.clear()
-        await _drain(sites, stop)
+        await _drain(sites, stop, grace)
 
 
-async def _drain(sites: Sequence[Site], hurry: asyncio.Event) -> None:
+async def _drain(sites: Sequence[Site], hurry: asyncio.Event, grace: float) -> None:
     """Take no new runs, and give those that are there time to end."""
-    closing = asyncio.create_task(_close(sites, GRACE_SECONDS))
+    closing = asyncio.create_task(_close(sites, grace))
     hurrying = asyncio.create_task(hurry.wait())
     if live := sum(site.pod.runs.live_count for site in sites):
-        _log.info("ending: %d runs get %g s; a second signal ends them now", live, GRACE_SECONDS)
+        _log.info("ending: %d runs get %g s; a second signal ends them now", live, grace)
     await asyncio.wait([closing, hurrying], return_when=asyncio.FIRST_COMPLETED)
     hurrying.cancel()
     await _close(sites, 0.0)
@@ -132,25 +136,34 @@ async def _close(sites: Sequence[Site], seconds: float) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _listening(sites: Sequence[Site], sockets: Sockets) -> AsyncIterator[None]:
-    """Have a server for each agent; they are ended together, so that it takes as long as one."""
+async def _listening(
+    sites: Sequence[Site], sockets: Sockets
+) -> AsyncIterator[Callable[[], Coroutine[Any, Any, None]]]:
+    """Have a server for each agent; gives what ends them, as the block's end does.
+
+    They are ended together, so that it takes as long as one.
+    """
     on_loopback = sockets.place.is_loopback
     servers = [_Server(_server_config(site.pod.app(on_loopback=on_loopback))) for site in sites]
     serving = [
         asyncio.create_task(server.serve([bound]))
         for server, bound in zip(servers, sockets, strict=True)
     ]
+
+    async def hang_up() -> None:
+        for server in servers:
+            server.should_exit = True
+        await asyncio.gather(*serving)
+
     try:
         for server, task in zip(servers, serving, strict=True):
             while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event
                 await asyncio.sleep(_STARTED_POLL)
             if task.done():
                 await task  # it could not start: raises why
-        yield
+        yield hang_up
     finally:
-        for server in servers:
-            server.should_exit = True
-        await asyncio.gather(*serving)
+        await hang_up()
 
 
 def _server_config(app: FastAPI) -> uvicorn.Config:

@@ -150,9 +150,13 @@ class AgentConfig:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSettings:
-    """What holds for the whole process, whatever agents it runs."""
+    """What holds for the whole process, whatever agents it runs.
+
+    `shutdown_grace` is what runs get to end after SIGTERM.
+    """
 
     port: int = 8000
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
     log_format: Literal["text", "json"] = "text"
     public_url: str | None = None
+    shutdown_grace: float = 20.0

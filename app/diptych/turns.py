@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +24,8 @@ from diptych.errors import (
     UnknownRun,
 )
 from diptych.events import Failed, OwnerChanged, Stop
-from diptych.live import LiveRun, Observer, Stores
+from diptych.live import HANDED_OVER, LiveRun, Observer, Stores
 from diptych.loop import Phase, Run, replay
-from diptych.messages import Message
 from diptych.offering import Charter, Offering
 from diptych.ports import Lease, Notice
 from diptych.record import Record, from_row
@@ -33,9 +33,10 @@ from diptych.runner import OUT_OF_TIME, Outside, Runner
 
 SEEK_SECONDS = 2.0  # between two looks for sessions whose owner has died
 MOST_OWNERS = 10  # of one run, after which it is taken for what kills them
-HANDED_OVER = "handed_over"
-"""The notice that a reader's process is leaving: the run goes on, and is to be followed anew."""
+LEAVE_SECONDS = 3.0  # for which a store that is away is waited for when this process leaves
 
+UNREADABLE = (LoopError, LookupError, TypeError, ValueError, AttributeError)
+"""What reading a record raises that a newer version wrote."""
 _log = logging.getLogger(__name__)
 
 
@@ -73,7 +74,9 @@ class Turns:
         return len(self._live)
 
     def find(self, run_id: str) -> LiveRun | None:
-        return self._live.get(run_id)
+        """Give a run that is here, once its record is."""
+        live = self._live.get(run_id)
+        return live if live and live.records else None
 
     def start(self) -> None:
         """Keep what is owned, and look for what nobody owns; needless if leases never end."""
@@ -96,23 +99,24 @@ class Turns:
         if seconds is not None:
             live.late = loop.call_later(seconds, self.stop, live, OUT_OF_TIME)
         if lease is not None:
+            live.lease = lease
             self._own(lease, live.run_id if live.is_first else None)
-        elif live.session_id not in self._sessions:
-            self.drop(live)
-            if seconds is not None:
-                self._spawn(self._end_late(live.run_id, seconds))
+        elif session := self._sessions.get(live.session_id):
+            live.lease = session.lease
+        else:
+            self._leave_to_others(live)
 
     def drop(self, live: LiveRun) -> None:
         """Have nothing to do with a run any more."""
-        self._live.pop(live.run_id, None)
+        if self._live.get(live.run_id) is live:
+            del self._live[live.run_id]
         live.release()
 
     def stop(self, live: LiveRun, stop: Stop) -> None:
         """End a run, wherever it is; the first reason counts."""
-        session = self._sessions.get(live.session_id)
-        if live.stop(stop) and session:
+        if live.stop(stop) and live.lease:
             live.has_begun = True
-            self._spawn(self._end_before_turn(live, stop, session.lease))
+            self._spawn(self._end_before_turn(live, stop, live.lease))
 
     async def idle(self, seconds: float) -> None:
         """Wait until all runs have ended, at most so long."""
@@ -128,13 +132,14 @@ class Turns:
             elif live.runner:
                 live.runner.leave()
             else:
-                live.notice(_handed_over(live))
+                live.notice_here(_handed_over(live))
         if tasks := self._running():
-            await asyncio.wait(tasks)
-        for task in tuple(self._tasks):
+            await asyncio.wait(tasks, timeout=LEAVE_SECONDS)
+        tasks = [*self._tasks, *self._running()]
+        for task in tasks:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        if tasks:
+            await asyncio.wait(tasks)
 
     @property
     def _lasts(self) -> bool:
@@ -147,8 +152,10 @@ class Turns:
     # One session
 
     def _own(self, lease: Lease, run_id: str | None = None) -> None:
-        if (session := self._sessions.get(lease.session_id)) and session.task:
-            session.task.cancel()  # it was stale and does not know yet
+        if former := self._sessions.get(lease.session_id):  # it was stale and does not know yet
+            if former.task:
+                former.task.cancel()
+            self._let_be(former.lease)
         session = _Session(lease)
         self._sessions[lease.session_id] = session
         session.task = asyncio.create_task(self._take_all(session, run_id))
@@ -161,24 +168,33 @@ class Turns:
                 run_id = await self._take_one(run_id, lease)
         except StaleOwner:
             _log.warning("another process has taken over session %s", lease.session_id)
-        except LostRun:
+        except (LostRun, UnknownRun):
             _log.error("the store has lost session %s", lease.session_id)
             for live in self._of(lease):
                 live.tell_lost()
         except StoreError as error:
             _log.warning("session %s is left to be taken up: %s", lease.session_id, error)
+            with suppress(StoreError):
+                await owners.release(lease)
         finally:
             if self._sessions.get(lease.session_id) is session:
                 del self._sessions[lease.session_id]
-            for live in self._of(lease):
-                self.drop(live)
+            self._let_be(lease)
 
     def _of(self, lease: Lease) -> list[LiveRun]:
-        """Give the runs of a session, unless a newer lease of this process has them."""
-        newest = self._sessions.get(lease.session_id)
-        if newest and newest.lease != lease:
-            return []
-        return [live for live in self._live.values() if live.session_id == lease.session_id]
+        """Give the runs that are here under a lease."""
+        return [live for live in self._live.values() if live.lease == lease]
+
+    def _let_be(self, lease: Lease) -> None:
+        for live in self._of(lease):
+            self._leave_to_others(live)
+
+    def _leave_to_others(self, live: LiveRun) -> None:
+        """Drop a run that is not to be taken to its end here; its caller waits all the same."""
+        if live.late and not live.has_begun:
+            seconds = live.late.when() - asyncio.get_running_loop().time()
+            self._spawn(self._end_late(live.run_id, seconds))
+        self.drop(live)
 
     async def _take_one(self, run_id: str, lease: Lease) -> str | None:
         """Take the run whose turn it is to its end; gives the next one."""
@@ -189,26 +205,28 @@ class Turns:
         live.has_begun, live.lease = True, lease
         run = None if self._is_leaving and self._lasts else await self._carry(live)
         if run is None or run.phase is not Phase.DONE:
-            live.notice(_handed_over(live))
+            live.notice_here(_handed_over(live))
             await self._stores.owners.release(lease)
             return None
+        following = await self._conclude(live, run, lease)
         self.drop(live)
-        return await self._conclude(live, run.messages, lease)
+        return following
 
-    async def _conclude(self, live: LiveRun, said: Sequence[Message], lease: Lease) -> str | None:
+    async def _conclude(self, live: LiveRun, run: Run, lease: Lease) -> str | None:
         try:
-            return await self._stores.owners.conclude(live.run_id, said, lease)
+            return await self._stores.owners.conclude(live.run_id, run.messages, lease)
         except LostTail as lost:
             await live.restore(lost)
-            return await self._stores.owners.conclude(live.run_id, said, lease)
+            return await self._stores.owners.conclude(live.run_id, run.messages, lease)
 
     async def _end_before_turn(self, live: LiveRun, stop: Stop, lease: Lease) -> None:
-        live.lease = lease
+        """End a run that waits; one that has ended meanwhile stays as it is."""
         try:
-            run = replay(await self._events(live.records))
-            await live.finish(run, stop)
-            await self._stores.owners.conclude(live.run_id, (), lease)
-        except StoreError as error:
+            if not live.records:
+                live.resume(await self._stores.log.read(live.run_id))
+            run = await live.finish(replay(await self._events(live.records)), stop)
+            await self._conclude(live, run, lease)
+        except (StoreError, UnknownRun, LostRun, *UNREADABLE) as error:
             _log.warning("run %s could not be ended before its turn: %s", live.run_id, error)
         finally:
             self.drop(live)
@@ -219,7 +237,7 @@ class Turns:
         """Take a run to its end; None if it is not to be touched. Raises what ends ownership."""
         try:
             run = await self._restored(live)
-        except (LoopError, KeyError, TypeError, ValueError) as error:
+        except UNREADABLE as error:
             self._unreadable.add(live.session_id)
             _log.error(
                 "run %s cannot be taken up: this version cannot read its record, and a newer one "
@@ -246,9 +264,10 @@ class Turns:
     async def _restored(self, live: LiveRun) -> Run:
         """Rebuild a run from its record, which is here already if the run was opened here."""
         if not live.records:
-            live.resume(await self._stores.log.read(live.run_id))
+            records = await self._stores.log.read(live.run_id)
             if stop := await self._stores.owners.end_asked(live.run_id):
                 live.stop(stop)
+            live.resume(records)
         events = await self._events(live.records)
         if live.is_first:
             return replay(events)
@@ -265,7 +284,11 @@ class Turns:
             return await live.finish(run, stop)
         runner = Runner(run, self._outside, live, self._late_at(live, run))
         live.drive_by(runner)
+        if self._is_leaving and self._lasts:
+            runner.leave()
         if run.phase is Phase.QUEUED:
+            if live.was_resumed and await self._stores.owners.has_lost_tail(live.run_id):
+                await runner.write(OwnerChanged(lost_tail=True))  # it may have been further
             await runner.write(await self._offering.now())
         elif sum(r.event_type == "owner_changed" for r in live.records) >= MOST_OWNERS:
             runner.end(Failed("too_many_owners", "every process that took this run up has died"))
@@ -292,20 +315,10 @@ class Turns:
         """End a run whose end was asked for at another process."""
         if live := self._live.get(run_id):
             self.stop(live, stop)
-        elif session := self._sessions.get(session_id):
-            self._spawn(self._end_queued(run_id, stop, session.lease))
-
-    async def _end_queued(self, run_id: str, stop: Stop, lease: Lease) -> None:
-        """End a run that another process has put into the queue of a session of ours."""
-        live = self.new(run_id, lease.session_id)
-        live.has_begun = True
-        live.stop(stop)
-        try:
-            live.resume(await self._stores.log.read(run_id))
-        except (StoreError, UnknownRun, LostRun):
-            self.drop(live)
-            return
-        await self._end_before_turn(live, stop, lease)
+        elif session := self._sessions.get(session_id):  # another process put it into the queue
+            live = self.new(run_id, session_id)
+            live.lease = session.lease
+            self.stop(live, stop)
 
     async def _end_late(self, run_id: str, seconds: float) -> None:
         """See to it that a run ends in time whose owner does not know of it before its turn."""
@@ -360,7 +373,7 @@ class Turns:
                 _log.warning("sessions without an owner cannot be looked for now: %s", error)
 
     async def _claim(self, session_id: str) -> None:
-        if session_id in self._unreadable:
+        if session_id in self._unreadable or self._is_leaving:
             return
         owners, token = self._stores.owners, self._stores.clock.token()
         if lease := await owners.claim(session_id, token):

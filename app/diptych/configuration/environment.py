@@ -18,6 +18,9 @@ from diptych.settings import ProcessSettings
 
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 
+GRACE = "SHUTDOWN_GRACE_SECONDS"
+MOST_GRACE_SECONDS = 3600
+
 _SIMPLE: Final[Mapping[Path, str]] = {
     ("metadata", "name"): "AGENT_NAME",
     ("spec", "description"): "AGENT_DESCRIPTION",
@@ -41,7 +44,10 @@ _LEVELS: Final[Mapping[str, LogLevel]] = {
 
 
 def process_settings(environ: Mapping[str, str]) -> ProcessSettings:
-    """Read PORT, LOG_LEVEL, LOG_FORMAT and PUBLIC_URL. Raises `ConfigError` with all problems."""
+    """Read PORT, LOG_LEVEL, LOG_FORMAT, PUBLIC_URL and SHUTDOWN_GRACE_SECONDS.
+
+    Raises `ConfigError` with all problems.
+    """
     problems: list[str] = []
     port = _set(environ, "PORT") or "8000"
     if not re.fullmatch(r"\d{1,5}", port) or int(port) > 65535:  # noqa: PLR2004
@@ -55,12 +61,16 @@ def process_settings(environ: Mapping[str, str]) -> ProcessSettings:
     public_url = _set(environ, PUBLIC_URL)
     if public_url and (wrong := url_problem(public_url)):
         problems.append(f"{PUBLIC_URL}: {wrong}")
+    grace = _set(environ, GRACE) or "20"
+    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", grace) or float(grace) > MOST_GRACE_SECONDS:
+        problems.append(f"{GRACE}: must be a number of seconds from 0 to {MOST_GRACE_SECONDS}")
     refuse(problems)
     return ProcessSettings(
         port=int(port),
         log_level=level or "INFO",
         log_format="json" if log_format == "json" else "text",
         public_url=public_url.rstrip("/") if public_url else None,
+        shutdown_grace=float(grace),
     )
 
 

@@ -1,0 +1,173 @@
+"""Holds what all actors of a chaos test saw against what is promised (faults.md §2).
+
+A history is a list of events, dicts as in JSON lines: `{"t": …, "actor": …, "kind": …, …}` with `t`
+in seconds of one monotonic clock (CLOCK_MONOTONIC is one for all processes of a machine). Of one
+actor they stand in the order in which they happened; what is compared over actors is `t`.
+
+    accepted        by who asked: run, session, text (of the question, a new one each time), seconds
+                    (that a run may take), canary (of its session, optional)
+    record          by who reads the log at the end, run by run in the order of their coming:
+                    run, session, seq, event_type, content; `t` is when it was written
+    reader          by a reader, under one name over all its connections: run, seq, event_type and
+                    content of a record that it was told
+    reset           by a reader: run, last_seq; what it was told after that is void
+    reader_ended    by a reader: run; it was told that nothing more comes
+    tool_started    by a tool: key (another for each call that a model asked for), repeatable
+    answered        by a model: text (of the question), answer (the whole text that it gave)
+    claimed         by a store: session, token; from here on it is the fence of the session
+    write_accepted  by a store: run, session, token, seqs
+    conversation    by who reads the log at the end: session, said (the users' messages in it)
+    trouble         by whoever made it: what, until (the `t` at which it is over)
+
+Kinds that a test cannot see are left out, and what needs them is not checked.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+TERMINAL = frozenset({"completed", "failed", "aborted", "max_steps"})
+Event = dict[str, Any]
+History = Sequence[Event]
+
+
+def problems(history: History, allowance: float) -> list[str]:
+    """Say all that is wrong; nothing if every promise was kept.
+
+    `allowance` is for how many seconds a run may be unfinished beyond its own, which count from
+    its turn or from the end of the last trouble: a lease and 5 s.
+    """
+    return [
+        *_ends(history, allowance),
+        *_numbers(history),
+        *_readers(history),
+        *_answers(history),
+        *_tools(history),
+        *_writers(history),
+        *_canaries(history),
+        *_conversations(history),
+    ]
+
+
+def _of(history: History, kind: str) -> list[Event]:
+    return [event for event in history if event["kind"] == kind]
+
+
+def _logs(history: History) -> dict[str, list[Event]]:
+    logs = defaultdict(list)
+    for event in _of(history, "record"):
+        logs[event["run"]].append(event)
+    return logs
+
+
+def _accepted(history: History) -> list[Event]:
+    """List the runs that were accepted, in the order of their coming."""
+    order = {run: n for n, run in enumerate(_logs(history))}
+    return sorted(_of(history, "accepted"), key=lambda e: order.get(e["run"], len(order)))
+
+
+def _ends(history: History, allowance: float) -> Iterator[str]:
+    """G1: an accepted run has exactly one terminal record, in time."""
+    logs = _logs(history)
+    calm = max((event["until"] for event in _of(history, "trouble")), default=0.0)
+    free: dict[str, float] = {}  # when a session's runs before this one had ended
+    for run in _accepted(history):
+        ends = [record for record in logs[run["run"]] if record["event_type"] in TERMINAL]
+        if len(ends) != 1:
+            yield f"G1: {run['run']} has {len(ends)} terminal records"
+            continue
+        if logs[run["run"]][-1] is not ends[0]:
+            yield f"G1: {run['run']} goes on after its terminal record"
+        begun = max(run["t"], free.get(run["session"], 0.0))
+        free[run["session"]] = max(begun, ends[0]["t"])
+        late = ends[0]["t"] - max(begun, calm) - run["seconds"] - allowance
+        if late > 0:
+            yield f"G1: {run['run']} ended {late:.1f} s too late"
+
+
+def _numbers(history: History) -> Iterator[str]:
+    """G2: the records of a run have seq 1..n."""
+    for run, log in _logs(history).items():
+        seqs = [record["seq"] for record in log]
+        if seqs != list(range(1, len(seqs) + 1)):
+            yield f"G2: {run} has the records {seqs}"
+
+
+def _readers(history: History) -> Iterator[str]:
+    """G2: every reader sees the run's records, each once, in order, to the end."""
+    logs = _logs(history)
+    told: dict[tuple[str, str], list[Event]] = defaultdict(list)
+    for event in history:
+        key = event["actor"], event.get("run", "")
+        if event["kind"] == "reset":
+            told[key] = [e for e in told[key] if e["seq"] <= event["last_seq"]]
+        elif event["kind"] == "reader":
+            told[key].append(event)
+        elif event["kind"] == "reader_ended" and _facts(told[key]) != _facts(logs[key[1]]):
+            seqs = [e["seq"] for e in told[key]]
+            yield f"G2: {key[0]} was told {seqs} of {key[1]}, or other words"
+
+
+def _facts(events: Sequence[Event]) -> list[tuple[Any, ...]]:
+    return [(event["seq"], event["event_type"], event["content"]) for event in events]
+
+
+def _answers(history: History) -> Iterator[str]:
+    """G2: the text after the last reset is the answer, and the model's, whole."""
+    given = defaultdict(set)
+    for event in _of(history, "answered"):
+        given[event["text"]].add(event["answer"])
+    whole = {run["run"]: given.get(run["text"]) for run in _of(history, "accepted")}
+    for run, log in _logs(history).items():
+        text = ""
+        for record in log:
+            if record["event_type"] == "answer_reset":
+                text = ""
+            elif record["event_type"] == "text":
+                text += record["content"]
+            elif record["event_type"] == "agent_response":
+                if record["content"] != text:
+                    yield f"G2: the answer of {run} is not what its readers were told"
+                if (answers := whole.get(run)) and text not in answers:
+                    yield f"G2: the answer of {run} is none that a model gave"
+
+
+def _tools(history: History) -> Iterator[str]:
+    """G3: a call that must not be repeated is started at most once."""
+    starts = Counter(e["key"] for e in _of(history, "tool_started") if not e["repeatable"])
+    for key, count in starts.items():
+        if count > 1:
+            yield f"G3: {key} was started {count} times"
+
+
+def _writers(history: History) -> Iterator[str]:
+    """G4: what the store took was written under the newest fence of the session."""
+    fence: dict[str, str] = {}
+    for event in history:
+        if event["kind"] == "claimed":
+            fence[event["session"]] = event["token"]
+        elif event["kind"] == "write_accepted" and fence[event["session"]] != event["token"]:
+            yield f"G4: a stale write of {event['actor']} to {event['run']} was accepted"
+
+
+def _canaries(history: History) -> Iterator[str]:
+    """I8: what is secret to a session is in no other."""
+    canaries = {e["session"]: e["canary"] for e in _of(history, "accepted") if e.get("canary")}
+    for record in _of(history, "record"):
+        text = str(record["content"])
+        for session, canary in canaries.items():
+            if session != record["session"] and canary in text:
+                yield f"I8: {record['run']} of {record['session']} knows the canary of {session}"
+
+
+def _conversations(history: History) -> Iterator[str]:
+    """A session's conversation is its runs that began, in the order of their coming."""
+    logs = _logs(history)
+    asked: dict[str, list[str]] = defaultdict(list)
+    for run in _accepted(history):
+        if any(record["event_type"] == "offered" for record in logs[run["run"]]):
+            asked[run["session"]].append(run["text"])
+    for event in _of(history, "conversation"):
+        expected = asked[event["session"]]
+        if event["said"] != expected:
+            yield f"the conversation of {event['session']} is {event['said']}, not {expected}"

@@ -1,0 +1,333 @@
+"""A store that several processes share, in one event loop and in virtual time.
+
+What it does in one step is what the scripts of the Redis adapter do in one step; every way in which
+it can break is a method or a field here. `replicas.Replica` is how one process reaches it.
+
+Everything that matters to the promises is written to `history` (see `support.history`).
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from diptych.errors import (
+    InvalidRequest,
+    LostRun,
+    LostTail,
+    Overloaded,
+    StaleOwner,
+    StoreError,
+    StoreFull,
+    UnknownRun,
+)
+from diptych.events import Stop
+from diptych.messages import Message
+from diptych.ports import Lease, Once, Opened, RunEntry, SessionEntry
+from diptych.record import NOT_IN_MEMORY, TERMINAL, Record
+
+LEASE_SECONDS = 10.0
+MOST_WAITING = 1_000
+
+
+@dataclass(slots=True)
+class StoredRun:
+    session_id: str
+    created: float
+    server: int
+    records: list[Record] = field(default_factory=list)
+    status: str = "queued"
+    end: Stop | None = None
+    lost_at: int | None = None  # how many records were left when the server changed
+
+
+@dataclass(slots=True)
+class StoredSession:
+    created: float
+    runs: list[str] = field(default_factory=list)
+    queue: list[str] = field(default_factory=list)
+    said: list[tuple[Message, ...]] = field(default_factory=list)
+    holder: str | None = None
+    held_until: float = 0.0
+    fence: str | None = None
+
+
+class SharedStore:
+    """The store itself: one step a method, nothing waits. `watched` hears what is published."""
+
+    def __init__(self, lease_seconds: float = LEASE_SECONDS) -> None:
+        self.lease_seconds = lease_seconds
+        self.epoch = "0000000a"
+        self.server = 1  # changes with each restart
+        self.is_away = False
+        self.is_full = False
+        self.runs: OrderedDict[str, StoredRun] = OrderedDict()
+        self.sessions: dict[str, StoredSession] = {}
+        self.blobs: dict[str, bytes] = {}
+        self.once: dict[str, tuple[str, str]] = {}
+        self.watched: list[Callable[[str, str | None, Sequence[Any]], None]] = []
+        self.controlled: list[Callable[[str, str, Stop], None]] = []
+        self.missed: list[Callable[[], None]] = []
+        self.history: list[dict[str, Any]] = []
+        self._tokens = 0
+
+    # The clock of all who use the store
+
+    def now(self) -> float:
+        return 1_000_000.0 + asyncio.get_running_loop().time()
+
+    def token(self) -> str:
+        self._tokens += 1
+        return f"{self._tokens:032x}"
+
+    def note(self, actor: str, kind: str, **fields: Any) -> None:
+        t = asyncio.get_running_loop().time()
+        self.history.append({"t": t, "actor": actor, "kind": kind, **fields})
+
+    # Its own troubles
+
+    def go_away(self, seconds: float) -> None:
+        """Be out of reach for so long."""
+        loop = asyncio.get_running_loop()
+        self.is_away = True
+        loop.call_later(seconds, self._return)
+        self.note("store", "trouble", what="away", until=loop.time() + seconds)
+
+    def _return(self) -> None:
+        self.is_away = False
+        self._miss()
+
+    def lose_tail(self, run_id: str, count: int) -> None:
+        """Start anew, without the newest records of an unfinished run."""
+        self.server += 1
+        run = self.runs[run_id]
+        assert run_id in self.sessions[run.session_id].queue
+        del run.records[len(run.records) - count :]
+        run.status = "running" if len(run.records) > 1 else "queued"
+        self._miss()
+
+    def flush(self) -> None:
+        """Lose everything."""
+        self.epoch = f"{int(self.epoch, 16) + 1:08x}"
+        for kept in (self.runs, self.sessions, self.blobs, self.once):
+            kept.clear()
+        self._miss()
+
+    def _miss(self) -> None:
+        for missed in self.missed:
+            missed()
+
+    # The event log
+
+    def open(self, actor: str, first: Record, token: str, once: Once | None) -> Opened:
+        run_id, session_id = first.run_id, first.session_id
+        if run_id not in self.runs and once and once.key in self.once:
+            digest, earlier = self.once[once.key]
+            if digest != once.digest:
+                raise InvalidRequest("this key came with another body before")
+            return Opened(self.entry(earlier), None, is_new=False)
+        if run_id in self.runs:  # sent again, for its reply was lost
+            is_held = self.sessions[session_id].holder == token
+        else:
+            self._begin(first)
+            if once:
+                self.once[once.key] = (once.digest, run_id)
+            is_held = self._held(actor, session_id, token)
+        return Opened(self.entry(run_id), Lease(session_id, token) if is_held else None)
+
+    def _begin(self, first: Record) -> None:
+        if self.is_full:
+            raise StoreFull("the store is full; try again later")
+        session = self.sessions.setdefault(first.session_id, StoredSession(first.timestamp))
+        if len(session.queue) >= MOST_WAITING:
+            raise Overloaded("too many runs of this session are waiting; try again later")
+        run = StoredRun(first.session_id, first.timestamp, self.server, [as_stored(first)])
+        self.runs[first.run_id] = run
+        session.runs.append(first.run_id)
+        session.queue.append(first.run_id)
+
+    def append(self, actor: str, records: Sequence[Record], lease: Lease) -> None:
+        self.check(lease)
+        records = [as_stored(record) for record in records]
+        run, last = self._run(records[0].run_id), records[-1]
+        if self.is_full and last.event_type not in TERMINAL:
+            raise StoreFull("the store is full; try again later")
+        added = self._missing(run, records)
+        if not added:
+            return
+        run.records += added
+        run.status = last.event_type if last.event_type in TERMINAL else "running"
+        written = {"run": last.run_id, "session": run.session_id, "token": lease.token}
+        self.note(actor, "write_accepted", **written, seqs=[r.seq for r in added])
+        self.publish(last.run_id, lease.token, added)
+
+    def _missing(self, run: StoredRun, records: Sequence[Record]) -> Sequence[Record]:
+        """Give those of the next records that are not there yet."""
+        seq = len(run.records)
+        if records[0].seq > seq + 1:
+            raise LostTail(seq)
+        for record in records:
+            if record.seq <= seq and run.records[record.seq - 1] != record:
+                raise LostTail(seq)
+        return [record for record in records if record.seq > seq]
+
+    def read(self, run_id: str, after: int) -> Sequence[Record]:
+        return self._run(run_id).records[after:]
+
+    def entry(self, run_id: str) -> RunEntry:
+        run = self._run(run_id)
+        return RunEntry(run_id, run.session_id, run.created, run.status, len(run.records))
+
+    def kept(self, key: str) -> bytes:
+        if key not in self.blobs:
+            raise StoreError(f"nothing is kept under {key}")
+        return self.blobs[key]
+
+    def keep(self, key: str, blob: bytes) -> None:
+        if self.is_full and key not in self.blobs:
+            raise StoreFull("the store is full; try again later")
+        self.blobs[key] = blob
+
+    # The sessions
+
+    def conversation(self, session_id: str) -> tuple[Message, ...]:
+        session = self.sessions.get(session_id)
+        return tuple(m for said in session.said for m in said) if session else ()
+
+    def listed(self) -> list[SessionEntry]:
+        return [
+            SessionEntry(
+                name,
+                len(session.runs),
+                sum(r.event_type not in NOT_IN_MEMORY for r in self._records(session)),
+                session.created,
+                max(record.timestamp for record in self._records(session)),
+            )
+            for name, session in self.sessions.items()
+        ]
+
+    def delete(self, session_id: str) -> bool:
+        session = self.sessions.get(session_id)
+        if session and session.queue:
+            raise InvalidRequest("a run of this session is not finished", code="session_busy")
+        for run_id in session.runs if session else ():
+            del self.runs[run_id]
+        return self.sessions.pop(session_id, None) is not None
+
+    def _records(self, session: StoredSession) -> list[Record]:
+        return [record for run_id in session.runs for record in self.runs[run_id].records]
+
+    # Ownership
+
+    def claim(self, actor: str, session_id: str, token: str) -> Lease | None:
+        session = self.sessions.get(session_id)
+        if session is None or not session.queue or not self._held(actor, session_id, token):
+            return None
+        return Lease(session_id, token)
+
+    def head(self, lease: Lease) -> str | None:
+        self.check(lease)
+        session = self.sessions[lease.session_id]
+        if not session.queue:
+            self._give_back(session, lease.token)
+            return None
+        self._take_up(session)
+        self._hold(session, lease.token)
+        return session.queue[0]
+
+    def conclude(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
+        self.check(lease)
+        session = self.sessions[lease.session_id]
+        if run_id in session.queue:
+            run = self.runs[run_id]
+            if run.status not in TERMINAL:
+                raise LostTail(len(run.records))
+            session.queue.remove(run_id)
+            session.said.append(tuple(said))
+        return self.head(lease)
+
+    def renew(self, leases: Sequence[Lease]) -> list[Lease]:
+        lost = []
+        for lease in leases:
+            session = self.sessions.get(lease.session_id)
+            if session is None or session.fence != lease.token:
+                lost.append(lease)
+            elif session.queue:
+                self._hold(session, lease.token)
+        return lost
+
+    def release(self, lease: Lease) -> None:
+        session = self.sessions.get(lease.session_id)
+        if session and session.fence == lease.token:
+            self._give_back(session, lease.token)
+            session.fence = f"-{lease.token}"
+
+    def unowned(self) -> list[str]:
+        return [n for n, s in self.sessions.items() if s.queue and self._is_free(s)]
+
+    def ask_end(self, run_id: str, end: Stop) -> None:
+        run = self._run(run_id)
+        if run.status not in TERMINAL:
+            run.end = run.end or end
+            for asked in self.controlled:
+                asked(run.session_id, run_id, end)
+
+    def end_asked(self, run_id: str) -> Stop | None:
+        return self._run(run_id).end
+
+    def has_lost_tail(self, run_id: str) -> bool:
+        run = self._run(run_id)
+        return run.server != self.server or run.lost_at == len(run.records)
+
+    def check(self, lease: Lease) -> None:
+        session = self.sessions.get(lease.session_id)
+        if session is None:
+            raise LostRun("the store has lost this run; start it again")
+        if session.fence != lease.token:
+            raise StaleOwner("another process has taken this session over")
+
+    def _held(self, actor: str, session_id: str, token: str) -> bool:
+        session = self.sessions[session_id]
+        if self._is_free(session):
+            session.fence = token
+            self._hold(session, token)
+            self._take_up(session)
+            self.note(actor, "claimed", session=session_id, token=token)
+        return session.holder == token
+
+    def _take_up(self, session: StoredSession) -> None:
+        run = self.runs[session.queue[0]]
+        if run.server != self.server:
+            run.server, run.lost_at = self.server, len(run.records)
+
+    def _hold(self, session: StoredSession, token: str) -> None:
+        until = asyncio.get_running_loop().time() + self.lease_seconds
+        session.holder, session.held_until = token, until
+
+    def _give_back(self, session: StoredSession, token: str) -> None:
+        if session.holder == token:
+            session.holder = None
+
+    def _is_free(self, session: StoredSession) -> bool:
+        loop = asyncio.get_running_loop()
+        return session.holder is None or session.held_until <= loop.time()
+
+    def publish(self, run_id: str, token: str | None, items: Sequence[Any]) -> None:
+        for hear in self.watched:
+            hear(run_id, token, items)
+
+    def _run(self, run_id: str) -> StoredRun:
+        if run := self.runs.get(run_id):
+            return run
+        if run_id.startswith("run-") and run_id.split("-")[1] != self.epoch:
+            raise LostRun("the store of this run was emptied; start it again")
+        raise UnknownRun("there is no run with this id")
+
+
+def as_stored(record: Record) -> Record:
+    """Give a record as it comes back from a store: through JSON."""
+    content, metadata = orjson.loads(orjson.dumps([record.content, dict(record.metadata)]))
+    return replace(record, content=content, metadata=metadata)
