@@ -255,9 +255,9 @@ class Ownership(Protocol):
     async def conclude(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
         """Take a run that has ended out of the queue, and note what it said for the next.
 
-        In the same step gives what `head` would. A run that is not in the queue says nothing; one whose
-        end the store has lost raises `LostTail`.
-        Waits for a store that is away. Raises `StaleOwner`.
+        In the same step gives what `head` would. A run that is not in the queue says nothing.
+        Waits for a store that is away. Raises `StaleOwner`, and `LostTail` if the store has lost
+        the run's end.
         """
         ...
 

@@ -1,7 +1,8 @@
 """The only asynchronous logic of a run: it obeys the loop's commands and feeds events back.
 
 One order for everything: decide (`advance`), record, tell, do. Nothing is acted on before it is
-on record. All that happens to a run, its abort and its deadline too, comes through one inbox.
+on record, but that the model is asked meanwhile. All that happens to a run, its abort and its
+deadline too, comes through one inbox.
 
 Not here: what is decided (`loop`), who owns a run and who listens to it (`runs`).
 """
@@ -94,10 +95,11 @@ class Runner:
         self._is_to_stop = True
         self._inbox.put_nowait(_Leave())
 
-    async def drive(self) -> Run:
+    async def drive(self, *first: Event) -> Run:
         """Obey and feed back until the run is done, or left. Raises a bug, or `StoreError`.
 
-        One that is to stop before it is driven begins nothing.
+        Begins with the events that are given, or with what is outstanding. One that is to stop
+        before it is driven begins nothing.
         """
         timer: asyncio.TimerHandle | None = None
         if self._late_at is not None:
@@ -106,7 +108,10 @@ class Runner:
                 self.end(OUT_OF_TIME)
             timer = loop.call_at(self._late_at, self.end, OUT_OF_TIME)
         try:
-            await self._obey(self.run.outstanding)
+            for event in first:
+                await self._obey(await self._write(event))
+            if not first:
+                await self._obey(self.run.outstanding)
             while self.run.phase is not Phase.DONE and not self._has_left:
                 await self._receive(await self._inbox.get())
         finally:
@@ -115,9 +120,10 @@ class Runner:
             await self._stop_tasks()
         return self.run
 
-    async def write(self, event: Event) -> tuple[Command, ...]:
+    async def _write(self, event: Event) -> tuple[Command, ...]:
         """Decide what an event means, then record and tell it, and all that follows from it alone.
 
+        The model is asked meanwhile: that may be done twice, and a slow store must not delay it.
         Gives the commands that are still to be obeyed.
         """
         run, commands = advance(self.run, event)
@@ -128,6 +134,8 @@ class Runner:
                 run, more = advance(run, command.event)
                 events.append(command.event)
                 todo.extend(more)
+            elif isinstance(command, AskModel):
+                self._begin_asking(command)
             else:
                 left.append(command)
         await self._sink.record(events)
@@ -148,9 +156,9 @@ class Runner:
                 self._has_left = True
             case Replied() if self._pieces:
                 await self._flush()
-                await self._obey(await self.write(item))
+                await self._obey(await self._write(item))
             case _:
-                await self._obey(await self.write(item))
+                await self._obey(await self._write(item))
 
     async def _end(self, end: Stop) -> None:
         """Stop what is on its way, keep what has come back all the same, and end."""
@@ -180,17 +188,19 @@ class Runner:
         while todo and not self._is_to_stop:  # else its end is in the inbox, and nothing is begun
             match todo.popleft():
                 case Write(event):  # left over by an earlier owner
-                    todo.extend(await self.write(event))
+                    todo.extend(await self._write(event))
                 case Warn(text):
                     self._sink.notice(Notice("format_warning", {"message": text}))
-                case AskModel(answer=True) as command:
-                    self._spawn(self._stream_answer(command))
                 case AskModel() as command:
-                    self._spawn(self._ask(command))
+                    self._begin_asking(command)
                 case MakeCall() as command:
                     await self._begin_call(command)
 
     # The model
+
+    def _begin_asking(self, command: AskModel) -> None:
+        if not self._is_to_stop:
+            self._spawn(self._stream_answer(command) if command.answer else self._ask(command))
 
     async def _ask(self, command: AskModel) -> None:
         try:
@@ -229,7 +239,7 @@ class Runner:
     async def _flush(self) -> None:
         text = self._pieces.take()
         if text and self.run.phase is Phase.ANSWER:
-            await self.write(Streamed(text))
+            await self._write(Streamed(text))
 
     def _notice_reasoning(self, text: str) -> None:
         if text:
@@ -249,7 +259,7 @@ class Runner:
         self._sink.notice(Notice("progress", {**progress, "target": _target(call)}))
         context_id = self._sink.new_context_id() if isinstance(call, Delegation) else None
         if not command.again:
-            await self.write(Called(call, step, context_id))
+            await self._write(Called(call, step, context_id))
         self._spawn(self._make_call(call, context_id))
 
     async def _make_call(self, call: Call, context_id: str | None) -> None:

@@ -155,6 +155,7 @@ class Runs:
     def stop_admitting(self) -> None:
         """Refuse new runs from now on; those that are there go on."""
         self._is_closing = True
+        self._turns.is_seeking = False
 
     async def close(self, seconds: float = 0.0) -> None:
         """Let the runs here end within `seconds`; those that are left are handed over, or aborted.

@@ -23,7 +23,7 @@ from diptych.errors import (
     StoreFull,
     UnknownRun,
 )
-from diptych.events import Failed, OwnerChanged, Stop
+from diptych.events import Event, Failed, OwnerChanged, Stop
 from diptych.live import HANDED_OVER, LiveRun, Observer, Stores
 from diptych.loop import Phase, Run, replay
 from diptych.offering import Charter, Offering
@@ -67,6 +67,7 @@ class Turns:
         self._sessions: dict[str, _Session] = {}
         self._unreadable: set[str] = set()  # sessions whose record a newer version wrote
         self._tasks: set[asyncio.Task[None]] = set()
+        self.is_seeking = True  # for sessions whose owner has died
         self._is_leaving = False
         stores.feed.heed(self._heed)
 
@@ -286,16 +287,17 @@ class Turns:
         live.drive_by(runner)
         if self._is_leaving and self._lasts:
             runner.leave()
+        first: list[Event] = []
         if run.phase is Phase.QUEUED:
             if live.was_resumed and await self._stores.owners.has_lost_tail(live.run_id):
-                await runner.write(OwnerChanged(lost_tail=True))  # it may have been further
-            await runner.write(await self._offering.now())
+                first.append(OwnerChanged(lost_tail=True))  # it may have been further
+            first.append(await self._offering.now())
         elif sum(r.event_type == "owner_changed" for r in live.records) >= MOST_OWNERS:
             runner.end(Failed("too_many_owners", "every process that took this run up has died"))
         else:
             lost_tail = await self._stores.owners.has_lost_tail(live.run_id)
-            await runner.write(OwnerChanged(lost_tail))
-        return await runner.drive()
+            first.append(OwnerChanged(lost_tail))
+        return await runner.drive(*first)
 
     def _late_at(self, live: LiveRun, run: Run) -> float | None:
         """Say when a run has had its time, by the event loop's clock."""
@@ -364,7 +366,7 @@ class Turns:
         """Take up what has work and no owner."""
         while True:
             await asyncio.sleep(SEEK_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311 - spreads
-            if self._is_leaving or len(self._live) >= self._charter.max_runs:
+            if self._is_leaving or not self.is_seeking or len(self._live) >= self._charter.max_runs:
                 continue
             try:
                 for session_id in await self._stores.owners.unowned():

@@ -14,6 +14,7 @@ from diptych.ports import Notice
 from diptych.record import TERMINAL, Record
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_MOST_RUNS = 10_000  # whose times are remembered
 _CALL_ENDS = {
     "tool_result": ("tool", "ok"),
     "tool_error": ("tool", "error"),
@@ -60,6 +61,10 @@ class Metrics:
             case "text":
                 self._observe_text(item.run_id)
             case "user_message":
+                if len(self._asked_at) >= _MOST_RUNS:  # some have ended at another process
+                    oldest = next(iter(self._asked_at))
+                    del self._asked_at[oldest]
+                    self._untold.discard(oldest)
                 self._asked_at[item.run_id] = time.monotonic()
                 self._untold.add(item.run_id)
             case "model_reply":

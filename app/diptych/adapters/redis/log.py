@@ -3,6 +3,7 @@
 Not here: who may write (`ownership`), what hears of it (`feed`).
 """
 
+import asyncio
 from collections.abc import Sequence
 
 from diptych.adapters.redis import scripts
@@ -13,6 +14,8 @@ from diptych.errors import InvalidRequest, Overloaded, StoreError
 from diptych.ports import Lease, Once, Opened, RunEntry
 from diptych.record import NOT_IN_MEMORY, TERMINAL, Record
 
+KEPT_SECONDS = 60.0  # for which a blob that was there is taken to be there still
+_MOST_KEPT = 1_000
 _AT_ONCE = 2_000  # records, so that neither Redis nor this process is held up by a long run
 _SESSIONS_AT_ONCE = 100
 _ONCE_DIFFERS = (
@@ -121,10 +124,16 @@ class LogPart(Part):
         return [entry for _, entry in rows]
 
     async def keep(self, key: str, blob: bytes) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._kept.get(key, -KEPT_SECONDS) < KEPT_SECONDS:
+            return
         name = self._key("blob", key)
         [is_there] = await self._link.ask(("PEXPIRE", name, self._blob_ms))
         if not is_there:
             await self._link.ask(("SET", name, blob, "PX", self._blob_ms))
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+        self._kept[key] = now
 
     async def kept(self, key: str) -> bytes:
         [blob] = await self._link.ask(("GET", self._key("blob", key)))
