@@ -96,6 +96,7 @@ class LiveRun:
         self.ended = asyncio.Event()
         self.late: asyncio.TimerHandle | None = None  # ends it before its turn
         self.records: list[Record] = []
+        self._is_left = False
         self._stores = stores
         self._observers = observers
         self._readers: set[Reader] = set()
@@ -158,11 +159,21 @@ class LiveRun:
             self.runner.end(stop)
         return not self.has_begun
 
+    def hand_over(self) -> None:
+        """Leave the run as it is, for another process to take up."""
+        self._is_left = True
+        if self.runner:
+            self.runner.leave()
+        else:
+            self.notice_here(Notice(HANDED_OVER, {"last_seq": len(self.records)}))
+
     def drive_by(self, runner: Runner) -> None:
         """Have a runner from here on, which hears of a stop that came before it."""
         self.runner = runner
         if self.stopped:
             runner.end(self.stopped)
+        if self._is_left:
+            runner.leave()
 
     async def finish(self, run: Run, stop: Stop) -> Run:
         """Put an end on record that no runner can."""

@@ -1,9 +1,9 @@
 """Taking runs to their ends: the sessions that this process owns, each one run after another.
 
 A session with work is claimed, by its opener or, when its owner has died, by whoever finds it.
-A run is then taken up from its record: what that does not show did not happen (loop.md §9).
 
-Not here: how a run proceeds (`loop`, `runner`), who asks for runs and follows them (`runs`).
+Not here: one run from its record to its end (`carrying`), who asks for runs and follows them
+(`runs`).
 """
 
 import asyncio
@@ -14,29 +14,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from diptych.errors import (
-    LoopError,
-    LostRun,
-    LostTail,
-    StaleOwner,
-    StoreError,
-    StoreFull,
-    UnknownRun,
-)
-from diptych.events import Event, Failed, OwnerChanged, Stop
+from diptych.carrying import Carrier, Unreadable
+from diptych.errors import LostRun, LostTail, StaleOwner, StoreError, UnknownRun
+from diptych.events import Stop
 from diptych.live import HANDED_OVER, LiveRun, Observer, Stores
-from diptych.loop import Phase, Run, replay
-from diptych.offering import Charter, Offering
+from diptych.loop import Phase, Run
+from diptych.offering import Charter
 from diptych.ports import Lease, Notice
-from diptych.record import Record, from_row
-from diptych.runner import OUT_OF_TIME, Outside, Runner
+from diptych.runner import OUT_OF_TIME, Outside
 
 SEEK_SECONDS = 2.0  # between two looks for sessions whose owner has died
-MOST_OWNERS = 10  # of one run, after which it is taken for what kills them
 LEAVE_SECONDS = 3.0  # for which a store that is away is waited for when this process leaves
-
-UNREADABLE = (LoopError, LookupError, TypeError, ValueError, AttributeError)
-"""What reading a record raises that a newer version wrote."""
 _log = logging.getLogger(__name__)
 
 
@@ -59,10 +47,9 @@ class Turns:
         observers: Sequence[Observer] = (),
     ) -> None:
         self._charter = charter
-        self._outside = outside
         self._stores = stores
         self._observers = tuple(observers)
-        self._offering = Offering(charter, outside, stores.log)
+        self._carrier = Carrier(charter, outside, stores)
         self._live: dict[str, LiveRun] = {}
         self._sessions: dict[str, _Session] = {}
         self._unreadable: set[str] = set()  # sessions whose record a newer version wrote
@@ -130,10 +117,8 @@ class Turns:
         for live in tuple(self._live.values()):
             if not self._lasts:
                 self.stop(live, stop)
-            elif live.runner:
-                live.runner.leave()
             else:
-                live.notice_here(_handed_over(live))
+                live.hand_over()
         if tasks := self._running():
             await asyncio.wait(tasks, timeout=LEAVE_SECONDS)
         tasks = [*self._tasks, *self._running()]
@@ -204,14 +189,25 @@ class Turns:
             await live.ended.wait()
             return await self._stores.owners.head(lease)
         live.has_begun, live.lease = True, lease
-        run = None if self._is_leaving and self._lasts else await self._carry(live)
+        run = await self._carry(live)
         if run is None or run.phase is not Phase.DONE:
-            live.notice_here(_handed_over(live))
+            live.notice_here(Notice(HANDED_OVER, {"run_id": run_id, "last_seq": len(live.records)}))
             await self._stores.owners.release(lease)
             return None
         following = await self._conclude(live, run, lease)
         self.drop(live)
         return following
+
+    async def _carry(self, live: LiveRun) -> Run | None:
+        """Take a run to its end; None if it is to be left as it is."""
+        if self._is_leaving and self._lasts:
+            return None
+        try:
+            return await self._carrier.carry(live)
+        except Unreadable as error:
+            self._unreadable.add(live.session_id)
+            _log.error("run %s cannot be taken up: %s", live.run_id, error)
+            return None
 
     async def _conclude(self, live: LiveRun, run: Run, lease: Lease) -> str | None:
         try:
@@ -223,93 +219,12 @@ class Turns:
     async def _end_before_turn(self, live: LiveRun, stop: Stop, lease: Lease) -> None:
         """End a run that waits; one that has ended meanwhile stays as it is."""
         try:
-            if not live.records:
-                live.resume(await self._stores.log.read(live.run_id))
-            run = await live.finish(replay(await self._events(live.records)), stop)
+            run = await live.finish(await self._carrier.restored(live), stop)
             await self._conclude(live, run, lease)
-        except (StoreError, UnknownRun, LostRun, *UNREADABLE) as error:
+        except (StoreError, UnknownRun, LostRun, Unreadable) as error:
             _log.warning("run %s could not be ended before its turn: %s", live.run_id, error)
         finally:
             self.drop(live)
-
-    # One run
-
-    async def _carry(self, live: LiveRun) -> Run | None:
-        """Take a run to its end; None if it is not to be touched. Raises what ends ownership."""
-        try:
-            run = await self._restored(live)
-        except UNREADABLE as error:
-            self._unreadable.add(live.session_id)
-            _log.error(
-                "run %s cannot be taken up: this version cannot read its record, and a newer one "
-                "must (%s)",
-                live.run_id,
-                error,
-            )
-            return None
-        if run.phase is Phase.DONE:
-            return run
-        try:
-            return await self._drive(live, run)
-        except (StaleOwner, LostRun):
-            raise
-        except StoreFull:
-            stop = Failed("store_full", "the store has no room left for the record of this run")
-        except StoreError:
-            raise
-        except Exception:  # noqa: BLE001 - whatever broke: the run ends, and its followers hear it
-            _log.exception("run %s broke", live.run_id)
-            stop = Failed("internal_error", "the agent failed inside")
-        return await live.finish(live.run or run, stop)
-
-    async def _restored(self, live: LiveRun) -> Run:
-        """Rebuild a run from its record, which is here already if the run was opened here."""
-        if not live.records:
-            records = await self._stores.log.read(live.run_id)
-            if stop := await self._stores.owners.end_asked(live.run_id):
-                live.stop(stop)
-            live.resume(records)
-        events = await self._events(live.records)
-        if live.is_first:
-            return replay(events)
-        return replay(events, await self._stores.sessions.conversation(live.session_id))
-
-    async def _events(self, records: Sequence[Record]) -> list[Any]:
-        log = self._stores.log
-        keys = [str(r.content) for r in records if r.event_type == "offered"]
-        blobs = {key: await log.kept(key) for key in keys}
-        return [from_row(r.event_type, r.content, r.metadata, blobs.__getitem__) for r in records]
-
-    async def _drive(self, live: LiveRun, run: Run) -> Run:
-        if run.phase is Phase.QUEUED and (stop := live.stopped or _too_late(live, run)):
-            return await live.finish(run, stop)
-        runner = Runner(run, self._outside, live, self._late_at(live, run))
-        live.drive_by(runner)
-        if self._is_leaving and self._lasts:
-            runner.leave()
-        first: list[Event] = []
-        if run.phase is Phase.QUEUED:
-            if live.was_resumed and await self._stores.owners.has_lost_tail(live.run_id):
-                first.append(OwnerChanged(lost_tail=True))  # it may have been further
-            first.append(await self._offering.now())
-        elif sum(r.event_type == "owner_changed" for r in live.records) >= MOST_OWNERS:
-            runner.end(Failed("too_many_owners", "every process that took this run up has died"))
-        else:
-            lost_tail = await self._stores.owners.has_lost_tail(live.run_id)
-            first.append(OwnerChanged(lost_tail))
-        return await runner.drive(*first)
-
-    def _late_at(self, live: LiveRun, run: Run) -> float | None:
-        """Say when a run has had its time, by the event loop's clock."""
-        now = asyncio.get_running_loop().time()
-        lates: list[float] = []
-        if run.origin.seconds is not None:
-            lates.append(now + run.origin.seconds - live.age)
-        if self._charter.seconds is not None:
-            begun = next((r.timestamp for r in live.records if r.event_type == "offered"), None)
-            spent = 0.0 if begun is None else max(0.0, self._stores.clock.now() - begun)
-            lates.append(now + self._charter.seconds - spent)
-        return min(lates, default=None)
 
     # Ownership
 
@@ -386,12 +301,3 @@ class Turns:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _handed_over(live: LiveRun) -> Notice:
-    return Notice(HANDED_OVER, {"run_id": live.run_id, "last_seq": len(live.records)})
-
-
-def _too_late(live: LiveRun, run: Run) -> Stop | None:
-    seconds = run.origin.seconds
-    return OUT_OF_TIME if seconds is not None and live.age >= seconds else None
