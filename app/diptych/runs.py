@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 
-from diptych.errors import InvalidRequest, Overloaded
+from diptych.errors import InvalidRequest, Overloaded, StoreError
 from diptych.events import Aborted, Asked, Origin, Stop
 from diptych.live import HANDED_OVER, LiveRun, Observer, Reader, Stores, is_last
 from diptych.messages import Message
@@ -27,6 +27,8 @@ from diptych.turns import Turns
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 CANCEL_SECONDS = 15.0  # for which a cancelled run's end is waited for: its owner may have to change
+PATIENCE_SECONDS = 10.0  # for which a reader waits for a store that is away
+_PAUSE_SECONDS = 0.2
 ASK_SECONDS = 2.0  # after which its owner is asked again: it may have changed, or not have heard
 
 
@@ -109,10 +111,11 @@ class Runs:
         who has seen more than the store still has, `handed_over` another, the last of a process
         that is leaving. Raises `UnknownRun`, `LostRun` or `StoreError`.
         """
-        place = _Place(after)
+        place, patience = _Place(after), 0.0
         while True:
             live = self._found(run_id, place)
-            records = live.records if live else await self._stores.log.read(run_id)
+            records = live.records if live else await self._read(run_id, patience=patience)
+            patience = PATIENCE_SECONDS  # who has been told something can wait
             is_over = is_last(records[-1])
             if batch := self._since(place, records):
                 yield batch
@@ -199,6 +202,18 @@ class Runs:
         live = self._turns.find(run_id)
         return live if live and len(live.records) >= place.seq else None
 
+    async def _read(self, run_id: str, after: int = 0, patience: float = 0.0) -> Sequence[Record]:
+        """Read a record; a store that is away is waited for, for `patience` seconds."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + patience
+        while True:
+            try:
+                return await self._stores.log.read(run_id, after)
+            except StoreError:
+                if loop.time() >= until or self._has_closed:
+                    raise
+            await asyncio.sleep(_PAUSE_SECONDS)
+
     def _since(self, place: "_Place", records: Sequence[Record]) -> Sequence[Item]:
         """Give what a reader has not seen of the record, or where it must go back to first.
 
@@ -230,7 +245,7 @@ class Runs:
         if self._has_closed:
             _hand_over(reader)
         try:
-            if records := await self._stores.log.read(run_id, place.seq):
+            if records := await self._read(run_id, place.seq, PATIENCE_SECONDS):
                 yield place.reached(records)  # what happened before the watch began
             while heard := await reader.next():
                 if batch := await self._caught_up(run_id, place, heard):
@@ -248,7 +263,8 @@ class Runs:
             if isinstance(item, Notice):
                 batch.append(item)
             elif item is None or item.seq > place.seq + 1:
-                batch += self._since(place, await self._stores.log.read(run_id))
+                records = await self._read(run_id, patience=PATIENCE_SECONDS)
+                batch += self._since(place, records)
             elif item.seq == place.seq + 1:
                 batch += place.reached([item])
             elif _begins_anew(item) and item not in place.beginnings:

@@ -145,11 +145,13 @@ def test_the_process_has_defaults() -> None:
 
 def test_the_process_reads_its_variables() -> None:
     environ = {"PORT": "0", "LOG_LEVEL": "warn", "LOG_FORMAT": "json", "PUBLIC_URL": "http://a/"}
-    assert process_settings(environ) == ProcessSettings(0, "WARNING", "json", "http://a")
+    environ["SHUTDOWN_GRACE_SECONDS"] = "2.5"
+    assert process_settings(environ) == ProcessSettings(0, "WARNING", "json", "http://a", 2.5)
 
 
 def test_all_mistakes_of_the_process_are_told_at_once() -> None:
     environ = {"PORT": "http", "LOG_LEVEL": "loud", "LOG_FORMAT": "xml", "PUBLIC_URL": "a.example"}
+    environ["SHUTDOWN_GRACE_SECONDS"] = "-1"
     with pytest.raises(ConfigError) as caught:
         process_settings(environ)
     assert caught.value.problems == (
@@ -157,4 +159,11 @@ def test_all_mistakes_of_the_process_are_told_at_once() -> None:
         "LOG_LEVEL: must be debug, info, warning, error or critical",
         "LOG_FORMAT: must be text or json",
         "PUBLIC_URL: must start with http:// or https://",
+        "SHUTDOWN_GRACE_SECONDS: must be a number of seconds from 0 to 3600",
     )
+
+
+@pytest.mark.parametrize("seconds", ["3601", "soon", "1e3", "nan", "20s"])
+def test_a_grace_that_is_no_number_of_seconds_is_refused(seconds: str) -> None:
+    with pytest.raises(ConfigError, match="SHUTDOWN_GRACE_SECONDS"):
+        process_settings({"SHUTDOWN_GRACE_SECONDS": seconds})
