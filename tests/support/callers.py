@@ -60,6 +60,7 @@ class Caller:
         self.frames: dict[int, bytes] = {}
         self.events: list[str] = []  # the names of all frames, notices included
         self.connections = 0
+        self.is_elsewhere = False  # than where its run was accepted
         self.began = self.first_text = self.ended = 0.0
         self._http = http
         self._pods = list(pods)
@@ -191,6 +192,11 @@ class Caller:
 
     def _event(self, about: dict[str, Any]) -> Event:
         return {"t": now(), "actor": self.name, "run": self.run, **about}
+
+    def turn_to_next(self) -> None:
+        """Read at the next pod, which does not own the run."""
+        self.is_elsewhere = True
+        self._pods.append(self._pods.pop(0))
 
     async def _try_next(self) -> None:
         self._pods.append(self._pods.pop(0))

@@ -1,0 +1,222 @@
+"""Makes the recordings of a version: `PYTHONPATH=tests python tests/recorded/record.py v0.2`."""
+
+import asyncio
+import json
+import random
+import sys
+from pathlib import Path
+
+from support.doubles import FunctionTools, tool
+from support.replicas import ask, replica, told
+from support.shared_store import SharedStore
+from support.virtual_time import run_virtually
+
+from diptych.errors import DelegationError, ToolError
+from diptych.events import AskModel, MakeCall, Origin, Terms
+from diptych.loop import replay
+from diptych.messages import Answer, Message
+from diptych.offering import Charter
+from diptych.offers import Unavailable
+from diptych.record import from_row, to_row
+from diptych.runs import Ask
+
+HERE = Path(__file__).parent
+SLOWLY = {"content": "one two three four five", "chunk_ms": 1000}
+CHARGE = '{"tool": "charge", "arguments": {"amount": 3}}'
+STEPS = (
+    '[{"tool": "look", "id": "a", "arguments": {"at": "ü"}},'
+    ' {"tool": "charge", "id": "b", "arguments": {"amount": "${a.value}"}},'
+    ' {"tool": "broken", "id": "c"}, {"tool": "look", "after": ["c"]}]'
+)
+
+
+async def _charge(amount=1):
+    await asyncio.sleep(3)
+    return Answer(f"charged {amount}", {"charged": amount})
+
+
+async def _look(at=""):
+    await asyncio.sleep(3)
+    return Answer("seen", {"value": 7, "at": at})
+
+
+async def _broken():
+    raise ToolError("failed", "it is broken")
+
+
+async def _peer(errand, progress):
+    if "fail" in errand.task:
+        raise DelegationError("timeout", "no answer within 60 s")
+    return f"done: {errand.task}"
+
+
+def begin(store, name, *replies, **terms):
+    """Begin a process with tools, a peer and a script."""
+    tools = FunctionTools(
+        {"charge": _charge, "look": _look, "broken": _broken},
+        (tool("charge"), tool("look", read_only=True), tool("broken", sequential=True)),
+        (Unavailable("server", "gone", "connection refused"),),
+    )
+    charter = Charter("Be brief.", Terms(**terms))
+    return replica(store, name, *replies, tools=tools, agents={"peer": _peer}, charter=charter)
+
+
+async def one(*replies, request=None, **terms):
+    """Record a run that nothing befalls."""
+    store = SharedStore()
+    at = begin(store, "a", *replies, **terms)
+    return store, await _taken(at, request or ask("What is it?"))
+
+
+async def _taken(at, request):
+    run_id = (await at.run(at.runs.start(request))).run_id
+    await told(at, run_id)
+    await asyncio.sleep(1)
+    return run_id
+
+
+async def taken_over(first, second, *, after, lost=0):
+    """Record a run whose first owner dies after so many seconds."""
+    store = SharedStore()
+    a, b = begin(store, "a", *first), begin(store, "b", *second)
+    run_id = (await a.run(a.runs.start(ask("What is it?")))).run_id
+    await asyncio.sleep(after)
+    a.kill()
+    if lost:
+        store.lose_tail(run_id, lost)
+    await told(b, run_id)
+    return store, run_id
+
+
+async def aborted(*replies, queued=False):
+    store = SharedStore()
+    at = begin(store, "a", *replies)
+    request = ask("What is it?", "s")
+    entries = [await at.run(at.runs.start(request)) for _ in range(2)]
+    await asyncio.sleep(1)
+    run_id = entries[queued].run_id
+    await at.run(at.runs.cancel(run_id, "nobody wants it"))
+    return store, run_id
+
+
+async def continued():
+    store = SharedStore()
+    at = begin(store, "a", "{}", "It is this.")
+    await _taken(at, ask("What is it?", "s"))
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    origin = Origin(("http://peer/card",), trace, 60.0, cancels_on_disconnect=True)
+    messages = (Message("user", "earlier"), Message("user", "And that?"))
+    return store, await _taken(at, Ask(messages, "Rhyme.", "s", origin))
+
+
+RUNS = {
+    "answer": lambda: one("{}", "It is this."),
+    "tool": lambda: one(CHARGE, "{}", "It is charged."),
+    "graph": lambda: one(STEPS, "{}", "It is mixed.", max_parallel_calls=2),
+    "unavailable": lambda: one('{"tool": "gone__x"}', "<>", "It is away."),
+    "delegation": lambda: one('{"agent": "peer", "task": "look"}', "{}", "It is done."),
+    "delegation-error": lambda: one('{"agent": "peer", "task": "fail"}', "{}", "It is not."),
+    "misread": lambda: one(*['{"tool": '] * 2, "It is prose.", max_retries=1),
+    "blank": lambda: one("{}", " ", "It is something."),
+    "max-steps": lambda: one(CHARGE, max_steps=1),
+    "max-steps-answered": lambda: one(CHARGE, "So.", max_steps=1, on_max_steps="answer"),
+    "failed": lambda: one("{}", {"error": "the model is ill"}),
+    "aborted": lambda: aborted(CHARGE),
+    "aborted-before-its-turn": lambda: aborted(CHARGE, queued=True),
+    "continued": continued,
+    "owner-died-asking": lambda: taken_over(
+        [{"content": "{}", "delay_ms": 9000}], ["{}", "It is this."], after=2
+    ),
+    "owner-died-calling": lambda: taken_over(
+        [f'[{CHARGE}, {{"tool": "look"}}]'], ["", "{}", "It is unclear."], after=1
+    ),
+    "owner-died-answering": lambda: taken_over(["{}", SLOWLY], ["{}", SLOWLY], after=3.5),
+    "answer-reset": lambda: taken_over(["{}", SLOWLY], ["{}", "one more thing"], after=3.5),
+    "lost-tail": lambda: taken_over([CHARGE], ["", "{}", "It is unclear."], after=1, lost=1),
+}
+
+
+def describe(command):
+    """Put what is to be done into words that no later version changes."""
+    match command:
+        case AskModel():
+            what = f"answer, told {command.told!r}" if command.answer else "actions"
+            return f"ask model {command.index} for {what}"
+        case MakeCall():
+            what = to_row_of_call(command)
+            return f"{'repeat' if command.again else 'make'} {what}"
+        case _:
+            event_type, _, about = to_row(command.event)
+            return " ".join(["write", event_type, *map(str, filter(None, [about.get("call_id")]))])
+
+
+def to_row_of_call(command):
+    call = command.call
+    target = getattr(call, "name", None) or call.agent
+    given = getattr(call, "arguments", None)
+    given = call.task if given is None else json.dumps(given, sort_keys=True)
+    return f"{call.id}: {target} {given}"
+
+
+def outcome(rows, kept, history):
+    """Say what the current code makes of a log, at each of its records."""
+    events = [
+        from_row(row["event_type"], row["content"], row["metadata"], lambda k: kept[k].encode())
+        for row in rows
+    ]
+    said = tuple(Message(**message) for message in history)
+    runs = [replay(events[:n], said) for n in range(1, len(events) + 1)]
+    return {
+        "end": to_row(runs[-1].end)[0] if runs[-1].end else None,
+        "phases": [run.phase.value for run in runs],
+        "usage": [runs[-1].usage.prompt_tokens, runs[-1].usage.completion_tokens],
+        "messages": [[m.role, m.content] for m in runs[-1].messages],
+        "outstanding": [[describe(command) for command in run.outstanding] for run in runs],
+    }
+
+
+def read(file):
+    """Read a recording: its rows, what is kept for it, and what its session said before."""
+    shared, *rows = map(json.loads, file.read_text("utf-8").splitlines())
+    return rows, shared["kept"], shared["history"]
+
+
+def write(folder):
+    """Record all runs into a new folder. Raises `FileExistsError` if it is there."""
+    folder.mkdir(parents=True)
+    random.seed(1)
+    for name, story in RUNS.items():
+        store, run_id = run_virtually(_whole(story))
+        rows = [
+            {
+                "seq": r.seq,
+                "event_type": r.event_type,
+                "timestamp": r.timestamp,
+                "content": r.content,
+                "metadata": r.metadata,
+            }
+            for r in store.runs[run_id].records
+        ]
+        keys = {row["content"] for row in rows if row["event_type"] == "offered"}
+        kept = {key: store.blobs[key].decode() for key in keys}
+        history = _history(store, run_id)
+        lines = [{"kept": kept, "history": history}, *rows]
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        (folder / f"{name}.jsonl").write_text(text, "utf-8")
+        expected = json.dumps(outcome(rows, kept, history), indent=1, ensure_ascii=False)
+        (folder / f"{name}.expected.json").write_text(expected + "\n", "utf-8")
+
+
+async def _whole(story):
+    async with asyncio.timeout(3_600):
+        return await story()
+
+
+def _history(store, run_id):
+    session = store.sessions[store.runs[run_id].session_id]
+    before = session.said[: session.runs.index(run_id)]
+    return [{"role": m.role, "content": m.content} for said in before for m in said]
+
+
+if __name__ == "__main__":
+    write(HERE / sys.argv[1])
