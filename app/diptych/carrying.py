@@ -11,9 +11,9 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from diptych.errors import LoopError, LostRun, StoreError, StoreFull
+from diptych.errors import LoopError, LostBlob, LostRun, StoreError, StoreFull
 from diptych.events import Event, Failed, OwnerChanged, Stop
-from diptych.live import LiveRun, Stores
+from diptych.live import LiveRun, Stores, is_last
 from diptych.loop import Phase, Run, replay
 from diptych.messages import Message
 from diptych.offering import Charter, Offering
@@ -42,7 +42,10 @@ class Carrier:
 
         Raises `Unreadable`, and what says that the run is not this process's any more.
         """
-        run = await self.restored(live)
+        try:
+            run = await self.restored(live)
+        except LostBlob:
+            return await _given_up(live)
         if run.phase is Phase.DONE:
             return run
         try:
@@ -107,6 +110,13 @@ class Carrier:
             spent = 0.0 if begun is None else max(0.0, self._stores.clock.now() - begun)
             lates.append(now + self._charter.seconds - spent)
         return min(lates, default=None)
+
+
+async def _given_up(live: LiveRun) -> Run:
+    """End a run that nobody can rebuild any more."""
+    if not is_last(live.records[-1]):
+        await live.record([Failed("store_lost", "the store has lost what this run was offered")])
+    return Run(phase=Phase.DONE)
 
 
 def _too_late(live: LiveRun, run: Run) -> Stop | None:

@@ -14,6 +14,7 @@
         ├── DelegationError
         └── StoreError
             ├── StoreFull
+            ├── LostBlob        …what many runs share is gone
             ├── StaleOwner      …another process has taken the run over
             └── LostTail        …its newest records are gone
 
@@ -139,6 +140,10 @@ class StoreError(PortError):
 
 class StoreFull(StoreError):
     """The event log has no room for another record; what ends a run still fits."""
+
+
+class LostBlob(StoreError):
+    """What a run was offered is not in the store any more: the run cannot be rebuilt."""
 
 
 class StaleOwner(StoreError):

@@ -208,7 +208,7 @@ class EventLog(Protocol):
         ...
 
     async def kept(self, key: str) -> bytes:
-        """Give back what `keep` stored. Raises `StoreError` if it is not there."""
+        """Give back what `keep` stored. Raises `LostBlob` if it is not there."""
         ...
 
 

@@ -284,6 +284,20 @@ async def test_a_store_that_is_away_for_a_while_holds_a_run_up_and_nothing_more(
     await asyncio.wait([readers[1]])
 
 
+@virtually
+async def test_a_run_that_nobody_can_rebuild_ends_and_holds_up_nobody():
+    store = SharedStore()
+    a, b = replica(store, "a", model=Hung()), replica(store, "b", "{}", "Hello.")
+    run_id = await begin(a, "Q", "s")
+    waits = await begin(a, "Q2", "s")
+    await asyncio.sleep(1)
+    a.kill()
+    store.blobs.clear()
+    assert ends(await told(b, run_id)) == ["failed"]
+    assert log(store, run_id)[-1].metadata["code"] == "store_lost"
+    assert ends(await told(b, waits)) == ["completed"]
+
+
 # A log of a newer version
 
 

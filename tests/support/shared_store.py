@@ -16,6 +16,7 @@ import orjson
 
 from diptych.errors import (
     InvalidRequest,
+    LostBlob,
     LostRun,
     LostTail,
     Overloaded,
@@ -183,7 +184,7 @@ class SharedStore:
 
     def kept(self, key: str) -> bytes:
         if key not in self.blobs:
-            raise StoreError(f"nothing is kept under {key}")
+            raise LostBlob(f"nothing is kept under {key}")
         return self.blobs[key]
 
     def keep(self, key: str, blob: bytes) -> None:

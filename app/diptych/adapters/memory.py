@@ -16,10 +16,10 @@ import orjson
 from diptych.adapters.unshared import SoleOwner
 from diptych.errors import (
     InvalidRequest,
+    LostBlob,
     LostRun,
     Overloaded,
     StaleOwner,
-    StoreError,
     UnknownRun,
 )
 from diptych.messages import Message
@@ -142,7 +142,7 @@ class MemoryStore:
 
     async def kept(self, key: str) -> bytes:
         if key not in self._blobs:
-            raise StoreError(f"nothing is kept under {key}")
+            raise LostBlob(f"nothing is kept under {key}")
         return self._blobs[key][0]
 
     # The sessions

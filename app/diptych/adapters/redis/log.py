@@ -10,7 +10,7 @@ from diptych.adapters.redis import scripts
 from diptych.adapters.redis.link import Reply
 from diptych.adapters.redis.part import Part, entry_of, epoch_of, expired, raise_if_refused
 from diptych.adapters.redis.wire import dumps, pack_record, read_record
-from diptych.errors import InvalidRequest, Overloaded, StoreError
+from diptych.errors import InvalidRequest, LostBlob, Overloaded, StoreError
 from diptych.ports import Lease, Once, Opened, RunEntry
 from diptych.record import NOT_IN_MEMORY, TERMINAL, Record
 
@@ -124,8 +124,8 @@ class LogPart(Part):
         return [entry for _, entry in rows]
 
     async def keep(self, key: str, blob: bytes) -> None:
-        now = asyncio.get_running_loop().time()
-        if now - self._kept.get(key, -KEPT_SECONDS) < KEPT_SECONDS:
+        now, seen = asyncio.get_running_loop().time(), (self._link.server.run_id, key)
+        if now - self._kept.get(seen, -KEPT_SECONDS) < KEPT_SECONDS:
             return
         name = self._key("blob", key)
         [is_there] = await self._link.ask(("PEXPIRE", name, self._blob_ms))
@@ -133,10 +133,10 @@ class LogPart(Part):
             await self._link.ask(("SET", name, blob, "PX", self._blob_ms))
         if len(self._kept) >= _MOST_KEPT:
             self._kept.clear()
-        self._kept[key] = now
+        self._kept[seen] = now
 
     async def kept(self, key: str) -> bytes:
         [blob] = await self._link.ask(("GET", self._key("blob", key)))
         if blob is None:
-            raise StoreError(f"nothing is kept under {key}")
+            raise LostBlob(f"nothing is kept under {key}")
         return bytes(blob)

@@ -20,7 +20,7 @@ class Part:
         self._lease_ms = max(1, int(settings.lease_seconds * 1000))
         self._keep_ms = max(1, int(settings.retention * 1100))  # a tenth more: see conclude.lua
         self._blob_ms = 2 * self._keep_ms + 7 * 24 * 3600 * 1000
-        self._kept: dict[str, float] = {}  # blobs, and when they were last seen to be there
+        self._kept: dict[tuple[str, str], float] = {}  # when a server was seen to have a blob
         link.on_new_epoch(self._kept.clear)
 
     def _key(self, kind: str, name: str) -> str:
