@@ -21,7 +21,6 @@ from diptych.errors import (
     LostTail,
     Overloaded,
     StaleOwner,
-    StoreError,
     StoreFull,
     UnknownRun,
 )
