@@ -106,6 +106,19 @@ async def test_what_is_no_redis_is_no_store():
         assert store.problem() == "the store cannot be reached"
 
 
+async def test_a_redis_in_protected_mode_says_so_before_it_is_asked():
+    async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        del reader
+        writer.write(b"-DENIED Redis is running in protected mode because ...\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(meet, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, stores(f"redis://127.0.0.1:{port}") as [store]:
+        assert "protected mode" in store.problem()
+
+
 async def test_a_replica_is_no_store():
     with redis_server("--replicaof", f"127.0.0.1 {free_port()}") as server:
         async with stores(server.url) as [store]:

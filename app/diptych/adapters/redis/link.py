@@ -204,7 +204,7 @@ class Link:
                 group.create_task(self._place.follow())
         except ExceptionGroup as errors:
             error = errors.exceptions[0]
-            if not isinstance(error, Unreachable | RedisError | OSError):
+            if not isinstance(error, Unreachable | RedisError | OSError | _Cut):
                 _log.error("the store's connection broke", exc_info=error)
             raise unreachable(error) from errors
         finally:
@@ -218,6 +218,8 @@ class Link:
                 raise Unreachable("the store is a replica, which takes no writes") from None
             except ResponseError as error:
                 reply = error
+            if not self._waiting:  # it says why it will not hear us, before it hangs up
+                raise unreachable(reply) if isinstance(reply, ResponseError) else _Cut
             future = self._waiting.popleft()
             if future is not None and not future.done():
                 future.set_result(reply)

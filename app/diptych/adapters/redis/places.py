@@ -177,6 +177,7 @@ def unreachable(error: Exception) -> Unreachable:
 
 _NO_RIGHT = "the store's user may not do all that is needed: see its ACL rules"
 _WORDS = (  # of the server's or the TLS library's text, what that means, whether it will stay so
+    ("DENIED", "the store is in protected mode: give it a password, and the URL", True),
     ("DB index", "the store has no database of the number in its URL", True),
     ("Invalid Database", "the store has no database of the number in its URL", True),
     ("script can't", _NO_RIGHT, True),  # so scripts are told of it
