@@ -9,7 +9,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench import agents, speed, sse, start, streams
+from bench import agents, durable, speed, sse, start, streams
 from bench.processes import Backends, backends
 
 Part = Callable[[Backends, speed.Effort], str]
@@ -40,12 +40,18 @@ def _agents(behind: Backends, effort: speed.Effort) -> str:
     return agents.measure()
 
 
+def _durable(behind: Backends, effort: speed.Effort) -> str:
+    del effort
+    return asyncio.run(durable.measure(behind))
+
+
 PARTS: dict[str, Part] = {
     "start": _start,
     "speed": _speed,
     "streams": _streams,
     "sse": _sse,
     "agents": _agents,
+    "durable": _durable,
 }
 
 

@@ -73,10 +73,13 @@ def floor(way: str, behind: Backends) -> Iterator[Peer]:
 
 
 @contextlib.contextmanager
-def diptych(behind: Backends, *, name: str = "diptych", tree: Path | None = None) -> Iterator[Peer]:
+def diptych(
+    behind: Backends, *, name: str = "diptych", tree: Path | None = None, **more: str
+) -> Iterator[Peer]:
     """Serve an agent as a container would, and wait until `/ready` says so.
 
-    `tree` is another source tree whose `app` is to be measured, instead of the installed one.
+    `tree` is another source tree whose `app` is to be measured, instead of the installed one;
+    `more` are further variables of its environment.
     """
     port = free_port()
     environ = {
@@ -89,6 +92,7 @@ def diptych(behind: Backends, *, name: str = "diptych", tree: Path | None = None
         "AGENTIC_LOOP_MAX_STEPS": "8",
         "PORT": str(port),
         "LOG_FORMAT": "json",
+        **more,
     }
     if tree:
         environ["PYTHONPATH"] = str(tree / "app")

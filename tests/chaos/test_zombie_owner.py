@@ -1,0 +1,75 @@
+"""SIGSTOP for longer than a lease, then SIGCONT: what a former owner still wants to write
+is refused (faults.md P6, G4)."""
+
+import asyncio
+
+from support.orders import Charges, Pace
+from support.pods import SERVERS
+from support.redis_monitor import witness
+from support.scene import order, order_scene
+from support.stack import until
+
+STOPPED = 15.0  # seconds; a lease is 10
+
+
+async def test_a_pod_that_stood_still_for_longer_than_its_lease_writes_nothing_more(
+    tools: Charges,
+) -> None:
+    slow = Pace(reply=0.2, word=0.25)  # an answer takes some 10 s
+    async with order_scene(tools, pace=slow) as on, witness(on.redis, on.history) as seen:
+        async with asyncio.timeout(90), asyncio.TaskGroup() as group:
+            for n in range(6):  # all at the first pod: three chats, three that follow
+                caller = on.caller(f"zombie {n}")
+                group.create_task(order(caller, f"zombie {n}", 15.0, chats=n < 3))
+            await until(lambda: sum(len(caller.text) > 20 for caller in on.callers) == 6, 60)
+            others = [on.caller(f"afar {n}", 1) for n in range(6)]
+            for caller, other in zip(on.callers[:6], others, strict=True):
+                group.create_task(other.follow(caller.run))
+            on.pods[0].pause()
+            on.trouble("SIGSTOP", STOPPED + 15.0)
+            await asyncio.sleep(STOPPED)
+            await until(lambda: all("owner_changed" in other.events for other in others), 60)
+            assert all(not caller.end for caller in on.callers), "nobody was late enough"
+            on.pods[0].resume()
+        logs = await on.reckon()
+        assert [c.text for c in on.callers[:6]] == [other.text for other in others]
+        changes = [sum(frame.event == "owner_changed" for frame in log) for log in logs.values()]
+        assert changes == [1] * 6
+        assert {caller.connections for caller in on.callers} == {1}, "they are told the rest"
+        stale = [line for words in STALE for line in on.pods[0].grep(words)]
+        assert len(stale) >= 6, "the old owner did not notice"
+        assert seen.refused, "the old owner wrote nothing: the fence was not put to the test"
+
+
+STALE = ("another process has taken over", "is not owned here any more")
+
+
+async def test_the_checker_sees_it_when_pods_keep_no_promise(tools: Charges) -> None:
+    slow = Pace(reply=0.2, word=0.25)
+    broken = [str(SERVERS / "broken_pod.py"), "serve"]
+    async with (
+        order_scene(tools, pace=slow, command=broken) as on,
+        witness(on.redis, on.history),
+    ):
+        async with asyncio.timeout(90), asyncio.TaskGroup() as group:
+            calls, tells = on.caller("broken call"), on.caller("broken text")
+            await tells.start(tells.name, 15.0)
+            reading = group.create_task(tells.follow())
+            await until(lambda: tells.text, 60)
+            await calls.start(calls.name, 15.0)
+            await until(lambda: "charge broken call" in str(tools.history()), 60)
+            on.pods[0].pause()
+            on.trouble("SIGSTOP", STOPPED)
+            others = [on.caller(f"afar {n}", 1) for n in range(2)]
+            following = [
+                group.create_task(other.follow(run))
+                for other, run in zip(others, (tells.run, calls.run), strict=True)
+            ]
+            await until(lambda: all("owner_changed" in other.events for other in others), 60)
+            on.pods[0].resume()
+            await asyncio.wait([reading, *following], timeout=20)
+            for task in (reading, *following):
+                task.cancel()
+        await on.logs()
+        seen = {problem[:2] for problem in on.problems()}
+    assert {"G1", "G2", "G3", "G4"} <= seen
