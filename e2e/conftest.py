@@ -4,36 +4,74 @@ Run them with `make e2e`, some with `make e2e ARGS="-k secret"`. See `harness.cl
 settings.
 """
 
+import shutil
+import signal
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
-from harness import clusters, release
+from harness import clusters, release, telling
 from harness.clusters import Cluster
 from harness.release import Release
+from harness.sharing import Run
 from harness.space import Space, space_of
+
+RUN = pytest.StashKey[Run]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "last: changes the release for all; such cases run last")
+    telling.begin()
+    config.addinivalue_line("markers", "alone: does something to the release; nothing runs beside")
+    config.addinivalue_line("markers", "long: waits for long, and so begins early")
+    folder = getattr(config, "workerinput", {}).get("run")
+    config.stash[RUN] = Run(folder and Path(folder))
+    if not folder:  # a run that is told to end cleans up as one that is interrupted
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["run"] = str(node.config.stash[RUN].folder)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        return
+    run = config.stash[RUN]
+    try:
+        release.end(run)
+        clusters.end(run)
+    finally:
+        shutil.rmtree(run.folder)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
+    def order(item: pytest.Item) -> tuple[bool, bool]:
+        return bool(item.get_closest_marker("alone")), not item.get_closest_marker("long")
+
+    items.sort(key=order)
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    with clusters.cluster() as found:
+def run(pytestconfig: pytest.Config) -> Run:
+    return pytestconfig.stash[RUN]
+
+
+@pytest.fixture(scope="session")
+def cluster(run: Run) -> Cluster:
+    return clusters.cluster(run)
+
+
+@pytest.fixture
+def diptych(cluster: Cluster, run: Run, request: pytest.FixtureRequest) -> Iterator[Release]:
+    """The chart, installed with its defaults; a case that is marked `alone` may change that."""
+    found = release.installed(run, cluster)
+    alone = bool(request.node.get_closest_marker("alone"))
+    with run.turn(alone=alone):
         yield found
-
-
-@pytest.fixture(scope="session")
-def diptych(cluster: Cluster) -> Iterator[Release]:
-    """The chart, installed with its defaults."""
-    found = release.installed(cluster.env, cluster.image())
-    yield found
-    if not cluster.is_ours and not clusters.keeps():
-        release.removed(found)
+        if alone:
+            found.install()
 
 
 @pytest.fixture

@@ -12,7 +12,9 @@ MODEL = {"name": "m", "endpoint": "http://model:8000/v1"}
     ("spec", "said"),
     [
         pytest.param({"toolz": []}, "toolz", id="an unknown field"),
-        pytest.param({"replicas": 3}, "replicas", id="replicas without a place for sessions"),
+        pytest.param(
+            {"replicas": 3}, "need sessions.redis", id="replicas without a place for sessions"
+        ),
         pytest.param(
             {
                 "instructions": "a",

@@ -1,7 +1,7 @@
 """One agent, from `kubectl apply` to its answer and its end."""
 
 from harness.kubectl import eventually
-from harness.objects import agent
+from harness.objects import agent, config_map
 from harness.space import Space
 
 HELLO = ["{}", "Hello! How can I help you?"]
@@ -43,7 +43,29 @@ def test_explain_documents_the_fields(space: Space):
 def test_a_changed_manifest_is_taken_up(space: Space):
     space.serve(agent("hello", HELLO))
     space.serve(agent("hello", ["{}", "I have changed."]))
-    assert space.probe.ask("hello").content == "I have changed."
+    # Nodes learn a moment after the API that the Service's pod is another one; until then the old
+    # one, which ends 5 s later, answers: no question is lost.
+    eventually(
+        lambda: space.probe.ask("hello").content == "I have changed.",
+        seconds=10,
+        what="the new revision answers",
+    )
+
+
+def test_changed_instructions_of_a_config_map_are_taken_up_without_a_restart(space: Space):
+    space.serve_model()
+    space.kubectl.apply(config_map("prompts", careful="Be careful."))
+    reference = {"configMapKeyRef": {"name": "prompts", "key": "careful"}}
+    model = {"name": "stub", "endpoint": "http://model:8000/v1"}
+    space.serve(agent("careful", None, model=model, instructionsFrom=reference))
+    assert "Be careful." in _instructions(space)
+    pods = space.pods()
+
+    space.kubectl.apply(config_map("prompts", careful="Be bold."))
+    space.look_after_mounts("careful")
+    eventually(lambda: "Be bold." in _instructions(space), seconds=90, what="they are used")
+    assert "Be careful." not in _instructions(space)
+    assert space.pods() == pods
 
 
 def test_a_deleted_agent_takes_all_that_was_made_for_it_along(space: Space):
@@ -61,3 +83,8 @@ def test_a_deleted_agent_takes_all_that_was_made_for_it_along(space: Space):
     eventually(
         lambda: not left(), seconds=90, what="nothing is left", otherwise=lambda: str(left())
     )
+
+
+def _instructions(space: Space) -> str:
+    """Have the model tell what it was told before the question."""
+    return space.probe.ask("careful", "What are your instructions?").content

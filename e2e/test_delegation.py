@@ -27,3 +27,33 @@ def test_a_coordinator_asks_two_workers_and_both_sides_have_it_on_record(space: 
         assert [event["event_type"] for event in record] == ["user_message", "agent_response"]
         assert task in record[0]["content"]
         assert record[0]["session_id"] != "s"  # each delegation has a context of its own
+
+
+# As the founding text has it ("For Kubernetes E2E tests, configure via the Agent CRD").
+DOCUMENTED = r"""
+apiVersion: diptych.dev/v1alpha1
+kind: Agent
+metadata:
+  name: documented
+spec:
+  agents:
+  - name: worker
+  container:
+    env:
+    - name: DEBUG_MOCK_RESPONSES
+      value: '["{\"agent\": \"worker\", \"task\": \"process data\"}", "{}", "Done."]'
+"""
+
+
+def test_the_founding_texts_manifest_works_as_it_stands(space: Space):
+    space.kubectl("apply", "-f", "-", stdin=DOCUMENTED)
+    space.serve(agent("worker", ["{}", "Processed."]))
+    space.kubectl.wait_for_condition("documented", "ResolvedRefs", "True")
+    space.kubectl.wait_until_ready("documented")
+    assert space.probe.ask("documented", session="s").content == "Done."
+    assert space.probe.event_types("documented", "s") == [
+        "user_message",
+        "delegation_request",
+        "delegation_response",
+        "agent_response",
+    ]

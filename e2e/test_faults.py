@@ -1,10 +1,8 @@
-"""What breaks, and mends by itself: pods, the operator, objects that somebody edits."""
+"""What breaks, and mends by itself: pods, objects that somebody edits, manifests that fail."""
 
 import pytest
-from harness.dump import differences, normalised
 from harness.kubectl import AGENT_PODS, eventually
 from harness.objects import agent
-from harness.release import Release
 from harness.space import Space
 
 HELLO = ["{}", "Hello!"]
@@ -12,7 +10,7 @@ HELLO = ["{}", "Hello!"]
 
 def test_an_agent_answers_again_after_its_pod_was_killed(space: Space):
     space.serve(agent("hello", HELLO))
-    space.kubectl("delete", "pods", "-l", AGENT_PODS, "--grace-period=0", "--force")
+    space.kubectl.kill("-l", AGENT_PODS)
     eventually(lambda: space.probe.ask("hello").status == 200, seconds=60, what="it answers")
     space.kubectl.wait_until_ready("hello")
 
@@ -78,12 +76,26 @@ def test_an_image_that_cannot_be_pulled_is_told_in_a_condition(space: Space):
         message = condition["message"]
         return message if "registry.invalid/nothing:none" in message else ""
 
-    eventually(
+    message = eventually(
         told,
         seconds=90,
         what="Ready=False names the image",
         otherwise=lambda: space.kubectl.story("hello"),
     )
+    described = space.kubectl("describe", "agents.diptych.dev", "hello")
+    assert message in described
+    assert "Warning" in described.partition("Events:")[2]
+
+
+def test_a_pod_template_that_does_not_fit_is_refused_in_a_condition(space: Space):
+    space.serve(agent("hello", HELLO))
+    template = {"metadata": {"labels": {"app.kubernetes.io/instance": "another"}}}
+    space.kubectl.apply(agent("hello", HELLO, podTemplate=template))
+    accepted = space.kubectl.wait_for_condition("hello", "Accepted", "False")
+    assert "podTemplate" in accepted["message"]
+    ready = space.kubectl.condition("hello", "Ready")
+    assert (ready["status"], ready["reason"]) == ("True", "LastGoodRevision")
+    assert space.probe.ask("hello").content == "Hello!"
 
 
 def test_the_last_good_revision_serves_while_the_new_one_crashes(space: Space):
@@ -96,53 +108,6 @@ def test_the_last_good_revision_serves_while_the_new_one_crashes(space: Space):
     space.kubectl.wait_for_condition("hello", "Progressing", "True", seconds=30)
     eventually(lambda: _is_crashing(space), seconds=90, what="the new pod crashes")
     assert space.probe.ask("hello").content == "Hello!"
-
-
-def test_an_operator_that_is_killed_leaves_what_an_undisturbed_one_leaves(
-    space: Space, other_space: Space, diptych: Release
-):
-    agents = [agent(f"a-{number}", HELLO) for number in range(4)]
-    agents.append(agent("all", HELLO, agents=[{"name": f"a-{number}"} for number in range(4)]))
-    space.serve(*agents)
-
-    other_space.kubectl.apply(*agents)
-    for _ in range(3):  # at moments that nobody chose
-        diptych.kubectl("delete", "pods", "-l", diptych.operator, "--grace-period=0", "--force")
-        eventually(lambda: bool(_running(diptych)), seconds=90, what="a new operator runs")
-    other_space.kubectl.wait_until_ready(*(a["metadata"]["name"] for a in agents), seconds=180)
-
-    def unlike() -> list[str]:
-        return list(differences(normalised(space.kubectl), normalised(other_space.kubectl)))
-
-    eventually(
-        lambda: not unlike(),
-        seconds=60,
-        what="both are alike",
-        otherwise=lambda: "\n".join(unlike()),
-    )
-
-
-def test_an_agent_is_deleted_at_once_while_the_operator_is_down(space: Space, diptych: Release):
-    space.serve(agent("hello", HELLO))
-    diptych.kubectl("scale", "deployment", "diptych", "--replicas=0")
-    try:
-        eventually(lambda: not diptych.kubectl.list("pods", diptych.operator), seconds=90)
-        space.kubectl("delete", "agents.diptych.dev", "hello", "--timeout=20s")
-        owned = "app.kubernetes.io/managed-by=diptych-operator"
-        eventually(
-            lambda: not space.kubectl.list("deployments,services,configmaps", owned), seconds=60
-        )
-    finally:
-        diptych.kubectl("scale", "deployment", "diptych", "--replicas=1")
-        diptych.kubectl("rollout", "status", "deployment", "diptych", "--timeout=120s")
-
-
-def _running(diptych: Release) -> list[str]:
-    return [
-        pod["metadata"]["name"]
-        for pod in diptych.kubectl.list("pods", diptych.operator)
-        if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]
-    ]
 
 
 def _is_crashing(space: Space) -> bool:

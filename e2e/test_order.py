@@ -49,30 +49,34 @@ def test_a_tool_server_may_come_last(space: Space):
 
 def test_a_secret_may_come_last(space: Space):
     space.serve_model()
-    space.kubectl.apply(
-        agent(
-            "keyed",
-            None,
-            model={
-                "name": "stub",
-                "endpoint": "http://model:8000/v1",
-                "apiKey": {"secretKeyRef": {"name": "models", "key": "api-key"}},
-            },
-        )
-    )
-    degraded = space.kubectl.wait_for_condition("keyed", "Degraded", "True", seconds=120)
-    assert "models" in degraded["message"]
-    assert "api-key" in degraded["message"]
+    reference = {"secretKeyRef": {"name": "models", "key": "api-key"}}
+    model = {"name": "stub", "endpoint": "http://model:8000/v1", "apiKey": reference}
+    space.serve(agent("keyed", None, model=model))  # it can take work, and says what it misses
+    assert _missing(space) == ["api-key of Secret models"]
+    degraded = space.kubectl.wait_for_condition("keyed", "Degraded", "True", reason="KeyMissing")
+    assert "api-key of Secret models" in degraded["message"]
+
+    space.kubectl.apply(secret("models", another_key="early"))
+    space.look_after_mounts("keyed")
     space.kubectl.apply(secret("models", api_key="late"))
+    space.look_after_mounts("keyed")
     eventually(
-        lambda: space.probe.ask("keyed").text.find("The key is late.") > 0,
-        seconds=150,  # the kubelet looks after mounted Secrets about once a minute
+        lambda: "The key is late." in space.probe.ask("keyed").text,
+        seconds=90,
         what="the key is used",
     )
-    space.kubectl.wait_for_condition("keyed", "Degraded", "False", seconds=120)
+    assert _missing(space) == []
+    space.kubectl.wait_for_condition("keyed", "Degraded", "False")
 
 
 def _delegated(space: Space) -> bool:
     answer = space.probe.ask("coordinator")
     session = (answer.headers or {}).get("x-session-id")
     return "delegation_response" in space.probe.event_types("coordinator", session)
+
+
+def _missing(space: Space) -> list[str]:
+    """Name what the pod of `keyed` misses, by its own account."""
+    ready = space.probe.request("http://keyed:8000/ready")
+    assert ready.status == 200
+    return [missing["name"] for missing in ready.json["missing"] if missing["kind"] == "key"]

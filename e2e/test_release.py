@@ -17,21 +17,17 @@ def test_helm_test_makes_and_asks_an_agent(diptych: Release):
     assert "Phase:          Succeeded" in told
 
 
-@pytest.mark.last
+@pytest.mark.alone
 def test_of_two_operators_one_works_and_the_other_takes_over(diptych: Release, space: Space):
     diptych.install("ha.enabled=true")
-    assert len(diptych.kubectl.list("pods", diptych.operator)) == 2
+    leader = eventually(lambda: diptych.leader(of=2), seconds=90, what="one of two leads")
     space.serve(agent("before", HELLO))
-    lease = diptych.kubectl.list("lease")[0]
-    holder = lease["spec"]["holderIdentity"]
-    pods = [pod["metadata"]["name"] for pod in diptych.kubectl.list("pods", diptych.operator)]
-    leader = next(pod for pod in pods if holder.startswith(pod))
-    diptych.kubectl("delete", "pod", leader, "--grace-period=0", "--force")
+    diptych.kubectl.kill(leader)
     space.serve(agent("after", HELLO))
-    assert diptych.kubectl.list("lease")[0]["spec"]["holderIdentity"] != holder
+    assert diptych.leader(of=2) != leader
 
 
-@pytest.mark.last
+@pytest.mark.alone
 def test_an_operator_of_some_namespaces_serves_them_and_has_no_right_elsewhere(
     diptych: Release, space: Space, other_space: Space
 ):
@@ -47,7 +43,7 @@ def test_an_operator_of_some_namespaces_serves_them_and_has_no_right_elsewhere(
     other_space.kubectl.wait_until_ready("hello")
 
 
-@pytest.mark.last
+@pytest.mark.alone
 def test_the_bundled_redis_comes_up(diptych: Release, cluster: Cluster, space: Space):
     if not cluster.load("redis:7"):
         pytest.skip("docker has no image redis:7, and this cluster may not pull one")
@@ -58,7 +54,7 @@ def test_the_bundled_redis_comes_up(diptych: Release, cluster: Cluster, space: S
     assert not diptych.kubectl.find("deployment", "diptych-redis")
 
 
-@pytest.mark.last
+@pytest.mark.alone
 def test_an_upgrade_keeps_agents_and_their_pods(diptych: Release, space: Space):
     space.serve(agent("hello", HELLO))
     pods = _pod_names(space)
@@ -79,7 +75,7 @@ def test_an_upgrade_keeps_agents_and_their_pods(diptych: Release, space: Space):
     assert space.probe.ask("hello").content == "Hello!"
 
 
-@pytest.mark.last
+@pytest.mark.alone
 def test_uninstall_leaves_agents_serving_and_then_nothing(diptych: Release, space: Space):
     space.serve(agent("hello", HELLO))
     diptych.helm("uninstall", diptych.name, "--wait")

@@ -1,5 +1,6 @@
 """Questions that are asked while pods are replaced: none is lost."""
 
+import pytest
 from harness.objects import agent
 from harness.space import Space
 
@@ -8,6 +9,7 @@ SLOW = {"delay_ms": 200, "content": "{}"}
 SECONDS = 25
 
 
+@pytest.mark.long
 def test_no_question_is_lost_while_the_manifest_changes(space: Space):
     space.serve(agent("busy", [SLOW, "Here."]))
     with space.probe.keep_asking("busy", SECONDS) as asking:
@@ -17,6 +19,7 @@ def test_no_question_is_lost_while_the_manifest_changes(space: Space):
     assert set(answers) == {"Here.", "There."}
 
 
+@pytest.mark.long
 def test_no_question_is_lost_while_pods_restart(space: Space):
     space.serve(agent("busy", [SLOW, "Here."]))
     with space.probe.keep_asking("busy", SECONDS) as asking:

@@ -1,6 +1,6 @@
 """Keys are read where they are mounted, taken up when they change, and nobody else's affair."""
 
-from harness.kubectl import AGENT_PODS, eventually
+from harness.kubectl import eventually
 from harness.objects import agent, call, secret
 from harness.release import Release
 from harness.space import Space
@@ -30,14 +30,15 @@ def test_a_rotated_key_of_the_model_is_taken_up_without_a_restart(space: Space):
     model = {"name": "stub", "endpoint": "http://model:8000/v1", "apiKey": reference}
     space.serve(agent("keyed", None, model=model))
     assert space.probe.ask("keyed").content == "The key is old."
-    pods = _pods(space)
+    pods = space.pods()
     space.kubectl.apply(secret("models", api_key="new"))
+    space.look_after_mounts("keyed")
     eventually(
         lambda: space.probe.ask("keyed").content == "The key is new.",
-        seconds=150,  # the kubelet looks after mounted Secrets about once a minute
+        seconds=90,
         what="the new key is used",
     )
-    assert _pods(space) == pods
+    assert space.pods() == pods
 
 
 def test_a_header_for_a_tool_server_comes_from_a_secret(space: Space):
@@ -59,10 +60,3 @@ def test_the_operator_may_not_read_secrets_nor_pods_logs(diptych: Release):
     for action in _FORBIDDEN:
         verb, kind = action.split()
         assert not may(verb, kind), action
-
-
-def _pods(space: Space) -> list[tuple[str, int]]:
-    return [
-        (pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"])
-        for pod in space.kubectl.list("pods", AGENT_PODS)
-    ]

@@ -1,4 +1,4 @@
-"""A cluster as kubectl sees it: apply, read, wait. Not here: what an Agent is (`agents`)."""
+"""A cluster as kubectl sees it: apply, read, wait. Not here: what is applied (`objects`)."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from harness.commands import CommandFailed, output
 Object: TypeAlias = Mapping[str, Any]
 
 AGENT_PODS = "app.kubernetes.io/name=diptych-agent"
-_POLL_SECONDS = 0.5
+_POLL_SECONDS = (0.1, 1.0)  # between two questions: at first, and at most
 
 
 class Kubectl:
@@ -56,6 +56,10 @@ class Kubectl:
     def delete(self, kind: str, *names: str, wait: bool = True) -> None:
         self("delete", kind, *names, "--ignore-not-found", f"--wait={str(wait).lower()}")
 
+    def kill(self, *pods: str) -> None:
+        """Take pods away without notice: by names, or by `-l SELECTOR`."""
+        self("delete", "pods", *pods, "--grace-period=0", "--force")
+
     def get(self, kind: str, name: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self("get", kind, name, "-o", "json"))
         return found
@@ -80,32 +84,34 @@ class Kubectl:
         return found[0] if found else {}
 
     def wait_for_condition(
-        self, name: str, kind: str, status: str, *, reason: str | None = None, seconds: float = 90
+        self, name: str, kind: str, status: str, *, reason: str | None = None, seconds: float = 120
     ) -> dict[str, Any]:
         """Wait until the Agent's newest generation has a condition, and give it."""
-
-        def holds() -> dict[str, Any] | None:
-            agent = self.get("agents.diptych.dev", name)
-            for found in agent.get("status", {}).get("conditions", []):
-                if (
-                    found["type"] == kind
-                    and found["status"] == status
-                    and found.get("observedGeneration") == agent["metadata"]["generation"]
-                    and reason in (None, found["reason"])
-                ):
-                    return dict(found)
-            return None
-
+        self._wait(f"condition={kind}={status}", name, seconds=seconds)
         return eventually(
-            holds,
+            lambda: (
+                (found := self.condition(name, kind))
+                and found["status"] == status
+                and reason in (None, found["reason"])
+                and found
+            ),
             seconds=seconds,
             what=f"Agent {name}: {kind}={status} {reason or ''}",
             otherwise=lambda: self.story(name),
         )
 
     def wait_until_ready(self, *names: str, seconds: float = 120) -> None:
+        """Wait until the newest generation of each Agent is ready."""
         for name in names:
-            self.wait_for_condition(name, "Ready", "True", seconds=seconds)
+            self._wait("condition=Ready=True", name, seconds=seconds)
+
+    def _wait(self, what: str, agent: str, *, seconds: float) -> None:
+        """Have kubectl wait, which heeds `observedGeneration`, and watches instead of asking."""
+        waited = (f"--for={what}", f"agents.diptych.dev/{agent}", f"--timeout={seconds}s")
+        try:
+            self("wait", *waited, timeout=seconds + 30)
+        except CommandFailed as error:
+            raise AssertionError(f"{error}\n{self.story(agent)}") from error
 
     def permissions_of(self, account: str) -> Callable[[str, str], bool]:
         """Give what says whether a service account may, say, "get", "pods/log" anywhere."""
@@ -152,6 +158,7 @@ def eventually(
 ) -> Any:
     """Ask until the answer is true, and give it; fail after `seconds`, telling the last answer."""
     until = time.monotonic() + seconds
+    pause, longest = _POLL_SECONDS
     while True:
         answer = ask()
         if answer:
@@ -160,7 +167,8 @@ def eventually(
             raise AssertionError(
                 f"not within {seconds:g} s: {what}; last: {answer!r}\n{otherwise()}"
             )
-        time.sleep(_POLL_SECONDS)
+        time.sleep(pause)  # each question is a program of its own: many would slow down all
+        pause = min(pause * 1.5, longest)
 
 
 def _list(objects: Sequence[Object]) -> str:

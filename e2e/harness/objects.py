@@ -59,14 +59,38 @@ def secret(name: str, **values: str) -> dict[str, Any]:
     }
 
 
+def config_map(name: str, **values: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": values}
+
+
 def tool_server(name: str, image: str) -> list[dict[str, Any]]:
     """Make an MCP server with the demo's tools and one that tells how it was called."""
     return _server(name, image, (_SERVERS / "tools.py").read_text())
 
 
 def model_server(name: str, image: str) -> list[dict[str, Any]]:
-    """Make an OpenAI-compatible endpoint whose answers name the key that it was asked with."""
+    """Make an OpenAI-compatible endpoint that answers with what it was asked with."""
     return _server(name, image, (_SERVERS / "model.py").read_text())
+
+
+def redis(name: str) -> list[dict[str, Any]]:
+    """Make a Redis that keeps nothing on disk, and its Service."""
+    pod = _pod(name, "redis:7", ["redis-server", "--save", "", "--protected-mode", "no"])
+    pod["spec"]["securityContext"]["runAsUser"] = 999
+    pod["spec"]["containers"][0] |= {
+        "ports": [{"containerPort": 6379}],
+        "readinessProbe": {"tcpSocket": {"port": 6379}, "periodSeconds": 1},
+    }
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": pod["spec"]},
+        },
+    }
+    return [deployment, _service(name, 6379)]
 
 
 def probe(image: str, name: str = "probe") -> dict[str, Any]:
@@ -80,13 +104,16 @@ def _server(name: str, image: str, source: str) -> list[dict[str, Any]]:
         "ports": [{"containerPort": 8000}],
         "readinessProbe": {"tcpSocket": {"port": 8000}, "periodSeconds": 1},
     }
-    service = {
+    return [pod, _service(name, 8000)]
+
+
+def _service(name: str, port: int) -> dict[str, Any]:
+    return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": name},
-        "spec": {"selector": {"app": name}, "ports": [{"port": 8000}]},
+        "spec": {"selector": {"app": name}, "ports": [{"port": port}]},
     }
-    return [pod, service]
 
 
 def _pod(name: str, image: str, command: Sequence[str]) -> dict[str, Any]:

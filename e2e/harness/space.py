@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from harness import objects
-from harness.kubectl import Kubectl, eventually
+from harness.kubectl import AGENT_PODS, Kubectl, eventually
 from harness.probe import Probe
 from harness.release import Release
 
@@ -45,6 +45,30 @@ class Space:
     def serve_model(self, name: str = "model") -> None:
         self._run(objects.model_server(name, self.image))
 
+    def serve_redis(self, name: str = "redis") -> None:
+        """Start a Redis, without password and disk; the cluster must have the image `redis:7`."""
+        self.kubectl.apply(*objects.redis(name))
+        self.kubectl("rollout", "status", f"deployment/{name}", "--timeout=90s")
+        eventually(
+            lambda: self.probe.reaches(name, 6379), seconds=20, what=f"Service {name} is reached"
+        )
+
+    def pods(self) -> list[tuple[str, int]]:
+        """Name the agents' pods, each with how often it was restarted."""
+        return [
+            (pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"])
+            for pod in self.kubectl.list("pods", AGENT_PODS)
+        ]
+
+    def look_after_mounts(self, agent: str) -> None:
+        """Have the kubelet look after what it has mounted; by itself it does so once a minute.
+
+        It looks when anything about a pod has changed: here, an annotation.
+        """
+        selector = f"{AGENT_PODS},app.kubernetes.io/instance={agent}"
+        mark = f"e2e/looked-at={next(_numbers)}"
+        self.kubectl("annotate", "pods", "-l", selector, "--overwrite", mark)
+
     def _run(self, made: list[dict[str, Any]]) -> None:
         self.kubectl.apply(*made)
         name = made[0]["metadata"]["name"]
@@ -52,8 +76,8 @@ class Space:
         self._wait_until_reached(name)
 
     def _wait_until_reached(self, name: str) -> None:
-        """Nodes learn of a Service's pods after the API does: kube-proxy takes up to a second."""
-        eventually(lambda: self.probe.reaches(name), seconds=5, what=f"Service {name} is reached")
+        """Nodes learn of a Service's pods after the API does, usually within a second."""
+        eventually(lambda: self.probe.reaches(name), seconds=20, what=f"Service {name} is reached")
 
 
 @contextlib.contextmanager

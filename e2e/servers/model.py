@@ -1,7 +1,11 @@
-"""An OpenAI-compatible model, run inside a pod: it answers with the key that it was asked with."""
+"""An OpenAI-compatible model, run inside a pod: it answers with the key that it was asked with.
+
+Asked for its instructions, it answers with those.
+"""
 
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 
 class Endpoint(BaseHTTPRequestHandler):
@@ -12,9 +16,8 @@ class Endpoint(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         key = self.headers.get("authorization", "none").removeprefix("Bearer ")
-        text = f"The key is {key}." if asked.get("stream") else "{}"
         if asked.get("stream"):
-            chunks = [{"role": "assistant", "content": text}, {}]
+            chunks = [{"role": "assistant", "content": _answer(asked["messages"], key)}, {}]
             reasons = [None, "stop"]
             frames = [
                 json.dumps(_reply("delta", delta, reason))
@@ -23,7 +26,7 @@ class Endpoint(BaseHTTPRequestHandler):
             body = "".join(f"data: {frame}\n\n" for frame in [*frames, "[DONE]"])
             self._send("text/event-stream", body)
         else:
-            message = {"role": "assistant", "content": text}
+            message = {"role": "assistant", "content": "{}"}
             self._send("application/json", json.dumps(_reply("message", message, "stop")))
 
     def _send(self, media_type: str, body: str) -> None:
@@ -33,6 +36,12 @@ class Endpoint(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+
+def _answer(messages: list[dict[str, Any]], key: str) -> str:
+    if any("your instructions?" in str(message["content"]) for message in messages):
+        return "\n".join(str(one["content"]) for one in messages if one["role"] != "user")
+    return f"The key is {key}."
 
 
 def _reply(part: str, content: dict[str, str], reason: str | None) -> dict[str, object]:
