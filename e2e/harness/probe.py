@@ -104,11 +104,19 @@ class Probe:
         )
         return Answer(**json.loads(told))
 
-    def ask(self, agent: str, question: str = "Hello?", *, session: str | None = None) -> Answer:
+    def ask(
+        self,
+        agent: str,
+        question: str = "Hello?",
+        *,
+        session: str | None = None,
+        timeout: float = 60,
+    ) -> Answer:
         """Ask an agent by its Service's name, which may be `name.namespace`."""
         headers = {"x-session-id": session} if session else {}
         body = {"messages": [{"role": "user", "content": question}]}
-        return self.request(f"http://{agent}:8000/v1/chat/completions", body, headers=headers)
+        url = f"http://{agent}:8000/v1/chat/completions"
+        return self.request(url, body, headers=headers, timeout=timeout)
 
     def events(self, agent: str, session: str | None = None) -> list[dict[str, Any]]:
         """Give what an agent has on record, of one session or of all."""
