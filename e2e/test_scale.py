@@ -62,7 +62,11 @@ def test_kubectl_scale_works_in_both_directions(space: Space):
     eventually(lambda: not space.probe.reaches("hello"), seconds=60, what="nobody answers")
     space.kubectl("scale", "agents.diptych.dev/hello", "--replicas=1")
     space.kubectl.wait_until_ready("hello")
-    eventually(lambda: space.probe.ask("hello", timeout=5).status == 200, seconds=20, what="it answers")
+
+    def answers() -> bool:
+        return space.probe.ask("hello", timeout=5).status == 200
+
+    eventually(answers, seconds=20, what="it answers")
 
 
 def _time(text: str) -> datetime:
