@@ -27,7 +27,6 @@ from diptych.events import (
     AskModel,
     Called,
     CallKind,
-    Command,
     Event,
     Failed,
     MakeCall,
@@ -98,8 +97,8 @@ class Runner:
     async def drive(self, *first: Event) -> Run:
         """Obey and feed back until the run is done, or left. Raises a bug, or `StoreError`.
 
-        Begins with the events that are given, or with what is outstanding. One that is to stop
-        before it is driven begins nothing.
+        Begins with the events that are given. One that is to stop before it is driven begins
+        nothing.
         """
         timer: asyncio.TimerHandle | None = None
         if self._late_at is not None:
@@ -109,9 +108,7 @@ class Runner:
             timer = loop.call_at(self._late_at, self.end, OUT_OF_TIME)
         try:
             for event in first:
-                await self._obey(await self._write(event))
-            if not first:
-                await self._obey(self.run.outstanding)
+                await self._go_on(event)
             while self.run.phase is not Phase.DONE and not self._has_left:
                 await self._receive(await self._inbox.get())
         finally:
@@ -120,27 +117,27 @@ class Runner:
             await self._stop_tasks()
         return self.run
 
-    async def _write(self, event: Event) -> tuple[Command, ...]:
-        """Decide what an event means, then record and tell it, and all that follows from it alone.
+    async def _go_on(self, event: Event) -> None:
+        """Decide what an event means, record and tell it and all that follows from it alone, obey.
 
         The model is asked meanwhile: that may be done twice, and a slow store must not delay it.
-        Gives the commands that are still to be obeyed.
         """
         run, commands = advance(self.run, event)
-        events, todo, left = [event], deque(commands), list[Command]()
+        events, todo, later = [event], deque(commands), list[MakeCall | Warn]()
         while todo:
-            command = todo.popleft()
-            if isinstance(command, Write):
-                run, more = advance(run, command.event)
-                events.append(command.event)
-                todo.extend(more)
-            elif isinstance(command, AskModel):
-                self._begin_asking(command)
-            else:
-                left.append(command)
+            match todo.popleft():
+                case Write(following):
+                    run, more = advance(run, following)
+                    events.append(following)
+                    todo.extend(more)
+                case AskModel() as ask:
+                    self._begin_asking(ask)
+                case command:
+                    later.append(command)
         await self._sink.record(events)
         self.run = run
-        return tuple(left)
+        for command in later:
+            await self._obey(command)
 
     async def _receive(self, item: "Event | _Flush | _Leave | _Crash") -> None:
         match item:
@@ -156,9 +153,9 @@ class Runner:
                 self._has_left = True
             case Replied() if self._pieces:
                 await self._flush()
-                await self._obey(await self._write(item))
+                await self._go_on(item)
             case _:
-                await self._obey(await self._write(item))
+                await self._go_on(item)
 
     async def _end(self, end: Stop) -> None:
         """Stop what is on its way, keep what has come back all the same, and end."""
@@ -174,8 +171,7 @@ class Runner:
                 isinstance(item, AnswerReset) and self.run.phase is Phase.ANSWER
             ):
                 await self._note(item)
-        if (text := self._pieces.take()) and self.run.phase is Phase.ANSWER:
-            await self._note(Streamed(text))
+        await self._flush()
 
     async def _note(self, *events: Event) -> None:
         """Record and tell events, and begin nothing that follows from them."""
@@ -183,18 +179,14 @@ class Runner:
         await self._sink.record(events)
         self.run = run
 
-    async def _obey(self, commands: tuple[Command, ...]) -> None:
-        todo = deque(commands)
-        while todo and not self._is_to_stop:  # else its end is in the inbox, and nothing is begun
-            match todo.popleft():
-                case Write(event):  # left over by an earlier owner
-                    todo.extend(await self._write(event))
-                case Warn(text):
-                    self._sink.notice(Notice("format_warning", {"message": text}))
-                case AskModel() as command:
-                    self._begin_asking(command)
-                case MakeCall() as command:
-                    await self._begin_call(command)
+    async def _obey(self, command: MakeCall | Warn) -> None:
+        if self._is_to_stop:  # its end is in the inbox, and nothing is begun
+            return
+        match command:
+            case Warn(text):
+                self._sink.notice(Notice("format_warning", {"message": text}))
+            case MakeCall():
+                await self._begin_call(command)
 
     # The model
 
@@ -239,7 +231,7 @@ class Runner:
     async def _flush(self) -> None:
         text = self._pieces.take()
         if text and self.run.phase is Phase.ANSWER:
-            await self._write(Streamed(text))
+            await self._note(Streamed(text))
 
     def _notice_reasoning(self, text: str) -> None:
         if text:
@@ -259,7 +251,7 @@ class Runner:
         self._sink.notice(Notice("progress", {**progress, "target": _target(call)}))
         context_id = self._sink.new_context_id() if isinstance(call, Delegation) else None
         if not command.again:
-            await self._write(Called(call, step, context_id))
+            await self._note(Called(call, step, context_id))
         self._spawn(self._make_call(call, context_id))
 
     async def _make_call(self, call: Call, context_id: str | None) -> None:
