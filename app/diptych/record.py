@@ -58,31 +58,6 @@ NOT_IN_MEMORY = frozenset(
     {"offered", "owner_changed", "model_reply", "text", "answer_reset", "completed"}
 )
 """Recorded, and left out of `/memory/events`."""
-_RETURNED = frozenset({"call_id", "tool", "agent", "value", "error"})
-_CALLED = frozenset({"call_id", "step", "id", "after"})
-_ABOUT: Mapping[str, frozenset[str]] = {
-    "user_message": frozenset(
-        {"earlier", "system", "path", "traceparent", "seconds", "on_disconnect"}
-    ),
-    "offered": frozenset(),
-    "owner_changed": frozenset({"lost_tail"}),
-    "model_reply": frozenset({"usage", "finish_reason"}),
-    "action_error": frozenset({"error_type", "said"}),
-    "tool_call": _CALLED,
-    "delegation_request": _CALLED | {"context_id"},
-    "tool_result": _RETURNED,
-    "tool_error": _RETURNED,
-    "delegation_response": _RETURNED,
-    "delegation_error": _RETURNED,
-    "text": frozenset(),
-    "answer_reset": frozenset({"from_seq", "attempt"}),
-    "agent_response": frozenset({"finish_reason"}),
-    "completed": frozenset({"finish_reason", "usage"}),
-    "failed": frozenset({"code"}),
-    "aborted": frozenset(),
-    "max_steps": frozenset({"results", "usage"}),
-}
-"""What this version knows to stand in the metadata of each event type."""
 
 _Stored = Any
 """What a store gives back: JSON whose form follows from the event's type."""
@@ -135,7 +110,7 @@ def to_row(event: Event) -> tuple[str, JSON, dict[str, JSON]]:  # noqa: C901 - a
             return _terminal_row(event)
 
 
-def from_row(  # noqa: C901 - a table
+def from_row(
     event_type: str,
     content: _Stored,
     metadata: Mapping[str, Any],
@@ -146,9 +121,19 @@ def from_row(  # noqa: C901 - a table
     Raises `LoopError` for a name that this version does not know, of an event or in its metadata:
     a newer one wrote the log, and only such a one knows what it means.
     """
-    if unknown := metadata.keys() - _ABOUT.get(event_type, metadata.keys()):
+    event = _read(event_type, content, metadata, kept)
+    if unknown := metadata.keys() - to_row(event)[2].keys():
         name = f"{event_type}.{min(unknown)}"
         raise LoopError(f"the log holds {name!r}, which this version does not know")
+    return event
+
+
+def _read(  # noqa: C901 - a table
+    event_type: str,
+    content: _Stored,
+    metadata: Mapping[str, Any],
+    kept: Callable[[str], bytes],
+) -> Event:
     match event_type:
         case "user_message":
             return _read_asked(content, metadata)
