@@ -5,6 +5,8 @@
     ├── LoopError               the loop was used wrongly: our bug, it must crash loudly
     ├── RequestError            a caller asked for what cannot be
     │   ├── InvalidRequest      …because of what it sent
+    │   │   ├── OnceDiffers     …under a key that stands for another request
+    │   │   └── SessionBusy     …while a run of the session is not finished
     │   ├── UnknownRun          …of a run that never was
     │   ├── LostRun             …of a run that was, and whose record is gone
     │   └── Overloaded          …of a pod that has enough to do, or is leaving
@@ -57,10 +59,33 @@ class InvalidRequest(RequestError):
     """What was sent does not have the right form."""
 
 
+class OnceDiffers(InvalidRequest):
+    """A request came under the key of an earlier one, with another body."""
+
+    code = "idempotency_mismatch"
+
+    def __init__(self) -> None:
+        message = "this Idempotency-Key came with another body before; use a new key"
+        super().__init__(f"{message} for a new request", param="Idempotency-Key")
+
+
+class SessionBusy(InvalidRequest):
+    """A session is to be forgotten while a run of it is not finished."""
+
+    code = "session_busy"
+
+    def __init__(self) -> None:
+        message = "a run of this session is not finished; cancel it or wait for its end"
+        super().__init__(message, param="session_id")
+
+
 class UnknownRun(RequestError):
     """No run with this id was ever known here."""
 
     code = "run_not_found"
+
+    def __init__(self, message: str = "there is no run with this id") -> None:
+        super().__init__(message)
 
 
 class LostRun(RequestError):

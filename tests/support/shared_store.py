@@ -15,11 +15,12 @@ from typing import Any
 import orjson
 
 from diptych.errors import (
-    InvalidRequest,
     LostBlob,
     LostRun,
     LostTail,
+    OnceDiffers,
     Overloaded,
+    SessionBusy,
     StaleOwner,
     StoreFull,
     UnknownRun,
@@ -127,7 +128,7 @@ class SharedStore:
         if run_id not in self.runs and once and once.key in self.once:
             digest, earlier = self.once[once.key]
             if digest != once.digest:
-                raise InvalidRequest("this key came with another body before")
+                raise OnceDiffers
             return Opened(self.entry(earlier), None, is_new=False)
         if run_id in self.runs:  # sent again, for its reply was lost
             is_held = self.sessions[session_id].holder == token
@@ -212,7 +213,7 @@ class SharedStore:
     def delete(self, session_id: str) -> bool:
         session = self.sessions.get(session_id)
         if session and session.queue:
-            raise InvalidRequest("a run of this session is not finished", code="session_busy")
+            raise SessionBusy
         for run_id in session.runs if session else ():
             del self.runs[run_id]
         return self.sessions.pop(session_id, None) is not None
@@ -324,7 +325,7 @@ class SharedStore:
             return run
         if run_id.startswith("run-") and run_id.split("-")[1] != self.epoch:
             raise LostRun("the store of this run was emptied; start it again")
-        raise UnknownRun("there is no run with this id")
+        raise UnknownRun
 
 
 def as_stored(record: Record) -> Record:

@@ -6,7 +6,6 @@ go first, and that is logged.
 """
 
 import logging
-import re
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,22 +14,21 @@ import orjson
 
 from diptych.adapters.unshared import SoleOwner
 from diptych.errors import (
-    InvalidRequest,
     LostBlob,
     LostRun,
+    OnceDiffers,
     Overloaded,
-    StaleOwner,
+    SessionBusy,
     UnknownRun,
 )
 from diptych.messages import Message
 from diptych.ports import Lease, Once, Opened, RunEntry, SessionEntry
 from diptych.record import NOT_IN_MEMORY, TERMINAL, Record
+from diptych.run_ids import epoch_of
 
-_RUN_ID = re.compile(r"run-([0-9a-f]{8})-[0-9a-f]{32}")
 _RECORD_BYTES = 400  # what a record takes beside its content, roughly
 _SAY_EVERY = 100  # dropped runs
 _MOST_KEYS = 10_000  # of requests that may be sent again
-ONCE_DIFFERS = "this Idempotency-Key came with another body before; use a new key for a new request"
 _log = logging.getLogger(__name__)
 
 
@@ -98,8 +96,7 @@ class MemoryStore:
 
     async def append(self, records: Sequence[Record], lease: Lease) -> None:
         run = self._run(records[0].run_id)
-        if await self.owners.renew([lease]):
-            raise StaleOwner("this session is owned under another lease")
+        self.owners.check(lease)
         self._add(run, records)
 
     def _begun_before(self, once: Once) -> str | None:
@@ -110,7 +107,7 @@ class MemoryStore:
         if run_id not in self._runs:
             return None
         if digest != once.digest:
-            raise InvalidRequest(ONCE_DIFFERS, param="Idempotency-Key", code="idempotency_mismatch")
+            raise OnceDiffers
         return run_id
 
     def _add(self, run: _Run, records: Sequence[Record]) -> None:
@@ -162,8 +159,7 @@ class MemoryStore:
         if session is None:
             return False
         if not all(self._runs[run_id].is_finished for run_id in session.runs):
-            message = "a run of this session is not finished; cancel it or wait for its end"
-            raise InvalidRequest(message, param="session_id", code="session_busy")
+            raise SessionBusy
         for run_id in tuple(session.runs):
             self._drop(run_id)
         return True
@@ -225,12 +221,11 @@ class MemoryStore:
     def _run(self, run_id: str) -> _Run:
         if run := self._runs.get(run_id):
             return run
-        form = _RUN_ID.fullmatch(run_id)
         if run_id in self._gone:
             raise LostRun("the record of this run is gone: the oldest finished runs are dropped")
-        if form and form[1] != self.epoch:
+        if epoch_of(run_id) not in ("", self.epoch):
             raise LostRun("this run ended with the process that ran it; start it again")
-        raise UnknownRun("there is no run with this id")
+        raise UnknownRun
 
     def _session_entry(self, session_id: str, session: _Session) -> SessionEntry:
         records = [r for run_id in session.runs for r in self._runs[run_id].records]

@@ -30,18 +30,23 @@ class SoleOwner:
         self._queues[session_id].append(run_id)
         return self._take(session_id, token)
 
+    def check(self, lease: Lease) -> None:
+        """Raise `StaleOwner` if a session is owned under another lease."""
+        if self._leases.get(lease.session_id) != lease:
+            raise StaleOwner("this session is owned under another lease")
+
     async def claim(self, session_id: str, token: str) -> Lease | None:
         return self._take(session_id, token) if session_id in self._queues else None
 
     async def head(self, lease: Lease) -> str | None:
-        self._check(lease)
+        self.check(lease)
         if queue := self._queues[lease.session_id]:
             return queue[0]
         del self._queues[lease.session_id], self._leases[lease.session_id]
         return None
 
     async def conclude(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
-        self._check(lease)
+        self.check(lease)
         queue = self._queues[lease.session_id]
         if run_id in queue:
             queue.remove(run_id)
@@ -74,10 +79,6 @@ class SoleOwner:
             return None
         lease = self._leases[session_id] = Lease(session_id, token)
         return lease
-
-    def _check(self, lease: Lease) -> None:
-        if self._leases.get(lease.session_id) != lease:
-            raise StaleOwner("this session is owned under another lease")
 
 
 class NoFeed:

@@ -8,19 +8,17 @@ from collections.abc import Sequence
 
 from diptych.adapters.redis import scripts
 from diptych.adapters.redis.link import Reply
-from diptych.adapters.redis.part import Part, entry_of, epoch_of, expired, raise_if_refused
+from diptych.adapters.redis.part import Part, entry_of, expired, raise_if_refused
 from diptych.adapters.redis.wire import dumps, pack_record, read_record
-from diptych.errors import InvalidRequest, LostBlob, Overloaded, StoreError
+from diptych.errors import LostBlob, OnceDiffers, Overloaded, StoreError
 from diptych.ports import Lease, Once, Opened, RunEntry
 from diptych.record import NOT_IN_MEMORY, TERMINAL, Record
+from diptych.run_ids import epoch_of
 
 KEPT_SECONDS = 60.0  # for which a blob that was there is taken to be there still
 _MOST_KEPT = 1_000
 _AT_ONCE = 2_000  # records, so that neither Redis nor this process is held up by a long run
 _SESSIONS_AT_ONCE = 100
-_ONCE_DIFFERS = (
-    "this Idempotency-Key came with another body before; use a new key for a new request"
-)
 _META = ("session", "created", "status", "seq")
 
 
@@ -52,9 +50,7 @@ class LogPart(Part):
                 lease = Lease(first.session_id, token) if is_claimed else None
                 return Opened(entry_of(run_id.decode(), meta), lease, bool(is_new))
             case [b"other"]:
-                raise InvalidRequest(
-                    _ONCE_DIFFERS, param="Idempotency-Key", code="idempotency_mismatch"
-                )
+                raise OnceDiffers
             case [b"full"]:
                 raise Overloaded("too many runs of this session are waiting; try again later")
             case _:

@@ -1,14 +1,12 @@
 """What the parts of the store share: the connection, the settings, and what refusals mean."""
 
-import re
 from collections.abc import Sequence
 
 from diptych.adapters.redis.link import Link, Reply
 from diptych.adapters.redis.settings import RedisSettings
 from diptych.errors import LostRun, LostTail, RequestError, StaleOwner, UnknownRun
 from diptych.ports import RunEntry
-
-_RUN_ID = re.compile(r"run-([0-9a-f]{8})-[0-9a-f]{32}")
+from diptych.run_ids import epoch_of
 
 
 class Part:
@@ -28,16 +26,10 @@ class Part:
 
     async def _absent(self, run_id: str) -> RequestError:
         """Say what became of a run that is not there. Raises `StoreError`."""
-        form = _RUN_ID.fullmatch(run_id)
-        if form and form[1] != await self._link.refresh_epoch():
+        epoch = epoch_of(run_id)
+        if epoch and epoch != await self._link.refresh_epoch():
             return LostRun("the store of this run was emptied; start it again")
-        return UnknownRun("there is no run with this id")
-
-
-def epoch_of(run_id: str) -> str:
-    """Read the epoch out of a run id; nothing if it has none."""
-    form = _RUN_ID.fullmatch(run_id)
-    return form[1] if form else ""
+        return UnknownRun()
 
 
 def expired() -> LostRun:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from diptych.adapters.redis import scripts
 from diptych.adapters.redis.part import Part
 from diptych.adapters.redis.wire import read_said
-from diptych.errors import InvalidRequest
+from diptych.errors import SessionBusy
 from diptych.messages import Message
 from diptych.ports import SessionEntry
 
@@ -43,6 +43,5 @@ class SessionsPart(Part):
     async def delete(self, session_id: str) -> bool:
         found = await self._link.run(scripts.DELETE, session_id)
         if found == b"busy":
-            message = "a run of this session is not finished; cancel it or wait for its end"
-            raise InvalidRequest(message, param="session_id", code="session_busy")
+            raise SessionBusy
         return bool(found == b"deleted")
