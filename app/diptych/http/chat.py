@@ -46,15 +46,17 @@ def chat_routes(name: str, runs: Runs) -> APIRouter:
         _check_model(body.model, name)
         entry = await runs.start(await _read_ask(request, body))
         chat = _Chat(runs, entry, name)
+        cancels = body.on_disconnect == "cancel"
         if not body.stream:
             work = chat.whole()
-            if body.on_disconnect == "cancel":
+            if cancels:
                 work = unless_hung_up(request, runs, entry.run_id, work)
             return Response(orjson.dumps(await work), 200, chat.headers, "application/json")
         options = body.stream_options
         frames = chat.frames(include_usage=options is not None and options.include_usage)
         told = _release(await _hold(request, frames), frames)
-        return SseResponse(told, chat.headers, partial(leave, runs, entry.run_id))
+        on_gone = partial(leave, runs, entry.run_id) if cancels else None
+        return SseResponse(told, chat.headers, on_gone)
 
     @router.get("/v1/models")
     async def models() -> dict[str, Any]:
