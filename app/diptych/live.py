@@ -29,9 +29,6 @@ from diptych.runner import Runner
 
 MAX_WAITING = 1_000  # items that a slow reader has not read, after which it is told no notices
 
-HANDED_OVER = "handed_over"
-"""The notice that a reader's process is leaving: the run goes on, and is to be followed anew."""
-
 Observer = Callable[[Item], None]
 """Hears every record and notice of every run that is taken to its end here. Must not block."""
 
@@ -146,10 +143,6 @@ class LiveRun:
         self._tell(notice)
         self._stores.feed.tell(self.run_id, notice)
 
-    def notice_here(self, notice: Notice) -> None:
-        """Tell those who follow the run at this process, and only them."""
-        self._tell(notice)
-
     def stop(self, stop: Stop) -> bool:
         """End the run; the first reason counts. Says whether it is to be ended before its turn."""
         if self.stopped is not None:
@@ -164,8 +157,6 @@ class LiveRun:
         self._is_left = True
         if self.runner:
             self.runner.leave()
-        else:
-            self.notice_here(Notice(HANDED_OVER, {"last_seq": len(self.records)}))
 
     def drive_by(self, runner: Runner) -> None:
         """Have a runner from here on, which hears of a stop that came before it."""

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field, replace
 
 from diptych.errors import InvalidRequest, Overloaded, StoreError
 from diptych.events import Aborted, Asked, Origin, Stop
-from diptych.live import HANDED_OVER, LiveRun, Observer, Reader, Stores, is_last
-from diptych.messages import Message
+from diptych.live import LiveRun, Observer, Reader, Stores, is_last
+from diptych.messages import JSON, Message
 from diptych.offering import Charter
 from diptych.ports import Heard, Item, Notice, Once, RunEntry
 from diptych.record import TERMINAL, Record
+from diptych.run_ids import run_id_of
 from diptych.runner import Outside
 from diptych.texts import well_formed
 from diptych.turns import Turns
@@ -30,6 +31,9 @@ CANCEL_SECONDS = 15.0  # for which a cancelled run's end is waited for: its owne
 PATIENCE_SECONDS = 10.0  # for which a reader waits for a store that is away
 _PAUSE_SECONDS = 0.2
 ASK_SECONDS = 2.0  # after which its owner is asked again: it may have changed, or not have heard
+HANDED_OVER = "handed_over"
+"""The last notice of a process that is leaving: the run goes on, and is to be followed anew."""
+_GOES_ON = "this process is leaving; the run goes on: follow it again with the last id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ class Runs:
         session_id = _session_id(ask) or f"session-{stores.clock.token()}"
         is_known = ask.session_id is not None and await stores.sessions.knows(session_id)
         asked = _asked(ask, is_known=is_known)
-        live = self._turns.new(f"run-{stores.log.epoch}-{stores.clock.token()}", session_id)
+        live = self._turns.new(run_id_of(stores.log.epoch, stores.clock.token()), session_id)
         live.is_first = ask.session_id is None
         try:
             opened = await live.open(asked, ask.once)
@@ -129,6 +133,12 @@ class Runs:
                     if any(map(is_last, batch)):  # a notice may come after it
                         return
             if self._has_closed:
+                about: dict[str, JSON] = {
+                    "run_id": run_id,
+                    "last_seq": place.seq,
+                    "message": _GOES_ON,
+                }
+                yield [Notice(HANDED_OVER, about)]
                 return
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> RunEntry:
@@ -170,7 +180,7 @@ class Runs:
         self._has_closed = True
         await self._turns.leave(Aborted("the agent is shutting down"))
         for reader in tuple(self._elsewhere):
-            _hand_over(reader)
+            reader.end()
 
     def _admit(self) -> None:
         if self._is_closing:
@@ -243,7 +253,7 @@ class Runs:
         unwatch = await self._stores.feed.watch(run_id, reader.put)
         self._elsewhere[reader] = run_id
         if self._has_closed:
-            _hand_over(reader)
+            reader.end()
         try:
             if records := await self._read(run_id, place.seq, PATIENCE_SECONDS):
                 yield place.reached(records)  # what happened before the watch began
@@ -261,7 +271,8 @@ class Runs:
         batch: list[Item] = []
         for item in heard:
             if isinstance(item, Notice):
-                batch.append(item)
+                if item.type != HANDED_OVER:  # that another process leaves ends nothing here
+                    batch.append(item)
             elif item is None or item.seq > place.seq + 1:
                 records = await self._read(run_id, patience=PATIENCE_SECONDS)
                 batch += self._since(place, records)
@@ -290,11 +301,6 @@ class _Place:
         self.seq = records[-1].seq if records else self.seq
         self.beginnings += filter(_begins_anew, records)
         return records
-
-
-def _hand_over(reader: Reader) -> None:
-    reader.put(Notice(HANDED_OVER))
-    reader.end()
 
 
 def _begins_anew(record: Record) -> bool:

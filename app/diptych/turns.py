@@ -17,10 +17,10 @@ from typing import Any
 from diptych.carrying import Carrier, Unreadable
 from diptych.errors import LostRun, LostTail, StaleOwner, StoreError, UnknownRun
 from diptych.events import Stop
-from diptych.live import HANDED_OVER, LiveRun, Observer, Stores
+from diptych.live import LiveRun, Observer, Stores
 from diptych.loop import Phase, Run
 from diptych.offering import Charter
-from diptych.ports import Lease, Notice
+from diptych.ports import Lease
 from diptych.runner import OUT_OF_TIME, Outside
 
 SEEK_SECONDS = 2.0  # between two looks for sessions whose owner has died
@@ -113,7 +113,7 @@ class Turns:
 
     async def leave(self, stop: Stop) -> None:
         """End now. Runs that another process can take up are left to it; others are stopped."""
-        self._is_leaving = True
+        self._is_leaving, self.is_seeking = True, False
         for live in tuple(self._live.values()):
             if not self._lasts:
                 self.stop(live, stop)
@@ -191,7 +191,6 @@ class Turns:
         live.has_begun, live.lease = True, lease
         run = await self._carry(live)
         if run is None or run.phase is not Phase.DONE:
-            live.notice_here(Notice(HANDED_OVER, {"run_id": run_id, "last_seq": len(live.records)}))
             await self._stores.owners.release(lease)
             return None
         following = await self._conclude(live, run, lease)
@@ -281,7 +280,7 @@ class Turns:
         """Take up what has work and no owner."""
         while True:
             await asyncio.sleep(SEEK_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311 - spreads
-            if self._is_leaving or not self.is_seeking or len(self._live) >= self._charter.max_runs:
+            if not self.is_seeking or len(self._live) >= self._charter.max_runs:
                 continue
             try:
                 for session_id in await self._stores.owners.unowned():
@@ -290,7 +289,7 @@ class Turns:
                 _log.warning("sessions without an owner cannot be looked for now: %s", error)
 
     async def _claim(self, session_id: str) -> None:
-        if session_id in self._unreadable or self._is_leaving:
+        if session_id in self._unreadable or not self.is_seeking:
             return
         owners, token = self._stores.owners, self._stores.clock.token()
         if lease := await owners.claim(session_id, token):
