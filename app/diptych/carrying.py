@@ -17,8 +17,9 @@ from diptych.live import LiveRun, Stores, is_last
 from diptych.loop import Phase, Run, replay
 from diptych.messages import Message
 from diptych.offering import Charter, Offering
+from diptych.outgoing import Outside
 from diptych.record import Record, from_row
-from diptych.runner import OUT_OF_TIME, Outside, Runner
+from diptych.runner import OUT_OF_TIME, Runner
 
 MOST_OWNERS = 10  # of one run, after which it is taken for what kills them
 _log = logging.getLogger(__name__)

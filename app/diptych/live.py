@@ -113,7 +113,7 @@ class LiveRun:
         (first,) = self._next_records([asked])
         opened = await self._stores.log.open(first, self._stores.clock.token(), once)
         if opened.is_new and not self.records:  # its turn may have come before this reply
-            self._told([first])
+            self._told(first)
         return opened
 
     def resume(self, records: Sequence[Record]) -> None:
@@ -122,17 +122,26 @@ class LiveRun:
         self.was_resumed = True
         self._asked_at -= max(0.0, self._stores.clock.now() - records[0].timestamp)
 
-    async def record(self, events: Sequence[Event]) -> None:
-        """Put events on record, then tell them; fulfils `runner.Sink`."""
+    async def record(self, items: Sequence[Event | Notice]) -> None:
+        """Put events on record, then tell them and the notices between; fulfils `runner.Sink`."""
+        records = self._next_records([item for item in items if not isinstance(item, Notice)])
+        if records:
+            await self._append(records)
+        new = iter(records)
+        for item in items:
+            if isinstance(item, Notice):
+                self.notice(item)
+            else:
+                self._told(next(new))
+
+    async def _append(self, records: Sequence[Record]) -> None:
         if self.lease is None:
             raise StaleOwner("this run has no owner here")
-        records = self._next_records(events)
         try:
             await self._stores.log.append(records, self.lease)
         except LostTail as lost:
             await self.restore(lost)
             await self._stores.log.append(records, self.lease)
-        self._told(records)
 
     async def restore(self, lost: LostTail) -> None:
         """Put back what the store has lost: whoever has read it must find it again."""
@@ -217,10 +226,9 @@ class LiveRun:
         event_type, content, metadata = to_row(event)
         return Record(self.run_id, self.session_id, seq, event_type, now, content, metadata)
 
-    def _told(self, records: Sequence[Record]) -> None:
-        self.records.extend(records)
-        for record in records:
-            self._tell(record)
+    def _told(self, record: Record) -> None:
+        self.records.append(record)
+        self._tell(record)
 
     def _tell(self, item: Item) -> None:
         for observe in self._observers:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from diptych.events import Offered, Terms
 from diptych.offers import Offers
+from diptych.outgoing import Outside
 from diptych.ports import EventLog
 from diptych.prompt import system_prompt
 from diptych.record import kept_form
-from diptych.runner import Outside
 
 
 @dataclass(frozen=True, slots=True)

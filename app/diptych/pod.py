@@ -31,8 +31,8 @@ from diptych.http.health import Readiness
 from diptych.live import Stores
 from diptych.offering import Charter
 from diptych.offers import Unavailable
+from diptych.outgoing import Outside
 from diptych.ports import Clock, Model
-from diptych.runner import Outside
 from diptych.runs import Runs
 from diptych.settings import AgentConfig, ToolConfig
 

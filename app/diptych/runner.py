@@ -4,32 +4,27 @@ One order for everything: decide (`advance`), record, tell, do. Nothing is acted
 on record, but that the model is asked meanwhile. All that happens to a run, its abort and its
 deadline too, comes through one inbox.
 
-Not here: what is decided (`loop`), who owns a run and who listens to it (`runs`).
+Not here: what is decided (`loop`), asking and calling (`outgoing`), who owns a run and who listens
+to it (`runs`).
 """
 
 import asyncio
-import logging
 from collections import deque
-from collections.abc import Coroutine, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-import orjson
-
-from diptych.actions import strip_lead
-from diptych.actions.lead import Lead
-from diptych.answering import Pieces, Retelling
-from diptych.errors import CallError, LoopError, ModelError
+from diptych.answering import Pieces
 from diptych.events import (
     Aborted,
     AnswerReset,
     AskModel,
     Called,
-    CallKind,
     Event,
     Failed,
     MakeCall,
+    Misread,
+    Offered,
     Replied,
     Returned,
     Stop,
@@ -37,29 +32,23 @@ from diptych.events import (
     Warn,
     Write,
 )
-from diptych.loop import Phase, Run, advance, conversation, ended, ending
-from diptych.messages import JSON, Answer, Call, Delegation, Result, Usage
-from diptych.ports import Agents, Errand, Model, Notice, Tools
-from diptych.texts import RESULT_BYTES, bounded, well_formed
+from diptych.loop import Phase, Run, advance, ended, ending
+from diptych.messages import JSON, Delegation
+from diptych.outgoing import Crash, Outgoing, Outside, target
+from diptych.ports import Notice
 
-STOP_SECONDS = 0.9  # that cancelled work has to tell its server: an abort takes effect in 1 s
+SOON_SECONDS = 0.1  # after which what can wait for company is recorded alone
 OUT_OF_TIME = Failed("deadline_exceeded", "the run ran out of time")
-_log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """What a run reaches: the model, the tools and the other agents."""
-
-    model: Model
-    tools: Tools
-    agents: Agents
+_REPEATED = (Offered, Replied, Misread)  # what comes again if it is lost: the model is asked again
 
 
 class Sink(Protocol):
-    """Where a run's facts go. Events are on record, and told, when `record` returns."""
+    """Where a run's facts go.
 
-    async def record(self, events: Sequence[Event]) -> None: ...
+    Events are on record when `record` returns, and told, with the notices between them.
+    """
+
+    async def record(self, items: Sequence[Event | Notice]) -> None: ...
 
     def notice(self, notice: Notice) -> None: ...
 
@@ -69,19 +58,22 @@ class Sink(Protocol):
 class Runner:
     """Takes one run to its end.
 
-    `late_at` is its deadline by the event loop's clock, None for no limit.
+    `late_at` is its deadline by the event loop's clock, None for no limit. `run` is as far as it
+    is on record.
     """
 
     def __init__(self, run: Run, outside: Outside, sink: Sink, late_at: float | None) -> None:
         self.run = run
-        self._outside = outside
+        self._now = run  # a little further than what is on record
+        self._unwritten: list[Event | Notice] = []  # what happened between the two
+        self._writing = asyncio.Lock()
+        self._soon: asyncio.Task[None] | None = None  # writes it, if nothing does before
         self._sink = sink
         self._late_at = late_at
-        self._inbox: asyncio.Queue[Event | _Flush | _Leave | _Crash] = asyncio.Queue()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._pieces = Pieces(lambda: self._inbox.put_nowait(_Flush()))
+        self._inbox: asyncio.Queue[Event | Crash | _Flush | _Leave] = asyncio.Queue()
+        self._outgoing = Outgoing(outside, self._inbox.put_nowait, sink.notice, late_at)
+        self._pieces = Pieces(self._flush_next)
         self._is_to_stop = False
-        self._is_stopping = False
         self._has_left = False
 
     def end(self, stop: Stop) -> None:
@@ -114,41 +106,21 @@ class Runner:
         finally:
             if timer:
                 timer.cancel()
-            await self._stop_tasks()
+            if self._soon:
+                self._soon.cancel()
+            await self._outgoing.stop()
         return self.run
 
-    async def _go_on(self, event: Event) -> None:
-        """Decide what an event means, record and tell it and all that follows from it alone, obey.
-
-        The model is asked meanwhile: that may be done twice, and a slow store must not delay it.
-        """
-        run, commands = advance(self.run, event)
-        events, todo, later = [event], deque(commands), list[MakeCall | Warn]()
-        while todo:
-            match todo.popleft():
-                case Write(following):
-                    run, more = advance(run, following)
-                    events.append(following)
-                    todo.extend(more)
-                case AskModel() as ask:
-                    self._begin_asking(ask)
-                case command:
-                    later.append(command)
-        await self._sink.record(events)
-        self.run = run
-        for command in later:
-            await self._obey(command)
-
-    async def _receive(self, item: "Event | _Flush | _Leave | _Crash") -> None:
+    async def _receive(self, item: "Event | Crash | _Flush | _Leave") -> None:
         match item:
-            case _Crash(cause):
+            case Crash(cause):
                 raise cause
             case _Flush():
                 await self._flush()
             case Aborted() | Failed():
                 await self._end(item)
             case _Leave():
-                await self._stop_tasks()
+                await self._outgoing.stop()
                 await self._keep_arrived()
                 self._has_left = True
             case Replied() if self._pieces:
@@ -157,177 +129,118 @@ class Runner:
             case _:
                 await self._go_on(item)
 
+    async def _go_on(self, event: Event) -> None:
+        """Decide what an event means, record and tell it and all that follows from it alone, obey.
+
+        The model is asked meanwhile: that may be done twice, and a slow store must not delay it.
+        """
+        self._now, commands = advance(self._now, event)
+        events, todo, calls = [event], deque(commands), list[MakeCall]()
+        while todo:
+            match todo.popleft():
+                case Write(following):
+                    self._now, more = advance(self._now, following)
+                    events.append(following)
+                    todo.extend(more)
+                case AskModel() as ask:
+                    self._begin_asking(ask)
+                case MakeCall() as call:
+                    calls.append(call)
+                case Warn(text):
+                    self._sink.notice(Notice("format_warning", {"message": text}))
+        if all(isinstance(event, _REPEATED) for event in events):
+            self._write_soon(*events)
+        else:
+            await self._write(*events)
+        if calls and not self._is_to_stop:  # if it is, its end is in the inbox
+            await self._begin_calls(calls)
+
+    def _begin_asking(self, command: AskModel) -> None:
+        if self._is_to_stop:
+            return
+        if command.answer:
+            self._outgoing.ask_answer(command, self._pieces, self._start_answer_over)
+        else:
+            self._outgoing.ask(command)
+
+    async def _begin_calls(self, commands: Sequence[MakeCall]) -> None:
+        """Tell, record and send calls, in that order."""
+        context_ids: dict[str, str] = {}
+        for command in commands:
+            call = command.call
+            self._unwritten.append(_progress(command, self._now.terms.max_steps))
+            if isinstance(call, Delegation):
+                context_ids[call.id] = self._sink.new_context_id()
+            if not command.again:
+                called = Called(call, command.step, context_ids.get(call.id))
+                self._now = ended(self._now, [called])
+                self._unwritten.append(called)
+        await self._write()
+        for command in commands:
+            self._outgoing.call(command.call, self._now, context_ids.get(command.call.id))
+
     async def _end(self, end: Stop) -> None:
         """Stop what is on its way, keep what has come back all the same, and end."""
-        await self._stop_tasks()
+        await self._outgoing.stop()
         await self._keep_arrived()
-        await self._note(*ending(self.run, end))
+        await self._note(*ending(self._now, end))
 
     async def _keep_arrived(self) -> None:
         """Record what came back before all was stopped; nothing new is begun."""
         while not self._inbox.empty():
             item = self._inbox.get_nowait()
-            if (isinstance(item, Returned) and self.run.phase is Phase.CALL) or (
-                isinstance(item, AnswerReset) and self.run.phase is Phase.ANSWER
+            if (isinstance(item, Returned) and self._now.phase is Phase.CALL) or (
+                isinstance(item, AnswerReset) and self._now.phase is Phase.ANSWER
             ):
                 await self._note(item)
         await self._flush()
+        await self._write()
+
+    # The record
 
     async def _note(self, *events: Event) -> None:
         """Record and tell events, and begin nothing that follows from them."""
-        run = ended(self.run, events)
-        await self._sink.record(events)
-        self.run = run
+        self._now = ended(self._now, events)
+        await self._write(*events)
 
-    async def _obey(self, command: MakeCall | Warn) -> None:
-        if self._is_to_stop:  # its end is in the inbox, and nothing is begun
-            return
-        match command:
-            case Warn(text):
-                self._sink.notice(Notice("format_warning", {"message": text}))
-            case MakeCall():
-                await self._begin_call(command)
+    async def _write(self, *events: Event) -> None:
+        """Put on record what was put off, and then these; one write goes after another."""
+        self._unwritten += events
+        async with self._writing:
+            items, run = list(self._unwritten), self._now
+            if items:
+                await self._sink.record(items)
+                del self._unwritten[: len(items)]
+                self.run = run
 
-    # The model
+    def _write_soon(self, *events: Event) -> None:
+        """Put off recording what led to no more than a question to the model.
 
-    def _begin_asking(self, command: AskModel) -> None:
-        if not self._is_to_stop:
-            self._spawn(self._stream_answer(command) if command.answer else self._ask(command))
+        It goes on record with what comes of that, or beside it if nothing has for a moment. So a
+        slow store delays the first word of an answer once, and not at each step before it.
+        """
+        self._unwritten += events
+        if self._soon is None or self._soon.done():
+            self._soon = asyncio.create_task(self._write_in_a_moment())
 
-    async def _ask(self, command: AskModel) -> None:
+    async def _write_in_a_moment(self) -> None:
+        await asyncio.sleep(SOON_SECONDS)
         try:
-            reply = await self._outside.model.complete(command.messages, command.index)
-        except ModelError as error:
-            self._inbox.put_nowait(Failed(error.code, error.message))
-            return
-        self._notice_reasoning(reply.reasoning or strip_lead(reply.text)[1])
-        self._inbox.put_nowait(Replied(reply.text, reply.usage, reply.finish_reason))
+            await self._write()
+        except Exception as error:  # noqa: BLE001 - raised where the run is driven
+            self._inbox.put_nowait(Crash(error))
 
-    async def _stream_answer(self, command: AskModel) -> None:
-        lead, usage, finish_reason = Lead(), Usage(), "stop"
-        retelling = Retelling(command.told, self._start_answer_over)
-        try:
-            stream = self._outside.model.stream(command.messages, command.index)
-            async with aclosing(stream) as deltas:
-                async for delta in deltas:
-                    self._notice_reasoning(delta.reasoning)
-                    text = lead.strip(delta.text) if lead.is_open else delta.text
-                    self._pieces.add(retelling.unheard(text))
-                    usage = delta.usage or usage
-                    finish_reason = delta.finish_reason or finish_reason
-        except ModelError as error:
-            self._inbox.put_nowait(Failed(error.code, error.message))
-            return
-        if lead.is_open:
-            self._pieces.add(retelling.unheard(lead.rest()))
-        self._pieces.add(retelling.rest())
-        self._notice_reasoning(lead.reasoning)
-        self._inbox.put_nowait(Replied("", usage, finish_reason))
-
-    def _start_answer_over(self) -> None:
-        run = self.run
-        self._inbox.put_nowait(AnswerReset(run.answer_seq, run.answer_attempts + 1))
+    def _flush_next(self) -> None:
+        self._inbox.put_nowait(_Flush())
 
     async def _flush(self) -> None:
         text = self._pieces.take()
-        if text and self.run.phase is Phase.ANSWER:
+        if text and self._now.phase is Phase.ANSWER:
             await self._note(Streamed(text))
 
-    def _notice_reasoning(self, text: str) -> None:
-        if text:
-            self._sink.notice(Notice("reasoning", {"content": text}))
-
-    # Calls
-
-    async def _begin_call(self, command: MakeCall) -> None:
-        """Tell, record and send a call, in that order."""
-        call, step = command.call, command.step
-        action = "delegate" if isinstance(call, Delegation) else "tool_call"
-        progress: dict[str, JSON] = {
-            "step": step,
-            "max_steps": self.run.terms.max_steps,
-            "action": action,
-        }
-        self._sink.notice(Notice("progress", {**progress, "target": _target(call)}))
-        context_id = self._sink.new_context_id() if isinstance(call, Delegation) else None
-        if not command.again:
-            await self._note(Called(call, step, context_id))
-        self._spawn(self._make_call(call, context_id))
-
-    async def _make_call(self, call: Call, context_id: str | None) -> None:
-        try:
-            answer = await self._send(call, context_id)
-        except CallError as error:
-            result = Result(call.id, _result_text(error.message), error=error.kind)
-        except asyncio.CancelledError:
-            if self._is_stopping:
-                raise
-            result = Result(call.id, "it was cancelled from within", error="unknown")
-        except LoopError:
-            raise
-        except Exception:  # noqa: BLE001 - none escapes the loop, whatever an adapter forgot (§5)
-            _log.exception("a call broke")
-            result = Result(call.id, "it broke inside the agent", error="unknown")
-        else:
-            result = Result(call.id, _result_text(answer.text), _held(answer.value))
-        kind: CallKind = "agent" if isinstance(call, Delegation) else "tool"
-        self._inbox.put_nowait(Returned(result, kind, _target(call)))
-
-    async def _send(self, call: Call, context_id: str | None) -> Answer:
-        about: dict[str, JSON] = {"call_id": call.id, "target": _target(call)}
-        if isinstance(call, Delegation):
-
-            def heard(text: str) -> None:
-                content = well_formed(text)
-                self._sink.notice(Notice("delegation_progress", {**about, "content": content}))
-
-            return await self._outside.agents.delegate(self._errand(call, context_id), heard)
-
-        def told(text: str) -> None:
-            self._sink.notice(Notice("tool_progress", {**about, "message": well_formed(text)}))
-
-        tool = self.run.offers.tool(call.name)
-        if tool is None:
-            raise LoopError(f"{call} was commanded, and nobody offers it")
-        return await self._outside.tools.call(tool, call.arguments, told)
-
-    def _errand(self, call: Delegation, context_id: str | None) -> Errand:
-        limit = self.run.terms.memory_context_limit
-        left = None
-        if self._late_at is not None:
-            left = max(self._late_at - asyncio.get_running_loop().time(), 0.0)
-        return Errand(
-            agent=call.agent,
-            task=call.task,
-            context_id=context_id or "",
-            context=conversation(self.run)[:-1][-limit:] if limit else (),  # without the reply
-            path=self.run.origin.path,
-            seconds_left=left,
-            traceparent=self.run.origin.traceparent,
-        )
-
-    # Tasks
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (cause := task.exception()) is not None:
-            self._inbox.put_nowait(_Crash(cause))
-
-    async def _stop_tasks(self) -> None:
-        """Cancel what is on its way, once; what does not end in time is left to end alone."""
-        if self._is_stopping:
-            return
-        self._is_stopping = True
-        tasks = tuple(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=STOP_SECONDS)
+    def _start_answer_over(self) -> None:
+        run = self._now
+        self._inbox.put_nowait(AnswerReset(run.answer_seq, run.answer_attempts + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,27 +253,11 @@ class _Leave:
     """Another owner is to go on."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Crash:
-    """A task ended by an exception that nobody foresaw: a bug, to be raised where it is seen."""
-
-    cause: BaseException
-
-
-def _held(value: JSON) -> JSON:
-    """Give a value that a record can hold (not too deep, no numbers over 64 bits, not too long).
-
-    Of any other the model has the text all the same.
-    """
-    try:
-        return value if len(orjson.dumps(value)) <= RESULT_BYTES else None
-    except TypeError:
-        return None
-
-
-def _result_text(text: str) -> str:
-    return bounded(well_formed(text))
-
-
-def _target(call: Call) -> str:
-    return call.agent if isinstance(call, Delegation) else call.name
+def _progress(command: MakeCall, max_steps: int) -> Notice:
+    fields: dict[str, JSON] = {
+        "step": command.step,
+        "max_steps": max_steps,
+        "action": "delegate" if isinstance(command.call, Delegation) else "tool_call",
+        "target": target(command.call),
+    }
+    return Notice("progress", fields)

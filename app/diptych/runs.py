@@ -18,10 +18,10 @@ from diptych.events import Aborted, Asked, Origin, Stop
 from diptych.live import LiveRun, Observer, Reader, Stores, is_last
 from diptych.messages import JSON, Message
 from diptych.offering import Charter
+from diptych.outgoing import Outside
 from diptych.ports import Heard, Item, Notice, Once, RunEntry
 from diptych.record import TERMINAL, Record
 from diptych.run_ids import run_id_of
-from diptych.runner import Outside
 from diptych.texts import well_formed
 from diptych.turns import Turns
 

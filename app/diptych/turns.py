@@ -20,8 +20,9 @@ from diptych.events import Stop
 from diptych.live import LiveRun, Observer, Stores
 from diptych.loop import Phase, Run
 from diptych.offering import Charter
+from diptych.outgoing import Outside
 from diptych.ports import Lease
-from diptych.runner import OUT_OF_TIME, Outside
+from diptych.runner import OUT_OF_TIME
 
 SEEK_SECONDS = 2.0  # between two looks for sessions whose owner has died
 LEAVE_SECONDS = 3.0  # for which a store that is away is waited for when this process leaves

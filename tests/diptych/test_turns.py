@@ -31,9 +31,9 @@ from diptych.live import MAX_WAITING, LiveRun, Reader, Stores
 from diptych.loop import replay
 from diptych.messages import Result
 from diptych.offering import Charter
+from diptych.outgoing import Outside
 from diptych.ports import Lease, Notice, Once
 from diptych.record import Record
-from diptych.runner import Outside
 from diptych.runs import Runs
 
 HANG = {"content": "{}", "delay_ms": 1e9}

@@ -13,9 +13,9 @@ from diptych.live import Stores
 from diptych.messages import Answer, Message
 from diptych.offering import Charter
 from diptych.offers import Offers, Peer, Tool, Unavailable
+from diptych.outgoing import Outside
 from diptych.ports import Errand, Item, Model, Notice, Progress
 from diptych.record import Record, from_row
-from diptych.runner import Outside
 from diptych.runs import Ask, Runs
 
 EPOCH = "0000000a"

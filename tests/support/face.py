@@ -24,9 +24,9 @@ from diptych.http.card_facts import CardFacts
 from diptych.http.health import Readiness
 from diptych.live import Stores
 from diptych.offering import Charter
+from diptych.outgoing import Outside
 from diptych.ports import Delta, Heard, Lease, Model, Notice, Reply
 from diptych.record import Record
-from diptych.runner import Outside
 from diptych.runs import Runs
 
 NAME = "helper"

@@ -20,9 +20,9 @@ from diptych.errors import DiptychError, StoreError
 from diptych.live import Stores
 from diptych.messages import Message
 from diptych.offering import Charter
+from diptych.outgoing import Outside
 from diptych.ports import Heard, Item, Lease, Notice, Once, Opened, RunEntry
 from diptych.record import Record
-from diptych.runner import Outside
 from diptych.runs import Ask, Runs
 
 PAUSE = 0.05  # seconds after which a patient call is sent again

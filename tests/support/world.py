@@ -19,9 +19,9 @@ from diptych.errors import ModelError, Overloaded, StoreError, ToolError
 from diptych.events import Terms
 from diptych.loop import Phase, replay
 from diptych.offering import Charter
+from diptych.outgoing import Outside
 from diptych.ports import Delta, Notice, Once, Reply
 from diptych.record import Record, from_row
-from diptych.runner import Outside
 from diptych.runs import Runs
 
 ALLOWANCE = LEASE_SECONDS + 5

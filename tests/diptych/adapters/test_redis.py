@@ -257,7 +257,7 @@ async def test_a_run_costs_one_command_for_each_thing_that_is_done(server):
             for seq in range(2, 7):
                 await store.append([record(opened.entry, seq)], opened.lease)
             await end(store, replace(opened.entry, seq=6), opened.lease)
-        assert Counter(seen) == {"EVALSHA": 1 + 5 + 2, "PEXPIRE": 1, "SET": 1}
+        assert Counter(seen) == {"EVALSHA": 1 + 5 + 2, "SET": 1}
 
 
 async def test_a_server_that_was_restarted_is_sent_the_scripts_once(server):

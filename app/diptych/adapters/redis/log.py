@@ -123,10 +123,7 @@ class LogPart(Part):
         now, seen = asyncio.get_running_loop().time(), (self._link.server.run_id, key)
         if now - self._kept.get(seen, -KEPT_SECONDS) < KEPT_SECONDS:
             return
-        name = self._key("blob", key)
-        [is_there] = await self._link.ask(("PEXPIRE", name, self._blob_ms))
-        if not is_there:
-            await self._link.ask(("SET", name, blob, "PX", self._blob_ms))
+        await self._link.ask(("SET", self._key("blob", key), blob, "PX", self._blob_ms))
         if len(self._kept) >= _MOST_KEPT:
             self._kept.clear()
         self._kept[seen] = now
