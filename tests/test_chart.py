@@ -11,12 +11,15 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 import yaml
 from support.agents import agent, around, child
+from support.redis_server import ONCE, RedisServer, redis_server
 
 from diptych.configuration import check
 from diptych_operator.kinds import DEPLOYMENT
@@ -266,6 +269,35 @@ def test_an_agent_reaches_the_bundled_redis_from_any_namespace_by_its_service():
     assert chosen <= child(one, DEPLOYMENT)["spec"]["template"]["metadata"]["labels"].items()
 
 
+@pytest.mark.parametrize(
+    ("limit", "most"),
+    [
+        pytest.param("128Mi", "67108864", id="the chart's own"),
+        pytest.param("134217728", "67108864", id="bytes"),
+        pytest.param("1.5Gi", "805306368", id="a fraction of a binary unit"),
+        pytest.param("500M", "250000000", id="a decimal unit"),
+        pytest.param("null", None, id="no limit"),
+    ],
+)
+def test_redis_may_fill_half_of_its_limit_and_drops_nothing(limit, most):
+    arguments = _redis_arguments(f"redis.resources.limits.memory={limit}")
+    assert arguments["--maxmemory-policy"] == "noeviction"
+    assert arguments.get("--maxmemory") == most
+
+
+def test_the_bundled_redis_is_full_before_kubernetes_would_kill_it():
+    """Also when it has gaps, because much was deleted that was of another size."""
+    arguments = {name: to for name, to in _redis_arguments().items() if name != "--dir"}
+    with redis_server(*(part for pair in arguments.items() for part in pair)) as server:
+        for size in (300, 5_000, 700):
+            with pytest.raises(redis.OutOfMemoryError):
+                _fill(server, size)
+            found = server.ask("INFO", "memory")
+            assert found["used_memory_rss"] < 128 * 1024 * 1024
+            server.ask("EVAL", "for n = 1, 1e6, 2 do redis.call('UNLINK', 'run:' .. n) end", 0)
+        assert server.ask("PING")
+
+
 # ---- values and texts
 
 
@@ -305,6 +337,25 @@ def test_artifact_hubs_annotations_are_lists_and_the_example_is_a_valid_agent(tm
     assert check([file]) == []
 
 
+@pytest.mark.parametrize(
+    ("settings", "namespace"),
+    [
+        pytest.param((), "here", id="where the release is"),
+        pytest.param(("watchNamespaces={team-a,team-b}",), "team-a", id="where Agents are served"),
+    ],
+)
+def test_the_notes_say_how_to_talk_to_an_agent(settings, namespace, tmp_path):
+    said = _notes(tmp_path, *settings)
+    assert f"diptych chat -n {namespace} hello\n" in said
+    assert f"kubectl apply --namespace {namespace} " in said
+    assert "Redis" not in said
+
+
+def test_the_notes_name_the_bundled_redis_as_an_agent_would(tmp_path):
+    said = _notes(tmp_path, "redis.enabled=true")
+    assert "serviceRef: {name: diptych-redis, namespace: here}" in said
+
+
 def test_the_readme_names_every_value():
     readme = (CHART / "README.md").read_text()
     values = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -324,6 +375,37 @@ def _operator(*settings: str) -> dict[str, Any]:
 
 def _is_of_redis(content: dict[str, Any]) -> bool:
     return bool(content["metadata"]["name"].endswith("-redis"))
+
+
+def _redis_arguments(*settings: str) -> dict[str, str]:
+    (deployment,) = [
+        d for d in _of_kind("Deployment", "redis.enabled=true", *settings) if _is_of_redis(d)
+    ]
+    words = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def _fill(server: RedisServer, size: int) -> None:
+    """Write streams, as runs are, of records of some size."""
+    with redis.Redis(port=server.port, protocol=2, retry=ONCE) as client:
+        for number in count(1):
+            pipeline = client.pipeline(transaction=False)
+            for _ in range(100):
+                pipeline.xadd(f"run:{number}", {"record": "x" * size})
+            pipeline.execute()
+
+
+def _notes(folder: Path, *settings: str) -> str:
+    """Render what helm says after an install; without a cluster it shows objects only."""
+    chart = folder / "chart"
+    shutil.copytree(CHART, chart)
+    notes = (chart / "templates" / "NOTES.txt").rename(chart / "files" / "NOTES.txt")
+    shown = 'notes: {{ tpl (.Files.Get "files/%s") . | quote }}\n'
+    (chart / "templates" / "notes.yaml").write_text(shown % notes.name)
+    words = _template_arguments(*settings, "--show-only=templates/notes.yaml")
+    told = _helm(*(str(chart) if word == str(CHART) else word for word in words))
+    said: str = yaml.safe_load(told)["notes"]
+    return said
 
 
 def _agent_template(*settings: str) -> dict[str, Any]:

@@ -97,3 +97,15 @@ readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
 {{- end }}
+
+{{- /* How many bytes Redis may fill: half of its memory limit, a quantity such as 128Mi. The rest is
+for the gaps that deletions leave, and for what ends runs in a full store. Empty without a limit. */ -}}
+{{- define "diptych.redisMaxMemory" -}}
+{{- $limit := dig "limits" "memory" "" (.Values.redis.resources | default dict) }}
+{{- if not (kindIs "string" $limit) }}{{ $limit = printf "%.0f" (float64 $limit) }}{{ end }}
+{{- with $limit }}
+{{- $units := dict "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "m" 0.001 }}
+{{- $unit := get $units (regexFind "[a-zA-Z]+$" .) | default 1 }}
+{{- mulf (regexFind "^[0-9.]+" .) $unit 0.5 | floor | int64 }}
+{{- end }}
+{{- end }}
