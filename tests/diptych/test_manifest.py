@@ -1,18 +1,20 @@
 """What a manifest may say, and what it may not say yet."""
 
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diptych.configuration.problems import Place, validated
 from diptych.errors import ConfigError
-from diptych.manifest import API_VERSION, AgentManifest
+from diptych.manifest import API_VERSION
 
 NOT_YET = f"is not supported by this version of Diptych ({version('diptych')})"
-URL = "http://127.0.0.1:8000/mcp"
+FULL = Path(__file__).parent / "full_manifest.yaml"
 MODEL = {"name": "gpt-5-mini", "endpoint": "https://models.example.com/v1"}
 
 
@@ -31,97 +33,8 @@ def problems_of(content: dict[str, Any]) -> list[str]:
     return [line.removeprefix("agent.yaml: ") for line in caught.value.problems]
 
 
-def valid(**spec: Any) -> AgentManifest:
-    return validated(manifest(**spec), Place("agent.yaml"))
-
-
 def test_every_supported_field_is_taken() -> None:
-    spec = valid(
-        description="Answers questions.",
-        instructions="You are a careful assistant.",
-        model={
-            **MODEL,
-            "apiKey": {"secretKeyRef": {"name": "models", "key": "api-key"}},
-            "actionFormat": "json",
-            "parameters": {"temperature": "0.2", "maxTokens": 2000, "reasoningEffort": "low"},
-            "timeouts": {"connect": "5s", "firstByte": "1m30s", "idle": "500ms", "total": "1h"},
-        },
-        tools=[
-            {
-                "name": "calculator",
-                "url": URL,
-                "allow": ["add", "sub*"],
-                "headers": [
-                    {"name": "X-Team", "value": "blue"},
-                    {
-                        "name": "Authorization",
-                        "valueFrom": {"secretKeyRef": {"name": "tools", "key": "token"}},
-                    },
-                ],
-                "timeout": "60s",
-                "overrides": [
-                    {
-                        "tool": "pay*",
-                        "readOnly": False,
-                        "idempotent": False,
-                        "sequential": True,
-                        "terminal": False,
-                        "timeout": "5m",
-                    }
-                ],
-            },
-            {"name": "files", "command": ["files-server", "--root", "."]},
-            {"name": "wiki", "serviceRef": {"name": "wiki", "port": 8000, "path": "/mcp"}},
-        ],
-        agents=[
-            {"name": "researcher"},
-            {"name": "lawyer", "namespace": "legal", "as": "counsel"},
-            {"as": "outside", "url": "https://agents.example.com", "shareContext": False},
-        ],
-        loop={
-            "maxSteps": 25,
-            "onMaxSteps": "answer",
-            "answerMode": "separate",
-            "maxParallelCalls": 1,
-            "maxRetries": 0,
-            "memoryContextLimit": 0,
-            "deadline": "10m",
-        },
-        sessions={
-            "redis": {"serviceRef": {"name": "redis", "namespace": "stores", "port": 6380}},
-            "retention": "1h30m",
-            "whenBusy": "enqueue",
-            "queueMode": "one",
-        },
-        replicas=3,
-        container={
-            "image": "registry.example.com/diptych:1.0",
-            "imagePullPolicy": "IfNotPresent",
-            "env": [
-                {"name": "DEBUG_MOCK_RESPONSES", "value": '["{}", "Hello!"]'},
-                {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-                {"name": "CPUS", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
-            ],
-            "envFrom": [{"secretRef": {"name": "extra", "optional": True}, "prefix": "X_"}],
-            "resources": {"requests": {"cpu": 1, "memory": "128Mi"}, "limits": {"cpu": "2"}},
-        },
-        podTemplate={
-            "metadata": {"labels": {"team": "blue"}},
-            "spec": {"nodeSelector": {"disk": "ssd"}},
-        },
-        network={
-            "extraIngress": [
-                {"from": [{"namespaceSelector": {}}], "ports": [{"port": 8000}]},
-            ],
-            "extraEgress": [
-                {
-                    "to": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}}],
-                    "ports": [{"protocol": "UDP", "port": "dns", "endPort": 9000}],
-                }
-            ],
-        },
-        allowedNamespaces={"from": "Selector", "selector": {"matchLabels": {"team": "blue"}}},
-    ).spec
+    spec = validated(yaml.safe_load(FULL.read_text()), Place(FULL.name)).spec
     assert spec.model is not None
     assert spec.model.parameters.temperature == 0.2
     times = spec.model.timeouts

@@ -12,7 +12,7 @@ from diptych.errors import ConfigError
 if TYPE_CHECKING:
     from diptych.cli.cluster.operators import Operator
     from diptych.cli.cluster.place import ClusterPlace
-    from diptych.cli.cluster.release import Installed, Release
+    from diptych.cli.cluster.release import Installed, Release, Wishes
     from diptych.cli.screen import Screen
 
 _NAMESPACE = "diptych-system"
@@ -62,25 +62,28 @@ def install(
     wishes = Wishes(image, values or (), settings or (), keeps=not reset_values)
     screen = Screen()
     with our_chart() as chart:
-        release = Release(place, chart)
-        before = release.now()
-        _refuse_going_back(before, release)
-        planned = release.planned(wishes)
-        is_there = before is not None and _is_same(before, planned) and _stands(place)
-        if dry_run:
-            typer.echo(planned)
-            said = _done(before, release, "would be ") if not is_there else _there(release)
-            screen.line(f"dry run, nothing was changed: {said}")
-            return
-        if is_there:
-            screen.line(("✓ ", "green"), _there(release), "; nothing was changed")
-        else:
-            screen.transient("helm is at work …")
-            revision = release.install(wishes)
-            said = _done(before, release)
-            screen.line(("✓ ", "green"), f"{said} (revision {revision} of the release)")
-    operator = _awaited(place, timeout, screen)
-    _show_what_next(operator, place, screen)
+        _bring(Release(place, chart), wishes, screen, dry_run=dry_run)
+    if not dry_run:
+        _show_what_next(_awaited(place, timeout, screen), place, screen)
+
+
+def _bring(release: "Release", wishes: "Wishes", screen: "Screen", *, dry_run: bool) -> None:
+    """Make the cluster have the release as it is wished, or print what that would be."""
+    before = release.now()
+    _refuse_going_back(before, release)
+    planned = release.planned(wishes)
+    is_there = before is not None and _is_same(before, planned) and _stands(release.place)
+    if dry_run:
+        typer.echo(planned)
+        said = _done(before, release, "would be ") if not is_there else _there(release)
+        screen.line(f"dry run, nothing was changed: {said}")
+    elif is_there:
+        screen.line(("✓ ", "green"), _there(release), "; nothing was changed")
+    else:
+        screen.transient("helm is at work …")
+        revision = release.install(wishes)
+        said = _done(before, release)
+        screen.line(("✓ ", "green"), f"{said} (revision {revision} of the release)")
 
 
 def _refuse_going_back(before: "Installed | None", release: "Release") -> None:

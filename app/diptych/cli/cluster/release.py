@@ -56,7 +56,7 @@ class Release:
     """The operator's release in one namespace. Methods raise `ClusterError`, `ConfigError`."""
 
     def __init__(self, place: ClusterPlace, chart: Path) -> None:
-        self._place = place
+        self.place = place
         self._chart = chart
         self.version: str = yaml.safe_load((chart / "Chart.yaml").read_text())["version"]
 
@@ -93,7 +93,7 @@ class Release:
         return said
 
     def _helm(self, *words: str) -> str:
-        place = self._place
+        place = self.place
         command = [program("helm"), *words, f"--namespace={place.namespace}"]
         command += [f"--kubeconfig={place.kubeconfig}"] if place.kubeconfig else []
         command += [f"--kube-context={place.context}"] if place.context else []
