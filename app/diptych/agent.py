@@ -11,6 +11,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,7 @@ import orjson
 
 from diptych.adapters.chat.completions import open_session
 from diptych.adapters.script import VARIABLE
+from diptych.asks import Ask
 from diptych.configuration import (
     LaptopOptions,
     LoadedAgents,
@@ -27,14 +29,15 @@ from diptych.configuration import (
     configured,
     load_agents,
 )
+from diptych.configuration.secret_sources import Reference
 from diptych.errors import ConfigError, DiptychError
+from diptych.following import HANDED_OVER
 from diptych.http.memory import session_events
 from diptych.manifest import API_VERSION, KIND
 from diptych.messages import Message
 from diptych.pod import Extras, Pod, check_scripts
 from diptych.ports import Item, Model
 from diptych.record import Record
-from diptych.runs import Ask
 from diptych.serving import Place as Address
 from diptych.serving import Sockets, served
 from diptych.settings import AgentConfig, ToolConfig
@@ -44,10 +47,13 @@ ToolSource = Callable[..., Any] | Mapping[str, Any]
 
 _IN_PROCESS = {"name": "in-process", "endpoint": "http://in-process.invalid"}
 """Stands in a manifest for a model object, which has no endpoint; it is never asked."""
+_STORE: tuple[str, ...] = ("spec", "sessions", "redis")
+_STORE_REF = {"name": "argument-of-agent", "key": "store"}
+"""What a manifest would refer to for the URL that is given here."""
 
 
 class RunError(DiptychError):
-    """A run ended without an answer; `code` is that of the terminal event, or `aborted`."""
+    """A run gave no answer here; `code` is that of its end, `aborted`, or `handed_over`."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -74,6 +80,13 @@ class Agent:
     `diptych.ports.Model`. `mock_responses` (or DEBUG_MOCK_RESPONSES) scripts the model instead.
     `tools` are plain typed functions, or what a manifest has under `spec.tools`; `agents` is what
     it has under `spec.agents`. Other settings are those of `spec.loop`, in snake_case.
+
+    Runs and sessions live in memory and end with this object, unless `store` names a Redis: by its
+    URL (`redis://…`, `rediss://…`, `redis+sentinel://…`), or by a reference to it, as a manifest
+    has it under `spec.sessions.redis`. There a session is kept for `retention` ("24h" if not said)
+    after its last run. All agents of one name share what is in one Redis, and finish what another
+    one leaves: in this process, in others, and as pods in the namespace `default`.
+
     Raises `ConfigError` when they make no valid agent.
     """
 
@@ -92,6 +105,8 @@ class Agent:
         description: str = "",
         tools: Sequence[ToolSource] = (),
         agents: Sequence[Mapping[str, Any]] = (),
+        store: str | Mapping[str, Any] | None = None,
+        retention: str | None = None,
         mock_responses: Sequence[Any] | None = None,
         **loop: Any,  # noqa: ANN401 - checked by the manifest's own rules
     ) -> None:
@@ -104,9 +119,11 @@ class Agent:
             "tools": [tool for tool in tools if not callable(tool)],
             "agents": list(agents),
             "loop": {_camel(key): value for key, value in loop.items()},
+            "sessions": _sessions(store, retention),
         }
+        given = _Given(mock_responses, store if isinstance(store, str) else None)
         extras = Extras(None if isinstance(model, Mapping) else model, servers)
-        self._prepare(partial(_alone, _configured(name, spec, mock_responses), extras))
+        self._prepare(partial(_alone, _configured(name, spec, given), extras))
 
     @classmethod
     def from_file(cls, file: str | Path, *, name: str | None = None) -> Self:
@@ -126,16 +143,26 @@ class Agent:
         return agent
 
     async def run(self, message: str, *, session_id: str | None = None) -> str:
-        """Ask, and give the answer (at `max_steps`, the text of loop.md §2). Raises `RunError`."""
-        answer = ""
+        """Ask, and give the answer (at `max_steps`, the text of loop.md §2).
+
+        Raises `RunError`, also (`handed_over`) when this agent is closed meanwhile and its store
+        keeps the run for another one; `StoreError` while the store cannot be used.
+        """
+        answer: str | None = None
         async with aclosing(self.stream(message, session_id=session_id)) as items:
             async for item in items:
                 if isinstance(item, Record):
                     answer = _answer(item, answer)
+        if answer is None:
+            raise RunError(HANDED_OVER, "this agent was closed; the run goes on at another one")
         return answer
 
     async def stream(self, message: str, *, session_id: str | None = None) -> AsyncGenerator[Item]:
-        """Ask, and give every event and notice of the run as it happens, up to the last one."""
+        """Ask, and give every event and notice of the run as it happens, up to the last one.
+
+        The last one is the run's terminal event, or the notice `handed_over`: see `run`. Raises
+        `StoreError`.
+        """
         pod = await self.start()
         entry = await pod.runs.start(Ask((Message("user", message),), session_id=session_id))
         async with aclosing(pod.runs.follow(entry.run_id)) as batches:
@@ -178,8 +205,23 @@ class Agent:
         self._starting = asyncio.Lock()
 
 
-def _configured(name: str, spec: Mapping[str, Any], mock: Sequence[Any] | None) -> AgentConfig:
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """Arguments that a manifest takes from elsewhere: from the environment, and from a Secret."""
+
+    mock_responses: Sequence[Any] | None
+    store_url: str | None
+
+
+def _sessions(store: str | Mapping[str, Any] | None, retention: str | None) -> dict[str, Any]:
+    redis = {"urlFrom": {"secretKeyRef": _STORE_REF}} if isinstance(store, str) else store
+    sessions = {"redis": redis, "retention": retention}
+    return {name: value for name, value in sessions.items() if value is not None}
+
+
+def _configured(name: str, spec: Mapping[str, Any], given: _Given) -> AgentConfig:
     """Check the arguments by the manifest's rules; complaints name its fields."""
+    place = Place(f"Agent({name!r})")
     content = {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -187,11 +229,24 @@ def _configured(name: str, spec: Mapping[str, Any], mock: Sequence[Any] | None) 
         "spec": {key: value for key, value in spec.items() if value},
     }
     environ = dict(os.environ)
-    if mock is not None:
-        environ[VARIABLE] = orjson.dumps(list(mock)).decode()
-    config = configured(content, Place(f"Agent({name!r})"), LaptopOptions(environ))
+    if given.mock_responses is not None:
+        environ[VARIABLE] = orjson.dumps(list(given.mock_responses)).decode()
+    if given.store_url is not None:
+        _check_store(given.store_url, place)
+        environ[Reference("Secret", **_STORE_REF).variable] = given.store_url
+    config = configured(content, place, LaptopOptions(environ))
     check_scripts([config])
     return config
+
+
+def _check_store(url: str, place: Place) -> None:
+    """Refuse what is no URL of a store: here nobody comes to put it right in a Secret."""
+    from diptych.adapters.redis.settings import read_url  # noqa: PLC0415 - heavy, and only needed here
+
+    try:
+        read_url(url)
+    except ConfigError as error:
+        raise ConfigError(f"{place.at(_STORE)}: {error}") from None
 
 
 @asynccontextmanager
@@ -208,7 +263,7 @@ async def _one_of(loaded: LoadedAgents, name: str) -> AsyncGenerator[Pod]:
         yield next(site.pod for site in sites if site.pod.name == name)
 
 
-def _answer(record: Record, answer: str) -> str:
+def _answer(record: Record, answer: str | None) -> str | None:
     match record.event_type:
         case "agent_response" | "max_steps":
             return str(record.content)

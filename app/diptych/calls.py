@@ -6,6 +6,7 @@ Not here: reading them from a reply (`actions`), making them (`runner`).
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from diptych import prompt
 from diptych.actions.arguments import check_arguments
 from diptych.actions.references import fill, referable
 from diptych.errors import CallErrorKind
@@ -42,6 +43,12 @@ class Graph:
                 if not isinstance(decision, Returned):
                     running.append(decision)
                 yield decision
+
+    def superseded(self) -> Iterator[Returned]:
+        """Give the result of each call that is not decided on, and will not be (loop.md §6)."""
+        for call in self.calls:
+            if call.id not in self.decided:
+                yield failure(call, "skipped", prompt.SUPERSEDED)
 
     def _filled(self, call: Call, needed: Mapping[str, Result | None]) -> Call | Returned:
         """Fill the references of a call that has all it needs (without labels, `${…}` is text)."""

@@ -14,14 +14,16 @@ from typing import Any
 from diptych.errors import LoopError, LostBlob, LostRun, StoreError, StoreFull
 from diptych.events import Event, Failed, OwnerChanged, Stop
 from diptych.live import LiveRun, Stores, is_last
-from diptych.loop import Phase, Run, replay
+from diptych.loop import replay
 from diptych.messages import Message
 from diptych.offering import Charter, Offering
 from diptych.outgoing import Outside
 from diptych.record import Record, from_row
+from diptych.run_state import Phase, Run
 from diptych.runner import OUT_OF_TIME, Runner
 
 MOST_OWNERS = 10  # of one run, after which it is taken for what kills them
+WAITED_SECONDS = 0.4  # after which something may have been asked of a run before its turn
 _log = logging.getLogger(__name__)
 
 
@@ -63,10 +65,10 @@ class Carrier:
     async def restored(self, live: LiveRun) -> Run:
         """Rebuild a run from its record, which is here already if the run was opened here."""
         if not live.records:
-            records = await self._stores.log.read(live.run_id)
-            if stop := await self._stores.owners.end_asked(live.run_id):
-                live.stop(stop)
-            live.resume(records)
+            live.resume(await self._stores.log.read(live.run_id))
+        if live.was_resumed or live.age > WAITED_SECONDS:
+            for demand in await self._stores.owners.demanded(live.run_id):
+                live.demand(demand)
         history: tuple[Message, ...] = ()
         if not live.is_first:
             history = await self._stores.sessions.conversation(live.session_id)
@@ -87,17 +89,18 @@ class Carrier:
         if run.phase is Phase.QUEUED and (stop := live.stopped or _too_late(live, run)):
             return await live.finish(run, stop)
         runner = Runner(run, self._outside, live, self._late_at(live, run))
-        live.drive_by(runner)
         first: list[Event] = []
         owners = self._stores.owners
         if run.phase is Phase.QUEUED:
             if live.was_resumed and await owners.has_lost_tail(live.run_id):
                 first.append(OwnerChanged(lost_tail=True))  # it may have been further
-            first.append(await self._offering.now())
+            offered = await self._offering.now()
+            first += [*live.spoken(), offered]  # what was said joins before the model is asked
         elif sum(r.event_type == "owner_changed" for r in live.records) >= MOST_OWNERS:
             runner.end(Failed("too_many_owners", "every process that took this run up has died"))
         else:
             first.append(OwnerChanged(await owners.has_lost_tail(live.run_id)))
+        live.drive_by(runner)
         return await runner.drive(*first)
 
     def _late_at(self, live: LiveRun, run: Run) -> float | None:

@@ -7,6 +7,7 @@
     │   ├── InvalidRequest      …because of what it sent
     │   │   ├── OnceDiffers     …under a key that stands for another request
     │   │   └── SessionBusy     …while a run of the session is not finished
+    │   ├── RunOver             …of a run that has ended
     │   ├── UnknownRun          …of a run that never was
     │   ├── LostRun             …of a run that was, and whose record is gone
     │   └── Overloaded          …of a pod that has enough to do, or is leaving
@@ -77,6 +78,15 @@ class SessionBusy(InvalidRequest):
     def __init__(self) -> None:
         message = "a run of this session is not finished; cancel it or wait for its end"
         super().__init__(message, param="session_id")
+
+
+class RunOver(RequestError):
+    """A message came for a run that takes none any more."""
+
+    code = "run_over"
+
+    def __init__(self) -> None:
+        super().__init__("the run has ended; go on in its session, with a new run")
 
 
 class UnknownRun(RequestError):

@@ -54,6 +54,17 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class Steered:
+    """Another message for a run that is there: it joins the conversation as soon as it can.
+
+    `message_id` tells it from others of the same words: one that is sent again joins once.
+    """
+
+    message: str
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Offered:
     """What the run may call, how it is told so, and its terms; fixed from here on.
 
@@ -172,9 +183,13 @@ class Aborted:
 Stop: TypeAlias = Failed | Aborted
 """An end that can come from outside, in any phase."""
 
+Demand: TypeAlias = Stop | Steered
+"""What somebody outside can want of a run that is there."""
+
 Terminal: TypeAlias = Completed | Exhausted | Stop
 Event: TypeAlias = (
     Asked
+    | Steered
     | Offered
     | OwnerChanged
     | Replied

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from diptych.errors import LostTail, StaleOwner
-from diptych.events import Asked, Event, Failed, Stop
-from diptych.loop import Phase, Run, ended, ending
+from diptych.events import Asked, Demand, Event, Failed, Steered, Stop
+from diptych.loop import ended, ending
 from diptych.ports import (
     Clock,
     EventLog,
@@ -25,6 +25,7 @@ from diptych.ports import (
     Sessions,
 )
 from diptych.record import TERMINAL, Record, to_row
+from diptych.run_state import Phase, Run
 from diptych.runner import Runner
 
 MAX_WAITING = 1_000  # items that a slow reader has not read, after which it is told no notices
@@ -87,6 +88,7 @@ class LiveRun:
         self.lease: Lease | None = None
         self.runner: Runner | None = None
         self.stopped: Stop | None = None
+        self._spoken: list[Steered] = []  # what no runner has heard yet
         self.has_begun = False
         self.was_resumed = False  # its record was read from the store
         self.is_first = False  # of a session that nobody else can know yet
@@ -161,6 +163,25 @@ class LiveRun:
             self.runner.end(stop)
         return not self.has_begun
 
+    def demand(self, demand: Demand) -> None:
+        """Do to the run what was asked of it elsewhere."""
+        if isinstance(demand, Steered):
+            self.steer(demand)
+        else:
+            self.stop(demand)
+
+    def steer(self, message: Steered) -> None:
+        """Have a message join the run's conversation; one that is sent again joins once."""
+        if self.runner:
+            self.runner.steer(message)
+        else:
+            self._spoken.append(message)
+
+    def spoken(self) -> Sequence[Steered]:
+        """Take the messages that came before the run had a runner."""
+        spoken, self._spoken = self._spoken, []
+        return spoken
+
     def hand_over(self) -> None:
         """Leave the run as it is, for another process to take up."""
         self._is_left = True
@@ -168,8 +189,10 @@ class LiveRun:
             self.runner.leave()
 
     def drive_by(self, runner: Runner) -> None:
-        """Have a runner from here on, which hears of a stop that came before it."""
+        """Have a runner from here on, which hears of what was asked before."""
         self.runner = runner
+        for message in self.spoken():
+            runner.steer(message)
         if self.stopped:
             runner.end(self.stopped)
         if self._is_left:

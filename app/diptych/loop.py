@@ -12,12 +12,11 @@ limits and cancelling (`runner`).
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import replace
 
 from diptych import prompt
 from diptych.actions import ActionError, Actions, parse, strip_lead
-from diptych.calls import Graph, failure, is_repeatable
+from diptych.calls import Graph, failure
 from diptych.errors import CallErrorKind, LoopError
 from diptych.events import (
     Aborted,
@@ -34,65 +33,22 @@ from diptych.events import (
     MakeCall,
     Misread,
     Offered,
-    Origin,
     OwnerChanged,
     Replied,
     Returned,
+    Steered,
     Stop,
     Streamed,
     Terminal,
-    Terms,
     Warn,
     Write,
 )
-from diptych.messages import Call, Message, Result, ToolCall, Usage
-from diptych.offers import Offers
-
-
-class Phase(Enum):
-    """Where a run is on its way."""
-
-    NEW = "new"
-    QUEUED = "queued"  # asked, and waiting for its session's turn
-    ACT = "act"  # phase 1: waiting for the model
-    CALL = "call"  # phase 1: waiting for calls
-    ANSWER = "answer"  # phase 2
-    DONE = "done"
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One request on its way to its end. `history` is what its session said before it."""
-
-    history: tuple[Message, ...] = ()
-    phase: Phase = Phase.NEW
-    terms: Terms = field(default_factory=Terms)
-    offers: Offers = field(default_factory=Offers)
-    system: str = ""  # the whole system prompt, the caller's part included
-    origin: Origin = field(default_factory=Origin)
-    messages: tuple[Message, ...] = ()  # what this run adds to the conversation
-    step: int = 0
-    errors: int = 0  # replies in a row that could not be read
-    model_calls: int = 0
-    usage: Usage = field(default_factory=Usage)
-    calls: tuple[Call, ...] = ()  # of this step, in asked order
-    issued: frozenset[str] = frozenset()  # ids of calls that a command was given for
-    started: tuple[str, ...] = ()  # ids of all calls that were sent, in order
-    results: tuple[Result, ...] = ()  # of the whole run, in the order in which they came
-    seq: int = 0  # how many events there were
-    answer: str = ""
-    answer_from: int = 0  # where in `answer` the text of the newest model call begins
-    answer_seq: int = 0  # of the first piece of the answer
-    answer_attempts: int = 1
-    was_blank: bool = False  # the answer was blank once and is asked for again
-    outstanding: tuple[Command, ...] = ()  # what was commanded and has not happened yet
-    end: Terminal | None = None
-
+from diptych.messages import Call, Message, ToolCall
+from diptych.outstanding import Next, command, hand_over, settle
+from diptych.run_state import Phase, Run
 
 PARTIAL_LIMIT = 500  # characters of each result that the end at `max_steps` repeats
 _PASSED_ON = frozenset({"length", "content_filter"})  # of what models say ended an answer (§2)
-
-Next = tuple[Run, tuple[Command, ...]]
 
 
 def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table of the loop
@@ -100,7 +56,7 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
 
     Raises `LoopError` if the event cannot happen to the run in its phase.
     """
-    run = replace(_settle(run, event), seq=run.seq + 1)
+    run = replace(settle(run, event), seq=run.seq + 1)
     match run.phase, event:
         case Phase.DONE, _:
             raise LoopError(f"the run is over, and cannot take {type(event).__name__}")
@@ -112,8 +68,10 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
             return _begin(run, event)
         case Phase.QUEUED, OwnerChanged():
             return run, ()
+        case Phase.QUEUED | Phase.ACT | Phase.CALL | Phase.ANSWER, Steered():
+            return _steer(run, event)
         case Phase.ACT | Phase.CALL | Phase.ANSWER, OwnerChanged():
-            return _hand_over(run, event)
+            return hand_over(run, event)
         case Phase.ACT, Replied():
             return _read(_count(run, event), event)
         case Phase.ACT, Misread():
@@ -131,9 +89,8 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
             return _forget_answer(run, attempt), ()
         case Phase.ANSWER, Replied():
             return _take_answer(_count(run, event), event)
-        case Phase.ANSWER, Answered(text, finish_reason):
-            said = _say(run, Message("assistant", text))
-            return _command(said, Write(Completed(finish_reason, run.usage)))
+        case Phase.ANSWER, Answered():
+            return _conclude(run, event)
         case Phase.ANSWER, Completed():
             return _end(run, event)
         case _:
@@ -183,7 +140,23 @@ def _take_message(run: Run, event: Asked) -> Run:
 
 def _begin(run: Run, event: Offered) -> Next:
     system = prompt.with_caller(event.prompt, run.system)
-    return _ask(replace(run, offers=event.offers, terms=event.terms, system=system))
+    terms = event.terms
+    return _ask(
+        replace(run, offers=event.offers, terms=terms, system=system, last_step=terms.max_steps)
+    )
+
+
+def _steer(run: Run, event: Steered) -> Next:
+    """Take another message: it joins after the calls now running, before the next model call (§6).
+
+    Calls that have not begun never will. One that comes while the answer is told waits for it.
+    """
+    message = Message("user", event.message)
+    run = replace(run, heard=run.heard | {event.message_id})
+    if run.phase is Phase.QUEUED:
+        return _say(run, message), ()
+    run = replace(run, waiting=(*run.waiting, message))
+    return _start_ready(run) if run.phase is Phase.CALL else (run, ())
 
 
 def _read(run: Run, reply: Replied) -> Next:
@@ -194,9 +167,9 @@ def _read(run: Run, reply: Replied) -> Next:
         actions = ActionError("truncated", "your reply was cut off by the length limit; be brief")
     match actions:
         case ActionError():
-            return _command(run, Write(Misread(actions, said[: prompt.SAID_LIMIT])))
+            return command(run, Write(Misread(actions, said[: prompt.SAID_LIMIT])))
         case Actions(()):
-            return _ask_answer(run)
+            return _next_step(run) if run.waiting else _ask_answer(run)
         case Actions(calls):
             step = run.step + 1
             named = tuple(replace(c, id=f"call_{step}_{n}") for n, c in enumerate(calls, 1))
@@ -208,10 +181,10 @@ def _read(run: Run, reply: Replied) -> Next:
 
 def _take_error(run: Run, event: Misread) -> Next:
     step = run.step + 1
-    told = prompt.step_error(step, run.terms.max_steps, event.error, event.said)
+    told = prompt.step_error(step, run.last_step, event.error, event.said)
     run = _say(run, Message("assistant", event.said), told)
     run = replace(run, step=step, errors=run.errors + 1)
-    if run.errors > run.terms.max_retries:
+    if run.errors > run.terms.max_retries and not run.waiting:
         run, commands = _ask_answer(run)
         return run, (Warn(f"{event.error.type}: {event.error.detail}"), *commands)
     return _next_step(run)
@@ -222,25 +195,27 @@ def _take_result(run: Run, event: Returned) -> Next:
     if _waited_for(run):
         return _start_ready(run)
     by_id = {result.call_id: result for result in run.results}
-    told = prompt.step_results(run.step, run.terms.max_steps, run.calls, by_id)
+    told = prompt.step_results(run.step, run.last_step, run.calls, by_id)
     ends_phase = all(_is_terminal(run, call) and not by_id[call.id].error for call in run.calls)
     run = replace(_say(run, told), calls=(), issued=frozenset())
-    return _ask_answer(run) if ends_phase else _next_step(run)
+    return _ask_answer(run) if ends_phase and not run.waiting else _next_step(run)
 
 
 def _next_step(run: Run) -> Next:
-    if run.step < run.terms.max_steps:
+    """Ask the model for actions, of all that was said up to now; unless it has had its steps."""
+    run = _join(run)
+    if run.step < run.last_step:
         return _ask(run)
     if run.terms.on_max_steps == "answer":
         return _ask_answer(run)
     text = prompt.max_steps_text(run.terms.max_steps)
     partial = tuple(replace(r, text=r.text[:PARTIAL_LIMIT], value=None) for r in run.results)
-    return _command(run, Write(Exhausted(text, partial, run.usage)))
+    return command(run, Write(Exhausted(text, partial, run.usage)))
 
 
 def _ask(run: Run) -> Next:
     messages = (*_lead(run), *run.messages)
-    return _command(replace(run, phase=Phase.ACT), AskModel(messages, run.model_calls))
+    return command(replace(run, phase=Phase.ACT), AskModel(messages, run.model_calls))
 
 
 def _start_ready(run: Run) -> Next:
@@ -249,14 +224,15 @@ def _start_ready(run: Run) -> Next:
     graph = Graph(run.calls, run.issued, done, run.offers)
     commands: list[Command] = []
     ids = set(run.issued)
-    for decision in graph.startable(run.terms.max_parallel_calls):
+    most = run.terms.max_parallel_calls
+    for decision in graph.superseded() if run.waiting else graph.startable(most):
         if isinstance(decision, Returned):
             ids.add(decision.result.call_id)
             commands.append(Write(decision))
         else:
             ids.add(decision.id)
             commands.append(MakeCall(decision, run.step))
-    return _command(replace(run, issued=frozenset(ids)), *commands)
+    return command(replace(run, issued=frozenset(ids)), *commands)
 
 
 def _is_terminal(run: Run, call: Call) -> bool:
@@ -275,42 +251,30 @@ def _ask_answer(run: Run) -> Next:
     final = Message("user", prompt.FINAL_PROMPT)
     messages = (*_lead(run), *run.messages, final)
     ask = AskModel(messages, run.model_calls, answer=True)
-    return _command(replace(run, phase=Phase.ANSWER), ask)
+    return command(replace(run, phase=Phase.ANSWER), ask)
 
 
 def _take_answer(run: Run, reply: Replied) -> Next:
     """Take the end of the answer; a blank one is asked for once more (loop.md §7)."""
     finish_reason = reply.finish_reason if reply.finish_reason in _PASSED_ON else "stop"
     if run.answer.strip() or finish_reason != "stop":
-        return _command(run, Write(Answered(run.answer, finish_reason)))
+        return command(run, Write(Answered(run.answer, finish_reason)))
     if run.was_blank:
-        return _command(run, Write(Failed("empty_answer", "the model gave no answer, twice")))
+        return command(run, Write(Failed("empty_answer", "the model gave no answer, twice")))
     return _ask_answer(replace(run, was_blank=True, answer_from=len(run.answer)))
+
+
+def _conclude(run: Run, event: Answered) -> Next:
+    """End with the answer, or begin the next turn with what was said while it was told (§6)."""
+    run = _say(run, Message("assistant", event.text))
+    if not run.waiting:
+        return command(run, Write(Completed(event.finish_reason, run.usage)))
+    run = replace(_forget_answer(run, attempt=1), was_blank=False)
+    return _next_step(replace(run, last_step=run.step + run.terms.max_steps))
 
 
 def _forget_answer(run: Run, attempt: int) -> Run:
     return replace(run, answer="", answer_from=0, answer_seq=0, answer_attempts=attempt)
-
-
-# A new owner
-
-
-def _hand_over(run: Run, event: OwnerChanged) -> Next:
-    """Say what is still to be done, by one who does not know how far the old owner came (§9)."""
-    revised = tuple(_for_new_owner(run, command, event) for command in run.outstanding)
-    return _command(replace(run, outstanding=()), *revised)
-
-
-def _for_new_owner(run: Run, command: Command, event: OwnerChanged) -> Command:
-    match command:
-        case AskModel(answer=True):
-            return replace(command, told=run.answer[run.answer_from :])
-        case MakeCall(call) if call.id in run.started or event.lost_tail:
-            if is_repeatable(call, run.offers):
-                return replace(command, again=call.id in run.started)
-            return Write(failure(call, "unknown", prompt.OUTCOME_UNKNOWN))
-        case _:
-            return command
 
 
 # Both
@@ -321,6 +285,13 @@ def _lead(run: Run) -> tuple[Message, ...]:
     return system + run.history
 
 
+def _join(run: Run) -> Run:
+    """Let the messages that wait join the conversation; what was misread before is past."""
+    if not run.waiting:
+        return run
+    return replace(_say(run, *run.waiting), waiting=(), errors=0)
+
+
 def _say(run: Run, *messages: Message) -> Run:
     return replace(run, messages=run.messages + messages)
 
@@ -329,32 +300,8 @@ def _count(run: Run, reply: Replied) -> Run:
     return replace(run, model_calls=run.model_calls + 1, usage=run.usage + reply.usage)
 
 
-def _command(run: Run, *commands: Command) -> Next:
-    lasting = tuple(command for command in commands if not isinstance(command, Warn))
-    return replace(run, outstanding=run.outstanding + lasting), commands
-
-
-def _settle(run: Run, event: Event) -> Run:
-    """Take off the outstanding commands that this event answers."""
-    left = tuple(command for command in run.outstanding if not _answers(event, command))
-    return run if len(left) == len(run.outstanding) else replace(run, outstanding=left)
-
-
-def _answers(event: Event, command: Command) -> bool:
-    match command, event:
-        case AskModel(), Replied():
-            return True
-        case MakeCall(call), Returned(result):
-            return call.id == result.call_id
-        case Write(Returned(due)), Returned(result):
-            return due.call_id == result.call_id
-        case Write(due), _:  # whatever its words: another version may have chosen them
-            return type(due) is type(event)
-        case _:
-            return False
-
-
 def _end(run: Run, end: Terminal) -> Next:
+    run = _join(run)
     said = () if run.phase is Phase.QUEUED else run.messages  # a run that never began said nothing
     return replace(run, phase=Phase.DONE, messages=said, outstanding=(), end=end), ()
 

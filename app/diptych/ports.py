@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from diptych.events import Stop
+from diptych.events import Demand
 from diptych.messages import Answer, JSONObject, Message, Usage
 from diptych.offers import Peer, Tool, Unavailable
 from diptych.record import Record
@@ -273,16 +273,19 @@ class Ownership(Protocol):
         """Name some sessions that have work and that nobody holds."""
         ...
 
-    async def ask_end(self, run_id: str, end: Stop) -> None:
-        """Have a run's owner end it; one that has no owner now is ended by the next."""
+    async def demand(self, run_id: str, demand: Demand) -> None:
+        """Ask something of a run's owner, or of the next one, if it has none now.
+
+        Of a run that has ended nothing can be asked any more: that does nothing.
+        """
         ...
 
     async def has_lost_tail(self, run_id: str) -> bool:
         """Say whether the newest records of a run may be gone: the store was not always up."""
         ...
 
-    async def end_asked(self, run_id: str) -> Stop | None:
-        """Say how a run that is to be taken up was asked to end, if it was."""
+    async def demanded(self, run_id: str) -> Sequence[Demand]:
+        """Give what was asked of a run that is to be taken up, in the order of its coming."""
         ...
 
 
@@ -302,8 +305,8 @@ class Feed(Protocol):
         """Have `put` called with all that happens to a run from now on; gives what ends that."""
         ...
 
-    def heed(self, asked: Callable[[str, str, Stop], None]) -> None:
-        """Have `asked` called with session, run and end whenever a process asks for an end."""
+    def heed(self, asked: Callable[[str, str, Demand], None]) -> None:
+        """Have `asked` called with session, run and demand whenever something is asked of a run."""
         ...
 
 

@@ -24,6 +24,8 @@ OUTCOME_UNKNOWN = (
     "ended before its result was known, and it is not made again. Say so where it matters."
 )
 
+SUPERSEDED = "skipped: superseded by a new message"
+
 _TOOL_RULES = """\
 To use a tool, respond with ONLY this JSON (no other text):
 {"tool": "tool_name", "arguments": {"arg1": "value1"}}

@@ -31,6 +31,7 @@ from diptych.events import (
     OwnerChanged,
     Replied,
     Returned,
+    Steered,
     Streamed,
     Terms,
 )
@@ -39,6 +40,7 @@ from diptych.offers import Offers, Peer, Tool, Unavailable
 
 EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     Asked: ("user_message",),
+    Steered: ("user_message",),
     Offered: ("offered",),
     OwnerChanged: ("owner_changed",),
     Replied: ("model_reply",),
@@ -88,6 +90,8 @@ def to_row(event: Event) -> tuple[str, JSON, dict[str, JSON]]:  # noqa: C901 - a
     match event:
         case Asked():
             return "user_message", event.message, _about_asked(event)
+        case Steered(message, message_id):
+            return "user_message", message, {"message_id": message_id}
         case Offered(key=key):
             return "offered", key, {}
         case OwnerChanged(lost_tail):
@@ -135,6 +139,8 @@ def _read(  # noqa: C901 - a table
     kept: Callable[[str], bytes],
 ) -> Event:
     match event_type:
+        case "user_message" if "message_id" in metadata:
+            return Steered(content, metadata["message_id"])
         case "user_message":
             return _read_asked(content, metadata)
         case "offered":

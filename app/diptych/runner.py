@@ -27,15 +27,17 @@ from diptych.events import (
     Offered,
     Replied,
     Returned,
+    Steered,
     Stop,
     Streamed,
     Warn,
     Write,
 )
-from diptych.loop import Phase, Run, advance, ended, ending
+from diptych.loop import advance, ended, ending
 from diptych.messages import JSON, Delegation
 from diptych.outgoing import Crash, Outgoing, Outside, target
 from diptych.ports import Notice
+from diptych.run_state import Phase, Run
 
 SOON_SECONDS = 0.1  # after which what can wait for company is recorded alone
 OUT_OF_TIME = Failed("deadline_exceeded", "the run ran out of time")
@@ -81,6 +83,10 @@ class Runner:
         self._is_to_stop = True
         self._inbox.put_nowait(stop)
 
+    def steer(self, message: Steered) -> None:
+        """Have a message join the conversation; one that is sent again joins once."""
+        self._inbox.put_nowait(message)
+
     def leave(self) -> None:
         """Stop, and leave the run for another owner to take up from its record."""
         self._is_to_stop = True
@@ -100,7 +106,7 @@ class Runner:
             timer = loop.call_at(self._late_at, self.end, OUT_OF_TIME)
         try:
             for event in first:
-                await self._go_on(event)
+                await self._receive(event)
             while self.run.phase is not Phase.DONE and not self._has_left:
                 await self._receive(await self._inbox.get())
         finally:
@@ -126,6 +132,8 @@ class Runner:
             case Replied() if self._pieces:
                 await self._flush()
                 await self._go_on(item)
+            case Steered(message_id=known) if known in self._now.heard:
+                pass
             case _:
                 await self._go_on(item)
 
@@ -186,13 +194,15 @@ class Runner:
         await self._note(*ending(self._now, end))
 
     async def _keep_arrived(self) -> None:
-        """Record what came back before all was stopped; nothing new is begun."""
+        """Record what came before all was stopped; nothing new is begun."""
         while not self._inbox.empty():
-            item = self._inbox.get_nowait()
-            if (isinstance(item, Returned) and self._now.phase is Phase.CALL) or (
-                isinstance(item, AnswerReset) and self._now.phase is Phase.ANSWER
-            ):
-                await self._note(item)
+            match self._inbox.get_nowait():
+                case Returned() as result if self._now.phase is Phase.CALL:
+                    await self._note(result)
+                case AnswerReset() as reset if self._now.phase is Phase.ANSWER:
+                    await self._note(reset)
+                case Steered() as message if message.message_id not in self._now.heard:
+                    await self._note(message)
         await self._flush()
         await self._write()
 

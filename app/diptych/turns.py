@@ -16,12 +16,12 @@ from typing import Any
 
 from diptych.carrying import Carrier, Unreadable
 from diptych.errors import LostRun, LostTail, StaleOwner, StoreError, UnknownRun
-from diptych.events import Stop
+from diptych.events import Demand, Steered, Stop
 from diptych.live import LiveRun, Observer, Stores
-from diptych.loop import Phase, Run
 from diptych.offering import Charter
 from diptych.outgoing import Outside
 from diptych.ports import Lease
+from diptych.run_state import Phase, Run
 from diptych.runner import OUT_OF_TIME
 
 SEEK_SECONDS = 2.0  # between two looks for sessions whose owner has died
@@ -228,20 +228,24 @@ class Turns:
 
     # Ownership
 
-    def _heed(self, session_id: str, run_id: str, stop: Stop) -> None:
-        """End a run whose end was asked for at another process."""
-        if live := self._live.get(run_id):
-            self.stop(live, stop)
+    def _heed(self, session_id: str, run_id: str, demand: Demand) -> None:
+        """Do what was asked of a run at another process."""
+        live = self._live.get(run_id)
+        if isinstance(demand, Steered):
+            if live:  # one that is not here yet hears of it when its turn comes
+                live.steer(demand)
+        elif live:
+            self.stop(live, demand)
         elif session := self._sessions.get(session_id):  # another process put it into the queue
             live = self.new(run_id, session_id)
             live.lease = session.lease
-            self.stop(live, stop)
+            self.stop(live, demand)
 
     async def _end_late(self, run_id: str, seconds: float) -> None:
         """See to it that a run ends in time whose owner does not know of it before its turn."""
         await asyncio.sleep(seconds)
         try:
-            await self._stores.owners.ask_end(run_id, OUT_OF_TIME)
+            await self._stores.owners.demand(run_id, OUT_OF_TIME)
         except (StoreError, UnknownRun, LostRun) as error:
             _log.warning("run %s cannot be told that its time is over: %s", run_id, error)
 

@@ -27,12 +27,16 @@ READ = {"t": 3, "actor": "reader", "kind": "reader_ended", "run": "r"}
 STARTED = note("tool_started", key="k", repeatable=False)
 CLAIMED = note("claimed", session="s", token="1")
 WRITE = note("write_accepted", run="r", session="s", token="1", seqs=[1])
+ASKED_ONCE = note("asked_once", key="k", body="b", text="Q", run="r")
+TOLD_ONCE = note("told_once", key="k", answer="A")
 OTHER = {**ACCEPTED, "run": "q", "session": "z", "canary": "cat"}
 
 
 def test_a_history_in_which_all_is_well_has_no_problems():
     said = note("conversation", session="s", said=["Q"])
-    assert problems([CLAIMED, WRITE, ACCEPTED, STARTED, *TOLD, READ, *LOG, said], 15) == []
+    refused = {**ASKED_ONCE, "body": "c", "text": "P", "run": ""}
+    once = [ASKED_ONCE, ASKED_ONCE, refused, TOLD_ONCE, TOLD_ONCE]
+    assert problems([CLAIMED, WRITE, ACCEPTED, STARTED, *TOLD, READ, *LOG, said, *once], 15) == []
 
 
 @pytest.mark.parametrize(
@@ -71,6 +75,19 @@ def test_a_history_in_which_all_is_well_has_no_problems():
         ),
         pytest.param("G3", [STARTED, STARTED], id="a call twice"),
         pytest.param("G4", [CLAIMED, {**CLAIMED, "token": "2"}, WRITE], id="a stale write"),
+        pytest.param("G5", [ASKED_ONCE, {**ASKED_ONCE, "run": "q"}], id="two runs of one key"),
+        pytest.param(
+            "G5",
+            [ASKED_ONCE, *LOG, record(1, "user_message", "Q", run="q")],
+            id="a run of a key that nobody was told of",
+        ),
+        pytest.param(
+            "G5", [ASKED_ONCE, {**ASKED_ONCE, "body": "c"}], id="another body under the same key"
+        ),
+        pytest.param(
+            "G5", [ASKED_ONCE, {**ASKED_ONCE, "run": ""}], id="the same body that is refused"
+        ),
+        pytest.param("G5", [TOLD_ONCE, {**TOLD_ONCE, "answer": "B"}], id="two answers to one key"),
         pytest.param("I8", [OTHER, record(1, "text", "a cat")], id="a secret of another session"),
         pytest.param(
             "the conversation",
@@ -102,6 +119,12 @@ def test_a_run_s_time_begins_when_those_before_it_have_ended():
         record(2, "completed", t=48, run="q"),
     ]
     assert problems([*first, *second], 15) == []
+
+
+def test_a_run_that_several_were_told_of_counts_once():
+    again = {**ACCEPTED, "actor": "d"}
+    said = note("conversation", session="s", said=["Q"])
+    assert problems([ACCEPTED, again, *LOG, said], 15) == []
 
 
 def test_what_may_be_repeated_may_be_repeated():

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from support.doubles import offers, tool
+from support.feeding import feed, made, returned, started
 
 from diptych.actions import ActionError
 from diptych.errors import LoopError
@@ -16,52 +17,20 @@ from diptych.events import (
     Completed,
     Exhausted,
     Failed,
-    MakeCall,
     Misread,
     Offered,
     Replied,
-    Returned,
     Streamed,
     Terms,
     Warn,
-    Write,
 )
-from diptych.loop import Phase, Run, advance, conversation, ending, replay
+from diptych.loop import advance, conversation, ending, replay
 from diptych.messages import Message, Result, ToolCall, Usage
 from diptych.offers import Offers, Unavailable
+from diptych.run_state import Phase, Run
 
 ECHO = '{"tool": "echo", "arguments": {"text": "a"}}'
 BAD = '{"tool": "nope"}'
-
-
-def started(*names: str, terms: Terms | None = None, with_offers: Offers | None = None, **rest):
-    offered = Offered(with_offers or offers(*names), "SYSTEM", terms or Terms())
-    return feed(Run(**rest), Asked("hi"), offered)
-
-
-def feed(run, *events):
-    """Feed events, and after each what the loop itself writes; give run and last commands."""
-    commands = ()
-    for event in events:
-        run, commands = advance(run, event)
-        while any(isinstance(c, Write) for c in commands):
-            due, rest = _first_write(commands)
-            run, more = advance(run, due)
-            commands = rest + more
-    return run, commands
-
-
-def _first_write(commands):
-    index = next(n for n, c in enumerate(commands) if isinstance(c, Write))
-    return commands[index].event, commands[:index] + commands[index + 1 :]
-
-
-def made(commands):
-    return [c.call for c in commands if isinstance(c, MakeCall)]
-
-
-def returned(call_id, text="ok", error=None, value=None):
-    return Returned(Result(call_id, text, value, error), "tool", "x")
 
 
 def test_a_run_asks_the_model_when_it_is_offered_its_tools():

@@ -21,6 +21,7 @@ from diptych.events import (
     OwnerChanged,
     Replied,
     Returned,
+    Steered,
     Streamed,
     Terms,
 )
@@ -39,6 +40,7 @@ EVENTS = [
     Asked("hi"),
     Asked("hi", (Message("user", "u"), Message("assistant", "a")), "Rhyme."),
     Asked("hi", (), "", Origin(("http://a",), "00-ab", 2.5, cancels_on_disconnect=True)),
+    Steered("hi again", "m-1"),
     OFFERED,
     OwnerChanged(lost_tail=True),
     AnswerReset(7, 2),

@@ -7,6 +7,7 @@ from support.doubles import FunctionAgents, FunctionTools, facts, house, tool, t
 from support.virtual_time import run_virtually
 
 from diptych.adapters.memory import Bounds
+from diptych.asks import Ask
 from diptych.errors import (
     InvalidRequest,
     LostRun,
@@ -22,7 +23,6 @@ from diptych.offering import Charter
 from diptych.offers import Unavailable
 from diptych.ports import Delta, Notice, Reply
 from diptych.record import Record
-from diptych.runs import Ask
 
 
 async def echo(text=""):

@@ -9,20 +9,22 @@ import asyncio
 import json
 import random
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 from support.doubles import FunctionAgents, FunctionTools, House, house, tool
 from support.virtual_time import run_virtually
 
-from diptych.errors import DelegationError, ModelError, ToolError
-from diptych.events import Terms
-from diptych.loop import Phase, replay
+from diptych.asks import Ask
+from diptych.errors import DelegationError, ModelError, RunOver, ToolError
+from diptych.events import Steered, Terms
+from diptych.loop import replay
 from diptych.messages import Message
 from diptych.offering import Charter
 from diptych.offers import Unavailable
 from diptych.ports import Delta, Reply
 from diptych.record import TERMINAL, Record
-from diptych.runs import Ask
+from diptych.run_state import Phase
 
 ONCE_FAILED = [0]
 BLOCKS, SEEDS_PER_BLOCK = 20, 100
@@ -120,14 +122,30 @@ async def scenario(seed: int) -> None:
     if chance.random() < 0.5:
         await asyncio.sleep(chance.choice([0, 0.05, 4]))
         await rooms.runs.cancel(chance.choice(entries).run_id)
+    steered = await steer(rooms, chance, chance.choice(entries).run_id)
     told = await asyncio.wait_for(asyncio.gather(*readers), 10_000)
     await rooms.runs.close()
     for entry, items in zip(entries, told, strict=True):
         records = list(await rooms.store.read(entry.run_id))
         assert [i for i in items if isinstance(i, Record)] == records
         await check(rooms, records)
+        heard = [r.metadata.get("message_id") for r in records if r.metadata.get("message_id")]
+        begun = any(r.event_type == "offered" for r in records)
+        mine = [name for name in steered if name.startswith(entry.run_id)]
+        assert heard == mine or not begun
     check_turns([await rooms.store.read(entry.run_id) for entry in entries])
     assert len(asyncio.all_tasks()) == 1
+
+
+async def steer(rooms: House, chance: random.Random, run_id: str) -> list[str]:
+    """Send messages to a run while it is there; gives the ids of those that it took."""
+    taken = []
+    for n in range(chance.choice([0, 0, 1, 2])):
+        await asyncio.sleep(chance.choice([0, 0.1, 1, 3]))
+        with suppress(RunOver):
+            await rooms.runs.steer(run_id, Steered("more", f"{run_id}-{n}"))
+            taken.append(f"{run_id}-{n}")
+    return taken
 
 
 async def check(rooms: House, records: list[Record]) -> None:
@@ -146,12 +164,16 @@ async def check(rooms: House, records: list[Record]) -> None:
     run = replay(events)
     assert run.phase is Phase.DONE
     assert run.outstanding == ()
-    assert run.model_calls <= run.terms.max_steps + 2
+    most = run.terms.max_steps + 2
+    assert run.model_calls <= most + len(run.heard) * most  # each may begin a turn
     check_overlaps(records, run.terms.max_parallel_calls)
-    told = "".join(str(r.content) for r in records if r.event_type == "text")
+    told = ""
     for record in records:
-        if record.event_type == "agent_response":
+        if record.event_type == "text":
+            told += str(record.content)
+        elif record.event_type == "agent_response":
             assert record.content == told
+            told = ""
 
 
 def check_overlaps(records: list[Record], most: int) -> None:

@@ -143,7 +143,7 @@ def test_a_broken_promise_is_found(sign, breaks):
 
 
 def test_calls_that_are_sent_again_are_found(monkeypatch):
-    monkeypatch.setattr("diptych.loop.is_repeatable", lambda call, offers: True)
+    monkeypatch.setattr("diptych.outstanding.is_repeatable", lambda call, offers: True)
     assert _first_problem("G3")
 
 

@@ -11,6 +11,7 @@ from support.replicas import ask, replica, told
 from support.shared_store import SharedStore
 from support.virtual_time import run_virtually
 
+from diptych.asks import Ask
 from diptych.errors import DelegationError, ToolError
 from diptych.events import AskModel, MakeCall, Origin, Terms
 from diptych.loop import replay
@@ -18,7 +19,6 @@ from diptych.messages import Answer, Message
 from diptych.offering import Charter
 from diptych.offers import Unavailable
 from diptych.record import from_row, to_row
-from diptych.runs import Ask
 
 HERE = Path(__file__).parent
 SLOWLY = {"content": "one two three four five", "chunk_ms": 1000}

@@ -5,17 +5,17 @@ is kept as `support.history` has it. Not here: what a right answer is.
 """
 
 import asyncio
+import hashlib
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
-from time import time
 from typing import Any
 
 import aiohttp
 from support.history import TERMINAL, Event
 from support.pods import PodProcess, now
+from support.run_logs import Frame, sse
 
 AGAIN_SECONDS = 0.1  # between two tries of a client
 SILENCE_SECONDS = 40.0  # after which a client takes a connection for dead; pings come each 15 s
@@ -32,19 +32,35 @@ class Gone(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """One server-sent event: as it came, and what it means."""
+class Request:
+    """What a caller sends, as often as it must, under a key that makes it one request."""
 
-    raw: bytes
-    event: str
-    id: int | None
-    body: Any
+    path: str
+    body: Mapping[str, Any]
+    text: str  # its question
+    key: str
+
+    @property
+    def digest(self) -> str:
+        """Name the body, and where it goes: the same key stands for no other."""
+        whole = json.dumps([self.path, self.body], sort_keys=True)
+        return hashlib.sha256(whole.encode()).hexdigest()
+
+
+def run_request(text: str, key: str, **fields: Any) -> Request:
+    return Request("/v1/runs", {"input": text, **fields}, text, key)
+
+
+def chat_request(text: str, key: str) -> Request:
+    body = {"stream": True, "messages": [{"role": "user", "content": text}]}
+    return Request("/v1/chat/completions", body, text, key)
 
 
 class Caller:
     """One client: `pods` are tried in turn from the first one on.
 
-    `frames` has the frame of each id that it heard, as bytes; `text` the answer as told.
+    `frames` has the frame of each id that it heard, as bytes; `text` the answer as told. It is
+    refused if the `key` that it asks with stands for another request.
     """
 
     def __init__(
@@ -60,62 +76,78 @@ class Caller:
         self.frames: dict[int, bytes] = {}
         self.events: list[str] = []  # the names of all frames, notices included
         self.connections = 0
+        self.is_refused = False
         self.is_elsewhere = False  # than where its run was accepted
         self.began = self.first_text = self.ended = 0.0
         self._http = http
         self._pods = list(pods)
+        self.key = ""
 
     # Asking
 
     async def start(self, text: str, seconds: float = 0.0, **fields: Any) -> str:
-        """Have a run accepted, whoever does it; gives its id.
-
-        It is asked for again, with the same key, until that is clear.
-        """
-        self.began = now()
-        headers = {"Idempotency-Key": f"{self.name}-{text}"[:200]}
-        while not self.run:
-            try:
-                async with self._http.post(
-                    f"{self._pods[0].url}/v1/runs",
-                    json={"input": text, **fields},
-                    headers=headers,
-                    timeout=_CONNECTION,
-                ) as reply:
-                    if reply.status == 202:
-                        self._accepted(await reply.json(), text, seconds)
-                        continue
-                    assert reply.status in (500, 502, 503), await reply.text()
-            except _BROKEN:
-                pass
-            await self._try_next()
+        """Have a run accepted, whoever does it; gives its id."""
+        await self.insist(run_request(text, self._own_key(text), **fields), seconds)
         return self.run
 
     async def chat(self, text: str, seconds: float = 0.0) -> None:
         """Ask as OpenAI's clients do; when the stream breaks, follow the run's events."""
-        self.began = now()
-        body = {"stream": True, "messages": [{"role": "user", "content": text}]}
-        headers = {"Idempotency-Key": f"{self.name}-{text}"[:200]}
-        while not self.run:
-            try:
-                async with self._http.post(
-                    f"{self._pods[0].url}/v1/chat/completions",
-                    json=body,
-                    headers=headers,
-                    timeout=_CONNECTION,
-                ) as reply:
-                    if run := reply.headers.get("X-Run-ID"):
-                        session = reply.headers["X-Session-ID"]
-                        self._accepted({"id": run, "session_id": session}, text, seconds)
-                    if reply.status == 200:
-                        self.connections += 1
-                        await self._read_chat(reply)
-            except _BROKEN:
-                pass
-            if not self.end:
+        await self.insist(chat_request(text, self._own_key(text)), seconds)
+        await self.hear_out()
+
+    async def insist(self, request: Request, seconds: float = 0.0) -> None:
+        """Ask, again and again with the same key, until it is clear what came of it.
+
+        What comes of it is a run, whose stream is heard if the reply is one, or a refusal.
+        """
+        self.began, self.key = now(), request.key
+        while not (self.run or self.is_refused):
+            with suppress(*_BROKEN):
+                async with self._post(request) as reply:
+                    await self._hear_reply(reply, request, seconds)
+            has_broken = self.connections > 0 and not self.end
+            if has_broken or not (self.run or self.is_refused):
                 await self._try_next()
-        if not self.end:
+
+    async def lose_reply(self, request: Request) -> None:
+        """Ask, and hear nothing of what came of it."""
+        with suppress(*_BROKEN):
+            async with self._post(request):
+                pass
+
+    async def hear_out(self) -> None:
+        """Follow the run, if it was not told to its end by the reply to the request."""
+        if self.run and not self.end:
             await self.follow()
+
+    def _own_key(self, text: str) -> str:
+        return f"{self.name}-{text}"[:200]
+
+    def _post(self, request: Request) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        return self._http.post(
+            self._pods[0].url + request.path,
+            json=request.body,
+            headers={"Idempotency-Key": request.key},
+            timeout=_CONNECTION,
+        )
+
+    async def _hear_reply(
+        self, reply: aiohttp.ClientResponse, request: Request, seconds: float
+    ) -> None:
+        if reply.status == 422:
+            assert (await reply.json())["error"]["code"] == "idempotency_mismatch"
+            self.is_refused = True
+            self._asked_once(request)
+        elif reply.status == 202:
+            body = await reply.json()
+            self._accepted(request, body["id"], body["session_id"], seconds)
+        elif run := reply.headers.get("X-Run-ID"):
+            self._accepted(request, run, reply.headers["X-Session-ID"], seconds)
+            if reply.status == 200:
+                self.connections += 1
+                await self._read_chat(reply)
+        else:
+            assert reply.status in (500, 502, 503), await reply.text()
 
     async def _read_chat(self, reply: aiohttp.ClientResponse) -> None:
         async for frame in sse(reply.content):
@@ -176,16 +208,20 @@ class Caller:
             self.text = ""
         self.phase = frame.event
 
-    def _accepted(self, body: Mapping[str, Any], text: str, seconds: float) -> None:
-        if not self.run:
-            self.run, self.session = body["id"], body["session_id"]
-            event = {"kind": "accepted", "session": self.session, "text": text}
-            self.history.append(self._event({**event, "seconds": seconds}))
+    def _accepted(self, request: Request, run: str, session: str, seconds: float) -> None:
+        self.run, self.session = run, session
+        self._asked_once(request)
+        self._note("accepted", session=session, text=request.text, seconds=seconds)
+
+    def _asked_once(self, request: Request) -> None:
+        self._note("asked_once", key=request.key, body=request.digest, text=request.text)
 
     def _ended(self, how: str) -> None:
         self.end, self.ended = how, now()
         if self.frames and min(self.frames) == 1:  # it has heard all of it
             self._note("reader_ended")
+        if self.key:
+            self._note("told_once", key=self.key, answer=self.text)
 
     def _note(self, kind: str, **about: Any) -> None:
         self.history.append(self._event({"kind": kind, **about}))
@@ -203,61 +239,8 @@ class Caller:
         await asyncio.sleep(AGAIN_SECONDS)
 
 
-async def sse(stream: aiohttp.StreamReader) -> AsyncIterator[Frame]:
-    """Read frames; what is not whole when the connection breaks is not told."""
-    held = b""
-    async for piece in stream.iter_any():
-        *whole, held = (held + piece).split(b"\n\n")
-        for raw in whole:
-            if (frame := _frame(raw)) is not None:
-                yield frame
-
-
-def _frame(raw: bytes) -> Frame | None:
-    named: dict[str, str] = {}
-    for line in raw.decode().split("\n"):
-        name, _, value = line.partition(": ")
-        if name:
-            named[name] = value
-    if "data" not in named:
-        return None
-    text = named["data"]
-    number = named.get("id")
-    return Frame(
-        raw,
-        named.get("event", "message"),
-        int(number) if number else None,
-        text if text == "[DONE]" else json.loads(text),
-    )
-
-
 @asynccontextmanager
 async def client() -> AsyncIterator[aiohttp.ClientSession]:
     """Open a client for any number of streams."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
         yield http
-
-
-async def read_log(http: aiohttp.ClientSession, pod: PodProcess, run: str) -> list[Frame]:
-    """Read what is on record of a run that has ended."""
-    async with http.get(f"{pod.url}/v1/runs/{run}/events") as reply:
-        assert reply.status == 200, await reply.text()
-        return [frame async for frame in sse(reply.content)]
-
-
-def records(log: Sequence[Frame]) -> list[Event]:
-    """Put a run's record in the form of a history."""
-    offset = time() - now()
-    return [
-        {
-            "t": datetime.fromisoformat(frame.body["timestamp"]).timestamp() - offset,
-            "actor": "log",
-            "kind": "record",
-            "run": frame.body["run_id"],
-            "session": frame.body["session_id"],
-            "seq": frame.id,
-            "event_type": frame.event,
-            "content": frame.body["content"],
-        }
-        for frame in log
-    ]

@@ -8,6 +8,7 @@ from typing import Any
 from diptych.adapters.memory import Bounds, MemoryStore
 from diptych.adapters.script import ScriptedModel, read_script
 from diptych.adapters.unshared import NoFeed
+from diptych.asks import Ask
 from diptych.events import Origin
 from diptych.live import Stores
 from diptych.messages import Answer, Message
@@ -16,7 +17,7 @@ from diptych.offers import Offers, Peer, Tool, Unavailable
 from diptych.outgoing import Outside
 from diptych.ports import Errand, Item, Model, Notice, Progress
 from diptych.record import Record, from_row
-from diptych.runs import Ask, Runs
+from diptych.runs import Runs
 
 EPOCH = "0000000a"
 
@@ -131,7 +132,7 @@ class House:
         records = await self.store.read(run_id)
         blobs = {
             r.content: await self.store.kept(str(r.content))
-            for r in records[1:2]
+            for r in records
             if r.event_type == "offered"
         }
         return [from_row(r.event_type, r.content, r.metadata, blobs.__getitem__) for r in records]

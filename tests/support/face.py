@@ -18,7 +18,7 @@ from support.doubles import EPOCH, CountingClock, FunctionAgents, FunctionTools,
 
 from diptych.adapters.memory import MemoryStore
 from diptych.adapters.unshared import SoleOwner
-from diptych.events import Stop
+from diptych.events import Demand
 from diptych.http.app import Served, create_app
 from diptych.http.card_facts import CardFacts
 from diptych.http.health import Readiness
@@ -122,7 +122,7 @@ class SharedMemory(MemoryStore):
     def __init__(self) -> None:
         super().__init__(EPOCH)
         self.owners = SharedOwner(self)
-        self.asked: list[Callable[[str, str, Stop], None]] = []
+        self.asked: list[Callable[[str, str, Demand], None]] = []
         self._watches: defaultdict[str, list[Callable[[Heard], None]]] = defaultdict(list)
 
     async def append(self, records: Sequence[Record], lease: Lease) -> None:
@@ -137,7 +137,7 @@ class SharedMemory(MemoryStore):
         self._watches[run_id].append(put)
         return lambda: self._watches[run_id].remove(put)
 
-    def heed(self, asked: Callable[[str, str, Stop], None]) -> None:
+    def heed(self, asked: Callable[[str, str, Demand], None]) -> None:
         self.asked.append(asked)
 
     def _put(self, run_id: str, item: Heard) -> None:
@@ -153,16 +153,16 @@ class SharedOwner(SoleOwner):
     def __init__(self, store: SharedMemory) -> None:
         super().__init__(store._say)
         self._store = store
-        self._ends: dict[str, Stop] = {}
+        self._demands: defaultdict[str, list[Demand]] = defaultdict(list)
 
-    async def ask_end(self, run_id: str, end: Stop) -> None:
-        self._ends[run_id] = end
+    async def demand(self, run_id: str, demand: Demand) -> None:
+        self._demands[run_id].append(demand)
         session_id = (await self._store.entry(run_id)).session_id
         for asked in self._store.asked:
-            asked(session_id, run_id, end)
+            asked(session_id, run_id, demand)
 
-    async def end_asked(self, run_id: str) -> Stop | None:
-        return self._ends.get(run_id)
+    async def demanded(self, run_id: str) -> Sequence[Demand]:
+        return self._demands[run_id]
 
 
 def openai_error(response: httpx.Response, status: int) -> Mapping[str, Any]:

@@ -14,6 +14,9 @@ actor they stand in the order in which they happened; what is compared over acto
     reader_ended    by a reader: run; it was told that nothing more comes
     tool_started    by a tool: key (another for each call that a model asked for), repeatable
     answered        by a model: text (of the question), answer (the whole text that it gave)
+    asked_once      by a client that asked with a key: key, body (its digest), text (of the
+                    question, another for each body), run ('' if it was refused for its body)
+    told_once       by a client that asked with a key, at the end: key, answer (as it was told)
     claimed         by a store: session, token; from here on it is the fence of the session
     write_accepted  by a store: run, session, token, seqs
     conversation    by who reads the log at the end: session, said (the users' messages in it)
@@ -44,6 +47,7 @@ def problems(history: History, allowance: float) -> list[str]:
         *_answers(history),
         *_tools(history),
         *_writers(history),
+        *_keys(history),
         *_canaries(history),
         *_conversations(history),
     ]
@@ -61,9 +65,10 @@ def _logs(history: History) -> dict[str, list[Event]]:
 
 
 def _accepted(history: History) -> list[Event]:
-    """List the runs that were accepted, in the order of their coming."""
+    """List the runs that were accepted, each once, in the order of their coming."""
     order = {run: n for n, run in enumerate(_logs(history))}
-    return sorted(_of(history, "accepted"), key=lambda e: order.get(e["run"], len(order)))
+    first = {event["run"]: event for event in reversed(_of(history, "accepted"))}
+    return sorted(first.values(), key=lambda e: order.get(e["run"], len(order)))
 
 
 def _ends(history: History, allowance: float) -> Iterator[str]:
@@ -130,6 +135,7 @@ def _answers(history: History) -> Iterator[str]:
                     yield f"G2: the answer of {run} is not what its readers were told"
                 if (answers := whole.get(run)) and text not in answers:
                     yield f"G2: the answer of {run} is none that a model gave"
+                text = ""  # a run that was sent a message meanwhile goes on with another turn
 
 
 def _tools(history: History) -> Iterator[str]:
@@ -148,6 +154,37 @@ def _writers(history: History) -> Iterator[str]:
             fence[event["session"]] = event["token"]
         elif event["kind"] == "write_accepted" and fence[event["session"]] != event["token"]:
             yield f"G4: a stale write of {event['actor']} to {event['run']} was accepted"
+
+
+def _keys(history: History) -> Iterator[str]:
+    """G5: a key and a body are one run and one answer; any other body is refused."""
+    logs = _logs(history)
+    begun: dict[str, set[str]] = defaultdict(set)  # the runs of a question
+    for run, log in logs.items():
+        if log[0]["event_type"] == "user_message":
+            begun[log[0]["content"]].add(run)
+    for key, asked in _by_key(history, "asked_once").items():
+        taken = [event for event in asked if event["run"]]
+        bodies = {event["body"] for event in taken}
+        runs = {event["run"] for event in taken}
+        if len(bodies) > 1:
+            yield f"G5: {key} was taken with {len(bodies)} bodies"
+        if bodies & {event["body"] for event in asked if not event["run"]}:
+            yield f"G5: {key} was refused with the body that it stands for"
+        for text in {event["text"] for event in taken}:
+            runs |= begun[text]
+        if len(runs) > 1:
+            yield f"G5: {key} has begun {len(runs)} runs"
+    for key, told in _by_key(history, "told_once").items():
+        if len({event["answer"] for event in told}) > 1:
+            yield f"G5: {key} has had several answers"
+
+
+def _by_key(history: History, kind: str) -> dict[str, list[Event]]:
+    found: dict[str, list[Event]] = defaultdict(list)
+    for event in _of(history, kind):
+        found[event["key"]].append(event)
+    return found
 
 
 def _canaries(history: History) -> Iterator[str]:

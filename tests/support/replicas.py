@@ -16,6 +16,7 @@ from typing import Any
 from support.doubles import FunctionAgents, FunctionTools, ListeningModel
 from support.shared_store import SharedStore
 
+from diptych.asks import Ask
 from diptych.errors import DiptychError, StoreError
 from diptych.live import Stores
 from diptych.messages import Message
@@ -23,7 +24,7 @@ from diptych.offering import Charter
 from diptych.outgoing import Outside
 from diptych.ports import Heard, Item, Lease, Notice, Once, Opened, RunEntry
 from diptych.record import Record
-from diptych.runs import Ask, Runs
+from diptych.runs import Runs
 
 PAUSE = 0.05  # seconds after which a patient call is sent again
 PATIENCE = 1.8  # after which one that is not is given up
@@ -236,11 +237,11 @@ class Replica:
     async def unowned(self) -> Sequence[str]:
         return await self._call("unowned", self.store.unowned)
 
-    async def ask_end(self, run_id: str, end: Any) -> None:
-        await self._call("ask_end", lambda: self.store.ask_end(run_id, end))
+    async def demand(self, run_id: str, demand: Any) -> None:
+        await self._call("demand", lambda: self.store.demand(run_id, demand))
 
-    async def end_asked(self, run_id: str) -> Any:
-        return await self._call("end_asked", lambda: self.store.end_asked(run_id))
+    async def demanded(self, run_id: str) -> Any:
+        return await self._call("demanded", lambda: self.store.demanded(run_id))
 
     async def has_lost_tail(self, run_id: str) -> bool:
         return await self._call("has_lost_tail", lambda: self.store.has_lost_tail(run_id))

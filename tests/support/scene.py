@@ -6,17 +6,19 @@ Not here: what befalls them; that is each test's own.
 import asyncio
 import random
 import sys
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
-from support.callers import Caller, Frame, client, read_log, records
+from support.callers import Caller, Request, chat_request, client, run_request
 from support.history import Event, problems
 from support.orders import Charges, Pace, answer, order_agent, order_model
 from support.pods import PodProcess, all_ready, now, pod_processes
 from support.redis_server import RedisServer, redis_server
+from support.run_logs import Frame, read_log, records, runs_since
 
 LEASE = 10.0  # seconds, as pods have it
 PULSE = 0.05
@@ -33,6 +35,7 @@ class Scene:
     tools: Charges | None = None
     history: list[Event] = field(default_factory=list)
     callers: list[Caller] = field(default_factory=list)
+    began: float = field(default_factory=time.time)  # of the wall clock
     lateness: float = 0.0  # seconds that the machine, busy with other work, was late up to now
 
     def caller(self, name: str, first: int = 0) -> Caller:
@@ -46,6 +49,7 @@ class Scene:
         """Forget what was seen up to now."""
         self.history.clear()
         self.callers.clear()
+        self.began = time.time()
         self.lateness = 0.0
 
     def trouble(self, what: str, seconds: float = 0.0) -> None:
@@ -60,11 +64,15 @@ class Scene:
             await asyncio.sleep(PULSE)
             self.lateness += max(0.0, now() - begun - 2 * PULSE)
 
-    async def logs(self, runs: Sequence[str] = ()) -> dict[str, list[Frame]]:
-        """Read the runs' records, which have ended; put them into the history."""
+    async def logs(self) -> dict[str, list[Frame]]:
+        """Read the records of all runs, which have ended; put them into the history.
+
+        Those are among them that were begun, and that nobody was told of.
+        """
         pod = next(pod for pod in self.pods if pod.is_running)
-        runs = runs or list(dict.fromkeys(caller.run for caller in self.callers if caller.run))
-        logs = {run: await read_log(self.http, pod, run) for run in runs}
+        known = [caller.run for caller in self.callers if caller.run]
+        begun = await runs_since(self.http, pod, self.began)
+        logs = {run: await read_log(self.http, pod, run) for run in dict.fromkeys(known + begun)}
         for log in logs.values():
             self.history.extend(records(log))
         return logs
@@ -116,15 +124,33 @@ async def order_scene(
             yield found
 
 
-async def order(caller: Caller, key: str, seconds: float, *, chats: bool) -> None:
+async def order(caller: Caller, request: Request, seconds: float) -> None:
     """Give an order, and hear the whole answer."""
-    if chats:
-        await caller.chat(key, seconds)
-    else:
-        await caller.start(key, seconds)
-        await caller.follow()
+    await caller.insist(request, seconds)
+    await caller.hear_out()
     assert caller.end == "completed", (caller.run, caller.end)
-    assert caller.text == answer(key), (caller.run, caller.text)
+    assert caller.text == answer(request.text), (caller.run, caller.text)
+
+
+async def order_again(scene: Scene, request: Request, n: int, seconds: float) -> None:
+    """Give an order again under its key, as clients do who hear nothing of it (G5).
+
+    At once, at both pods, the first time without hearing the reply; and when it is done. Another
+    order must not have the same key, before and after the end.
+    """
+    name = f"{request.key} again"
+    await scene.caller(name, n).lose_reply(request)
+    for m in (1, 2):
+        caller = scene.caller(f"{name} {m}", n + m)
+        await caller.insist(request, seconds)
+        other = request_for(f"{request.text} otherwise {m}", request.key, n)
+        await scene.caller(f"{name} otherwise {m}", n + m + 1).insist(other, seconds)
+        await order(caller, request, seconds)
+
+
+def request_for(text: str, key: str, n: int) -> Request:
+    """Ask as a chat or for a run, in turn."""
+    return chat_request(text, key) if n % 4 < 2 else run_request(text, key)
 
 
 async def orders(
@@ -132,20 +158,24 @@ async def orders(
 ) -> list[Caller]:
     """Give orders at both pods, within a second, half of them as chats; wait for all answers.
 
-    `seconds` is what one may take without trouble, `within` what all may take.
+    Each third of them is given again and again. `seconds` is what one may take without trouble,
+    `within` what all may take.
     """
     draw = random.Random(label)
     begun: list[Caller] = []
 
-    async def give(n: int) -> None:
+    async def give(n: int, group: asyncio.TaskGroup) -> None:
         await asyncio.sleep(draw.random())
-        caller = scene.caller(f"{label}-{n}", n)
+        name = f"{label}-{n}"
+        caller, request = scene.caller(name, n), request_for(name, name, n)
         begun.append(caller)
-        await order(caller, f"{label}-{n}", seconds, chats=n % 4 < 2)
+        if n % 3 == 0:
+            group.create_task(order_again(scene, request, n, seconds))
+        await order(caller, request, seconds)
 
     async with asyncio.timeout(within), asyncio.TaskGroup() as group:
         for n in range(count):
-            group.create_task(give(n))
+            group.create_task(give(n, group))
     return begun
 
 

@@ -25,7 +25,7 @@ from diptych.errors import (
     StoreFull,
     UnknownRun,
 )
-from diptych.events import Stop
+from diptych.events import Demand
 from diptych.messages import Message
 from diptych.ports import Lease, Once, Opened, RunEntry, SessionEntry
 from diptych.record import NOT_IN_MEMORY, TERMINAL, Record
@@ -41,7 +41,7 @@ class StoredRun:
     server: int
     records: list[Record] = field(default_factory=list)
     status: str = "queued"
-    end: Stop | None = None
+    asked: list[Demand] = field(default_factory=list)
     lost_at: int | None = None  # how many records were left when the server changed
 
 
@@ -70,7 +70,7 @@ class SharedStore:
         self.blobs: dict[str, bytes] = {}
         self.once: dict[str, tuple[str, str]] = {}
         self.watched: list[Callable[[str, str | None, Sequence[Any]], None]] = []
-        self.controlled: list[Callable[[str, str, Stop], None]] = []
+        self.controlled: list[Callable[[str, str, Demand], None]] = []
         self.missed: list[Callable[[], None]] = []
         self.history: list[dict[str, Any]] = []
         self._tokens = 0
@@ -269,15 +269,16 @@ class SharedStore:
     def unowned(self) -> list[str]:
         return [n for n, s in self.sessions.items() if s.queue and self._is_free(s)]
 
-    def ask_end(self, run_id: str, end: Stop) -> None:
+    def demand(self, run_id: str, demand: Demand) -> None:
         run = self._run(run_id)
         if run.status not in TERMINAL:
-            run.end = run.end or end
+            if demand not in run.asked:
+                run.asked.append(demand)
             for asked in self.controlled:
-                asked(run.session_id, run_id, end)
+                asked(run.session_id, run_id, demand)
 
-    def end_asked(self, run_id: str) -> Stop | None:
-        return self._run(run_id).end
+    def demanded(self, run_id: str) -> Sequence[Demand]:
+        return self._run(run_id).asked
 
     def has_lost_tail(self, run_id: str) -> bool:
         run = self._run(run_id)

@@ -57,11 +57,13 @@ class TcpProxy:
                 await self.passing.wait()
                 writer.write(piece)
                 await writer.drain()
+                late.task_done()
 
         async with asyncio.TaskGroup() as group:
             group.create_task(write())
             while piece := await reader.read(65_536):
                 late.put_nowait((loop.time() + (self.delay if is_reply else 0.0), piece))
+            await late.join()  # what was said before the end comes through
             raise ConnectionResetError
 
     def keep(self, task: asyncio.Task[None]) -> None:

@@ -15,13 +15,14 @@ from support.shared_store import LEASE_SECONDS, SharedStore
 from support.virtual_time import run_virtually
 
 from diptych.adapters.nobody import NoAgents
-from diptych.errors import ModelError, Overloaded, StoreError, ToolError
-from diptych.events import Terms
-from diptych.loop import Phase, replay
+from diptych.errors import ModelError, Overloaded, RunOver, StoreError, ToolError
+from diptych.events import Steered, Terms
+from diptych.loop import replay
 from diptych.offering import Charter
 from diptych.outgoing import Outside
 from diptych.ports import Delta, Notice, Once, Reply
 from diptych.record import Record, from_row
+from diptych.run_state import Phase
 from diptych.runs import Runs
 
 ALLOWANCE = LEASE_SECONDS + 5
@@ -86,6 +87,7 @@ class World:
         self.store = store()
         self.replicas: list[Replica] = []
         self.runs_begun: list[str] = []
+        self.steered: list[tuple[str, str]] = []  # the run and id of each message that was taken
         self.tasks: list[asyncio.Task] = []
         self.names = iter(range(100))
         self.begun = now()
@@ -231,6 +233,19 @@ class World:
             except (Killed, StoreError, TimeoutError):
                 pass
 
+    async def steerer(self):
+        for n in range(self.chance.randrange(1, 4)):
+            await asyncio.sleep(self.chance.choice([0.05, 1, 3, 8]))
+            if not self.runs_begun:
+                continue
+            run_id, replica = self.chance.choice(self.runs_begun), self.one()
+            try:
+                async with asyncio.timeout(20):
+                    await replica.run(replica.runs.steer(run_id, Steered("more", f"m{n}")))
+                self.steered.append((run_id, f"m{n}"))
+            except (Killed, StoreError, TimeoutError, RunOver):
+                pass
+
     # The whole
 
     async def live(self):
@@ -241,6 +256,8 @@ class World:
         others = [asyncio.create_task(self.make_trouble())]
         if self.chance.random() < 0.4:
             others.append(asyncio.create_task(self.canceller()))
+        if self.chance.random() < 0.4:
+            others.append(asyncio.create_task(self.steerer()))
         _, left = await asyncio.wait(clients, timeout=PATIENCE)
         await asyncio.wait(others, timeout=PATIENCE)
         await asyncio.sleep(2 * ALLOWANCE)  # what is over is taken out of its queue
@@ -259,6 +276,7 @@ class World:
             *([] if self.losing else self.resets()),
             *problems(self.store.history, ALLOWANCE),
             *self.untrue(),
+            *self.unheard(),
         ]
 
     def resets(self):
@@ -276,6 +294,15 @@ class World:
             said = self.store.conversation(name)
             said = [m.content for m in said if m.content.startswith("Q ")]
             self.store.note("log", "conversation", session=name, said=said)
+
+    def unheard(self):
+        """Look for each message that was taken: it joined once, or its run never began."""
+        for run_id, message_id in self.steered:
+            records = self.store.runs[run_id].records
+            count = sum(r.metadata.get("message_id") == message_id for r in records)
+            has_begun = any(r.event_type == "offered" for r in records)
+            if count > 1 or (has_begun and not count):
+                yield f"{run_id} heard {message_id} {count} times"
 
     def untrue(self):
         """Hold what is kept of each session against its log."""

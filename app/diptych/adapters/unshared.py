@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 
 from diptych.errors import StaleOwner
-from diptych.events import Stop
+from diptych.events import Demand
 from diptych.messages import Message
 from diptych.ports import Heard, Lease, Notice
 
@@ -63,12 +63,12 @@ class SoleOwner:
     async def unowned(self) -> Sequence[str]:
         return [name for name in self._queues if name not in self._leases]
 
-    async def ask_end(self, run_id: str, end: Stop) -> None:
+    async def demand(self, run_id: str, demand: Demand) -> None:
         """Do nothing: whoever asks is the owner, and knows."""
 
-    async def end_asked(self, run_id: str) -> Stop | None:
+    async def demanded(self, run_id: str) -> Sequence[Demand]:
         del run_id
-        return None
+        return ()
 
     async def has_lost_tail(self, run_id: str) -> bool:
         del run_id
@@ -91,5 +91,5 @@ class NoFeed:
         del run_id, put
         return lambda: None
 
-    def heed(self, asked: Callable[[str, str, Stop], None]) -> None:
+    def heed(self, asked: Callable[[str, str, Demand], None]) -> None:
         """Do nothing: nobody else asks."""

@@ -8,12 +8,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from diptych.cli.asking import Begun, Standing
+from diptych.asks import Ask
+from diptych.cli.asking import Begun, Standing, Tell, untold
 from diptych.configuration import LaptopOptions, LoadedAgents, load_agents
 from diptych.errors import ConfigError
 from diptych.messages import Message
 from diptych.ports import Item
-from diptych.runs import Ask
 from diptych.serving import Place, Site, Sockets, served
 
 
@@ -29,7 +29,12 @@ class LocalAgent:
         now = self._pod.readiness()
         return Standing(now.missing, any("DEBUG_MOCK_RESPONSES" in note for note in now.notes))
 
-    async def begin(self, question: str, session_id: str | None) -> Begun:
+    async def begin(
+        self,
+        question: str,
+        session_id: str | None,
+        tell: Tell = untold,  # noqa: ARG002 - nothing breaks here
+    ) -> Begun:
         entry = await self._pod.runs.start(Ask((Message("user", question),), "", session_id))
         return Begun(entry.run_id, entry.session_id)
 

@@ -6,13 +6,13 @@ a few lines of translation over `Runs`, and `http.a2a_task` shows a run's record
 A stream whose process is leaving, or whose store has lost what was told, ends before its task:
 the client subscribes again, and gets a snapshot first.
 
-Not here: A2A 0.3, the REST binding, push notifications, and a message to a task that is running.
-Each is refused with the error that the specification has for it.
+Not here: A2A 0.3, the REST binding, push notifications. Each is refused with the error that the
+specification has for it.
 """
 
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import NoReturn, cast
 
@@ -26,7 +26,6 @@ from a2a.types import (
     GetTaskRequest,
     ListTasksRequest,
     ListTasksResponse,
-    Message,
     SendMessageConfiguration,
     SendMessageRequest,
     SubscribeToTaskRequest,
@@ -52,13 +51,14 @@ from diptych.errors import (
     LostRun,
     Overloaded,
     RequestError,
+    RunOver,
     StoreError,
     StoreFull,
     UnknownRun,
 )
 from diptych.http.a2a_card import RPC_PATH, card_route
 from diptych.http.a2a_list import list_tasks
-from diptych.http.a2a_message import read_ask
+from diptych.http.a2a_message import read_ask, read_follow_up
 from diptych.http.a2a_task import Telling, Update, snapshot, submitted
 from diptych.http.card_facts import CardFacts
 from diptych.ports import Notice, RunEntry
@@ -70,6 +70,7 @@ __all__ = ["CardFacts", "a2a_routes"]
 SHUTDOWN_GRACE = 4.0  # seconds; the server's own is 5
 PARSE_ERROR = -32700
 _SAME_ID = "message.messageId came with other parts before; give each new message a new id"
+_WHEN_OVER = "the task has ended; to go on, send the message with its contextId and no taskId"
 _WHEN_FULL = {"retryAfterSeconds": "10"}
 
 _log = logging.getLogger(__name__)
@@ -101,23 +102,28 @@ class RunsAsTasks(RequestHandler):
 
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
         with _InWordsOfA2A():
-            entry = await self._start(params, context)
-            length = _history_length(params.configuration)
-            if params.configuration.return_immediately and entry.status == "queued":
-                return submitted(entry, params.message, length)
-            if params.configuration.return_immediately:  # it was sent before
+            entry = await self._taken(params, context)
+            length, asked = _history_length(params.configuration), params.message
+            if not params.configuration.return_immediately:
+                records: Sequence[Record] = await self._heard_out(entry.run_id)
+            elif entry.status == "queued" and not asked.task_id:
+                return submitted(entry, asked, length)
+            else:  # it was sent before, or is for a task that was there
                 records = await self._runs.records(entry.run_id)
-            else:
-                records = await self._heard_out(entry.run_id)
-            return snapshot(entry, records, length, params.message)
+            return snapshot(entry, records, length, None if asked.task_id else asked)
 
     async def on_message_send_stream(
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
         with _InWordsOfA2A():
-            entry = await self._start(params, context)
-            yield submitted(entry, params.message, _history_length(params.configuration))
-            async for update in self._updates(entry, Telling(entry)):
+            entry = await self._taken(params, context)
+            length = _history_length(params.configuration)
+            if params.message.task_id:
+                first = self._picked_up(entry, length)
+            else:
+                first = self._updates(entry, Telling(entry))
+                yield submitted(entry, params.message, length)
+            async for update in first:
                 yield update
 
     async def on_subscribe_to_task(
@@ -127,15 +133,10 @@ class RunsAsTasks(RequestHandler):
         with _InWordsOfA2A():
             validate_proto_required_fields(params)
             entry = await self._runs.entry(params.id)
-            records = await self._runs.records(params.id)
-            if entry.status in TERMINAL or (records and records[-1].event_type in TERMINAL):
+            if entry.status in TERMINAL:
                 raise UnsupportedOperationError("the task has ended; read it with GetTask")
-            telling = Telling(entry)
-            telling.updates(records)  # what the snapshot says already
-            yield snapshot(entry, records)
-            after = records[-1].seq if records else 0
-            async for update in self._updates(entry, telling, after):
-                yield update
+            async for event in self._picked_up(entry):
+                yield event
 
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
         del context
@@ -178,26 +179,17 @@ class RunsAsTasks(RequestHandler):
     on_list_task_push_notification_configs = _no_push
     on_delete_task_push_notification_config = _no_push
 
-    async def _start(self, params: SendMessageRequest, context: ServerCallContext) -> RunEntry:
+    async def _taken(self, params: SendMessageRequest, context: ServerCallContext) -> RunEntry:
+        """Begin a task, or have the message join the one that it names (specification, 3.4.3)."""
         ask = read_ask(params, context.state.get("headers", {}))
         validate_history_length(params.configuration)
-        if params.message.task_id:
-            await self._refuse_message_to(params.message)
-        return await self._runs.start(ask)
-
-    async def _refuse_message_to(self, message: Message) -> NoReturn:
-        """Refuse a message to a task there is: it takes none (specification, 3.3.3 and 3.4.3)."""
+        message = params.message
+        if not message.task_id:
+            return await self._runs.start(ask)
         entry = await self._runs.entry(message.task_id)
         if message.context_id not in ("", entry.session_id):
             raise InvalidParamsError("message.contextId is not the context of message.taskId")
-        if entry.status in TERMINAL:
-            raise UnsupportedOperationError(
-                "the task has ended; to go on, send the message with its contextId and no taskId"
-            )
-        raise UnsupportedOperationError(
-            "the task is running and takes no messages; send the message with its contextId and "
-            "no taskId, and it is the next task of that context"
-        )
+        return await self._runs.steer(entry.run_id, read_follow_up(message, ask))
 
     async def _heard_out(self, run_id: str) -> list[Record]:
         """Wait for a task's end; what is on record by then, should this process leave earlier."""
@@ -209,6 +201,15 @@ class RunsAsTasks(RequestHandler):
                 elif item.type == "reset":
                     del records[cast("int", item.fields["last_seq"]) :]
         return records
+
+    async def _picked_up(self, entry: RunEntry, length: int | None = None) -> AsyncIterator[Event]:
+        """Tell a task that is there: as it is, then what happens."""
+        records = await self._runs.records(entry.run_id)
+        telling = Telling(entry)
+        telling.updates(records)  # what the snapshot says already
+        yield snapshot(entry, records, length)
+        async for update in self._updates(entry, telling, records[-1].seq):
+            yield update
 
     async def _updates(
         self, entry: RunEntry, telling: Telling, after: int = 0
@@ -243,6 +244,8 @@ class _InWordsOfA2A:
             case Overloaded():
                 wait = {"retryAfterSeconds": str(error.retry_after)}
                 raise InternalError(str(error), wait) from error
+            case RunOver():
+                raise UnsupportedOperationError(_WHEN_OVER) from error
             case RequestError(code="idempotency_mismatch"):
                 raise InvalidParamsError(_SAME_ID) from error
             case RequestError():

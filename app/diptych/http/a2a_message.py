@@ -1,6 +1,6 @@
 """What an A2A message asks of this agent: read defensively, refused with a reason.
 
-Not here: whether the task that a message names exists (`http.a2a`).
+Not here: whether the task that a message names exists, and takes it (`http.a2a`).
 """
 
 import hashlib
@@ -19,10 +19,11 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message as ProtobufMessage
 
 from diptych import a2a_extension, messages
-from diptych.events import Origin
+from diptych.asks import Ask
+from diptych.events import Origin, Steered
 from diptych.ports import Once
-from diptych.runs import Ask
 
+_ID_LIMIT = 128  # characters of a message's id that are kept as they are
 _CONTEXT_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
@@ -46,6 +47,14 @@ def read_ask(request: SendMessageRequest, headers: Mapping[str, str]) -> Ask:
         origin=Origin(path, headers.get("traceparent"), seconds),
         once=_once(message),
     )
+
+
+def read_follow_up(message: Message, ask: Ask) -> Steered:
+    """Give what a message says to the task that it names; what context it brings is left out."""
+    message_id = message.message_id
+    if len(message_id) > _ID_LIMIT:
+        message_id = _sha256(message_id.encode())
+    return Steered(ask.messages[-1].content, message_id)
 
 
 def _check_form(request: SendMessageRequest) -> None:

@@ -19,14 +19,14 @@ from a2a.types import (
     TaskStatusUpdateEvent,
 )
 
-from diptych.http.views import answer_so_far
+from diptych.http.views import answers_so_far
 from diptych.messages import JSON
 from diptych.ports import RunEntry
 from diptych.record import TERMINAL, Record
 from diptych.texts import well_formed
 
 ANSWER = "answer"
-"""The id of a task's one artifact."""
+"""The id of a task's artifact; further turns of a task that was sent messages have their number."""
 
 STATES: Mapping[str, TaskState] = {
     "queued": TaskState.TASK_STATE_SUBMITTED,
@@ -65,7 +65,7 @@ def snapshot(
     The records decide the state, not the entry, which may have been read at another moment. Who
     sent `asked` finds it in the history under its own id.
     """
-    answer = well_formed(answer_so_far(records))
+    answers = enumerate(answers_so_far(records), 1)
     history = [_user_message(r) for r in records if r.event_type == ASKED]
     if asked is not None:
         history[:1] = [_echo(entry, asked)]
@@ -73,7 +73,7 @@ def snapshot(
         id=entry.run_id,
         context_id=entry.session_id,
         status=_latest_status(entry, records),
-        artifacts=[Artifact(artifact_id=ANSWER, parts=[Part(text=answer)])] if answer else [],
+        artifacts=[_artifact(turn, well_formed(text)) for turn, text in answers if text],
         history=_last(history, history_length),
     )
 
@@ -89,6 +89,7 @@ class Telling:
         self._entry = entry
         self._working = False
         self._told = 0  # characters of the answer since it (last) began
+        self._turn = 1
 
     def updates(self, records: Iterable[Record]) -> list[Update]:
         told: list[Update] = []
@@ -108,6 +109,8 @@ class Telling:
                 yield self._piece(_text(record.content))
             case "agent_response":  # what was not streamed, often nothing: the end of the artifact
                 yield self._piece(_text(record.content)[self._told :], is_last=True)
+                self._told = 0
+                self._turn += 1
             case "answer_reset":
                 self._told = 0
 
@@ -117,7 +120,7 @@ class Telling:
         return TaskArtifactUpdateEvent(
             task_id=self._entry.run_id,
             context_id=self._entry.session_id,
-            artifact=Artifact(artifact_id=ANSWER, parts=[Part(text=text)]),
+            artifact=_artifact(self._turn, text),
             append=appends,
             last_chunk=is_last,
         )
@@ -126,6 +129,11 @@ class Telling:
         return TaskStatusUpdateEvent(
             task_id=self._entry.run_id, context_id=self._entry.session_id, status=status
         )
+
+
+def _artifact(turn: int, text: str) -> Artifact:
+    artifact_id = ANSWER if turn == 1 else f"{ANSWER}-{turn}"
+    return Artifact(artifact_id=artifact_id, parts=[Part(text=text)])
 
 
 def _latest_status(entry: RunEntry, records: Sequence[Record]) -> TaskStatus:
@@ -164,7 +172,7 @@ def _user_message(record: Record) -> Message:
 
 def _said(record: Record, role: Role, text: str) -> Message:
     return Message(
-        message_id=f"{record.run_id}-{record.seq}",
+        message_id=str(record.metadata.get("message_id", f"{record.run_id}-{record.seq}")),
         task_id=record.run_id,
         context_id=record.session_id,
         role=role,

@@ -72,6 +72,14 @@ class RunBody(BaseModel):
     on_disconnect: OnDisconnect = "continue"
 
 
+class MessageBody(BaseModel):
+    """`POST /v1/runs/{id}/steer`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    message: str
+
+
 Body = TypeVar("Body", bound=BaseModel)
 
 _REFUSED = {

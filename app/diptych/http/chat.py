@@ -17,8 +17,10 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from diptych.asks import Ask
 from diptych.errors import InvalidRequest, RequestError, StoreError
 from diptych.events import Origin
+from diptych.http import chat_end
 from diptych.http.bodies import ChatBody, read_body, read_messages, read_session_id
 from diptych.http.disconnect import hung_up, leave, unless_hung_up
 from diptych.http.errors import RunFailed, run_error, store_problem
@@ -27,8 +29,9 @@ from diptych.http.sse import DONE, SseResponse, frame
 from diptych.live import is_last
 from diptych.ports import Item, Notice, RunEntry
 from diptych.record import Record
-from diptych.runs import Ask, Runs
+from diptych.runs import Runs
 
+TURN = "\n\n"  # between the answers of a run that was sent messages while it answered
 HOLD_SECONDS = 10.0  # for how long the headers of a stream wait for something to tell
 TOLD_NOTICES = frozenset({"progress", "tool_progress", "delegation_progress", "format_warning"})
 _CALLS = frozenset({"tool_call", "delegation_request"})
@@ -77,11 +80,12 @@ class _Chat:
         self._created = int(entry.created)
         self._has_called = False
         self._last_told = 0  # seq of the newest text that was told
+        self._between = ""  # what stands before the next text
         self._text_frame = self._chunk_parts()
 
     async def whole(self) -> dict[str, Any]:
         """Wait for the end and give the whole completion. Raises `RunFailed`."""
-        answer = ""
+        answers: list[str] = []
         end: Record | None = None
         async for batch in self._followed():
             for item in batch:
@@ -89,7 +93,7 @@ class _Chat:
                     self._note(item)
                     end = item if is_last(item) else None
                     if item.event_type in ("agent_response", "max_steps"):
-                        answer = str(item.content)
+                        answers.append(str(item.content))
         if end is None:
             raise self._handed_over()
         self._raise_if_failed(end)
@@ -98,12 +102,16 @@ class _Chat:
             "choices": [
                 {
                     "index": 0,
-                    "message": {"role": "assistant", "content": answer, "refusal": None},
+                    "message": {
+                        "role": "assistant",
+                        "content": TURN.join(answers),
+                        "refusal": None,
+                    },
                     "logprobs": None,
-                    "finish_reason": _finish_reason(end),
+                    "finish_reason": chat_end.finish_reason(end),
                 }
             ],
-            "usage": _usage(end),
+            "usage": chat_end.usage(end),
         }
 
     async def frames(self, *, include_usage: bool) -> AsyncGenerator[bytes]:
@@ -115,7 +123,7 @@ class _Chat:
         async with aclosing(self._followed()) as batches:
             async for batch in batches:
                 told = self._told(batch)
-                if end := _end_of(batch):
+                if end := chat_end.end_of(batch):
                     if opening and not told:
                         self._raise_if_failed(end)
                     yield opening + told + self._end(end, include_usage=include_usage)
@@ -148,12 +156,15 @@ class _Chat:
                 pieces.append((0, self._notice(item)))
             elif item.event_type == "text":
                 head, tail = self._text_frame
-                text = orjson.dumps(item.content)
+                text = orjson.dumps(self._between + str(item.content))
+                self._between = ""
                 pieces.append((item.seq, b"id: %d\ndata: %b%b%b" % (item.seq, head, text, tail)))
             elif item.event_type == "answer_reset":
                 pieces = self._without(pieces, cast("int", item.metadata["from_seq"]))
             else:
                 self._note(item)
+                if item.event_type == "agent_response":  # the run may have been sent a message
+                    self._between = TURN
         self._last_told = max((seq for seq, _ in pieces if seq), default=self._last_told)
         return b"".join(piece for _, piece in pieces)
 
@@ -182,7 +193,7 @@ class _Chat:
 
     def _raise_if_failed(self, end: Record) -> None:
         if end.event_type in ("failed", "aborted"):
-            raise RunFailed(*_failure(end), has_called=self._has_called, run=self.headers)
+            raise RunFailed(*chat_end.failure(end), has_called=self._has_called, run=self.headers)
 
     def _notice(self, notice: Notice) -> bytes:
         if notice.type not in TOLD_NOTICES:
@@ -193,13 +204,17 @@ class _Chat:
 
     def _end(self, end: Record, *, include_usage: bool) -> bytes:
         if end.event_type in ("failed", "aborted"):
-            return frame(run_error(*_failure(end)), seq=end.seq)
+            return frame(run_error(*chat_end.failure(end)), seq=end.seq)
         told = bytearray()
         if end.event_type == "max_steps":
-            told += self._chunk({"content": end.content}, seq=end.seq)
-        told += frame(self._body({}, _finish_reason(end)))
+            told += self._chunk({"content": f"{self._between}{end.content}"}, seq=end.seq)
+        told += frame(self._body({}, chat_end.finish_reason(end)))
         if include_usage:
-            usage = {**self._envelope("chat.completion.chunk"), "choices": [], "usage": _usage(end)}
+            usage = {
+                **self._envelope("chat.completion.chunk"),
+                "choices": [],
+                "usage": chat_end.usage(end),
+            }
             told += frame(usage)
         return bytes(told) + DONE
 
@@ -270,30 +285,3 @@ def _check_model(model: str | None, name: str) -> None:
             param="model",
             code="model_not_found",
         )
-
-
-def _end_of(batch: Sequence[Item]) -> Record | None:
-    return next((item for item in batch if isinstance(item, Record) and is_last(item)), None)
-
-
-def _failure(end: Record) -> tuple[str, str]:
-    if end.event_type == "aborted":
-        return "aborted", f"the run was aborted: {end.content}"
-    return str(end.metadata["code"]), str(end.content)
-
-
-def _finish_reason(end: Record) -> str:
-    """Map the end of a run as loop.md §2 says."""
-    if end.event_type == "max_steps":
-        return "length"
-    return str(end.metadata["finish_reason"])
-
-
-def _usage(end: Record) -> dict[str, int]:
-    usage: Any = end.metadata["usage"]
-    prompt, completion = usage["prompt_tokens"], usage["completion_tokens"]
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-    }

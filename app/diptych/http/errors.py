@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 
 _STATUS_OF_CODE = {
     "session_busy": 409,
+    "run_over": 409,
     "model_not_found": 404,
     "session_not_found": 404,
     "unsupported_media_type": 415,

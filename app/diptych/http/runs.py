@@ -1,4 +1,4 @@
-"""`/v1/runs`: start a run, list and read runs, follow one's events, cancel it.
+"""`/v1/runs`: start a run, list and read runs, follow one's events, steer and cancel it.
 
 Not here: how a run's events become frames (`run_events`).
 """
@@ -6,14 +6,16 @@ Not here: how a run's events become frames (`run_events`).
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
+from uuid import uuid4
 
 import orjson
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from diptych.asks import Ask
 from diptych.errors import InvalidRequest
-from diptych.events import Origin
-from diptych.http.bodies import RunBody, read_body, read_messages, read_session_id
+from diptych.events import Origin, Steered
+from diptych.http.bodies import MessageBody, RunBody, read_body, read_messages, read_session_id
 from diptych.http.disconnect import leave
 from diptych.http.once import read_once
 from diptych.http.run_events import event_frames
@@ -22,7 +24,7 @@ from diptych.http.views import run_view
 from diptych.messages import Message
 from diptych.ports import RunEntry
 from diptych.record import TERMINAL
-from diptych.runs import Ask, Runs
+from diptych.runs import Runs
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000
@@ -63,6 +65,10 @@ def run_routes(runs: Runs) -> APIRouter:
         frames = event_frames(runs, run_id, after)
         return SseResponse(frames, {"X-Run-ID": run_id}, partial(leave, runs, run_id))
 
+    @router.post("/v1/runs/{run_id}/steer", status_code=202)
+    async def steer(request: Request, run_id: str) -> dict[str, Any]:
+        return run_view(await runs.steer(run_id, await _read_message(request)))
+
     @router.post("/v1/runs/{run_id}/cancel")
     async def cancel(run_id: str) -> Response:
         entry = await runs.cancel(run_id)
@@ -82,6 +88,14 @@ async def _read_ask(request: Request) -> Ask:
         cancels_on_disconnect=body.on_disconnect == "cancel",
     )
     return Ask(messages, system, session_id, origin, await read_once(request, session_id))
+
+
+async def _read_message(request: Request) -> Steered:
+    body = await read_body(request, MessageBody)
+    if not body.message.strip():
+        raise InvalidRequest("message is empty", param="message")
+    once = await read_once(request, None)
+    return Steered(body.message, once.key if once else f"http:{uuid4().hex}")
 
 
 def _messages(body: RunBody) -> tuple[tuple[Message, ...], str]:

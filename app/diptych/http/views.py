@@ -42,23 +42,29 @@ def run_view(entry: RunEntry, records: Sequence[Record] = ()) -> dict[str, Any]:
     }
     for record in records:
         view |= _outcome(record)
-    if view["status"] not in TERMINAL and (text := answer_so_far(records)):
-        view["text"] = text
+    if view["status"] not in TERMINAL and (answers := answers_so_far(records)):
+        view["text"] = answers[-1]
     return view
 
 
-def answer_so_far(records: Iterable[Record]) -> str:
-    """Put the answer together: what follows the last reset, or the whole once it is there."""
-    pieces: list[str] = []
+def answers_so_far(records: Iterable[Record]) -> list[str]:
+    """Put the answers together, one of each turn; the last one as far as it has come.
+
+    Of that it is what follows the last reset. There are several in a run that was sent messages
+    while it answered.
+    """
+    answers: list[str] = []
+    text = ""
     for record in records:
         match record.event_type:
             case "text":
-                pieces.append(_text(record))
+                text += _text(record)
             case "answer_reset":
-                pieces.clear()
+                text = ""
             case "agent_response":
-                pieces = [_text(record)]
-    return "".join(pieces)
+                answers.append(_text(record))
+                text = ""
+    return [*answers, text] if text else answers
 
 
 def session_view(entry: SessionEntry) -> dict[str, Any]:

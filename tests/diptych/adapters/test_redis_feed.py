@@ -31,21 +31,22 @@ async def test_an_end_that_is_asked_for_is_heard_everywhere_and_kept(server):
             store.heed(lambda *asked: heard.append(asked))
         opened = await one.open(first(one), "t1")
         await asyncio.sleep(0.05)
-        await two.ask_end(opened.entry.run_id, Aborted("not needed"))
+        await two.demand(opened.entry.run_id, Aborted("not needed"))
         await soon(lambda: len(heard) == 2)
         assert heard == [("talk", opened.entry.run_id, Aborted("not needed"))] * 2
-        await two.ask_end(opened.entry.run_id, Failed("deadline", "too late"))
-        assert await one.end_asked(opened.entry.run_id) == Aborted("not needed")
+        await two.demand(opened.entry.run_id, Failed("deadline", "too late"))
+        demands = [Aborted("not needed"), Failed("deadline", "too late")]
+        assert await one.demanded(opened.entry.run_id) == demands
 
 
 async def test_an_end_of_a_run_that_never_was_or_is_over_is_not_kept(server):
     async with stores(server.url) as [store]:
         with pytest.raises(UnknownRun):
-            await store.ask_end(first(store).run_id, Aborted("why"))
+            await store.demand(first(store).run_id, Aborted("why"))
         opened = await store.open(first(store), "t1")
         await end(store, opened.entry, opened.lease)
-        await store.ask_end(opened.entry.run_id, Failed("deadline", "too late"))
-        assert await store.end_asked(opened.entry.run_id) is None
+        await store.demand(opened.entry.run_id, Failed("deadline", "too late"))
+        assert not await store.demanded(opened.entry.run_id)
 
 
 async def test_messages_of_newer_versions_are_passed_over(server, caplog):
@@ -58,7 +59,7 @@ async def test_messages_of_newer_versions_are_passed_over(server, caplog):
         for message in ("nonsense", "[1]", '["a","b","[\\"paused\\",null,{}]"]'):
             server.ask("PUBLISH", f"{prefix}:control", message)
         server.ask("PUBLISH", f"{prefix}:told:{opened.entry.run_id}", "{}\nnonsense")
-        await store.ask_end(opened.entry.run_id, Aborted("why"))
+        await store.demand(opened.entry.run_id, Aborted("why"))
         await soon(lambda: len(heard) == 2)
         assert heard == [None, ("talk", opened.entry.run_id, Aborted("why"))]
 

@@ -333,5 +333,5 @@ async def test_renewing_names_the_leases_that_are_lost(store):
 
 async def test_a_run_is_not_asked_to_end_and_has_its_whole_record_by_itself(store):
     opened = await store.open()
-    assert await store.owners.end_asked(opened.entry.run_id) is None
+    assert not await store.owners.demanded(opened.entry.run_id)
     assert not await store.owners.has_lost_tail(opened.entry.run_id)

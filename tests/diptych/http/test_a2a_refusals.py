@@ -8,19 +8,22 @@ import pytest
 from starlette.applications import Starlette
 
 from diptych import a2a_extension
+from diptych.asks import Ask
 from diptych.errors import (
     InvalidRequest,
     LostRun,
     Overloaded,
+    RunOver,
     StoreError,
     StoreFull,
     UnknownRun,
 )
+from diptych.events import Steered
 from diptych.http.a2a import a2a_routes
 from diptych.http.card_facts import CardFacts
 from diptych.ports import RunEntry
 from diptych.record import Record
-from diptych.runs import Ask, Runs
+from diptych.runs import Runs
 
 HEADERS = {"A2A-Version": "1.0"}
 MESSAGE = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
@@ -34,6 +37,9 @@ class FewRuns:
 
     async def start(self, ask: Ask) -> RunEntry:
         raise self.failure
+
+    async def steer(self, run_id: str, message: Steered) -> RunEntry:
+        raise RunOver
 
     async def entry(self, run_id: str) -> RunEntry:
         if run_id == "run-lost":
@@ -57,7 +63,6 @@ async def test_a_task_that_is_not_there_is_not_found(method: str, task_id: str) 
 @pytest.mark.parametrize(
     ("task_id", "code"),
     [
-        pytest.param("run-1", -32004, id="a running task takes no message"),
         pytest.param("run-2", -32004, id="a task that has ended takes no message"),
         pytest.param("never-was", -32001, id="an unknown task is not found"),
     ],
@@ -75,7 +80,7 @@ async def test_a_message_whose_context_is_not_its_tasks_is_refused(task_id: str)
     assert "contextId" in reply["error"]["message"]
     message["contextId"] = "session-1"
     reply = await post(FewRuns(), "SendMessage", {"message": message})
-    assert reply["error"]["code"] == -32004
+    assert reply["error"]["code"] == -32004, "the run is over, and this comes after the context"
 
 
 @pytest.mark.parametrize("method", ["GetTask", "ListTasks", "SendMessage"])

@@ -28,13 +28,14 @@ from starlette.applications import Starlette
 
 from diptych import a2a_extension, messages
 from diptych.adapters.a2a import A2aAgents
+from diptych.asks import Ask
 from diptych.errors import LostRun, UnknownRun
 from diptych.events import Origin
 from diptych.http.a2a import a2a_routes
 from diptych.http.card_facts import CardFacts
 from diptych.ports import Errand, Item, Notice, RunEntry
 from diptych.record import TERMINAL, Record
-from diptych.runs import Ask, Runs
+from diptych.runs import Runs
 from diptych.settings import PeerConfig
 
 FACTS = CardFacts("clerk", "Files things.", "1.2.3")

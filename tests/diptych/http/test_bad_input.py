@@ -285,7 +285,7 @@ async def test_a_session_header_of_other_letters_is_refused() -> None:
         pytest.param("GET", "/v1/runs/nothing", 404, id="a run that is none"),
         pytest.param("GET", "/v1/runs/nothing/events", 404, id="events of a run that is none"),
         pytest.param("POST", "/v1/runs/nothing/cancel", 404, id="cancelling a run that is none"),
-        pytest.param("POST", "/v1/runs/nothing/steer", 404, id="what is not built yet"),
+        pytest.param("POST", "/v1/runs/nothing/resume", 404, id="what is not built yet"),
         pytest.param("DELETE", "/memory/sessions/nothing", 404, id="a session that is none"),
         pytest.param("GET", "/%ff%fe", 404, id="a path that is no UTF-8"),
         pytest.param("GET", "/v1/runs/%00", 404, id="a run called nul"),

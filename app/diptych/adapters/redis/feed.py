@@ -15,9 +15,9 @@ from diptych.adapters.redis.link import Link
 from diptych.adapters.redis.part import Part
 from diptych.adapters.redis.settings import RedisSettings
 from diptych.adapters.redis.subscriber import Channel, Subscriber
-from diptych.adapters.redis.wire import loads, pack_notice, read_end, read_notice, read_record
+from diptych.adapters.redis.wire import loads, pack_notice, read_demand, read_notice, read_record
 from diptych.errors import StoreError
-from diptych.events import Stop
+from diptych.events import Demand
 from diptych.ports import Heard, Notice
 
 SUBSCRIBE_SECONDS = 1.8
@@ -27,7 +27,7 @@ _NOTICES = b"notices"  # the head of a message that holds no records
 _log = logging.getLogger(__name__)
 
 Put = Callable[[Heard], None]
-Asked = Callable[[str, str, Stop], None]
+Asked = Callable[[str, str, Demand], None]
 
 
 class FeedPart(Part):
@@ -100,13 +100,13 @@ class FeedPart(Part):
     def _hear_control(self, message: bytes) -> None:
         try:
             session_id, run_id, packed = loads(message)
-            end = read_end(packed.encode())
+            demand = read_demand(packed.encode())
         except (ValueError, TypeError, KeyError, AttributeError):
             _log.warning("passed over a message that this version cannot read")
             return
-        if end is not None:
+        if demand is not None:
             for asked in tuple(self._asked):
-                asked(session_id, run_id, end)
+                asked(session_id, run_id, demand)
 
 
 class _Watch:
@@ -146,4 +146,4 @@ class _Watch:
 
 
 def _pass() -> None:
-    """Nothing is done about missed messages: who asked for an end left it at the run, too."""
+    """Nothing is done about missed messages: who asks something of a run leaves it there, too."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from diptych.adapters.redis import scripts
 from diptych.adapters.redis.part import Part, expired, raise_if_refused
-from diptych.adapters.redis.wire import dumps, pack_end, pack_said, read_end
-from diptych.events import Stop
+from diptych.adapters.redis.wire import dumps, pack_demand, pack_said, read_demand
+from diptych.events import Demand
 from diptych.messages import Message
 from diptych.ports import Lease
 
@@ -58,18 +58,18 @@ class OwnershipPart(Part):
         found = await self._link.run(scripts.UNOWNED, _NAMED_AT_ONCE, self._keep_ms)
         return [session_id.decode() for session_id in found]
 
-    async def ask_end(self, run_id: str, end: Stop) -> None:
+    async def demand(self, run_id: str, demand: Demand) -> None:
         [session_id] = await self._link.ask(("HGET", self._key("run", run_id), "session"))
         if session_id is None:
             raise await self._absent(run_id)
-        packed = pack_end(end)
+        packed = pack_demand(demand)
         message = dumps([session_id.decode(), run_id, packed.decode()])
-        if not await self._link.run(scripts.ASK_END, run_id, packed, message):
+        if not await self._link.run(scripts.DEMAND, run_id, packed, message):
             raise expired()
 
-    async def end_asked(self, run_id: str) -> Stop | None:
-        [packed] = await self._link.ask(("HGET", self._key("run", run_id), "end"))
-        return read_end(packed) if packed else None
+    async def demanded(self, run_id: str) -> Sequence[Demand]:
+        [packed] = await self._link.ask(("LRANGE", self._key("asked", run_id), 0, -1))
+        return [demand for demand in map(read_demand, packed) if demand]
 
     async def has_lost_tail(self, run_id: str) -> bool:
         """Whether records that a former owner took for written may be missing.

@@ -10,7 +10,8 @@ from typing import Any
 
 import orjson
 
-from diptych.events import Aborted, Failed, Stop
+from diptych.errors import LoopError
+from diptych.events import Demand
 from diptych.messages import Message
 from diptych.ports import Notice
 from diptych.record import Record, from_row, to_row
@@ -53,18 +54,19 @@ def read_said(packed: bytes) -> tuple[Message, ...]:
     return tuple(Message(m["role"], m["content"]) for m in loads(packed))
 
 
-def pack_end(end: Stop) -> bytes:
-    """Write an end that was asked for."""
-    return dumps(to_row(end))
+def pack_demand(demand: Demand) -> bytes:
+    """Write what was asked of a run."""
+    return dumps(to_row(demand))
 
 
-def read_end(packed: bytes) -> Stop | None:
-    """Read an end that was asked for; None for one that only a newer version knows."""
+def read_demand(packed: bytes) -> Demand | None:
+    """Read what was asked of a run; None for what only a newer version knows."""
     event_type, content, metadata = loads(packed)
-    if event_type not in {"aborted", "failed"}:
+    try:
+        event = from_row(event_type, content, metadata, _nothing_kept)
+    except LoopError:
         return None
-    event = from_row(event_type, content, metadata, _nothing_kept)
-    return event if isinstance(event, Aborted | Failed) else None
+    return event if isinstance(event, Demand) else None
 
 
 def pack_notice(notice: Notice) -> bytes:

@@ -38,7 +38,7 @@ CONCLUDE = _read("conclude")
 RENEW = _read("renew")
 RELEASE = _read("release")
 UNOWNED = _read("unowned")
-ASK_END = _read("ask_end")
+DEMAND = _read("demand")
 
 ALL = (
     OPEN,
@@ -53,5 +53,5 @@ ALL = (
     RENEW,
     RELEASE,
     UNOWNED,
-    ASK_END,
+    DEMAND,
 )

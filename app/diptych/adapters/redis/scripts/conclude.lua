@@ -40,6 +40,7 @@ if redis.call('LPOS', key('queue', session), run) then
     return { 'tail', tonumber(meta[2]) } -- a former master had its end on record: it must go back
   end
   redis.call('LREM', key('queue', session), 1, run)
+  redis.call('UNLINK', key('asked', run))
   if ARGV[7] ~= '' then
     redis.call('RPUSH', key('said', session), ARGV[7])
   end

@@ -1,0 +1,54 @@
+"""What a run is at a moment: a value, rebuilt from its events at any time.
+
+Not here: what becomes of it by an event (`loop`).
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from diptych.events import Command, Origin, Terminal, Terms
+from diptych.messages import Call, Message, Result, Usage
+from diptych.offers import Offers
+
+
+class Phase(Enum):
+    """Where a run is on its way."""
+
+    NEW = "new"
+    QUEUED = "queued"  # asked, and waiting for its session's turn
+    ACT = "act"  # phase 1: waiting for the model
+    CALL = "call"  # phase 1: waiting for calls
+    ANSWER = "answer"  # phase 2
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One request on its way to its end. `history` is what its session said before it."""
+
+    history: tuple[Message, ...] = ()
+    phase: Phase = Phase.NEW
+    terms: Terms = field(default_factory=Terms)
+    offers: Offers = field(default_factory=Offers)
+    system: str = ""  # the whole system prompt, the caller's part included
+    origin: Origin = field(default_factory=Origin)
+    messages: tuple[Message, ...] = ()  # what this run adds to the conversation
+    heard: frozenset[str] = frozenset()  # ids of the messages that came while it was there
+    waiting: tuple[Message, ...] = ()  # those of them that have not joined the conversation yet
+    step: int = 0
+    last_step: int = 0  # that it may take: `max_steps` for each turn
+    errors: int = 0  # replies in a row that could not be read
+    model_calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+    calls: tuple[Call, ...] = ()  # of this step, in asked order
+    issued: frozenset[str] = frozenset()  # ids of calls that a command was given for
+    started: tuple[str, ...] = ()  # ids of all calls that were sent, in order
+    results: tuple[Result, ...] = ()  # of the whole run, in the order in which they came
+    seq: int = 0  # how many events there were
+    answer: str = ""
+    answer_from: int = 0  # where in `answer` the text of the newest model call begins
+    answer_seq: int = 0  # of the first piece of the answer
+    answer_attempts: int = 1
+    was_blank: bool = False  # the answer was blank once and is asked for again
+    outstanding: tuple[Command, ...] = ()  # what was commanded and has not happened yet
+    end: Terminal | None = None

@@ -1,0 +1,176 @@
+"""A2A messages with a `taskId`: they join the task that they name, at whatever replica it is.
+
+Asked by the SDK's own client, over two replicas that share a store.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from a2a.client import ClientConfig, create_client
+from a2a.client.client import Client
+from a2a.types import (
+    GetTaskRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageConfiguration,
+    SendMessageRequest,
+    StreamResponse,
+    SubscribeToTaskRequest,
+    Task,
+    TaskState,
+)
+from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
+from support.doubles import ListeningModel
+from support.face import LOCAL, Face, Speaker, replicas
+from support.stack import until
+
+from diptych.ports import Model
+
+SLOW = {"content": "{}", "delay_ms": 600}
+
+
+@asynccontextmanager
+async def agents(*models: Model, redis_url: str = "") -> AsyncIterator[tuple[list[Face], Any]]:
+    """Make two replicas of an agent, and give them with what makes a client of one."""
+    async with replicas(*models, redis_url=redis_url) as faces:
+
+        async def client(at: Face, *, streaming: bool = False) -> Client:
+            transport = httpx.ASGITransport(at.app)
+            http = httpx.AsyncClient(transport=transport, base_url=LOCAL)
+            return await create_client(LOCAL, ClientConfig(httpx_client=http, streaming=streaming))
+
+        yield faces, client
+
+
+def asking(text: str, message_id: str, task: Task | None = None, **more: Any) -> SendMessageRequest:
+    message = Message(message_id=message_id, role=Role.ROLE_USER, parts=[Part(text=text)], **more)
+    if task is not None:
+        message.task_id = task.id
+    return SendMessageRequest(message=message)
+
+
+def at_once(request: SendMessageRequest) -> SendMessageRequest:
+    request.configuration.CopyFrom(SendMessageConfiguration(return_immediately=True))
+    return request
+
+
+async def task_of(answers: AsyncIterator[StreamResponse]) -> Task:
+    """Give the task with which a call that does not stream answers."""
+    (answer,) = [answer async for answer in answers]
+    return answer.task
+
+
+async def begun(client: Client, message_id: str = "m-1") -> Task:
+    return await task_of(client.send_message(at_once(asking("hi", message_id))))
+
+
+def texts(task: Task) -> list[tuple[str, str]]:
+    return [(a.artifact_id, "".join(p.text for p in a.parts)) for a in task.artifacts]
+
+
+async def test_a_message_joins_a_task_that_another_replica_works_on() -> None:
+    model = ListeningModel(SLOW, "{}", "Voilà.")
+    async with agents(model, Speaker()) as ([here, there], client):
+        task = await begun(await client(here))
+        follow_up = asking("and in French", "m-2", task)
+        ended = await task_of((await client(there)).send_message(follow_up))
+    assert ended.id == task.id
+    assert ended.status.state == TaskState.TASK_STATE_COMPLETED
+    assert texts(ended) == [("answer", "Voilà.")]
+    assert [(m.message_id, m.parts[0].text) for m in ended.history][1] == ("m-2", "and in French")
+    assert model.heard[1][-1].content == "and in French"
+
+
+async def test_a_message_that_comes_while_the_answer_is_told_is_answered_in_the_same_task() -> None:
+    speaker = Speaker("One.", ...)
+    async with agents(speaker, Speaker()) as ([here, there], client):
+        task = await begun(await client(here))
+        watching = asyncio.create_task(watched(await client(there, streaming=True), task))
+        await speaker.has_stopped.wait()
+        sent = await task_of(
+            (await client(there)).send_message(at_once(asking("more", "m-2", task)))
+        )
+        assert sent.status.state == TaskState.TASK_STATE_WORKING
+        assert [m.message_id for m in sent.history][1:] == ["m-2"]
+        speaker.go.set()
+        told = await watching
+        ended = await (await client(here)).get_task(GetTaskRequest(id=task.id))
+    assert texts(ended) == [("answer", "One."), ("answer-2", "One.")]
+    assert told == {"answer": "One.", "answer-2": "One."}
+
+
+async def watched(client: Client, task: Task) -> dict[str, str]:
+    """Subscribe to a task, and put its artifacts together."""
+    told: dict[str, str] = {}
+    async for event in client.subscribe(SubscribeToTaskRequest(id=task.id)):
+        if event.HasField("task"):
+            told |= dict(texts(event.task))
+        elif event.HasField("artifact_update"):
+            artifact = event.artifact_update.artifact
+            before = told.get(artifact.artifact_id, "") if event.artifact_update.append else ""
+            text = "".join(part.text for part in artifact.parts)
+            told[artifact.artifact_id] = before + text
+    return told
+
+
+async def test_a_stream_for_a_message_to_a_task_begins_with_the_task_as_it_is() -> None:
+    async with agents(ListeningModel(SLOW, "{}", "Done."), Speaker()) as ([here, there], client):
+        task = await begun(await client(here))
+        streaming = await client(there, streaming=True)
+        events = [e async for e in streaming.send_message(asking("more", "m-2", task))]
+    first, *_, last = events
+    assert first.task.id == task.id
+    assert [m.message_id for m in first.task.history][1:] == ["m-2"]
+    assert last.status_update.status.state == TaskState.TASK_STATE_COMPLETED
+
+
+async def test_a_message_that_is_sent_again_joins_once() -> None:
+    async with agents(ListeningModel(SLOW, "{}", "Done."), Speaker()) as ([here, there], client):
+        task = await begun(await client(here))
+        clients = [await client(at) for at in (here, there, there)]
+        ended = await asyncio.gather(
+            *(task_of(c.send_message(asking("more", "m-2", task))) for c in clients)
+        )
+        assert [len(one.history) for one in ended] == [2, 2, 2]
+        task = await begun(await client(here), "m-1b")
+        other = asking("something else", "m-3", task)
+        await task_of((await client(there)).send_message(at_once(asking("more", "m-3", task))))
+        with pytest.raises(InvalidParamsError, match="messageId"):
+            await task_of((await client(there)).send_message(other))
+
+
+async def test_a_task_that_has_ended_takes_no_message_and_one_that_never_was_is_not_found() -> None:
+    async with agents(ListeningModel("{}", "Done."), Speaker()) as ([here, there], client):
+        task = await task_of((await client(here)).send_message(asking("hi", "m-1")))
+        with pytest.raises(UnsupportedOperationError, match="contextId and no taskId"):
+            await task_of((await client(there)).send_message(asking("more", "m-2", task)))
+        task.id = "never-was"
+        with pytest.raises(TaskNotFoundError):
+            await task_of((await client(there)).send_message(asking("more", "m-2", task)))
+
+
+async def test_a_message_that_names_another_context_than_its_tasks_is_refused() -> None:
+    async with agents(ListeningModel(SLOW, "{}"), Speaker()) as ([here, there], client):
+        task = await begun(await client(here))
+        wrong = asking("more", "m-2", task, context_id="another")
+        with pytest.raises(InvalidParamsError, match="contextId"):
+            await task_of((await client(there)).send_message(wrong))
+        right = asking("more", "m-2", task, context_id=task.context_id)
+        await task_of((await client(there)).send_message(at_once(right)))
+
+
+async def test_a_task_whose_process_has_died_hears_it_from_its_next_owner() -> None:
+    """Its owner is gone for good when the message comes."""
+    models = [ListeningModel(SLOW, "{}", "One."), ListeningModel(SLOW, "{}", "Two.")]
+    async with agents(*models) as ([here, there], client):
+        task = await begun(await client(here))
+        await until(lambda: models[0].heard, 5)
+        await here.house.runs.close()
+        ended = await task_of((await client(there)).send_message(asking("more", "m-2", task)))
+    assert texts(ended) == [("answer", "Two.")]
+    assert any(m.content == "more" for m in models[1].heard[-1])

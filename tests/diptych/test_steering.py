@@ -1,0 +1,257 @@
+"""A message to a run that is there: it joins as soon as it can, once, and is never lost (§6)."""
+
+import asyncio
+
+import pytest
+from support.doubles import facts, house, types
+from support.feeding import feed, made, returned, started
+from support.replicas import replica, told
+from support.shared_store import SharedStore
+from support.stories import begin, records, virtually
+from support.virtual_time import run_virtually
+
+from diptych.asks import Ask
+from diptych.errors import OnceDiffers, Overloaded, RunOver, UnknownRun
+from diptych.events import (
+    Aborted,
+    Answered,
+    Asked,
+    AskModel,
+    Called,
+    Completed,
+    Exhausted,
+    Offered,
+    Replied,
+    Steered,
+    Streamed,
+    Terms,
+)
+from diptych.loop import conversation, ending, replay
+from diptych.messages import Message
+from diptych.offers import Offers
+from diptych.run_state import Phase, Run
+from diptych.runs import MOST_MESSAGES
+
+MORE = Steered("and in French", "m-1")
+MORE_SAID = Message("user", "and in French")
+ECHO = '{"tool": "echo", "arguments": {"text": "a"}}'
+TWO = '[{"tool": "a"}, {"tool": "b"}]'
+
+
+def said(run):
+    return [m.content for m in conversation(run)]
+
+
+# What the loop makes of it
+
+
+def test_before_the_run_begins_it_stands_behind_the_question():
+    run, (ask,) = feed(Run(), Asked("hi"), MORE, Offered(Offers(), "SYSTEM"))
+    assert [m.content for m in ask.messages] == ["SYSTEM", "hi", "and in French"]
+    assert run.waiting == ()
+
+
+def test_calls_that_the_model_asks_for_without_having_heard_it_are_not_made():
+    run, commands = feed(started("echo")[0], MORE)
+    assert commands == ()
+    run, commands = feed(run, Replied(ECHO))
+    assert made(commands) == []
+    (ask,) = commands
+    told, heard = ask.messages[-2:]
+    assert "skipped: superseded by a new message" in told.content
+    assert heard == MORE_SAID
+    assert run.step == 1
+
+
+def test_it_joins_after_the_calls_now_running():
+    terms = Terms(max_parallel_calls=1)
+    run, commands = feed(started("a", "b", terms=terms)[0], Replied(TWO))
+    (call,) = made(commands)
+    run, commands = feed(run, Called(call, 1), MORE)
+    assert commands == ()
+    assert [(r.call_id, r.error) for r in run.results] == [("call_1_2", "skipped")]
+    run, (ask,) = feed(run, returned("call_1_1", "AAA"))
+    told, heard = ask.messages[-2:]
+    assert "AAA" in told.content
+    assert "superseded" in told.content
+    assert heard == MORE_SAID
+
+
+def test_a_reply_without_an_action_does_not_start_the_answer_to_an_older_question():
+    run, (ask,) = feed(started()[0], MORE, Replied("{}"))
+    assert run.phase is Phase.ACT
+    assert not ask.answer
+    assert ask.messages[-1] == MORE_SAID
+
+
+def test_what_the_model_could_not_write_before_it_is_forgiven():
+    bad = Replied('{"tool": "nope"}')
+    run, _ = feed(started(terms=Terms(max_retries=1, max_steps=9))[0], bad, MORE, bad)
+    assert run.phase is Phase.ACT
+    assert run.errors == 0
+    assert said(run)[-1] == "and in French"
+
+
+def test_while_the_answer_is_told_it_waits_and_then_begins_the_next_turn():
+    run, commands = feed(started()[0], Replied("{}"), Streamed("Hello."), MORE)
+    assert commands == ()
+    run, (ask,) = feed(run, Replied(""))
+    assert run.phase is Phase.ACT
+    assert not ask.answer
+    assert said(run) == ["hi", "Hello.", "and in French"]
+    run, _ = feed(run, Replied("{}"), Streamed("Bonjour."), Replied(""))
+    assert run.end == Completed("stop", run.usage)
+    assert said(run) == ["hi", "Hello.", "and in French", "Bonjour."]
+    assert run.answer == "Bonjour."
+
+
+def test_the_next_turn_has_steps_of_its_own_and_counts_on():
+    run, _ = feed(started("echo", terms=Terms(max_steps=1))[0], Replied(ECHO))
+    assert run.phase is Phase.CALL
+    answering, _ = feed(
+        started("echo", terms=Terms(max_steps=1, on_max_steps="answer"))[0],
+        Replied(ECHO),
+        returned("call_1_1"),
+    )
+    assert answering.phase is Phase.ANSWER
+    run, _ = feed(answering, Streamed("One."), MORE, Replied(""))
+    assert run.phase is Phase.ACT
+    run, commands = feed(run, Replied(ECHO))
+    assert [c.id for c in made(commands)] == ["call_2_1"]
+
+
+def test_at_max_steps_it_is_part_of_what_was_said():
+    run, _ = feed(started("echo", terms=Terms(max_steps=1))[0], Replied(ECHO), MORE)
+    run, _ = feed(run, returned("call_1_1"))
+    assert isinstance(run.end, Exhausted)
+    assert said(run)[-2:] == ["and in French", "Reached maximum reasoning steps (1)"]
+
+
+def test_an_end_that_comes_first_leaves_it_in_the_conversation():
+    run, _ = feed(started("echo")[0], MORE)
+    run, _ = feed(run, *ending(run, Aborted("enough")))
+    assert said(run) == ["hi", "and in French"]
+
+
+def test_a_run_is_replayed_with_all_that_it_heard():
+    offered = Offered(Offers(), "SYSTEM")
+    events = [Asked("hi"), offered, Replied("{}"), Streamed("Hello."), MORE]
+    run = replay(events)
+    assert run.waiting == (MORE_SAID,)
+    events += [Replied(""), Answered("Hello.")]
+    run = replay(events)
+    assert [type(c) for c in run.outstanding] == [AskModel]
+    assert run.heard == {"m-1"}
+
+
+# Wherever the run is
+
+
+async def slowly(**_):
+    await asyncio.sleep(3)
+    return "done"
+
+
+def test_it_is_on_record_and_told_when_it_has_been_taken():
+    async def story():
+        rooms = house('{"tool": "slow"}', "{}", "{}", "Voilà.", tools={"slow": slowly})
+        entry = await rooms.runs.start(Ask((Message("user", "hi"),)))
+        await asyncio.sleep(1)
+        await rooms.runs.steer(entry.run_id, MORE)
+        record = (await rooms.store.read(entry.run_id))[-1]
+        assert (record.event_type, record.content) == ("user_message", "and in French")
+        heard = await rooms.told(entry.run_id)
+        assert facts(heard) == [
+            *("user_message", "tool_call", "user_message", "tool_result", "agent_response")
+        ]
+        assert MORE_SAID in rooms.model.heard[1]
+
+    run_virtually(story())
+
+
+def test_one_that_is_sent_again_joins_once_and_with_other_words_never():
+    async def story():
+        rooms = house({"content": "{}", "delay_ms": 5000}, "{}", "Hello.")
+        entry = await rooms.runs.start(Ask((Message("user", "hi"),)))
+        await asyncio.gather(*(rooms.runs.steer(entry.run_id, MORE) for _ in range(3)))
+        with pytest.raises(OnceDiffers):
+            await rooms.runs.steer(entry.run_id, Steered("something else", "m-1"))
+        assert facts(await rooms.told(entry.run_id)).count("user_message") == 2
+
+    run_virtually(story())
+
+
+def test_a_run_that_has_ended_or_never_was_or_has_heard_enough_takes_none():
+    async def story():
+        rooms = house({"content": "{}", "delay_ms": 5000}, "{}", "Hello.")
+        entry = await rooms.runs.start(Ask((Message("user", "hi"),)))
+        for n in range(MOST_MESSAGES):
+            await rooms.runs.steer(entry.run_id, Steered("more", f"m-{n}"))
+        with pytest.raises(Overloaded, match="enough"):
+            await rooms.runs.steer(entry.run_id, Steered("more", "one too many"))
+        await rooms.told(entry.run_id)
+        with pytest.raises(RunOver):
+            await rooms.runs.steer(entry.run_id, Steered("more", "too late"))
+        with pytest.raises(UnknownRun):
+            await rooms.runs.steer(f"{entry.run_id[:-1]}x", MORE)
+
+    run_virtually(story())
+
+
+def test_a_run_that_waits_for_its_turn_keeps_it():
+    async def story():
+        rooms = house({"content": "{}", "delay_ms": 5000}, "Hello.")
+        first = await rooms.runs.start(Ask((Message("user", "one"),), session_id="s"))
+        second = await rooms.runs.start(Ask((Message("user", "two"),), session_id="s"))
+        assert (await rooms.runs.steer(second.run_id, MORE)).status == "queued"
+        assert (await rooms.runs.entry(first.run_id)).status == "running"
+        heard = await rooms.told(second.run_id)
+        assert types(heard)[:3] == ["user_message", "user_message", "offered"]
+        assert [m.content for m in rooms.model.heard[2]][-2:] == ["two", "and in French"]
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("is_queued", [False, True], ids=["running", "queued"])
+@virtually
+async def test_it_reaches_a_run_of_another_process(is_queued):
+    store = SharedStore()
+    slow = {"content": "{}", "delay_ms": 5000}
+    a, b = (replica(store, n, slow, "{}", "Hello.") for n in "ab")
+    run_id = await begin(a, session_id="s")
+    if is_queued:
+        run_id = await begin(a, "two", session_id="s")
+    await asyncio.sleep(1)
+    await b.run(b.runs.steer(run_id, MORE))
+    heard = await told(b, run_id)
+    assert facts(heard)[:2] == ["user_message", "user_message"]
+    assert any(MORE_SAID in messages for messages in a.model.heard)
+    assert b.model.heard == []
+
+
+@virtually
+async def test_it_reaches_the_next_owner_of_a_run_whose_owner_has_died():
+    store = SharedStore()
+    slow = {"content": "{}", "delay_ms": 5000}
+    a, b = (replica(store, n, slow, "{}", "Hello.") for n in "ab")
+    run_id = await begin(a)
+    await asyncio.sleep(1)
+    a.kill()
+    await b.run(b.runs.steer(run_id, MORE))
+    heard = await told(b, run_id)
+    assert facts(heard).count("user_message") == 2
+    assert facts(heard)[-1] == "agent_response"
+    assert any(MORE_SAID in messages for messages in b.model.heard)
+
+
+@virtually
+async def test_what_a_queued_run_was_told_survives_its_process():
+    store = SharedStore()
+    slow = {"content": "{}", "delay_ms": 5000}
+    a, b = (replica(store, n, slow, "Hello.", "Hello.") for n in "ab")
+    await begin(a, "one", session_id="s")
+    second = await begin(a, "two", session_id="s")
+    await a.run(a.runs.steer(second, MORE))
+    a.kill()
+    heard = await told(b, second)
+    assert [r.content for r in records(heard)[:2]] == ["two", "and in French"]

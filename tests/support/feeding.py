@@ -1,0 +1,39 @@
+"""Runs that are fed with events, and obey themselves what they are to write."""
+
+from support.doubles import offers
+
+from diptych.events import Asked, MakeCall, Offered, Returned, Terms, Write
+from diptych.loop import advance
+from diptych.messages import Result
+from diptych.offers import Offers
+from diptych.run_state import Run
+
+
+def started(*names: str, terms: Terms | None = None, with_offers: Offers | None = None, **rest):
+    offered = Offered(with_offers or offers(*names), "SYSTEM", terms or Terms())
+    return feed(Run(**rest), Asked("hi"), offered)
+
+
+def feed(run, *events):
+    """Feed events, and after each what the loop itself writes; give run and last commands."""
+    commands = ()
+    for event in events:
+        run, commands = advance(run, event)
+        while any(isinstance(c, Write) for c in commands):
+            due, rest = _first_write(commands)
+            run, more = advance(run, due)
+            commands = rest + more
+    return run, commands
+
+
+def _first_write(commands):
+    index = next(n for n, c in enumerate(commands) if isinstance(c, Write))
+    return commands[index].event, commands[:index] + commands[index + 1 :]
+
+
+def made(commands):
+    return [c.call for c in commands if isinstance(c, MakeCall)]
+
+
+def returned(call_id, text="ok", error=None, value=None):
+    return Returned(Result(call_id, text, value, error), "tool", "x")
