@@ -5,7 +5,7 @@ Not here: how an agent is reached (`local`, `remote`), what is shown of its run 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ from diptych.cli.screen import Screen
 from diptych.cli.show import TICK_SECONDS, View
 from diptych.cli.wording import missing_text
 from diptych.offers import Unavailable
-from diptych.ports import Item
+from diptych.ports import Item, Notice
 from diptych.record import TERMINAL, Record
 
 EXIT_CODES: Mapping[str, int] = {"completed": 0, "failed": 1, "max_steps": 3, "aborted": ABORTED}
@@ -46,6 +46,14 @@ class Standing:
     is_scripted: bool = False
 
 
+Tell = Callable[[Notice], None]
+"""Is told what happens to a question before its run has begun."""
+
+
+def untold(notice: Notice) -> None:
+    """Tell nobody."""
+
+
 class Askable(Protocol):
     """An agent that takes questions. All but `name` raise a `DiptychError` when it is gone."""
 
@@ -53,7 +61,7 @@ class Askable(Protocol):
 
     async def standing(self) -> Standing: ...
 
-    async def begin(self, question: str, session_id: str | None) -> Begun: ...
+    async def begin(self, question: str, session_id: str | None, tell: Tell = untold) -> Begun: ...
 
     def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
         """Give a run's records after `after`, then what happens, up to its end."""
@@ -65,10 +73,13 @@ class Askable(Protocol):
 
 
 async def ask(agent: Askable, question: str, session_id: str | None, view: View) -> Ended:
-    """Ask, and show the run until it ends. Being cancelled aborts the run, and shows that too."""
-    begun = await agent.begin(question, session_id)
-    watch = _Watch(agent, begun.run_id, view)
+    """Ask, and show the run until it ends. Being cancelled aborts the run, and shows that too.
+
+    Whoever is cancelled before the run has begun is told nothing of it.
+    """
     async with ticking(view):
+        begun = await agent.begin(question, session_id, view.show)
+        watch = _Watch(agent, begun.run_id, view)
         try:
             await watch.to_the_end()
         except asyncio.CancelledError:

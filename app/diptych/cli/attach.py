@@ -1,5 +1,6 @@
 """`diptych attach`: a run that goes on somewhere, shown from its beginning to its end."""
 
+import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,7 +32,7 @@ def attach(
     """Follow a run: what has happened, and what happens, until it ends.
 
     A connection that breaks is made anew, and goes on where it was. Ctrl-C stops looking; the run
-    goes on.
+    goes on, and what is said then shows it again.
 
     The exit code is the run's: 0 if it completed, 1 if it failed or is not known (any more), 3 if
     it ran out of steps, 130 if it was aborted, or you stopped looking.
@@ -47,11 +48,19 @@ def attach(
 
 
 async def followed(target: "Target", run_id: str, *, as_json: bool) -> int:
-    """Show a run to its end, and give the exit code that this end has."""
+    """Show a run to its end, and give the exit code that this end has.
+
+    Whoever is cancelled before is told how to go on.
+    """
     from diptych.cli.asking import EXIT_CODES, attend
     from diptych.cli.screen import Screen
     from diptych.cli.show import JsonLines, Timeline
 
     async with target.reached_elsewhere() as agent:
-        view = JsonLines() if as_json else Timeline(Screen(), question=True)
-        return EXIT_CODES[await attend(agent, run_id, view)]
+        screen = Screen()
+        view = JsonLines() if as_json else Timeline(screen, question=True)
+        try:
+            return EXIT_CODES[await attend(agent, run_id, view)]
+        except asyncio.CancelledError:
+            screen.line(("! ", "yellow"), agent.how_to_go_on(run_id))
+            raise

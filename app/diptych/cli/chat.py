@@ -86,8 +86,11 @@ def _converse(
 
     screen.line((f"{agent.name} · Ctrl-C aborts an answer, Ctrl-D ends", "dim"))
     for question in _questions(screen):
-        ended = background.run(ask(agent, question, session, Timeline(screen)))
-        session = ended.session_id
+        try:
+            ended = background.run(ask(agent, question, session, Timeline(screen)))
+            session = ended.session_id
+        except CancelledError:
+            screen.line(("✗ aborted", "red"), ", before the agent had said that the run has begun")
         screen.gap()
 
 

@@ -1,9 +1,11 @@
 """An agent that runs elsewhere, asked over HTTP: its runs and its record.
 
-Not here: what is shown of them (`show`, `rows`), when a broken stream is tried again (`patience`).
+Not here: what is shown of them (`show`, `rows`), what goes wrong, in words (`failures`), and when
+it is tried again (`patience`).
 """
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
@@ -13,10 +15,11 @@ from urllib.parse import quote, urlsplit
 import httpx
 import orjson
 
-from diptych.cli.asking import Begun, Standing
+from diptych.cli.asking import Begun, Standing, Tell, untold
 from diptych.cli.event_stream import EventStream, EventTooLong, Frame
+from diptych.cli.failures import Interrupted, RemoteError, refused, unreachable
 from diptych.cli.patience import Patience
-from diptych.cli.show import RECONNECTING
+from diptych.cli.show import ASKING_AGAIN, RECONNECTING
 from diptych.errors import ConfigError, DiptychError
 from diptych.offers import Unavailable
 from diptych.ports import Item, Notice
@@ -26,16 +29,8 @@ CONNECT_SECONDS = 5.0
 REPLY_SECONDS = 30.0
 SILENCE_SECONDS = 60.0  # a stream of events has a ping every 15 s
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+_DOUBT = "; it may have taken the question all the same"
 HANDED_OVER = "handed_over"  # the last notice of a pod that is leaving
-_PASSING = {429, 500, 502, 503, 504}  # statuses of an agent or proxy that may do better soon
-
-
-class RemoteError(DiptychError):
-    """An agent gives no answer, or says no; the message is for a person."""
-
-
-class Interrupted(RemoteError):
-    """The same, and it may be otherwise in a moment."""
 
 
 class Line(Protocol):
@@ -67,10 +62,28 @@ class RemoteAgent:
         missing = [Unavailable(m["kind"], m["name"], m["reason"]) for m in said.get("missing", ())]
         return Standing(missing, any("DEBUG_MOCK_RESPONSES" in n for n in said.get("notes", ())))
 
-    async def begin(self, question: str, session_id: str | None) -> Begun:
+    async def begin(self, question: str, session_id: str | None, tell: Tell = untold) -> Begun:
+        """Ask, and again when that breaks: under the same key, so that no run is begun twice.
+
+        The first break is told, by `ASKING_AGAIN`. Where nobody has ever been, one does not wait.
+        """
         body = {"input": question} | ({"session_id": session_id} if session_id else {})
-        run = await self._json("POST", "/v1/runs", json=body)
-        return Begun(run["id"], run["session_id"])
+        # Each try has a connection of its own: another pod may be at the end of a new one.
+        headers = {"Idempotency-Key": secrets.token_hex(16), "Connection": "close"}
+        patience, may_have_begun = self.patience(), False
+        while True:
+            try:
+                run = await self._json("POST", "/v1/runs", json=body, headers=headers)
+                return Begun(run["id"], run["session_id"])
+            except Interrupted as error:
+                may_have_begun |= error.had_effect
+                if not (self._has_answered or may_have_begun):
+                    raise
+                if (delay := patience.delay()) is None:
+                    raise RemoteError(f"{error}{_DOUBT if may_have_begun else ''}") from error
+                if patience.is_first_try:
+                    tell(Notice(ASKING_AGAIN, {"message": str(error)}))
+                await asyncio.sleep(delay)
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
         """Give a run's records after `after`, then what happens; pick up a stream that breaks.
@@ -89,7 +102,7 @@ class RemoteAgent:
                 if not self._has_answered:
                     raise  # there is nobody to come back
                 if (delay := patience.delay()) is None:
-                    raise RemoteError(f"{error}; {self._how_to_go_on(run_id)}") from error
+                    raise RemoteError(f"{error}; {self.how_to_go_on(run_id)}") from error
                 if patience.is_first_try and not cursor.was_told:
                     yield [Notice(RECONNECTING, {"message": str(error)})]
                 await asyncio.sleep(delay)
@@ -105,7 +118,7 @@ class RemoteAgent:
                 "GET", path, headers=headers, timeout=_timeout(SILENCE_SECONDS)
             ) as response:
                 if response.status_code != httpx.codes.OK:
-                    raise _refused(response.status_code, await response.aread())
+                    raise refused(response.status_code, await response.aread())
                 self._has_answered = True
                 async for chunk in response.aiter_bytes():
                     if items := cursor.take(stream.feed(chunk)):
@@ -113,11 +126,14 @@ class RemoteAgent:
                     if cursor.is_at_end:
                         return
         except (httpx.HTTPError, httpx.InvalidURL, EventTooLong) as error:
-            raise _unreachable(self.name, error) from error
+            raise unreachable(self.name, error) from error
         raise Interrupted(f"{self.name} closed the connection before the run had ended")
 
     async def cancel(self, run_id: str) -> None:
-        await self._json("POST", f"/v1/runs/{run_id}/cancel", json={})
+        try:
+            await self._json("POST", f"/v1/runs/{run_id}/cancel", json={})
+        except Interrupted as error:
+            raise RemoteError(f"{error}; {self.how_to_go_on(run_id)}") from error
 
     async def memory(self, session_id: str | None = None, limit: int | None = None) -> list[Record]:
         """Give what is on record, of a session or of all; the last `limit` events."""
@@ -138,10 +154,10 @@ class RemoteAgent:
             await self._open_line()
             response = await self._http.request(method, path, **request)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise _unreachable(self.name, error) from error
-        if response.status_code not in accepts:
-            raise _refused(response.status_code, response.content)
+            raise unreachable(self.name, error) from error
         self._has_answered = True
+        if response.status_code not in accepts:
+            raise refused(response.status_code, response.content)
         try:
             return orjson.loads(response.content)
         except orjson.JSONDecodeError as error:
@@ -152,9 +168,10 @@ class RemoteAgent:
             if self.line:
                 await self.line.open()
         except DiptychError as error:
-            raise Interrupted(str(error)) from error
+            raise Interrupted(str(error), had_effect=False) from error
 
-    def _how_to_go_on(self, run_id: str) -> str:
+    def how_to_go_on(self, run_id: str) -> str:
+        """Say how a person sees a run again that is not followed any more."""
         return f"the run may still go on; see it with `diptych attach {run_id} {self.place}`"
 
 
@@ -235,31 +252,3 @@ def _record(shown: Any) -> Record:  # noqa: ANN401 - as it came off the wire
 
 def _timeout(seconds: float) -> httpx.Timeout:
     return httpx.Timeout(seconds, connect=CONNECT_SECONDS)
-
-
-def _unreachable(url: str, error: Exception) -> RemoteError:
-    match error:
-        case httpx.ConnectError() | httpx.ConnectTimeout():
-            return Interrupted(
-                f"nothing listens at {url}; start an agent with `diptych serve agent.yaml`, "
-                "or give the URL of one that runs"
-            )
-        case httpx.TimeoutException():
-            return Interrupted(f"{url} gave no answer in time")
-        case httpx.InvalidURL():
-            return RemoteError(f"{url} cannot be asked for that")
-        case EventTooLong():
-            return RemoteError(f"{url} sent an event that is too long to show")
-        case _:
-            return Interrupted(f"the connection to {url} broke")
-
-
-def _refused(status: int, body: bytes) -> RemoteError:
-    """Repeat what the agent said was wrong, in either form that it speaks."""
-    try:
-        said = orjson.loads(body)
-        message = said["error"]["message"] if "error" in said else said["detail"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        message = "what answers there is no Diptych agent"
-    kind = Interrupted if status in _PASSING else RemoteError
-    return kind(f"HTTP {status}: {message}")

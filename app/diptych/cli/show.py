@@ -20,11 +20,14 @@ from diptych.record import TERMINAL, Record
 TICK_SECONDS = 0.1
 RECONNECTING = "reconnecting"
 """The type of a notice of our own: a stream broke, and is being picked up again."""
+ASKING_AGAIN = "asking_again"
+"""Another one: it broke before the agent had said that it took the question."""
 _REASONING = "reasoning"  # the key of the model's own murmuring; calls have their ids
 _WHEEL = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 _BREAKS = {
+    ASKING_AGAIN: "{message}; asking again",
     RECONNECTING: "{message}; picking the run up again",
     "handed_over": "the agent's pod is leaving, and hands the run over",
     "reset": "the agent's store has lost the end of this run; it goes on from event {last_seq}",
@@ -41,10 +44,14 @@ class View(Protocol):
 
 
 class JsonLines:
-    """One JSON object a line, as `/v1/runs/{id}/events` shows them; fulfils `View`."""
+    """One JSON object a line, as `/v1/runs/{id}/events` shows them; fulfils `View`.
+
+    What is no event of the run, but of our connection, goes to stderr.
+    """
 
     def show(self, item: Item) -> None:
-        if isinstance(item, Notice) and item.type == RECONNECTING:
+        if isinstance(item, Notice) and item.type in {ASKING_AGAIN, RECONNECTING}:
+            sys.stderr.write(f"! {_BREAKS[item.type].format_map(item.fields)}\n")
             return
         shown = notice_view(item) if isinstance(item, Notice) else event_view(item)
         sys.stdout.write(orjson.dumps(shown).decode() + "\n")

@@ -19,7 +19,8 @@ from diptych.cli.cluster.agents import Reference
 from diptych.cli.cluster.place import ClusterPlace
 from diptych.cli.cluster.reached import agent_in_cluster
 from diptych.cli.cluster.refusals import ClusterError, NotReady
-from diptych.cli.remote import Interrupted, RemoteAgent
+from diptych.cli.failures import Interrupted
+from diptych.cli.remote import RemoteAgent
 from diptych.cli.show import RECONNECTING
 from diptych.cli.target import Target
 from diptych.configuration import AgentConfig

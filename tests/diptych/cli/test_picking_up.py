@@ -10,8 +10,9 @@ import pytest
 
 from diptych.cli.asking import attend
 from diptych.cli.attach import followed
+from diptych.cli.failures import Interrupted, RemoteError
 from diptych.cli.patience import Patience
-from diptych.cli.remote import Interrupted, RemoteAgent, RemoteError, agent_at
+from diptych.cli.remote import RemoteAgent, agent_at
 from diptych.cli.show import RECONNECTING
 from diptych.cli.target import Target
 from diptych.http.sse import frame

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from diptych.cli.asking import ask, introduce
+from diptych.cli.failures import RemoteError
 from diptych.cli.patience import Patience
-from diptych.cli.remote import RemoteAgent, RemoteError, agent_at
+from diptych.cli.remote import RemoteAgent, agent_at
 from diptych.cli.screen import Screen
 from diptych.cli.show import Timeline
 from diptych.configuration import AgentConfig

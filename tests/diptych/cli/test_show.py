@@ -10,7 +10,7 @@ import pytest
 
 from diptych.cli.rows import event_rows
 from diptych.cli.screen import Screen
-from diptych.cli.show import RECONNECTING, JsonLines, Timeline
+from diptych.cli.show import ASKING_AGAIN, RECONNECTING, JsonLines, Timeline
 from diptych.messages import JSON
 from diptych.ports import Item, Notice
 from diptych.record import Record
@@ -238,6 +238,11 @@ def test_an_answer_that_follows_its_reset_whole_is_shown() -> None:
             id="a broken connection",
         ),
         pytest.param(
+            Notice(ASKING_AGAIN, {"message": "it broke"}),
+            "! it broke; asking again",
+            id="a connection that broke before the run began",
+        ),
+        pytest.param(
             Notice("handed_over", {"run_id": "run-1", "last_seq": 3}),
             "! the agent's pod is leaving, and hands the run over",
             id="a pod that leaves",
@@ -255,7 +260,8 @@ def test_what_interrupts_a_run_is_said(notice: Notice, said: str) -> None:
 
 def test_notices_of_our_own_are_no_json(capsys: pytest.CaptureFixture[str]) -> None:
     JsonLines().show(Notice(RECONNECTING, {"message": "it broke"}))
-    assert not capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "! it broke; picking the run up again\n")
 
 
 def test_json_is_an_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
