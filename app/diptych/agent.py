@@ -266,7 +266,7 @@ async def _one_of(loaded: LoadedAgents, name: str) -> AsyncGenerator[Pod]:
 def _answer(record: Record, answer: str | None) -> str | None:
     match record.event_type:
         case "agent_response" | "max_steps":
-            return str(record.content)
+            return str(record.content) if answer is None else f"{answer}\n\n{record.content}"
         case "failed":
             raise RunError(str(record.metadata["code"]), str(record.content))
         case "aborted":

@@ -40,6 +40,7 @@ from diptych.ports import Notice
 from diptych.run_state import Phase, Run
 
 SOON_SECONDS = 0.1  # after which what can wait for company is recorded alone
+BEGUN_SECONDS = 0.025  # the same, of a run's beginning: until then it is shown as queued
 OUT_OF_TIME = Failed("deadline_exceeded", "the run ran out of time")
 _REPEATED = (Offered, Replied, Misread)  # what comes again if it is lost: the model is asked again
 
@@ -157,7 +158,8 @@ class Runner:
                 case Warn(text):
                     self._sink.notice(Notice("format_warning", {"message": text}))
         if all(isinstance(event, _REPEATED) for event in events):
-            self._write_soon(*events)
+            is_first = isinstance(event, Offered)
+            self._write_soon(events, BEGUN_SECONDS if is_first else SOON_SECONDS)
         else:
             await self._write(*events)
         if calls and not self._is_to_stop:  # if it is, its end is in the inbox
@@ -223,7 +225,7 @@ class Runner:
                 del self._unwritten[: len(items)]
                 self.run = run
 
-    def _write_soon(self, *events: Event) -> None:
+    def _write_soon(self, events: Sequence[Event], seconds: float) -> None:
         """Put off recording what led to no more than a question to the model.
 
         It goes on record with what comes of that, or beside it if nothing has for a moment. So a
@@ -231,10 +233,10 @@ class Runner:
         """
         self._unwritten += events
         if self._soon is None or self._soon.done():
-            self._soon = asyncio.create_task(self._write_in_a_moment())
+            self._soon = asyncio.create_task(self._write_after(seconds))
 
-    async def _write_in_a_moment(self) -> None:
-        await asyncio.sleep(SOON_SECONDS)
+    async def _write_after(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
         try:
             await self._write()
         except Exception as error:  # noqa: BLE001 - raised where the run is driven

@@ -60,7 +60,7 @@ class Metrics:
         match item.event_type:
             case "text":
                 self._observe_text(item.run_id)
-            case "user_message":
+            case "user_message" if item.seq == 1:
                 if len(self._asked_at) >= _MOST_RUNS:  # some have ended at another process
                     oldest = next(iter(self._asked_at))
                     del self._asked_at[oldest]

@@ -131,7 +131,7 @@ class Timeline:
     def _record(self, record: Record) -> None:  # noqa: C901 - a table
         self._begun = record.timestamp if self._begun is None else self._begun
         match record.event_type:
-            case "user_message" if self._shows_question:
+            case "user_message" if self._shows_question or record.seq > 1:
                 self._line(("❯ ", "bold"), (str(record.content), "bold"))
             case "model_reply":
                 self._model_calls += 1
@@ -152,6 +152,7 @@ class Timeline:
                 if not self._answer_begun:
                     self._answer(record)
                 self._screen.end_answer()
+                self._answer_begun = False  # there may be another turn
             case kind if kind in TERMINAL:
                 self._end(record)
 

@@ -85,9 +85,18 @@ def test_an_answer_that_was_not_streamed_is_told_all_the_same() -> None:
 
 
 def test_the_question_is_shown_to_whoever_did_not_ask_it() -> None:
+    question = Writer()("user_message", "Hi")
+    assert shown([question], question=True)[0] == ["❯ Hi"]  # noqa: RUF001 - the sign
+    assert shown([question])[0] == []
+
+
+def test_a_message_that_came_meanwhile_is_shown_and_so_is_the_answer_to_it() -> None:
     w = Writer()
-    assert shown([w("user_message", "Hi")], question=True)[0] == ["❯ Hi"]  # noqa: RUF001 - the sign
-    assert shown([w("user_message", "Hi")])[0] == []
+    items = [w("user_message", "Hi"), w("text", "Hello."), w("user_message", "and in French")]
+    items += [w("agent_response", "Hello."), w("model_reply", "{}"), w("text", "Bonjour.")]
+    lines, answer = shown([*items, w("agent_response", "Bonjour."), w.completed()])
+    assert lines[0] == "❯ and in French"  # noqa: RUF001 - the sign
+    assert answer == "Hello.\nBonjour.\n"
 
 
 def test_calls_side_by_side_are_told_apart_by_their_labels() -> None:
