@@ -13,7 +13,7 @@ from support.virtual_time import run_virtually
 
 from diptych.asks import Ask
 from diptych.errors import DelegationError, ToolError
-from diptych.events import AskModel, MakeCall, Origin, Terms
+from diptych.events import AskModel, MakeCall, Origin, Steered, Terms
 from diptych.loop import replay
 from diptych.messages import Answer, Message
 from diptych.offering import Charter
@@ -109,6 +109,19 @@ async def continued():
     return store, await _taken(at, Ask(messages, "Rhyme.", "s", origin))
 
 
+async def steered(*replies, after, dies=False):
+    """Record a run that is sent a message after so many seconds, and whose owner may die then."""
+    store = SharedStore()
+    a, b = (begin(store, name, *replies, max_parallel_calls=1) for name in "ab")
+    run_id = (await a.run(a.runs.start(ask("What is it?")))).run_id
+    await asyncio.sleep(after)
+    await b.run(b.runs.steer(run_id, Steered("And what is it not?", "m-1")))
+    if dies:
+        a.kill()
+    await told(b, run_id)
+    return store, run_id
+
+
 RUNS = {
     "answer": lambda: one("{}", "It is this."),
     "tool": lambda: one(CHARGE, "{}", "It is charged."),
@@ -132,6 +145,9 @@ RUNS = {
     ),
     "owner-died-answering": lambda: taken_over(["{}", SLOWLY], ["{}", SLOWLY], after=3.5),
     "answer-reset": lambda: taken_over(["{}", SLOWLY], ["{}", "one more thing"], after=3.5),
+    "steered": lambda: steered(f"[{CHARGE}, {CHARGE}]", "{}", "It is neither.", after=1),
+    "steered-in-its-answer": lambda: steered("{}", SLOWLY, "{}", "It is not that.", after=3.5),
+    "steered-owner-died": lambda: steered("{}", SLOWLY, "{}", "So it is.", after=3.5, dies=True),
     "lost-tail": lambda: taken_over([CHARGE], ["", "{}", "It is unclear."], after=1, lost=1),
 }
 
