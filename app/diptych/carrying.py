@@ -14,7 +14,7 @@ from typing import Any
 from diptych.errors import LoopError, LostBlob, LostRun, StoreError, StoreFull
 from diptych.events import Event, Failed, OwnerChanged, Stop
 from diptych.live import LiveRun, Stores, is_last
-from diptych.loop import replay
+from diptych.loop import ended, replay
 from diptych.messages import Message
 from diptych.offering import Charter, Offering
 from diptych.outgoing import Outside
@@ -62,6 +62,16 @@ class Carrier:
             stop = Failed("internal_error", "the agent failed inside")
         return await live.finish(live.run or run, stop)
 
+    async def end(self, live: LiveRun, run: Run, stop: Stop) -> Run:
+        """End a run that waits for its turn, or that the store has put back there."""
+        if run.phase is Phase.DONE:
+            return run
+        if live.was_resumed and await self._stores.owners.has_lost_tail(live.run_id):
+            lost = [OwnerChanged(lost_tail=True)]
+            await live.record(lost)
+            run = ended(run, lost)
+        return await live.finish(run, stop)
+
     async def restored(self, live: LiveRun) -> Run:
         """Rebuild a run from its record, which is here already if the run was opened here."""
         if not live.records:
@@ -87,7 +97,7 @@ class Carrier:
 
     async def _drive(self, live: LiveRun, run: Run) -> Run:
         if run.phase is Phase.QUEUED and (stop := live.stopped or _too_late(live, run)):
-            return await live.finish(run, stop)
+            return await self.end(live, run, stop)
         runner = Runner(run, self._outside, live, self._late_at(live, run))
         first: list[Event] = []
         owners = self._stores.owners

@@ -38,7 +38,11 @@ def settle(run: Run, event: Event) -> Run:
 
 def hand_over(run: Run, event: OwnerChanged) -> Next:
     """Say what is still to be done, by one who does not know how far the old owner came (§9)."""
-    revised = tuple(_for_new_owner(run, c, event) for c in run.outstanding)
+    revised = [_for_new_owner(run, c, event) for c in run.outstanding]
+    if event.lost_tail:  # calls whose turn had not come, by what is left, may have been made too
+        lost = [c for c in run.calls if not (c.id in run.issued or is_repeatable(c, run.offers))]
+        revised += [Write(failure(c, "unknown", prompt.OUTCOME_UNKNOWN)) for c in lost]
+        run = replace(run, issued=run.issued | {c.id for c in lost})
     return command(replace(run, outstanding=()), *revised)
 
 
@@ -50,6 +54,8 @@ def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:
             if is_repeatable(call, run.offers):
                 return replace(given, again=call.id in run.started)
             return Write(failure(call, "unknown", prompt.OUTCOME_UNKNOWN))
+        case MakeCall(call) if run.waiting:
+            return Write(failure(call, "skipped", prompt.SUPERSEDED))
         case _:
             return given
 

@@ -219,7 +219,7 @@ class Turns:
     async def _end_before_turn(self, live: LiveRun, stop: Stop, lease: Lease) -> None:
         """End a run that waits; one that has ended meanwhile stays as it is."""
         try:
-            run = await live.finish(await self._carrier.restored(live), stop)
+            run = await self._carrier.end(live, await self._carrier.restored(live), stop)
             await self._conclude(live, run, lease)
         except (StoreError, UnknownRun, LostRun, Unreadable) as error:
             _log.warning("run %s could not be ended before its turn: %s", live.run_id, error)

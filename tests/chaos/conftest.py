@@ -1,9 +1,17 @@
-"""What is started once for all tests of chaos."""
+"""What is started once for many tests of chaos."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from support.callers import client
+from support.one_text import MOCK
 from support.orders import Charges, charges
+from support.pods import PodProcess, all_ready, pod_processes
+from support.redis_server import RedisServer, redis_server
+from support.scene import Scene
+
+SAVES = ("--appendonly", "yes", "--appendfsync", "everysec")
 
 
 @pytest.fixture(scope="session")
@@ -11,3 +19,28 @@ def tools() -> Iterator[Charges]:
     """A tools' server that counts, in a process of its own."""
     with charges() as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def standing() -> Iterator[tuple[RedisServer, list[PodProcess]]]:
+    """A store that saves, and two pods."""
+    with (
+        redis_server(*SAVES) as redis,
+        pod_processes(redis.url, DEBUG_MOCK_RESPONSES=MOCK) as pods,
+    ):
+        yield redis, pods
+
+
+@pytest.fixture
+async def on(standing: tuple[RedisServer, list[PodProcess]]) -> AsyncIterator[Scene]:
+    """What stands, healthy, and what is seen of it by this test; it stays what it is."""
+    redis, pods = standing
+    redis.ask("CONFIG", "SET", "maxmemory", 0)
+    await all_ready(pods)
+    pids = [pod.pid for pod in pods]
+    async with client() as http, asyncio.TaskGroup() as group:
+        found = Scene(redis, pods, http)
+        watching = group.create_task(found.watch_the_machine())
+        yield found
+        watching.cancel()
+    assert [pod.pid for pod in pods if pod.is_running] == pids

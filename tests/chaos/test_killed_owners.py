@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pytest
-from support.callers import Frame
 from support.orders import Charges
 from support.pods import PodProcess, all_ready, now
 from support.redis_monitor import witness
+from support.run_logs import Frame
 from support.scene import Scene, order_scene, orders, tell
 
 RUNS = 20

@@ -1,69 +1,24 @@
-"""What befalls the store under streams: faults.md R1 to R4, R6 to R8, and R10 in small.
+"""What befalls the store under streams: faults.md R1 to R4, R6 to R8.
 
 The pods are the same for all tests of this file, and are never started anew: they get over all of
-it by themselves.
+it by themselves. Not here: a store that is killed again and again (`test_store_kills`).
 """
 
 import asyncio
-import os
-import random
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from support.callers import Caller, Gone, client
+from support.callers import Caller, Gone
+from support.one_text import MOCK, TEXT, USUAL, ask, assert_whole
 from support.pods import PodProcess, all_ready, now, pod_processes
-from support.redis_server import RedisServer, redis_server
 from support.scene import Scene, scene, tell
-from support.stack import script, until
+from support.stack import until
 from support.tcp_proxy import tcp_proxy
 
-WORDS = 40
-TEXT = " ".join(f"w{n}" for n in range(WORDS))
-USUAL = 4.0  # seconds that a run takes
-SAVES = ("--appendonly", "yes", "--appendfsync", "everysec")
-MOCK = script({"content": "{}", "delay_ms": 200}, {"content": TEXT, "chunk_ms": 80})
 MOST_SECONDS = 90.0
 LATE = 0.2  # seconds that a slow store's replies are late
-
-
-@pytest.fixture(scope="module")
-def standing() -> Iterator[tuple[RedisServer, list[PodProcess]]]:
-    """A store that saves, and two pods."""
-    with (
-        redis_server(*SAVES) as redis,
-        pod_processes(redis.url, DEBUG_MOCK_RESPONSES=MOCK) as pods,
-    ):
-        yield redis, pods
-
-
-@pytest.fixture
-async def on(standing: tuple[RedisServer, list[PodProcess]]) -> AsyncIterator[Scene]:
-    """What stands, healthy, and what is seen of it by this test; it stays what it is."""
-    redis, pods = standing
-    redis.ask("CONFIG", "SET", "maxmemory", 0)
-    await all_ready(pods)
-    pids = [pod.pid for pod in pods]
-    async with client() as http, asyncio.TaskGroup() as group:
-        found = Scene(redis, pods, http)
-        watching = group.create_task(found.watch_the_machine())
-        yield found
-        watching.cancel()
-    assert [pod.pid for pod in pods if pod.is_running] == pids
-
-
-async def ask(on: Scene, name: str, n: int) -> Caller:
-    """Ask one of the pods and hear the run to its end: as a chat, there, or at the other pod."""
-    caller = on.caller(f"{name} {n}", n)
-    if n % 6 < 2:
-        await caller.chat(caller.name, USUAL)
-    else:
-        await caller.start(caller.name, USUAL)
-        if n % 6 > 3:
-            caller.turn_to_next()
-        await caller.follow()
-    return caller
 
 
 @asynccontextmanager
@@ -79,12 +34,6 @@ async def streams(on: Scene, name: str, count: int) -> AsyncIterator[None]:
 
 def all_tell(callers: list[Caller], count: int) -> bool:
     return sum(bool(caller.text) for caller in callers) == count
-
-
-def assert_whole(on: Scene) -> None:
-    wrong = [(c.name, c.run, c.end, c.text) for c in on.callers if c.text != TEXT]
-    assert not wrong
-    assert {caller.end for caller in on.callers} == {"completed"}
 
 
 async def within(seconds: float, pod: PodProcess, path: str, status: int) -> float:
@@ -243,55 +192,3 @@ async def timed(on: Scene, n: int) -> tuple[float, float]:
         await caller.chat(caller.name, USUAL)
     assert caller.text == TEXT
     return caller.first_text - caller.began, caller.ended - caller.began
-
-
-# R10
-
-
-async def test_runs_outlive_a_monkey_that_kills_the_store(on: Scene) -> None:
-    on.redis.ask("CONFIG", "SET", "appendfsync", "always")  # nothing may be lost here
-    async with asyncio.timeout(MOST_SECONDS):
-        await among_monkeys(on, runs=60, at_once=12, every=(2.0, 5.0))
-
-
-@pytest.mark.skipif("DIPTYCH_SOAK" not in os.environ, reason="long: make soak")
-async def test_in_a_soak_1000_runs_outlive_a_monkey_that_kills_the_store(on: Scene) -> None:
-    on.redis.ask("CONFIG", "SET", "appendfsync", "always")
-    await among_monkeys(on, runs=1_000, at_once=12, every=(5.0, 40.0))
-
-
-async def among_monkeys(on: Scene, *, runs: int, at_once: int, every: tuple[float, float]) -> None:
-    """Have runs done while the store is killed again and again; all must end right."""
-    draw, room = random.Random(10), asyncio.Semaphore(at_once)
-    kills = 0
-
-    async def monkey() -> None:
-        nonlocal kills
-        while True:
-            await asyncio.sleep(draw.uniform(*every))
-            await asyncio.to_thread(on.redis.kill)
-            on.trouble("kill -9 redis", 2.0 + USUAL)
-            await asyncio.sleep(draw.uniform(0.0, 2.0))
-            await asyncio.to_thread(on.redis.start)
-            kills += 1
-
-    async def one(n: int) -> None:
-        async with room:
-            await ask(on, "monkey", n)
-
-    killing = asyncio.create_task(monkey())
-    try:
-        async with asyncio.TaskGroup() as group:
-            for n in range(runs):
-                group.create_task(one(n))
-    finally:
-        killing.cancel()
-        with suppress(asyncio.CancelledError):
-            await killing
-        await asyncio.to_thread(on.redis.kill)
-        await asyncio.to_thread(on.redis.start)
-    assert kills >= 2
-    assert_whole(on)
-    await all_ready(on.pods)
-    await on.reckon()
-    tell(f"{runs} runs, {kills} kills of the store")

@@ -29,6 +29,7 @@ CLAIMED = note("claimed", session="s", token="1")
 WRITE = note("write_accepted", run="r", session="s", token="1", seqs=[1])
 ASKED_ONCE = note("asked_once", key="k", body="b", text="Q", run="r")
 TOLD_ONCE = note("told_once", key="k", answer="A")
+LOST = note("lost", run="r", keys=["k"], end=(3, "completed"))
 OTHER = {**ACCEPTED, "run": "q", "session": "z", "canary": "cat"}
 
 
@@ -88,6 +89,13 @@ def test_a_history_in_which_all_is_well_has_no_problems():
             "G5", [ASKED_ONCE, {**ASKED_ONCE, "run": ""}], id="the same body that is refused"
         ),
         pytest.param("G5", [TOLD_ONCE, {**TOLD_ONCE, "answer": "B"}], id="two answers to one key"),
+        pytest.param("G3", [STARTED, LOST, STARTED, STARTED], id="a call thrice, and lost once"),
+        pytest.param(
+            "G3", [LOST | {"t": 9}, STARTED, STARTED], id="a call twice before it is lost"
+        ),
+        pytest.param(
+            "G2", [*LOG[:2], *TOLD[:2], told(3, "failed"), READ, LOST], id="an end that nobody lost"
+        ),
         pytest.param("I8", [OTHER, record(1, "text", "a cat")], id="a secret of another session"),
         pytest.param(
             "the conversation",
@@ -125,6 +133,12 @@ def test_a_run_that_several_were_told_of_counts_once():
     again = {**ACCEPTED, "actor": "d"}
     said = note("conversation", session="s", said=["Q"])
     assert problems([ACCEPTED, again, *LOG, said], 15) == []
+
+
+def test_of_what_the_store_has_lost_nobody_knows():
+    assert problems([STARTED, LOST, STARTED], 15) == []
+    went_on = [*LOG[:2], record(3, "owner_changed"), record(4, "completed")]
+    assert problems([*went_on, *TOLD, READ, LOST], 15) == []
 
 
 def test_what_may_be_repeated_may_be_repeated():

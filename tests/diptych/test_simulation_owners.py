@@ -5,12 +5,14 @@ times. Processes are killed, frozen and asked to leave, calls of the store and t
 lost, it goes away, and messages between processes get lost (`support.world`). Whatever happens,
 `support.history` must find that every promise was kept.
 
-`DIPTYCH_SEEDS=10000 pytest tests/diptych/test_simulation_owners.py` tries that many seeds, and
-`DIPTYCH_SEED=123` only that one. A seed that once failed stays in `ONCE_FAILED`.
+`DIPTYCH_SEEDS=10000 pytest tests/diptych/test_simulation_owners.py` tries that many seeds, half as
+many of them with a store that loses records, and `DIPTYCH_SEED=123` only that one. A seed that once
+failed stays in `ONCE_FAILED`, or in `ONCE_LOST`.
 """
 
 import logging
 import os
+from dataclasses import replace
 
 import pytest
 from support.shared_store import SharedStore
@@ -22,6 +24,7 @@ SEEDS = int(os.environ.get("DIPTYCH_SEEDS", "600"))
 ONLY = os.environ.get("DIPTYCH_SEED")
 PER_BLOCK = 50
 ONCE_FAILED = [27, 41, 69, 84, 119, 131]
+ONCE_LOST = [65, 864, 1427, 1991, 2257, 3042, 4482]
 
 
 @pytest.fixture(autouse=True)
@@ -32,13 +35,13 @@ def _quiet():
     logging.disable(logging.NOTSET)
 
 
-def _blocks():
+def _blocks(count):
     if ONLY:
         return [range(int(ONLY), int(ONLY) + 1)]
-    return [range(n, min(n + PER_BLOCK, SEEDS)) for n in range(0, SEEDS, PER_BLOCK)]
+    return [range(n, min(n + PER_BLOCK, count)) for n in range(0, count, PER_BLOCK)]
 
 
-@pytest.mark.parametrize("seeds", _blocks(), ids=str)
+@pytest.mark.parametrize("seeds", _blocks(SEEDS), ids=str)
 def test_whatever_breaks_what_is_promised_holds(seeds):
     wrong = {seed: list(found(seed)) for seed in seeds}
     assert {seed: what for seed, what in wrong.items() if what} == {}
@@ -49,14 +52,16 @@ def test_seeds_that_once_failed(seed):
     assert found(seed) == []
 
 
-@pytest.mark.parametrize("seeds", [range(50), range(50, 100)], ids=str)
-def test_a_store_that_loses_its_newest_records_loses_no_run(seeds):
-    """What it has lost of a dead owner's calls nobody knows; who has read the end is gone."""
-    wrong = {}
-    for seed in seeds:
-        others = [p for p in found(seed, losing=True) if not p.startswith(("G3", "G2: r"))]
-        wrong |= {seed: others} if others else {}
-    assert wrong == {}
+@pytest.mark.parametrize("seeds", _blocks(SEEDS // 2), ids=str)
+def test_of_a_store_that_loses_its_newest_records_only_what_nobody_can_know_is_excused(seeds):
+    """What that is stands in docs/durable.md, and in `support.history` where records are `lost`."""
+    wrong = {seed: found(seed, losing=True) for seed in seeds}
+    assert {seed: what for seed, what in wrong.items() if what} == {}
+
+
+@pytest.mark.parametrize("seed", ONCE_LOST)
+def test_seeds_that_once_failed_where_the_store_loses_records(seed):
+    assert found(seed, losing=True) == []
 
 
 # Each promise broken on purpose
@@ -83,6 +88,27 @@ class Forgetful(SharedStore):
 
     def unowned(self):
         return []
+
+
+class Taking(SharedStore):
+    """Takes a request that is sent again for a new one."""
+
+    def open(self, actor, first, token, once):
+        return super().open(actor, first, token, None)
+
+
+class Careless(SharedStore):
+    """Does not look at the body that a key was used for."""
+
+    def open(self, actor, first, token, once):
+        return super().open(actor, first, token, once and replace(once, digest=""))
+
+
+class Unaware(SharedStore):
+    """Does not know that it has lost anything."""
+
+    def has_lost_tail(self, run_id):
+        return False
 
 
 class Repeating(SharedStore):
@@ -134,6 +160,12 @@ def _first_problem(sign, **breaks):
         pytest.param("G2", {"runs": Skipping}, id="a reader who misses a record"),
         pytest.param("G2", {"runs": Restarting}, id="a reader who is told twice"),
         pytest.param("G1", {"store": Forgetful}, id="nobody takes over"),
+        pytest.param("G5", {"store": Taking}, id="a request that is two runs"),
+        pytest.param("G5", {"store": Careless}, id="a key that stands for two requests"),
+        pytest.param(
+            "G2", {"store": Unaware, "losing": True}, id="a reader who is told of no loss"
+        ),
+        pytest.param("G3", {"store": Unaware, "losing": True}, id="a call that is lost and made"),
         pytest.param("I8", {"store": Leaking}, id="a session that hears of another"),
         pytest.param("the conversation", {"store": Repeating}, id="a run that is said twice"),
     ],

@@ -74,6 +74,7 @@ class Caller:
         self.run, self.session = "", ""
         self.last, self.text, self.end, self.phase = 0, "", "", ""
         self.frames: dict[int, bytes] = {}
+        self._pieces: list[tuple[int, str | None]] = []  # of the answer; None where it began anew
         self.events: list[str] = []  # the names of all frames, notices included
         self.connections = 0
         self.is_refused = False
@@ -155,9 +156,8 @@ class Caller:
                 self._ended("completed")
                 return
             for choice in frame.body.get("choices", ()):
-                piece = choice["delta"].get("content") or ""
-                self.first_text = self.first_text or (now() if piece else 0.0)
-                self.text += piece
+                if piece := choice["delta"].get("content"):
+                    self._hear_piece(frame.id or self.last, piece)
             self.last = frame.id or self.last
 
     # Following
@@ -187,8 +187,7 @@ class Caller:
     def _hear(self, frame: Frame) -> None:
         self.events.append(frame.event)
         if frame.event == "reset":
-            self.last = frame.body["last_seq"]
-            self._note("reset", last_seq=self.last)
+            self._go_back(frame.body["last_seq"])
         if frame.id is None:
             return
         self.last = frame.id
@@ -202,11 +201,24 @@ class Caller:
 
     def _follow_text(self, frame: Frame) -> None:
         if frame.event == "text":
-            self.text += frame.body["content"]
-            self.first_text = self.first_text or now()
+            self._hear_piece(self.last, frame.body["content"])
         elif frame.event == "answer_reset":
-            self.text = ""
+            self._hear_piece(self.last, None)
         self.phase = frame.event
+
+    def _hear_piece(self, seq: int, piece: str | None) -> None:
+        self._pieces.append((seq, piece))
+        self.text = "" if piece is None else self.text + piece
+        self.first_text = self.first_text or (now() if piece else 0.0)
+
+    def _go_back(self, last_seq: int) -> None:
+        """Forget what came after: the store has lost it."""
+        pieces = [(seq, piece) for seq, piece in self._pieces if seq <= last_seq]
+        self.frames = {seq: raw for seq, raw in self.frames.items() if seq <= last_seq}
+        self._pieces, self.text, self.last = [], "", last_seq
+        for seq, piece in pieces:
+            self._hear_piece(seq, piece)
+        self._note("reset", last_seq=last_seq)
 
     def _accepted(self, request: Request, run: str, session: str, seconds: float) -> None:
         self.run, self.session = run, session

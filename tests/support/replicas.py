@@ -8,6 +8,7 @@ and nothing of what they do in their last moments reaches the store.
 import asyncio
 import contextlib
 import contextvars
+import itertools
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -68,7 +69,9 @@ class Replica:
         self._watches: dict[str, list[Callable[[Heard], None]]] = {}
         self._tokens: dict[str, str] = {}
         self._unheard: list[Callable[[], None]] = []
-        asyncio.get_running_loop().set_task_factory(_task)
+        loop = asyncio.get_running_loop()
+        if loop.get_task_factory() is None:
+            loop.set_task_factory(_numbering())
         store.watched.append(self._publish)
         store.missed.append(lambda: self._hear(self._miss_all))
 
@@ -189,8 +192,8 @@ class Replica:
         step = lambda: self.store.append(self.name, records, lease)  # noqa: E731
         await self._call("append", step, patient=True, about=types)
 
-    async def read(self, run_id: str, after: int = 0) -> Sequence[Record]:
-        return await self._call("read", lambda: self.store.read(run_id, after))
+    async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Record]:
+        return await self._call("read", lambda: self.store.read(run_id, after, limit))
 
     async def entry(self, run_id: str) -> RunEntry:
         return await self._call("entry", lambda: self.store.entry(run_id))
@@ -296,15 +299,31 @@ def ask(text: str, session_id: str | None = None, **rest: Any) -> Ask:
     return Ask((Message("user", text),), session_id=session_id, **rest)
 
 
-def _task(loop: Any, work: Any, *, context: Any = None) -> asyncio.Task[Any]:
-    """Make a task, and note whose it is."""
-    task = asyncio.Task(work, loop=loop, context=context)
-    replica = context.get(_here) if context else _here.get()
-    if replica is not None:
-        replica._tasks.add(task)
-        if replica.is_dead:
-            task.cancel()
-    return task
+class _Numbered(asyncio.Task[Any]):
+    """A task that is hashed by its number: sets of tasks have the same order each time."""
+
+    def __init__(self, number: int, *args: Any, **rest: Any) -> None:
+        self._number = number
+        super().__init__(*args, **rest)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+def _numbering() -> Callable[..., asyncio.Task[Any]]:
+    """Give a factory of a loop's tasks, which notes whose each one is."""
+    numbers = itertools.count(1)
+
+    def make(loop: Any, work: Any, *, context: Any = None) -> asyncio.Task[Any]:
+        task = _Numbered(next(numbers), work, loop=loop, context=context)
+        replica = context.get(_here) if context else _here.get()
+        if replica is not None:
+            replica._tasks.add(task)
+            if replica.is_dead:
+                task.cancel()
+        return task
+
+    return make
 
 
 def replica(store: SharedStore, name: str, *replies: Any, **rest: Any) -> Replica:

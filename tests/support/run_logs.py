@@ -59,7 +59,7 @@ async def read_log(http: aiohttp.ClientSession, pod: PodProcess, run: str) -> li
     """Read what is on record of a run that has ended."""
     async with http.get(f"{pod.url}/v1/runs/{run}/events") as reply:
         assert reply.status == 200, await reply.text()
-        return [frame async for frame in sse(reply.content)]
+        return [frame async for frame in sse(reply.content) if frame.id is not None]
 
 
 async def runs_since(http: aiohttp.ClientSession, pod: PodProcess, since: float) -> list[str]:

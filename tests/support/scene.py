@@ -64,6 +64,11 @@ class Scene:
             await asyncio.sleep(PULSE)
             self.lateness += max(0.0, now() - begun - 2 * PULSE)
 
+    async def has(self, run: str) -> bool:
+        """Say whether a run is on record, or was never, or is not any more."""
+        pod = next(pod for pod in self.pods if pod.is_running)
+        return await pod.status(f"/v1/runs/{run}") == 200
+
     async def logs(self) -> dict[str, list[Frame]]:
         """Read the records of all runs, which have ended; put them into the history.
 

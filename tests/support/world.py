@@ -4,77 +4,31 @@ Everything is drawn from the seed, and everything that happens is noted for `sup
 """
 
 import asyncio
-import json
 import random
-from collections import Counter
 
 from support.doubles import FunctionTools, tool
-from support.history import TERMINAL, problems
+from support.history import TERMINAL
 from support.replicas import LOST, Killed, Replica, ask
-from support.shared_store import LEASE_SECONDS, SharedStore
+from support.shared_store import SharedStore
 from support.virtual_time import run_virtually
+from support.world_model import Model
+from support.world_reckoning import ALLOWANCE, wrong_in
 
 from diptych.adapters.nobody import NoAgents
-from diptych.errors import ModelError, Overloaded, RunOver, StoreError, ToolError
+from diptych.errors import OnceDiffers, Overloaded, RunOver, StoreError, ToolError
 from diptych.events import Steered, Terms
-from diptych.loop import replay
 from diptych.offering import Charter
 from diptych.outgoing import Outside
-from diptych.ports import Delta, Notice, Once, Reply
-from diptych.record import Record, from_row
-from diptych.run_state import Phase
+from diptych.ports import Notice, Once
+from diptych.record import Record
 from diptych.runs import Runs
 
-ALLOWANCE = LEASE_SECONDS + 5
 TROUBLED = 40.0  # seconds, after which nothing breaks any more
 PATIENCE = 1_500.0  # seconds after which what is not done never will be
 
 
 def now():
     return asyncio.get_running_loop().time()
-
-
-class Model:
-    """Says anything, most of it again if it is asked again; knows a session by its questions."""
-
-    def __init__(self, world, replica):
-        self.world, self.replica = world, replica
-
-    async def complete(self, messages, index):
-        chance = await self._think(messages, index)
-        if chance.random() < 0.45:
-            return Reply(chance.choice(["{}", "<>", "I know it.", '{"tool": ']))
-        key = f"{_question(messages)}/{index}"
-        calls = [
-            {"tool": chance.choice(["charge", "look"]), "arguments": {"key": f"{key}/{n}"}}
-            for n in range(chance.randrange(1, 4))
-        ]
-        return Reply(json.dumps(calls))
-
-    async def stream(self, messages, index):
-        chance = await self._think(messages, index)
-        heard = {m.content.split()[1] for m in messages if m.content.startswith("Q ")}
-        words = [*sorted(heard), *chance.choices("abcd", k=chance.randrange(6))]
-        for word in words:
-            yield Delta(f"{word} ")
-            await asyncio.sleep(chance.choice([0, 0.01, 0.1, 2, 4]))
-            await self.replica.passed()
-        answer = "".join(f"{word} " for word in words)
-        self.world.store.note("model", "answered", text=_question(messages), answer=answer)
-        yield Delta(finish_reason="stop")
-
-    async def _think(self, messages, index):
-        again = random.Random(f"{self.world.seed} {_question(messages)} {index}")
-        chance = again if self.world.chance.random() < 0.5 else self.world.chance
-        await asyncio.sleep(self.world.chance.choice([0, 0.1, 1, 4]))
-        await self.replica.passed()
-        if self.world.chance.random() < 0.02:
-            raise ModelError("model_failed", "no luck")
-        return chance
-
-
-def _question(messages):
-    return next(m.content for m in reversed(messages) if m.content.startswith("Q "))
 
 
 class World:
@@ -84,9 +38,11 @@ class World:
         self.losing = losing  # the newest records, now and then
         self.seed, self.chance, self.runs = seed, random.Random(seed), runs
         random.seed(seed)
+        self.others = random.Random(f"{seed}, again")
         self.store = store()
         self.replicas: list[Replica] = []
         self.runs_begun: list[str] = []
+        self.lost: list[tuple[float, str, list[Record]]] = []  # when, of which run, what
         self.steered: list[tuple[str, str]] = []  # the run and id of each message that was taken
         self.tasks: list[asyncio.Task] = []
         self.names = iter(range(100))
@@ -139,8 +95,10 @@ class World:
         waiting = [run_id for s in self.store.sessions.values() for run_id in s.queue]
         if longer := [r for r in waiting if len(self.store.runs[r].records) > 1]:
             run_id = self.chance.choice(longer)
-            most = len(self.store.runs[run_id].records)
-            self.store.lose_tail(run_id, self.chance.randrange(1, most))
+            records = self.store.runs[run_id].records
+            count = self.chance.randrange(1, len(records))
+            self.lost.append((now(), run_id, records[-count:]))
+            self.store.lose_tail(run_id, count)
 
     def kill(self, replica):
         if replica in self.replicas:
@@ -184,18 +142,35 @@ class World:
         session = self.chance.choice(["s0", "s1"])
         text = f"Q canary-{session}. {n}"
         request = ask(text, session, once=Once(f"k{n}", text))
+        asking = [self.taken(request) for _ in range(self.others.choice([1, 1, 2]))]
+        run_id, *_ = await asyncio.gather(*asking)
+        about = {"text": text, "seconds": self.seconds, "canary": f"canary-{session}."}
+        self.store.note("client", "accepted", run=run_id, session=session, **about)
+        self.runs_begun.append(run_id)
+        await asyncio.gather(
+            self.taken(request, self.others.choice([0.01, 5, 30])),
+            self.taken(ask(f"other {text}", session, once=Once(f"k{n}", "other"))),
+            *(self.reader(f"r{n}.{m}", run_id) for m in range(2)),
+        )
+
+    async def taken(self, request, later=0.0):
+        """Send a request until it is clear what came of it; gives the run, if it is not refused."""
+        await asyncio.sleep(later)
         while True:
             replica = self.one()
             try:
                 async with asyncio.timeout(4):
                     run_id = (await replica.run(replica.runs.start(request))).run_id
                 break
+            except OnceDiffers:
+                run_id = ""
+                break
             except (Killed, StoreError, Overloaded, TimeoutError):
                 await asyncio.sleep(0.3)
-        about = {"text": text, "seconds": self.seconds, "canary": f"canary-{session}."}
-        self.store.note("client", "accepted", run=run_id, session=session, **about)
-        self.runs_begun.append(run_id)
-        await asyncio.gather(*(self.reader(f"r{n}.{m}", run_id) for m in range(2)))
+        about = {"key": request.once.key, "body": request.once.digest}
+        text = request.messages[-1].content
+        self.store.note("client", "asked_once", **about, text=text, run=run_id)
+        return run_id
 
     async def reader(self, name, run_id):
         """Read a run to its end, over as many connections as that takes."""
@@ -218,7 +193,9 @@ class World:
                     what = {"event_type": item.event_type, "content": item.content}
                     self.store.note(name, "reader", run=run_id, seq=item.seq, **what)
                     place["seq"] = item.seq
-                    place["is_over"] = item.event_type in TERMINAL
+                    if item.event_type in TERMINAL:
+                        place["is_over"] = True
+                        break
                 elif isinstance(item, Notice) and item.type == "reset":
                     place["seq"] = item.fields["last_seq"]
                     self.store.note(name, "reset", run=run_id, last_seq=place["seq"])
@@ -267,67 +244,12 @@ class World:
         busy = [replica.name for replica in self.replicas if replica.runs.live_count]
         for replica in tuple(self.replicas):
             replica.kill()
-        self.note_log()
         return [
             *(f"a client broke: {error!r}" for error in broken),
             *(["a client never came to its end"] if left else []),
             *(f"{name} still has runs" for name in busy),
-            *(f"{name} has a queue" for name, s in self.store.sessions.items() if s.queue),
-            *([] if self.losing else self.resets()),
-            *problems(self.store.history, ALLOWANCE),
-            *self.untrue(),
-            *self.unheard(),
+            *wrong_in(self),
         ]
-
-    def resets(self):
-        readers = [e["actor"] for e in self.store.history if e["kind"] == "reset"]
-        return [f"{name} was told of a loss" for name in readers]
-
-    def note_log(self):
-        for run_id, run in self.store.runs.items():
-            for r in run.records:
-                about = {"seq": r.seq, "event_type": r.event_type, "content": r.content}
-                t = r.timestamp - 1_000_000.0
-                self.store.note("log", "record", run=run_id, session=run.session_id, **about)
-                self.store.history[-1]["t"] = t
-        for name in self.store.sessions:
-            said = self.store.conversation(name)
-            said = [m.content for m in said if m.content.startswith("Q ")]
-            self.store.note("log", "conversation", session=name, said=said)
-
-    def unheard(self):
-        """Look for each message that was taken: it joined once, or its run never began."""
-        for run_id, message_id in self.steered:
-            records = self.store.runs[run_id].records
-            count = sum(r.metadata.get("message_id") == message_id for r in records)
-            has_begun = any(r.event_type == "offered" for r in records)
-            if count > 1 or (has_begun and not count):
-                yield f"{run_id} heard {message_id} {count} times"
-
-    def untrue(self):
-        """Hold what is kept of each session against its log."""
-        for name, session in self.store.sessions.items():
-            said = []
-            for run_id in session.runs:
-                records = self.store.runs[run_id].records
-                try:
-                    run = replay(
-                        from_row(r.event_type, r.content, r.metadata, self.store.kept)
-                        for r in records
-                    )
-                except Exception as error:  # noqa: BLE001 - whatever it is, it is told
-                    yield f"{run_id} cannot be replayed: {error!r}"
-                    continue
-                said += run.messages
-                if run.phase is not Phase.DONE or run.outstanding:
-                    yield f"{run_id} is not done"
-                calls = Counter(
-                    r.metadata["call_id"] for r in records if r.event_type == "tool_call"
-                )
-                if any(count > 1 for count in calls.values()):
-                    yield f"{run_id} has records of a call that was begun twice"
-            if tuple(said) != self.store.conversation(name):
-                yield f"what is kept of {name} is not what its runs said"
 
 
 def found(seed, **breaks):

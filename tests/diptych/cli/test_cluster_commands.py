@@ -8,7 +8,6 @@ import pytest
 
 Type = Callable[..., Any]
 Object = dict[str, Any]
-NOW = datetime.now(UTC)
 OPERATOR = "diptych-system/diptych 0.1.0, image diptych:0.1.0"
 CRD: Object = {
     "metadata": {"labels": {"helm.sh/chart": "diptych-0.1.0"}},
@@ -74,7 +73,7 @@ def deployment(*, available: int = 1) -> Object:
 
 
 def lease(*, age: float = 1, holder: str = "diptych-1") -> Object:
-    renewed = (NOW - timedelta(seconds=age)).isoformat().replace("+00:00", "Z")
+    renewed = (datetime.now(UTC) - timedelta(seconds=age)).isoformat().replace("+00:00", "Z")
     spec = {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}
     return {"spec": spec}
 

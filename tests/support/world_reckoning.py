@@ -1,0 +1,95 @@
+"""What is wrong at the end of one seed of the simulation (`world`): promises, and views of the log.
+
+Not here: what happened (`world`), what is promised (`history`).
+"""
+
+import re
+from collections import Counter
+
+from support.history import TERMINAL, problems
+from support.shared_store import LEASE_SECONDS
+
+from diptych.loop import replay
+from diptych.record import from_row
+from diptych.run_state import Phase
+
+ALLOWANCE = LEASE_SECONDS + 5
+
+
+def wrong_in(world):
+    """Give all that is wrong in a world that has ended; nothing if every promise was kept."""
+    note_log(world.store)
+    note_lost(world)
+    return [
+        *(f"{name} has a queue" for name, s in world.store.sessions.items() if s.queue),
+        *([] if world.losing else resets(world.store)),
+        *problems(world.store.history, ALLOWANCE),
+        *untrue(world.store),
+        *unheard(world),
+    ]
+
+
+def note_log(store):
+    for run_id, run in store.runs.items():
+        for r in run.records:
+            about = {"seq": r.seq, "event_type": r.event_type, "content": r.content}
+            store.note("log", "record", run=run_id, session=run.session_id, **about)
+            store.history[-1]["t"] = r.timestamp - 1_000_000.0
+    for name in store.sessions:
+        said = [m.content for m in store.conversation(name) if m.content.startswith("Q ")]
+        store.note("log", "conversation", session=name, said=said)
+
+
+def note_lost(world):
+    """Note what nobody has put back of what the store lost."""
+    for t, run_id, lost in world.lost:
+        there = world.store.runs[run_id].records
+        if gone := [record for record in lost if record not in there]:
+            keys = [key for record in gone for key in _asked_in(record)]
+            end = next(((r.seq, r.event_type) for r in gone if r.event_type in TERMINAL), ())
+            world.store.note("store", "lost", run=run_id, keys=keys, end=end)
+            world.store.history[-1]["t"] = t
+
+
+def _asked_in(record):
+    """Give the keys of the calls that a model's reply asks for."""
+    is_reply = record.event_type == "model_reply"
+    return re.findall(r'"key": "([^"]+)"', record.content) if is_reply else []
+
+
+def resets(store):
+    readers = [e["actor"] for e in store.history if e["kind"] == "reset"]
+    return [f"{name} was told of a loss" for name in readers]
+
+
+def unheard(world):
+    """Look for each message that was taken: it joined once, or its run never began."""
+    for run_id, message_id in world.steered:
+        records = world.store.runs[run_id].records
+        count = sum(r.metadata.get("message_id") == message_id for r in records)
+        has_begun = any(r.event_type == "offered" for r in records)
+        if count > 1 or (has_begun and not count):
+            yield f"{run_id} heard {message_id} {count} times"
+
+
+def untrue(store):
+    """Hold what is kept of each session against its log."""
+    for name, session in store.sessions.items():
+        said = []
+        for run_id in session.runs:
+            records = store.runs[run_id].records
+            try:
+                run = replay(
+                    from_row(r.event_type, r.content, r.metadata, store.kept) for r in records
+                )
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+                yield f"{run_id} cannot be replayed: {error!r}"
+                continue
+            said += run.messages
+            if run.phase is not Phase.DONE or run.outstanding:
+                yield f"{run_id} is not done"
+            calls = Counter(r.metadata["call_id"] for r in records if r.event_type == "tool_call")
+            if any(count > 1 for count in calls.values()):
+                yield f"{run_id} has records of a call that was begun twice"
+        if tuple(said) != store.conversation(name):
+            yield f"what is kept of {name} is not what its runs said"
