@@ -21,6 +21,7 @@ import orjson
 
 from diptych.adapters.chat.completions import open_session
 from diptych.adapters.script import VARIABLE
+from diptych.answers import keep, whole_answer
 from diptych.asks import Ask
 from diptych.configuration import (
     LaptopOptions,
@@ -37,7 +38,7 @@ from diptych.manifest import API_VERSION, KIND
 from diptych.messages import Message
 from diptych.pod import Extras, Pod, check_scripts
 from diptych.ports import Item, Model
-from diptych.record import Record
+from diptych.record import TERMINAL, Record
 from diptych.serving import Place as Address
 from diptych.serving import Sockets, served
 from diptych.settings import AgentConfig, ToolConfig
@@ -148,14 +149,11 @@ class Agent:
         Raises `RunError`, also (`handed_over`) when this agent is closed meanwhile and its store
         keeps the run for another one; `StoreError` while the store cannot be used.
         """
-        answer: str | None = None
+        records: list[Record] = []
         async with aclosing(self.stream(message, session_id=session_id)) as items:
             async for item in items:
-                if isinstance(item, Record):
-                    answer = _answer(item, answer)
-        if answer is None:
-            raise RunError(HANDED_OVER, "this agent was closed; the run goes on at another one")
-        return answer
+                keep(records, item)
+        return _answer(records)
 
     async def stream(self, message: str, *, session_id: str | None = None) -> AsyncGenerator[Item]:
         """Ask, and give every event and notice of the run as it happens, up to the last one.
@@ -263,16 +261,17 @@ async def _one_of(loaded: LoadedAgents, name: str) -> AsyncGenerator[Pod]:
         yield next(site.pod for site in sites if site.pod.name == name)
 
 
-def _answer(record: Record, answer: str | None) -> str | None:
-    match record.event_type:
-        case "agent_response" | "max_steps":
-            return str(record.content) if answer is None else f"{answer}\n\n{record.content}"
+def _answer(records: Sequence[Record]) -> str:
+    end = records[-1]
+    match end.event_type:
         case "failed":
-            raise RunError(str(record.metadata["code"]), str(record.content))
+            raise RunError(str(end.metadata["code"]), str(end.content))
         case "aborted":
-            raise RunError("aborted", str(record.content))
+            raise RunError("aborted", str(end.content))
+        case event_type if event_type in TERMINAL:
+            return whole_answer(records) or ""
         case _:
-            return answer
+            raise RunError(HANDED_OVER, "this agent was closed; the run goes on at another one")
 
 
 def _camel(name: str) -> str:

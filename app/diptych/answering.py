@@ -1,6 +1,6 @@
 """The text of an answer on its way to the record: merged in time, and compared with what was told.
 
-Not here: asking for it, and recording it (`runner`).
+Not here: asking for it (`outgoing`), and recording it (`runner`).
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The calls of one step: a graph, of which whatever is unblocked runs at once (loop.md §3, §5).
 
-Not here: reading them from a reply (`actions`), making them (`runner`).
+Not here: reading them from a reply (`actions`), making them (`outgoing`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

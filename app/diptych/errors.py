@@ -11,6 +11,7 @@
     │   ├── UnknownRun          …of a run that never was
     │   ├── LostRun             …of a run that was, and whose record is gone
     │   └── Overloaded          …of a pod that has enough to do, or is leaving
+    │       └── HeardEnough     …of a run that has been sent enough
     └── PortError               something outside failed; the cause stays in `__cause__`
         ├── ModelError
         ├── ToolError
@@ -114,6 +115,13 @@ class Overloaded(RequestError):
         self.retry_after = retry_after
 
 
+class HeardEnough(Overloaded):
+    """A message came for a run that takes no more of them."""
+
+    def __init__(self) -> None:
+        super().__init__("this run has been sent enough; send the message when it has ended")
+
+
 class PortError(DiptychError):
     """Something outside did not do what it should."""
 
@@ -146,7 +154,7 @@ CallErrorKind = Literal[
     "unavailable",  # its server or agent cannot be reached
     "refused",  # not sent: a call path that comes back, a reference that leads nowhere …
     "invalid_arguments",
-    "skipped",  # not run, because another call failed
+    "skipped",  # not run, because another call failed or a message superseded it
     "interrupted",  # the run ended first
     "unknown",  # sent, and nobody knows what became of it
 ]

@@ -1,20 +1,25 @@
 """Following a run: first what is on record, then live, here or at the process that owns it.
 
+A reader may be as slow as it likes: what it has not taken is not kept for it without end. One that
+has fallen behind goes on from the record, a portion at a time, until it has caught up.
+
 Not here: what becomes of what was heard (`http`, `cli`).
 """
 
 import asyncio
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field
+from contextlib import suppress
 
 from diptych.errors import StoreError
-from diptych.live import LiveRun, Reader, Stores, is_last
+from diptych.live import MOST_HELD, LiveRun, Reader, Stores, is_last, size_of
 from diptych.messages import JSON
 from diptych.ports import Heard, Item, Notice
 from diptych.record import Record
 
 PATIENCE_SECONDS = 10.0  # for which a reader waits for a store that is away
+FIRST_PORTION = 50  # records that are read at once, until their size is known
+LARGEST_PORTION = 500
 _PAUSE_SECONDS = 0.2
 HANDED_OVER = "handed_over"
 """The last notice of a process that is leaving: the run goes on, and is to be followed anew."""
@@ -25,149 +30,251 @@ class Following:
     """All who follow runs at this process; `find` gives a run that is owned here."""
 
     def __init__(self, stores: Stores, find: Callable[[str], LiveRun | None]) -> None:
-        self._stores = stores
-        self._find = find
-        self._elsewhere: dict[Reader, str] = {}  # who reads runs that other processes own
+        self.stores = stores
+        self.find = find
+        self.elsewhere: set[Reader] = set()  # who listens to runs that other processes own
         self.has_closed = False
+        self._followed: Counter[str] = Counter()
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
         """Give what is on record after `after`, then what happens, up to the terminal record.
 
-        What arrived together comes together. Notices come live only; `reset` is one, for a reader
+        What arrived together comes together, as far as a slow reader can hold it: nothing of it is
+        kept here while the reader takes it. Notices come live only; `reset` is one, for a reader
         who has seen more than the store still has, `handed_over` another, the last of a process
         that is leaving. Raises `UnknownRun`, `LostRun` or `StoreError`.
         """
-        place, patience = _Place(after), 0.0
-        while True:
-            live = self._found(run_id, place)
-            records = live.records if live else await self._read(run_id, patience=patience)
-            patience = PATIENCE_SECONDS  # who has been told something can wait
-            is_over = is_last(records[-1])
-            if batch := self._since(place, records):
-                yield batch
-            if is_over:
-                return
-            live = self._found(run_id, place)
-            source = self._here(live, place) if live else self._there(run_id, place)
-            async with aclosing(source) as batches:
-                async for batch in batches:
-                    yield batch
-                    if any(map(is_last, batch)):  # a notice may come after it
-                        return
-            if self.has_closed:
-                about: dict[str, JSON] = {
-                    "run_id": run_id,
-                    "last_seq": place.seq,
-                    "message": _GOES_ON,
-                }
-                yield [Notice(HANDED_OVER, about)]
-                return
+        follower = _Follower(self, run_id, after)
+        self._followed[run_id] += 1
+        try:
+            with suppress(_Over):
+                while True:
+                    yield await follower.next()
+        finally:
+            follower.stop_listening()
+            self._followed[run_id] -= 1
+            if not self._followed[run_id]:
+                del self._followed[run_id]
 
     def is_followed(self, run_id: str) -> bool:
         """Say whether somebody follows a run at this process."""
-        live = self._find(run_id)
-        return (live is not None and live.has_readers) or run_id in self._elsewhere.values()
+        return run_id in self._followed
 
     def close(self) -> None:
         """Tell whoever follows from now on, and those who wait for other processes, to go."""
         self.has_closed = True
-        for reader in tuple(self._elsewhere):
+        for reader in tuple(self.elsewhere):
             reader.end()
 
-    def _found(self, run_id: str, place: "_Place") -> LiveRun | None:
-        """Give a run that is owned here, unless its reader has been elsewhere and knows more."""
-        live = self._find(run_id)
-        return live if live and len(live.records) >= place.seq else None
 
-    async def _read(self, run_id: str, after: int = 0, patience: float = 0.0) -> Sequence[Record]:
-        """Read a record; a store that is away is waited for, for `patience` seconds."""
+class _Over(Exception):
+    """Nothing comes any more."""
+
+
+class _Follower:
+    """One who follows a run, and how far it has come: `seq` is what it has seen last."""
+
+    def __init__(self, following: Following, run_id: str, after: int) -> None:
+        self._following = following
+        self._stores = following.stores
+        self._run_id = run_id
+        self._seq = after
+        self._last: tuple[str, float] | None = None  # what tells that record from others there
+        self._beginnings: list[Record] = []  # seen ones, with which the run began anew
+        self._has_more = True  # on record, perhaps
+        self._is_over = False
+        self._count = FIRST_PORTION
+        self._patience = 0.0  # who has been told something can wait
+        self._reader: Reader | None = None
+        self._left: deque[Heard] = deque()  # what was heard, and not looked at
+        self._unlisten: Callable[[], None] | None = None
+        self._is_here = False
+
+    async def next(self) -> list[Item]:
+        """Give what comes next, however long that takes. Raises `_Over` after the last."""
+        while not self._is_over:
+            if self._has_more:
+                batch = await self._portion()
+            elif self._reader is None:
+                batch = await self._listen()
+            else:
+                batch = await self._hear(self._reader)
+            if batch:
+                return batch
+        raise _Over
+
+    def stop_listening(self) -> None:
+        unlisten, self._unlisten, self._reader = self._unlisten, None, None
+        self._left.clear()
+        if unlisten:
+            unlisten()
+
+    # On record
+
+    async def _portion(self) -> list[Item]:
+        """Give what comes next on record, or where the reader must go back to first.
+
+        It must where the store had lost what it has seen: also if that has come about since, and
+        the run has gone on. So what it has seen last is read with what comes after.
+        """
+        overlap = 1 if self._seq else 0
+        asked = self._count + overlap
+        live = self._found()
+        found = await self._records(live, self._seq - overlap, asked)
+        self._patience = PATIENCE_SECONDS
+        self._has_more = len(found) == asked
+        seen = found[:overlap]
+        if overlap and not (seen and await self._is_what_was_seen(seen[0], live)):
+            held = await self._still_held(live)
+            if held is None or held.seq < self._seq:
+                self._set_to(held)
+                self._has_more = True
+                return [self._reset()]
+        new = self._fitting(found[overlap:])
+        self._reached([*seen, *new])
+        return [*new]
+
+    async def _is_what_was_seen(self, found: Record, live: LiveRun | None) -> bool:
+        """Say whether a record is the one of its seq that the reader has seen, for all it knows."""
+        if self._last is not None:
+            return self._last == _mark(found)
+        if live:  # it came with a number only
+            return not live.was_resumed
+        return not (await self._stores.log.entry(self._run_id)).may_have_lost
+
+    async def _still_held(self, live: LiveRun | None) -> Record | None:
+        """Look for the newest record that the reader has seen as it is now.
+
+        Who has seen what a loss took away, or may have, has not seen what came in its place.
+        """
+        held: Record | None = None
+        while True:
+            found = await self._records(live, held.seq if held else 0, self._count)
+            for record in found:
+                is_unseen = _begins_anew(record) and record not in self._beginnings
+                if record.seq > self._seq or is_unseen:
+                    return held
+                held = record
+            if len(found) < self._count:
+                return held
+
+    async def _records(self, live: LiveRun | None, after: int, limit: int) -> Sequence[Record]:
+        return live.records[after : after + limit] if live else await self._read(after, limit)
+
+    def _found(self) -> LiveRun | None:
+        """Give a run that is owned here, unless its reader has been elsewhere and knows more.
+
+        Nor to one that listens elsewhere: what it missed, a former owner may have missed as well.
+        """
+        live = None if self._reader else self._following.find(self._run_id)
+        return live if live and len(live.records) >= self._seq else None
+
+    async def _read(self, after: int, limit: int) -> Sequence[Record]:
+        """Read some of a record; a store that is away is waited for, if the reader can wait."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + patience
+        until = loop.time() + self._patience
         while True:
             try:
-                return await self._stores.log.read(run_id, after)
+                return await self._stores.log.read(self._run_id, after, limit)
             except StoreError:
-                if loop.time() >= until or self.has_closed:
+                if loop.time() >= until or self._following.has_closed:
                     raise
             await asyncio.sleep(_PAUSE_SECONDS)
 
-    def _since(self, place: "_Place", records: Sequence[Record]) -> Sequence[Item]:
-        """Give what a reader has not seen of the record, or where it must go back to first.
+    def _fitting(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Give as many as may be held at once, at least one, and learn how many to ask for."""
+        size = 0
+        for n, record in enumerate(records):
+            size += size_of(record)
+            if n and size > MOST_HELD:
+                self._has_more, self._count = True, n
+                return records[:n]
+        if self._has_more:
+            self._count = min(2 * self._count, LARGEST_PORTION)
+        return records
 
-        It must where the store had lost what it has seen: also if that has come about since, and
-        the run has gone on. One who may have seen either goes back too.
-        """
-        seen = records[: place.seq]
-        anew = (r.seq - 1 for r in seen if _begins_anew(r) and r not in place.beginnings)
-        held = next(anew, len(seen))
-        resets = [self._reset(held)] if held < place.seq else []
-        place.seq = held
-        return [*resets, *place.reached(records[held:])]
+    # Live
 
-    async def _here(self, live: LiveRun, place: "_Place") -> AsyncGenerator[Sequence[Item]]:
-        """Follow a run that is owned here, until it ends or goes elsewhere."""
-        reader = live.join(place.seq)
-        try:
-            while heard := await reader.next():
-                place.reached([item for item in heard if isinstance(item, Record)])
-                yield [item for item in heard if item is not None]
-        finally:
-            live.leave(reader)
+    async def _listen(self) -> list[Item]:
+        if live := self._found():
+            self._is_here, self._reader = True, live.join(self._seq)
+            self._unlisten = lambda reader=self._reader: live.leave(reader)
+            return []
+        reader, elsewhere = Reader(), self._following.elsewhere
+        unwatch = await self._stores.feed.watch(self._run_id, reader.put)
+        elsewhere.add(reader)
 
-    async def _there(self, run_id: str, place: "_Place") -> AsyncGenerator[Sequence[Item]]:
-        """Follow a run that another process owns."""
-        reader = Reader()
-        unwatch = await self._stores.feed.watch(run_id, reader.put)
-        self._elsewhere[reader] = run_id
-        if self.has_closed:
-            reader.end()
-        try:
-            if records := await self._read(run_id, place.seq, PATIENCE_SECONDS):
-                yield place.reached(records)  # what happened before the watch began
-            while heard := await reader.next():
-                if batch := await self._caught_up(run_id, place, heard):
-                    yield batch
-        finally:
-            del self._elsewhere[reader]
+        def unlisten() -> None:
+            elsewhere.discard(reader)
             unwatch()
 
-    async def _caught_up(
-        self, run_id: str, place: "_Place", heard: Sequence[Heard]
-    ) -> Sequence[Item]:
-        """Give what is new in what was heard; what was missed is read from the record."""
+        self._is_here, self._reader, self._unlisten = False, reader, unlisten
+        self._has_more = True  # what happened before the watch began
+        if self._following.has_closed:
+            reader.end()
+        return []
+
+    async def _hear(self, reader: Reader) -> list[Item]:
+        """Give what is new in what is heard next."""
+        self._left = self._left or deque(await reader.next())
+        if self._left:
+            return self._new()
+        self.stop_listening()  # nothing comes from there any more
+        if self._following.has_closed:
+            self._is_over = True
+            return [self._handed_over()]
+        self._has_more = True
+        return []
+
+    def _new(self) -> list[Item]:
+        """Give what is new in what was heard; what was missed is to be read from the record."""
         batch: list[Item] = []
-        for item in heard:
+        while self._left:
+            item = self._left.popleft()
             if isinstance(item, Notice):
                 if item.type != HANDED_OVER:  # that another process leaves ends nothing here
                     batch.append(item)
-            elif item is None or item.seq > place.seq + 1:
-                records = await self._read(run_id, patience=PATIENCE_SECONDS)
-                batch += self._since(place, records)
-            elif item.seq == place.seq + 1:
-                batch += place.reached([item])
-            elif _begins_anew(item) and item not in place.beginnings:
-                batch += [self._reset(item.seq - 1), *place.reached([item])]
+            elif item is None or item.seq > self._seq + 1:
+                self._has_more = True
+                if self._is_here:  # it is behind; the run may have ended when it has caught up
+                    self.stop_listening()
+                break
+            elif item.seq == self._seq + 1:
+                self._reached([item])
+                batch.append(item)
+            elif _begins_anew(item) and item not in self._beginnings:
+                self._seq = item.seq - 1
+                batch += [self._reset(), item]
+                self._reached([item])
         return batch
 
-    def _reset(self, last_seq: int) -> Notice:
-        """Tell that what a reader has seen after `last_seq` is not on record any more."""
-        return Notice("reset", {"epoch": self._stores.log.epoch, "last_seq": last_seq})
+    # Where it is
+
+    def _reached(self, records: Sequence[Record]) -> None:
+        if records:
+            self._set_to(records[-1])
+            self._beginnings += filter(_begins_anew, records)
+
+    def _set_to(self, record: Record | None) -> None:
+        self._seq = record.seq if record else 0
+        self._last = _mark(record) if record else None
+        self._is_over = record is not None and is_last(record)
+
+    def _reset(self) -> Notice:
+        """Tell that what the reader has seen after where it is now is not on record any more."""
+        return Notice("reset", {"epoch": self._stores.log.epoch, "last_seq": self._seq})
+
+    def _handed_over(self) -> Notice:
+        about: dict[str, JSON] = {
+            "run_id": self._run_id,
+            "last_seq": self._seq,
+            "message": _GOES_ON,
+        }
+        return Notice(HANDED_OVER, about)
 
 
-@dataclass(slots=True)
-class _Place:
-    """How far the reader of a run has come.
-
-    `beginnings` are the records that it has seen with which a run began anew after a loss.
-    """
-
-    seq: int
-    beginnings: list[Record] = field(default_factory=list)
-
-    def reached(self, records: Sequence[Record]) -> Sequence[Record]:
-        self.seq = records[-1].seq if records else self.seq
-        self.beginnings += filter(_begins_anew, records)
-        return records
+def _mark(record: Record) -> tuple[str, float]:
+    return record.event_type, record.timestamp
 
 
 def _begins_anew(record: Record) -> bool:

@@ -1,7 +1,7 @@
 """A run that is queued or running here: the sink of its runner, the source of its readers.
 
 Not here: which run goes when (`turns`), what happens in one (`runner`), following a run that
-another process owns (`runs`).
+another process owns (`following`).
 """
 
 import asyncio
@@ -25,10 +25,11 @@ from diptych.ports import (
     Sessions,
 )
 from diptych.record import TERMINAL, Record, to_row
-from diptych.run_state import Phase, Run
+from diptych.run_state import MOST_MESSAGES, Phase, Run
 from diptych.runner import Runner
 
-MAX_WAITING = 1_000  # items that a slow reader has not read, after which it is told no notices
+MAX_WAITING = 1_000  # items that are kept for a slow reader
+MOST_HELD = 2**18  # characters of records that are kept for one, or given to it at once
 
 Observer = Callable[[Item], None]
 """Hears every record and notice of every run that is taken to its end here. Must not block."""
@@ -46,16 +47,25 @@ class Stores:
 
 
 class Reader:
-    """What one follower of a run has not read yet."""
+    """What one follower of a run has not read yet, as far as that is kept for it.
+
+    Of one that has fallen behind the rest is forgotten, with a `None` in its place: the records
+    are to be read again from where they are. So it misses notices, and never a record.
+    """
 
     def __init__(self) -> None:
         self._items: list[Heard] = []
+        self._size = 0
         self._arrived = asyncio.Event()
         self._is_ended = False
 
     def put(self, item: Heard) -> None:
-        if isinstance(item, Notice) and len(self._items) >= MAX_WAITING:
-            return  # a reader this slow misses notices; records it never misses
+        if len(self._items) >= MAX_WAITING or self._size > MOST_HELD:
+            if isinstance(item, Notice):
+                return
+            self._items, self._size = [None], 0
+        if isinstance(item, Record):
+            self._size += size_of(item)
         self._items.append(item)
         self._arrived.set()
 
@@ -69,7 +79,7 @@ class Reader:
         await self._arrived.wait()
         if not self._is_ended:
             self._arrived.clear()
-        items, self._items = self._items, []
+        items, self._items, self._size = self._items, [], 0
         return items
 
 
@@ -88,7 +98,7 @@ class LiveRun:
         self.lease: Lease | None = None
         self.runner: Runner | None = None
         self.stopped: Stop | None = None
-        self._spoken: list[Steered] = []  # what no runner has heard yet
+        self._spoken: dict[str, Steered] = {}  # what no runner has heard yet
         self.has_begun = False
         self.was_resumed = False  # its record was read from the store
         self.is_first = False  # of a session that nobody else can know yet
@@ -170,17 +180,20 @@ class LiveRun:
         else:
             self.stop(demand)
 
-    def steer(self, message: Steered) -> None:
-        """Have a message join the run's conversation; one that is sent again joins once."""
+    def steer(self, message: Steered) -> bool:
+        """Have a message join the run's conversation, once; False if there are too many."""
         if self.runner:
             self.runner.steer(message)
+        elif message.message_id in self._spoken or len(self._spoken) < MOST_MESSAGES:
+            self._spoken[message.message_id] = message
         else:
-            self._spoken.append(message)
+            return False
+        return True
 
     def spoken(self) -> Sequence[Steered]:
         """Take the messages that came before the run had a runner."""
-        spoken, self._spoken = self._spoken, []
-        return spoken
+        spoken, self._spoken = self._spoken, {}
+        return tuple(spoken.values())
 
     def hand_over(self) -> None:
         """Leave the run as it is, for another process to take up."""
@@ -202,7 +215,8 @@ class LiveRun:
         """Put an end on record that no runner can."""
         if run.phase is Phase.DONE:
             return run
-        events = tuple(ending(run, stop))
+        events: list[Event] = [m for m in self.spoken() if m.message_id not in run.heard]
+        events += ending(ended(run, events), stop)
         await self.record(events)
         return ended(run, events)
 
@@ -263,3 +277,8 @@ class LiveRun:
 def is_last(item: Heard) -> bool:
     """Say whether nothing of a run comes after this."""
     return isinstance(item, Record) and item.event_type in TERMINAL
+
+
+def size_of(record: Record) -> int:
+    """Say roughly how much a record holds, in characters: what is large in one is its text."""
+    return len(record.content) if isinstance(record.content, str) else 0

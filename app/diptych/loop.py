@@ -70,6 +70,8 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
             return run, ()
         case Phase.QUEUED | Phase.ACT | Phase.CALL | Phase.ANSWER, Steered():
             return _steer(run, event)
+        case Phase.ACT, OwnerChanged() if run.waiting:
+            return _next_step(replace(run, outstanding=()))
         case Phase.ACT | Phase.CALL | Phase.ANSWER, OwnerChanged():
             return hand_over(run, event)
         case Phase.ACT, Replied():
@@ -259,9 +261,12 @@ def _take_answer(run: Run, reply: Replied) -> Next:
     finish_reason = reply.finish_reason if reply.finish_reason in _PASSED_ON else "stop"
     if run.answer.strip() or finish_reason != "stop":
         return command(run, Write(Answered(run.answer, finish_reason)))
+    told = replace(run, was_blank=True, answer_from=len(run.answer))
+    if run.waiting:
+        return _next_step(told)
     if run.was_blank:
         return command(run, Write(Failed("empty_answer", "the model gave no answer, twice")))
-    return _ask_answer(replace(run, was_blank=True, answer_from=len(run.answer)))
+    return _ask_answer(told)
 
 
 def _conclude(run: Run, event: Answered) -> Next:

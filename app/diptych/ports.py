@@ -108,9 +108,11 @@ class Agents(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """A run, as lists show it; `seq` is that of its newest record.
+    """A run, as lists show it; `seq` and `updated` are seq and time of its newest record.
 
-    `status` is `queued`, `running` or the terminal event's name.
+    `status` is `queued`, `running` or the terminal event's name. `may_have_lost` says that the
+    store was not always up since the run began to be driven: its record may be another than it
+    was, after where a new owner found that. Times are seconds since the epoch.
     """
 
     run_id: str
@@ -118,6 +120,8 @@ class RunEntry:
     created: float
     status: str
     seq: int = 1
+    updated: float = 0.0
+    may_have_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +197,8 @@ class EventLog(Protocol):
         """
         ...
 
-    async def read(self, run_id: str, after: int = 0) -> Sequence[Record]:
-        """Give the records of a run whose `seq` is greater than `after`."""
+    async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Record]:
+        """Give the records of a run whose `seq` is greater than `after`, the first `limit`."""
         ...
 
     async def entry(self, run_id: str) -> RunEntry: ...
@@ -276,7 +280,8 @@ class Ownership(Protocol):
     async def demand(self, run_id: str, demand: Demand) -> None:
         """Ask something of a run's owner, or of the next one, if it has none now.
 
-        Of a run that has ended nothing can be asked any more: that does nothing.
+        Of a run that has ended nothing can be asked any more: that does nothing. Raises
+        `HeardEnough` for one message too many.
         """
         ...
 

@@ -10,6 +10,8 @@ from diptych.events import Command, Origin, Terminal, Terms
 from diptych.messages import Call, Message, Result, Usage
 from diptych.offers import Offers
 
+MOST_MESSAGES = 100  # that one run takes while it is there
+
 
 class Phase(Enum):
     """Where a run is on its way."""

@@ -37,7 +37,7 @@ from diptych.loop import advance, ended, ending
 from diptych.messages import JSON, Delegation
 from diptych.outgoing import Crash, Outgoing, Outside, target
 from diptych.ports import Notice
-from diptych.run_state import Phase, Run
+from diptych.run_state import MOST_MESSAGES, Phase, Run
 
 SOON_SECONDS = 0.1  # after which what can wait for company is recorded alone
 BEGUN_SECONDS = 0.025  # the same, of a run's beginning: until then it is shown as queued
@@ -110,6 +110,9 @@ class Runner:
                 await self._receive(event)
             while self.run.phase is not Phase.DONE and not self._has_left:
                 await self._receive(await self._inbox.get())
+        except Exception:
+            async with self._writing:  # whoever ends the run goes on from what is on record
+                raise
         finally:
             if timer:
                 timer.cancel()
@@ -133,7 +136,7 @@ class Runner:
             case Replied() if self._pieces:
                 await self._flush()
                 await self._go_on(item)
-            case Steered(message_id=known) if known in self._now.heard:
+            case Steered() if not self._hears(item):
                 pass
             case _:
                 await self._go_on(item)
@@ -144,24 +147,25 @@ class Runner:
         The model is asked meanwhile: that may be done twice, and a slow store must not delay it.
         """
         self._now, commands = advance(self._now, event)
-        events, todo, calls = [event], deque(commands), list[MakeCall]()
+        items: list[Event | Notice] = [event]
+        todo, calls = deque(commands), list[MakeCall]()
         while todo:
             match todo.popleft():
                 case Write(following):
                     self._now, more = advance(self._now, following)
-                    events.append(following)
+                    items.append(following)
                     todo.extend(more)
                 case AskModel() as ask:
                     self._begin_asking(ask)
                 case MakeCall() as call:
                     calls.append(call)
                 case Warn(text):
-                    self._sink.notice(Notice("format_warning", {"message": text}))
-        if all(isinstance(event, _REPEATED) for event in events):
+                    items.append(Notice("format_warning", {"message": text}))
+        if all(isinstance(item, (*_REPEATED, Notice)) for item in items):
             is_first = isinstance(event, Offered)
-            self._write_soon(events, BEGUN_SECONDS if is_first else SOON_SECONDS)
+            self._write_soon(items, BEGUN_SECONDS if is_first else SOON_SECONDS)
         else:
-            await self._write(*events)
+            await self._write(*items)
         if calls and not self._is_to_stop:  # if it is, its end is in the inbox
             await self._begin_calls(calls)
 
@@ -178,7 +182,7 @@ class Runner:
         context_ids: dict[str, str] = {}
         for command in commands:
             call = command.call
-            self._unwritten.append(_progress(command, self._now.terms.max_steps))
+            self._unwritten.append(_progress(command, self._now.last_step))
             if isinstance(call, Delegation):
                 context_ids[call.id] = self._sink.new_context_id()
             if not command.again:
@@ -203,10 +207,15 @@ class Runner:
                     await self._note(result)
                 case AnswerReset() as reset if self._now.phase is Phase.ANSWER:
                     await self._note(reset)
-                case Steered() as message if message.message_id not in self._now.heard:
+                case Steered() as message if self._hears(message):
                     await self._note(message)
         await self._flush()
         await self._write()
+
+    def _hears(self, message: Steered) -> bool:
+        """Whether a message is new, and not one too many."""
+        heard = self._now.heard
+        return message.message_id not in heard and len(heard) < MOST_MESSAGES
 
     # The record
 
@@ -215,30 +224,32 @@ class Runner:
         self._now = ended(self._now, events)
         await self._write(*events)
 
-    async def _write(self, *events: Event) -> None:
+    async def _write(self, *items: Event | Notice) -> None:
         """Put on record what was put off, and then these; one write goes after another."""
-        self._unwritten += events
+        self._unwritten += items
         async with self._writing:
-            items, run = list(self._unwritten), self._now
-            if items:
-                await self._sink.record(items)
-                del self._unwritten[: len(items)]
+            due, run = list(self._unwritten), self._now
+            if due:
+                await self._sink.record(due)
+                del self._unwritten[: len(due)]
                 self.run = run
 
-    def _write_soon(self, events: Sequence[Event], seconds: float) -> None:
+    def _write_soon(self, items: Sequence[Event | Notice], seconds: float) -> None:
         """Put off recording what led to no more than a question to the model.
 
         It goes on record with what comes of that, or beside it if nothing has for a moment. So a
         slow store delays the first word of an answer once, and not at each step before it.
         """
-        self._unwritten += events
+        self._unwritten += items
         if self._soon is None or self._soon.done():
             self._soon = asyncio.create_task(self._write_after(seconds))
 
     async def _write_after(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
         try:
-            await self._write()
+            while self._unwritten:  # also what came while the rest was written
+                await asyncio.sleep(seconds)
+                await self._write()
+                seconds = SOON_SECONDS
         except Exception as error:  # noqa: BLE001 - raised where the run is driven
             self._inbox.put_nowait(Crash(error))
 

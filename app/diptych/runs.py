@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from diptych.asks import Ask, asked, read_session_id
-from diptych.errors import OnceDiffers, Overloaded, RunOver, StoreError
+from diptych.errors import HeardEnough, OnceDiffers, Overloaded, RunOver, StoreError
 from diptych.events import Aborted, Steered, Stop
 from diptych.following import Following
 from diptych.live import Observer, Stores, is_last
@@ -22,14 +22,15 @@ from diptych.outgoing import Outside
 from diptych.ports import Item, RunEntry
 from diptych.record import TERMINAL, Record
 from diptych.run_ids import run_id_of
+from diptych.run_state import MOST_MESSAGES
 from diptych.texts import well_formed
 from diptych.turns import Turns
 
 CANCEL_SECONDS = 15.0  # for which a cancelled run's end is waited for: its owner may have to change
 STEER_SECONDS = 15.0  # for which a message is waited for to be on record
+LOOK_SECONDS = 0.2  # at most, between two looks for a message in the record
 ASK_SECONDS = 2.0  # after which its owner is asked again: it may have changed, or not have heard
 JOIN_SECONDS = 0.5  # after which one that waits for its turn is taken to keep what it was sent
-MOST_MESSAGES = 100  # that one run takes while it is there
 
 
 class Runs:
@@ -110,7 +111,7 @@ class Runs:
 
         It is on record when this returns, or is kept with a run that waits for its turn. Raises
         `RunOver` if the run ended before it could, `OnceDiffers` if its id came with other words,
-        `Overloaded` if the run has heard enough, `StoreError` if its owner does not answer.
+        `HeardEnough` if it takes no more, `StoreError` if its owner does not answer.
         """
         message = replace(message, message=well_formed(message.message))
         with suppress(TimeoutError):
@@ -182,15 +183,19 @@ class Runs:
         return first.run_id != entry.run_id
 
     async def _pass_on(self, message: Steered, entry: RunEntry, seconds: float) -> None:
-        """Give a message to its run's owner, and wait a while for news."""
+        """Give a message to its run's owner, and look for news a while."""
+        live = self._turns.find(entry.run_id)
+        if live and not live.steer(message):
+            raise HeardEnough
         await self._stores.owners.demand(entry.run_id, message)
-        if live := self._turns.find(entry.run_id):
-            live.steer(message)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                async for batch in self.follow(entry.run_id, entry.seq):
-                    if any(_is_message(item) or is_last(item) for item in batch):
-                        return
+        loop, pause = asyncio.get_running_loop(), 0.01
+        until = loop.time() + seconds
+        while loop.time() < until:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LOOK_SECONDS)
+            fresh = await self._stores.log.read(entry.run_id, entry.seq)
+            if any(_is_message(record) or is_last(record) for record in fresh):
+                return
 
 
 def _has_heard(records: Sequence[Record], message: Steered) -> bool:
@@ -203,9 +208,9 @@ def _has_heard(records: Sequence[Record], message: Steered) -> bool:
     if is_last(records[-1]):
         raise RunOver
     if len(heard) >= MOST_MESSAGES:
-        raise Overloaded("this run has been sent enough; send the message when it has ended")
+        raise HeardEnough
     return False
 
 
-def _is_message(item: Item) -> bool:
-    return isinstance(item, Record) and "message_id" in item.metadata
+def _is_message(record: Record) -> bool:
+    return "message_id" in record.metadata

@@ -24,6 +24,7 @@ from diptych.pod import Pod, check_scripts
 from diptych.settings import AgentConfig
 
 GRACE_SECONDS = 20.0  # that runs get to end after SIGTERM, if nothing else is said
+SEND_BUFFER = 2**17  # bytes that the kernel keeps for a slow reader; by itself it takes megabytes
 _STARTED_POLL = 0.005  # seconds
 _log = logging.getLogger(__name__)
 
@@ -205,6 +206,7 @@ def _bound(host: str, port: int) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         bound.bind((host, port))
     except OSError as error:
         bound.close()

@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
-from support.doubles import facts, house, types
+from support.doubles import FunctionTools, facts, house, types
 from support.feeding import feed, made, returned, started
 from support.replicas import replica, told
 from support.shared_store import SharedStore
-from support.stories import begin, records, virtually
+from support.stories import begin, log, records, virtually
 from support.virtual_time import run_virtually
 
 from diptych.asks import Ask
@@ -21,21 +21,27 @@ from diptych.events import (
     Completed,
     Exhausted,
     Offered,
+    Origin,
     Replied,
     Steered,
     Streamed,
     Terms,
 )
+from diptych.http.disconnect import leave
 from diptych.loop import conversation, ending, replay
 from diptych.messages import Message
+from diptych.offering import Charter
 from diptych.offers import Offers
-from diptych.run_state import Phase, Run
-from diptych.runs import MOST_MESSAGES
+from diptych.run_state import MOST_MESSAGES, Phase, Run
 
 MORE = Steered("and in French", "m-1")
 MORE_SAID = Message("user", "and in French")
 ECHO = '{"tool": "echo", "arguments": {"text": "a"}}'
 TWO = '[{"tool": "a"}, {"tool": "b"}]'
+
+
+def event_types(store, run_id):
+    return [r.event_type for r in log(store, run_id)]
 
 
 def said(run):
@@ -255,3 +261,123 @@ async def test_what_a_queued_run_was_told_survives_its_process():
     a.kill()
     heard = await told(b, second)
     assert [r.content for r in records(heard)[:2]] == ["two", "and in French"]
+
+
+# What it must not do
+
+
+def test_a_run_that_waits_for_its_turn_takes_no_more_messages_than_one_that_runs():
+    async def story():
+        rooms = house({"content": "{}", "delay_ms": 600_000}, "Hello.")
+        await rooms.runs.start(Ask((Message("user", "one"),), session_id="s"))
+        second = await rooms.runs.start(Ask((Message("user", "two"),), session_id="s"))
+        for n in range(MOST_MESSAGES):
+            await rooms.runs.steer(second.run_id, Steered("more", f"m-{n}"))
+        with pytest.raises(Overloaded):
+            await rooms.runs.steer(second.run_id, Steered("more", "one too many"))
+
+    run_virtually(story())
+
+
+@virtually
+async def test_what_is_left_in_the_store_for_one_run_is_bounded():
+    store = SharedStore()
+    a = replica(store, "a", {"content": "{}", "delay_ms": 600_000}, "Hello.")
+    await begin(a, "one", session_id="s")
+    second = await begin(a, "two", session_id="s")
+    messages = [Steered("more", f"m-{n}") for n in range(MOST_MESSAGES * 3)]
+    sent = [a.run(a.runs.steer(second, message)) for message in messages]
+    await asyncio.gather(*sent, return_exceptions=True)
+    assert len(store.runs[second].asked) <= MOST_MESSAGES
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "another process"])
+@virtually
+async def test_what_a_waiting_run_was_told_is_on_record_when_it_is_cancelled(elsewhere):
+    store = SharedStore()
+    slow = {"content": "{}", "delay_ms": 60_000}
+    a, b = (replica(store, n, slow, "{}", "Hello.") for n in "ab")
+    await begin(a, "one", session_id="s")
+    second = await begin(a, "two", session_id="s")
+    at = b if elsewhere else a
+    assert (await at.run(at.runs.steer(second, Steered("more", "m-1")))).status == "queued"
+    await at.run(at.runs.cancel(second))
+    assert event_types(store, second) == ["user_message", "user_message", "aborted"]
+
+
+@virtually
+async def test_a_call_that_has_not_begun_when_a_message_came_is_not_made_by_the_next_owner():
+    store = SharedStore()
+
+    async def work(**_):
+        await asyncio.sleep(1)
+        return "done"
+
+    def slow(call):
+        return 0.5 if not call.is_done and "tool_result" in call.about else None
+
+    two = '[{"tool": "one"}, {"tool": "two"}]'
+    about = {"tools": FunctionTools({"one": work, "two": work})}
+    about["charter"] = Charter("", Terms(max_parallel_calls=1))
+    a = replica(store, "a", two, "{}", "Hi.", trouble=slow, **about)
+    b = replica(store, "b", "{}", "{}", "Hi.", **about)
+    run_id = await begin(a)
+    await asyncio.sleep(1.2)  # the result of the first call is being recorded
+    steering = asyncio.create_task(b.run(b.runs.steer(run_id, Steered("stop that", "m-1"))))
+    await asyncio.sleep(0.1)
+    await a.run(a.runs.close())
+    await steering
+    await told(b, run_id)
+    rows = [(r.event_type, r.metadata.get("call_id")) for r in log(store, run_id)]
+    heard = next(n for n, r in enumerate(log(store, run_id)) if r.metadata.get("message_id"))
+    assert [row for row in rows[heard:] if row[0] == "tool_call"] == [], rows
+
+
+@virtually
+async def test_who_only_waits_for_a_message_to_join_is_no_follower_of_the_run():
+    rooms = house({"content": "{}", "delay_ms": 60_000}, "Hello.")
+    await rooms.runs.start(Ask((Message("user", "one"),), session_id="s"))
+    mine = await rooms.runs.start(
+        Ask((Message("user", "two"),), session_id="s", origin=Origin(cancels_on_disconnect=True))
+    )
+    steering = asyncio.create_task(rooms.runs.steer(mine.run_id, Steered("more", "m-1")))
+    await asyncio.sleep(0.1)
+    await leave(rooms.runs, mine.run_id)  # its only reader hangs up
+    await asyncio.gather(steering, return_exceptions=True)
+    status = (await rooms.runs.entry(mine.run_id)).status
+    await rooms.runs.close()
+    assert status == "aborted"
+
+
+def test_a_run_takes_a_hundred_messages_also_if_all_come_at_once():
+    async def story():
+        rooms = house({"content": "{}", "delay_ms": 60_000}, "{}", "Hello.")
+        entry = await rooms.runs.start(Ask((Message("user", "hi"),)))
+        await asyncio.sleep(1)
+        sent = [rooms.runs.steer(entry.run_id, Steered("more", f"m-{n}")) for n in range(300)]
+        await asyncio.gather(*sent, return_exceptions=True)
+        rows = [r for r in await rooms.store.read(entry.run_id) if "message_id" in r.metadata]
+        await rooms.runs.close()
+        assert len(rows) <= MOST_MESSAGES
+
+    run_virtually(story())
+
+
+def test_a_step_is_never_beyond_what_progress_says_is_the_most():
+    async def echo(**_):
+        return "x"
+
+    async def story():
+        slowly = {"content": "One two three", "chunk_ms": 1000}
+        call = '{"tool": "echo"}'
+        charter = Charter("", Terms(max_steps=1, on_max_steps="answer"))
+        rooms = house(call, slowly, call, "Two.", tools={"echo": echo}, charter=charter)
+        entry = await rooms.runs.start(Ask((Message("user", "hi"),)))
+        telling = asyncio.create_task(rooms.told(entry.run_id))
+        await asyncio.sleep(1.5)
+        await rooms.runs.steer(entry.run_id, Steered("more", "m-1"))
+        blocks = [i.fields for i in await telling if getattr(i, "type", "") == "progress"]
+        assert len(blocks) == 2
+        assert [b for b in blocks if b["step"] > b["max_steps"]] == []
+
+    run_virtually(story())

@@ -27,7 +27,7 @@ from diptych.events import (
     Terms,
     Write,
 )
-from diptych.live import MAX_WAITING, LiveRun, Reader, Stores
+from diptych.live import MAX_WAITING, MOST_HELD, LiveRun, Reader, Stores
 from diptych.loop import replay
 from diptych.messages import Result
 from diptych.offering import Charter
@@ -54,17 +54,31 @@ async def begin(at: Replica, text="hi", session_id=None, **rest):
 # Readers
 
 
-async def test_a_slow_reader_misses_notices_and_never_a_record():
+def waiting(reader):
+    return [getattr(item, "seq", item) for item in reader._items]
+
+
+async def test_of_a_reader_that_is_behind_nothing_is_kept_but_that_it_must_read_again():
     reader = Reader()
     for n in range(MAX_WAITING):
         reader.put(record(n + 1))
     reader.put(Notice("progress"))
+    assert waiting(reader) == [*range(1, MAX_WAITING + 1)], "notices are missed"
     reader.put(record(MAX_WAITING + 1))
-    reader.put(None)
-    assert [getattr(item, "seq", item) for item in await reader.next()] == [
-        *range(1, MAX_WAITING + 2),
-        None,
-    ]
+    reader.put(Notice("progress"))
+    assert waiting(reader)[:2] == [None, MAX_WAITING + 1], "records are not"
+    assert len(await reader.next()) == 3
+    reader.put(record(MAX_WAITING + 2))
+    assert waiting(reader) == [MAX_WAITING + 2]
+
+
+async def test_what_is_kept_for_a_reader_is_bounded_in_size_as_well():
+    reader, text = Reader(), "x" * (MOST_HELD // 4)
+    for n in range(100):
+        reader.put(replace(record(n + 1), content=text))
+        assert sum(len(item.content) for item in reader._items if item) <= 1.25 * MOST_HELD
+    assert waiting(reader)[0] is None
+    assert waiting(reader)[-1] == 100
 
 
 async def test_a_reader_that_has_ended_gives_what_is_left_and_then_nothing():

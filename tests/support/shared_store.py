@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from diptych.errors import (
+    HeardEnough,
     LostBlob,
     LostRun,
     LostTail,
@@ -25,10 +26,11 @@ from diptych.errors import (
     StoreFull,
     UnknownRun,
 )
-from diptych.events import Demand
+from diptych.events import Demand, Steered
 from diptych.messages import Message
 from diptych.ports import Lease, Once, Opened, RunEntry, SessionEntry
 from diptych.record import NOT_IN_MEMORY, TERMINAL, Record
+from diptych.run_state import MOST_MESSAGES
 
 LEASE_SECONDS = 10.0
 MOST_WAITING = 1_000
@@ -175,12 +177,20 @@ class SharedStore:
                 raise LostTail(seq)
         return [record for record in records if record.seq > seq]
 
-    def read(self, run_id: str, after: int) -> Sequence[Record]:
-        return self._run(run_id).records[after:]
+    def read(self, run_id: str, after: int, limit: int | None = None) -> Sequence[Record]:
+        return self._run(run_id).records[after:][:limit]
 
     def entry(self, run_id: str) -> RunEntry:
         run = self._run(run_id)
-        return RunEntry(run_id, run.session_id, run.created, run.status, len(run.records))
+        return RunEntry(
+            run_id,
+            run.session_id,
+            run.created,
+            run.status,
+            len(run.records),
+            run.records[-1].timestamp,
+            run.server != self.server or run.lost_at is not None,
+        )
 
     def kept(self, key: str) -> bytes:
         if key not in self.blobs:
@@ -273,6 +283,8 @@ class SharedStore:
         run = self._run(run_id)
         if run.status not in TERMINAL:
             if demand not in run.asked:
+                if isinstance(demand, Steered) and len(run.asked) >= MOST_MESSAGES:
+                    raise HeardEnough
                 run.asked.append(demand)
             for asked in self.controlled:
                 asked(run.session_id, run_id, demand)

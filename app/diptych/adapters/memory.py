@@ -120,8 +120,9 @@ class MemoryStore:
             if record.event_type == "offered":
                 self._share(run, record)
 
-    async def read(self, run_id: str, after: int = 0) -> Sequence[Record]:
-        return self._run(run_id).records[after:]  # seq counts from 1, without gaps
+    async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Record]:
+        end = None if limit is None else after + limit
+        return self._run(run_id).records[after:end]  # seq counts from 1, without gaps
 
     async def entry(self, run_id: str) -> RunEntry:
         return _entry(run_id, self._run(run_id))
@@ -239,7 +240,8 @@ def _entry(run_id: str, run: _Run) -> RunEntry:
         status = run.records[-1].event_type
     else:
         status = "running" if len(run.records) > 1 else "queued"
-    return RunEntry(run_id, run.session_id, run.created, status, len(run.records))
+    seq, updated = len(run.records), run.records[-1].timestamp
+    return RunEntry(run_id, run.session_id, run.created, status, seq, updated)
 
 
 def _size(record: Record) -> int:

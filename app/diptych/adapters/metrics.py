@@ -24,7 +24,7 @@ _CALL_ENDS = {
 
 
 class Metrics:
-    """Hears every record (`runs.Observer`) and keeps count in a registry of its own."""
+    """Hears every record (`live.Observer`) and keeps count in a registry of its own."""
 
     def __init__(self, live_runs: Callable[[], int], dropped_runs: Callable[[], int]) -> None:
         self._registry = CollectorRegistry()

@@ -14,7 +14,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import NoReturn, cast
+from typing import NoReturn
 
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
 from a2a.server.context import ServerCallContext
@@ -47,6 +47,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from diptych import a2a_extension
+from diptych.answers import keep
 from diptych.errors import (
     LostRun,
     Overloaded,
@@ -196,10 +197,7 @@ class RunsAsTasks(RequestHandler):
         records: list[Record] = []
         async for batch in self._runs.follow(run_id):
             for item in batch:
-                if isinstance(item, Record):
-                    records.append(item)
-                elif item.type == "reset":
-                    del records[cast("int", item.fields["last_seq"]) :]
+                keep(records, item)
         return records
 
     async def _picked_up(self, entry: RunEntry, length: int | None = None) -> AsyncIterator[Event]:
@@ -207,8 +205,10 @@ class RunsAsTasks(RequestHandler):
         records = await self._runs.records(entry.run_id)
         telling = Telling(entry)
         telling.updates(records)  # what the snapshot says already
+        seq = records[-1].seq
         yield snapshot(entry, records, length)
-        async for update in self._updates(entry, telling, records[-1].seq):
+        del records  # nothing is kept for a slow reader but what it is being told
+        async for update in self._updates(entry, telling, seq):
             yield update
 
     async def _updates(

@@ -22,7 +22,6 @@ from diptych.http.a2a_task import STATES, milliseconds, snapshot
 from diptych.ports import RunEntry
 from diptych.runs import Runs
 
-_AT_ONCE = 100  # runs that are read side by side
 _TOKEN_LIMIT = 512  # characters
 _NANOSECONDS = 1_000_000  # in a millisecond
 
@@ -51,29 +50,15 @@ async def list_tasks(runs: Runs, asked: ListTasksRequest) -> ListTasksResponse:
 
 async def _found(runs: Runs, asked: ListTasksRequest) -> list[tuple[_Place, RunEntry]]:
     """Give the runs that fit, in the list's order."""
-    entries = [
-        entry
+    found = [
+        ((milliseconds(entry.updated), entry.run_id), entry)
         for entry in await runs.entries(asked.context_id or None)
         if not asked.status or STATES[entry.status] == asked.status
     ]
-    found: list[tuple[_Place, RunEntry]] = []
-    for start in range(0, len(entries), _AT_ONCE):
-        some = entries[start : start + _AT_ONCE]
-        times = await asyncio.gather(*(_changed(runs, entry) for entry in some))
-        found += [((t, e.run_id), e) for t, e in zip(times, some, strict=True) if t is not None]
     if asked.HasField("status_timestamp_after"):
         earliest = asked.status_timestamp_after.ToNanoseconds()
         found = [(place, e) for place, e in found if place[0] * _NANOSECONDS >= earliest]
     return sorted(found, key=lambda each: each[0], reverse=True)
-
-
-async def _changed(runs: Runs, entry: RunEntry) -> int | None:
-    """Say when a run's status was recorded, in milliseconds; None if the run has gone."""
-    try:
-        records = await runs.records(entry.run_id, entry.seq - 1)
-    except (UnknownRun, LostRun):
-        return None
-    return milliseconds(records[0].timestamp if records else entry.created)
 
 
 async def _task(runs: Runs, entry: RunEntry, asked: ListTasksRequest) -> Task | None:

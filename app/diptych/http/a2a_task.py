@@ -19,7 +19,7 @@ from a2a.types import (
     TaskStatusUpdateEvent,
 )
 
-from diptych.http.views import answers_so_far
+from diptych.answers import answers_so_far
 from diptych.messages import JSON
 from diptych.ports import RunEntry
 from diptych.record import TERMINAL, Record

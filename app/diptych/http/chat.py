@@ -17,6 +17,7 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from diptych.answers import TURN, keep, whole_answer
 from diptych.asks import Ask
 from diptych.errors import InvalidRequest, RequestError, StoreError
 from diptych.events import Origin
@@ -26,12 +27,10 @@ from diptych.http.disconnect import hung_up, leave, unless_hung_up
 from diptych.http.errors import RunFailed, run_error, store_problem
 from diptych.http.once import read_once
 from diptych.http.sse import DONE, SseResponse, frame
-from diptych.live import is_last
 from diptych.ports import Item, Notice, RunEntry
 from diptych.record import Record
 from diptych.runs import Runs
 
-TURN = "\n\n"  # between the answers of a run that was sent messages while it answered
 HOLD_SECONDS = 10.0  # for how long the headers of a stream wait for something to tell
 TOLD_NOTICES = frozenset({"progress", "tool_progress", "delegation_progress", "format_warning"})
 _CALLS = frozenset({"tool_call", "delegation_request"})
@@ -85,15 +84,13 @@ class _Chat:
 
     async def whole(self) -> dict[str, Any]:
         """Wait for the end and give the whole completion. Raises `RunFailed`."""
-        answers: list[str] = []
-        end: Record | None = None
+        records: list[Record] = []
         async for batch in self._followed():
             for item in batch:
+                keep(records, item)
                 if isinstance(item, Record):
                     self._note(item)
-                    end = item if is_last(item) else None
-                    if item.event_type in ("agent_response", "max_steps"):
-                        answers.append(str(item.content))
+        end = chat_end.end_of(records)
         if end is None:
             raise self._handed_over()
         self._raise_if_failed(end)
@@ -104,7 +101,7 @@ class _Chat:
                     "index": 0,
                     "message": {
                         "role": "assistant",
-                        "content": TURN.join(answers),
+                        "content": whole_answer(records) or "",
                         "refusal": None,
                     },
                     "logprobs": None,
@@ -156,8 +153,10 @@ class _Chat:
                 pieces.append((0, self._notice(item)))
             elif item.event_type == "text":
                 head, tail = self._text_frame
-                text = orjson.dumps(self._between + str(item.content))
-                self._between = ""
+                if self._between:
+                    pieces.append((0, self._chunk({"content": self._between})))
+                    self._between = ""
+                text = orjson.dumps(str(item.content))
                 pieces.append((item.seq, b"id: %d\ndata: %b%b%b" % (item.seq, head, text, tail)))
             elif item.event_type == "answer_reset":
                 pieces = self._without(pieces, cast("int", item.metadata["from_seq"]))

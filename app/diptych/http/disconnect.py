@@ -7,12 +7,14 @@ else still follows here is not ended.
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from diptych.errors import RequestError, StoreError
+from diptych.record import Record
 from diptych.runs import Runs
 
 REASON = "the client disconnected"
@@ -46,11 +48,17 @@ async def leave(runs: Runs, run_id: str) -> None:
     if runs.is_followed(run_id):
         return
     try:
-        records = await runs.records(run_id)
-        if records and records[0].metadata.get("on_disconnect") == "cancel":
+        if await _ends_with_its_readers(runs, run_id):
             await runs.cancel(run_id, REASON)
     except (RequestError, StoreError) as error:
         _log.warning("run %s could not be cancelled when its client had gone: %s", run_id, error)
+
+
+async def _ends_with_its_readers(runs: Runs, run_id: str) -> bool:
+    """Look at the first of a run's events, and at no more of them than come with it."""
+    async with aclosing(runs.follow(run_id)) as batches:
+        first, *_ = await anext(batches)
+    return isinstance(first, Record) and first.metadata.get("on_disconnect") == "cancel"
 
 
 async def hung_up(request: Request) -> None:

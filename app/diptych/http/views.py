@@ -1,9 +1,10 @@
 """How records, runs and sessions look in JSON (agent.md "HTTP of the pod")."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from diptych.answers import TURN, answers_so_far, whole_answer
 from diptych.ports import Notice, RunEntry, SessionEntry
 from diptych.record import TERMINAL, Record
 
@@ -38,33 +39,14 @@ def run_view(entry: RunEntry, records: Sequence[Record] = ()) -> dict[str, Any]:
         "session_id": entry.session_id,
         "status": _status(entry, newest),
         "created_at": timestamp(entry.created),
+        "updated_at": timestamp(newest.timestamp if newest else entry.updated),
         "last_seq": newest.seq if newest else entry.seq,
     }
-    for record in records:
-        view |= _outcome(record)
-    if view["status"] not in TERMINAL and (answers := answers_so_far(records)):
-        view["text"] = answers[-1]
+    if newest and newest.event_type in TERMINAL:
+        view |= _outcome(records)
+    elif answers := answers_so_far(records):
+        view["text"] = TURN.join(answers)
     return view
-
-
-def answers_so_far(records: Iterable[Record]) -> list[str]:
-    """Put the answers together, one of each turn; the last one as far as it has come.
-
-    Of that it is what follows the last reset. There are several in a run that was sent messages
-    while it answered.
-    """
-    answers: list[str] = []
-    text = ""
-    for record in records:
-        match record.event_type:
-            case "text":
-                text += _text(record)
-            case "answer_reset":
-                text = ""
-            case "agent_response":
-                answers.append(_text(record))
-                text = ""
-    return [*answers, text] if text else answers
 
 
 def session_view(entry: SessionEntry) -> dict[str, Any]:
@@ -91,20 +73,19 @@ def _status(entry: RunEntry, newest: Record | None) -> str:
     return "running" if newest.seq > 1 else entry.status
 
 
-def _outcome(record: Record) -> Mapping[str, Any]:
-    match record.event_type:
-        case "agent_response":
-            return {"answer": record.content}
+def _outcome(records: Sequence[Record]) -> Mapping[str, Any]:
+    end = records[-1]
+    match end.event_type:
         case "completed":
-            return {"finish_reason": record.metadata["finish_reason"], **_usage(record)}
+            outcome = {"finish_reason": end.metadata["finish_reason"], **_usage(end)}
         case "max_steps":
-            return {"answer": record.content, "finish_reason": "length", **_usage(record)}
+            outcome = {"finish_reason": "length", **_usage(end)}
         case "failed":
-            return {"error": {"code": record.metadata["code"], "message": record.content}}
-        case "aborted":
-            return {"error": {"code": "aborted", "message": record.content}}
+            outcome = {"error": {"code": end.metadata["code"], "message": end.content}}
         case _:
-            return {}
+            outcome = {"error": {"code": "aborted", "message": end.content}}
+    answer = whole_answer(records)
+    return {**outcome, **({"answer": answer} if answer is not None else {})}
 
 
 def _usage(record: Record) -> Mapping[str, Any]:

@@ -99,6 +99,18 @@ async def test_records_are_read_back_in_order_and_after_any_of_them(store):
     assert list(await store.log.read(run_id, 40)) == []
 
 
+async def test_a_record_is_read_in_portions_too(store):
+    opened = await store.open()
+    added = [record(opened.entry, seq) for seq in range(2, 8)]
+    await store.log.append(added, opened.lease)
+    run_id = opened.entry.run_id
+    assert await store.log.read(run_id, 1, 3) == added[:3]
+    assert await store.log.read(run_id, 4, 3) == added[3:6]
+    assert await store.log.read(run_id, 6, 3) == added[5:]
+    assert list(await store.log.read(run_id, 7, 3)) == []
+    assert len(await store.log.read(run_id, 0, 1_000)) == 7
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -132,6 +144,31 @@ async def test_an_entry_says_how_far_its_run_is(store):
     entry = await store.log.entry(opened.entry.run_id)
     assert (entry.status, entry.seq) == ("max_steps", 3)
     assert (entry.session_id, entry.created) == ("talk", 100.5)
+
+
+async def test_an_entry_says_when_its_run_was_changed_last(store):
+    one, two = await store.open(), await store.open(token="t2")
+    assert one.entry.updated == one.entry.created == 100.5
+    added = [record(one.entry, 2, timestamp=150.0), record(one.entry, 3, timestamp=200.25)]
+    await store.log.append(added, one.lease)
+    assert (await store.log.entry(one.entry.run_id)).updated == 200.25
+    assert (await store.log.entry(two.entry.run_id)).updated == 100.5
+
+
+async def test_the_list_says_of_each_run_what_its_entry_says(store):
+    opened = [await store.open(name, token=name) for name in ("a", "b")]
+    await store.log.append([record(opened[0].entry, 2)], opened[0].lease)
+    await store.end(opened[1].entry, opened[1].lease)
+    entries = [await store.log.entry(each.entry.run_id) for each in opened]
+    assert list(await store.log.entries()) == entries
+    assert list(await store.log.entries("b")) == entries[1:]
+    assert [entry.status for entry in entries] == ["running", "completed"]
+
+
+async def test_a_store_that_was_always_up_has_lost_nothing(store):
+    opened = await store.open()
+    await store.end(opened.entry, opened.lease)
+    assert not (await store.log.entry(opened.entry.run_id)).may_have_lost
 
 
 async def test_entries_are_listed_in_the_order_of_their_coming(store):

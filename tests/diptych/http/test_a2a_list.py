@@ -182,6 +182,22 @@ async def test_tasks_are_listed_from_a_moment_on() -> None:
         assert page["totalSize"] == 2
 
 
+async def test_of_tasks_that_are_not_shown_no_record_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with face() as helper:
+        made = await tasks(helper, 5)
+        runs, read = helper.house.runs, []
+
+        async def records(run_id: str, after: int = 0) -> Any:
+            read.append(run_id)
+            return await helper.house.store.read(run_id, after)
+
+        monkeypatch.setattr(runs, "records", records)
+        assert (await listed(helper, pageSize=2))["totalSize"] == 5
+        assert read == [made[4], made[3]]
+
+
 async def test_artifacts_and_history_come_as_they_are_asked_for() -> None:
     async with face() as helper:
         await tasks(helper, 1)

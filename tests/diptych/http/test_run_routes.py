@@ -295,6 +295,20 @@ async def test_a_run_shows_how_far_it_is_and_its_answer_so_far() -> None:
         assert "text" not in run
         (entry,) = (await helper.http.get("/v1/runs")).json()["data"]
         assert entry["last_seq"] == run["last_seq"]
+        assert entry["updated_at"] == run["updated_at"] == last.json["timestamp"]
+
+
+async def test_a_run_was_updated_with_its_newest_event() -> None:
+    model = Speaker("one ", ..., "two")
+    async with face(model=model) as helper:
+        started = await start(helper)
+        await model.has_stopped.wait()
+        helper.clock.seconds += 60
+        model.go.set()
+        last = frames(await events(helper, started["id"]))[-1]
+        (entry,) = (await helper.http.get("/v1/runs")).json()["data"]
+        assert started["updated_at"] == started["created_at"] == entry["created_at"]
+        assert entry["updated_at"] == last.json["timestamp"] > entry["created_at"]
 
 
 async def test_a_run_can_be_started_with_messages() -> None:

@@ -12,7 +12,7 @@ Keys, all under the prefix; `R` stands for a run's id, `S` for a session's:
 
     epoch           names this store's life; gone when it was emptied
     log:R           stream of records, ids `<seq>-0`; expires with its session
-    run:R           hash: session, created, status, seq, end (asked for), server, lost, blob;
+    run:R           hash: session, created, updated, status, seq, server, lost, blob;
                     outlives the stream by a day, so that *expired* and *never was* differ
     session:S       hash: created, updated, events, refreshed
     runs:S          sorted set of its runs, in the order of their coming (`order` counts)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from diptych.adapters.redis import scripts
 from diptych.adapters.redis.link import Reply
-from diptych.adapters.redis.part import Part, entry_of, expired, raise_if_refused
+from diptych.adapters.redis.part import META, Part, expired, raise_if_refused
 from diptych.adapters.redis.wire import dumps, pack_record, read_record
 from diptych.errors import LostBlob, OnceDiffers, Overloaded, StoreError
 from diptych.ports import Lease, Once, Opened, RunEntry
@@ -19,7 +19,6 @@ KEPT_SECONDS = 60.0  # for which a blob that was there is taken to be there stil
 _MOST_KEPT = 1_000
 _AT_ONCE = 2_000  # records, so that neither Redis nor this process is held up by a long run
 _SESSIONS_AT_ONCE = 100
-_META = ("session", "created", "status", "seq")
 
 
 class LogPart(Part):
@@ -48,7 +47,7 @@ class LogPart(Part):
         match reply:
             case [b"ok", run_id, is_new, is_claimed, *meta]:
                 lease = Lease(first.session_id, token) if is_claimed else None
-                return Opened(entry_of(run_id.decode(), meta), lease, bool(is_new))
+                return Opened(self._entry_of(run_id.decode(), meta), lease, bool(is_new))
             case [b"other"]:
                 raise OnceDiffers
             case [b"full"]:
@@ -77,33 +76,34 @@ class LogPart(Part):
         )
         raise_if_refused(reply)
 
-    async def read(self, run_id: str, after: int = 0) -> Sequence[Record]:
+    async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Record]:
         records: list[Record] = []
         while True:
-            meta, found, there = await self._link.ask(
-                ("HMGET", self._key("run", run_id), *_META),
-                ("XRANGE", self._key("log", run_id), f"{after + 1}-0", "+", "COUNT", _AT_ONCE),
+            count = _AT_ONCE if limit is None else min(_AT_ONCE, limit - len(records))
+            session, found, there = await self._link.ask(
+                ("HGET", self._key("run", run_id), "session"),
+                ("XRANGE", self._key("log", run_id), f"{after + 1}-0", "+", "COUNT", count),
                 ("EXISTS", self._key("log", run_id)),
             )
-            if meta[0] is None:
+            if session is None:
                 raise await self._absent(run_id)
             if not there:
                 raise expired()
-            session_id = meta[0].decode()
+            session_id = session.decode()
             records += [read_record(fields[1], run_id, session_id) for _, fields in found]
-            if len(found) < _AT_ONCE:
+            if len(found) < count or len(records) == limit:
                 return records
             after = records[-1].seq
 
     async def entry(self, run_id: str) -> RunEntry:
         meta, there = await self._link.ask(
-            ("HMGET", self._key("run", run_id), *_META), ("EXISTS", self._key("log", run_id))
+            ("HMGET", self._key("run", run_id), *META), ("EXISTS", self._key("log", run_id))
         )
         if meta[0] is None:
             raise await self._absent(run_id)
         if not there:
             raise expired()
-        return entry_of(run_id, meta)
+        return self._entry_of(run_id, meta)
 
     async def entries(self, session_id: str | None = None) -> Sequence[RunEntry]:
         names: Sequence[Reply] = [session_id]
@@ -112,10 +112,8 @@ class LogPart(Part):
         rows: list[tuple[float, RunEntry]] = []
         for start in range(0, len(names), _SESSIONS_AT_ONCE):
             chunk = names[start : start + _SESSIONS_AT_ONCE]
-            found = await self._link.run(scripts.ENTRIES, *chunk)
-            for i in range(0, len(found), 6):
-                order, run_id, *meta = found[i : i + 6]
-                rows.append((float(order), entry_of(run_id.decode(), meta)))
+            for order, run_id, *meta in await self._link.run(scripts.ENTRIES, *chunk):
+                rows.append((float(order), self._entry_of(run_id.decode(), meta)))
         rows.sort(key=lambda row: row[0])
         return [entry for _, entry in rows]
 

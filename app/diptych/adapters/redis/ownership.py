@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from diptych.adapters.redis import scripts
 from diptych.adapters.redis.part import Part, expired, raise_if_refused
 from diptych.adapters.redis.wire import dumps, pack_demand, pack_said, read_demand
-from diptych.events import Demand
+from diptych.errors import HeardEnough
+from diptych.events import Demand, Steered
 from diptych.messages import Message
 from diptych.ports import Lease
+from diptych.run_state import MOST_MESSAGES
 
 _NAMED_AT_ONCE = 50
+_TOO_MANY = 2
 
 
 class OwnershipPart(Part):
@@ -64,8 +67,14 @@ class OwnershipPart(Part):
             raise await self._absent(run_id)
         packed = pack_demand(demand)
         message = dumps([session_id.decode(), run_id, packed.decode()])
-        if not await self._link.run(scripts.DEMAND, run_id, packed, message):
+        if isinstance(demand, Steered):
+            taken = await self._link.run(scripts.DEMAND, run_id, packed, message, MOST_MESSAGES)
+        else:
+            taken = await self._link.run(scripts.DEMAND_END, run_id, packed, message, "")
+        if not taken:
             raise expired()
+        if taken == _TOO_MANY:
+            raise HeardEnough
 
     async def demanded(self, run_id: str) -> Sequence[Demand]:
         [packed] = await self._link.ask(("LRANGE", self._key("asked", run_id), 0, -1))

@@ -8,6 +8,9 @@ from diptych.errors import LostRun, LostTail, RequestError, StaleOwner, UnknownR
 from diptych.ports import RunEntry
 from diptych.run_ids import epoch_of
 
+META = ("session", "created", "status", "seq", "updated", "server", "lost")
+"""What is read of a run's hash, in this order; `open.lua` and `entries.lua` give the same."""
+
 
 class Part:
     """A part of `store.RedisStore`."""
@@ -23,6 +26,20 @@ class Part:
 
     def _key(self, kind: str, name: str) -> str:
         return f"{self._settings.prefix}:{kind}:{name}"
+
+    def _entry_of(self, run_id: str, meta: Sequence[Reply]) -> RunEntry:
+        """Read what is stored of a run: see `META`; the last two are not there of every run."""
+        session_id, created, status, seq, updated, server, lost = meta
+        has_moved = server is not None and server.decode() != self._link.server.run_id
+        return RunEntry(
+            run_id,
+            session_id.decode(),
+            float(created),
+            status.decode(),
+            int(seq),
+            float(updated or created),  # a run of an earlier version does not say
+            has_moved or lost is not None,
+        )
 
     async def _absent(self, run_id: str) -> RequestError:
         """Say what became of a run that is not there. Raises `StoreError`."""
@@ -48,9 +65,3 @@ def raise_if_refused(reply: Sequence[Reply]) -> None:
             raise LostTail(int(seq))
         case _:
             raise LostRun("the store has lost this run; start it again")
-
-
-def entry_of(run_id: str, meta: Sequence[bytes]) -> RunEntry:
-    """Read what is stored of a run: session, created, status and seq."""
-    session_id, created, status, seq = meta
-    return RunEntry(run_id, session_id.decode(), float(created), status.decode(), int(seq))

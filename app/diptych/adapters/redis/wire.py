@@ -81,7 +81,7 @@ def read_notice(packed: bytes) -> Notice:
 
 
 def dumps(value: object) -> bytes:
-    """Write JSON in one line; what records hold can be written (`texts`, `runner`)."""
+    """Write JSON in one line; what records hold can be written (`texts`, `outgoing`)."""
     return orjson.dumps(value)
 
 

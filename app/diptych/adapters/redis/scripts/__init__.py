@@ -39,6 +39,7 @@ RENEW = _read("renew")
 RELEASE = _read("release")
 UNOWNED = _read("unowned")
 DEMAND = _read("demand")
+DEMAND_END = _read("demand", "#!lua flags=allow-oom")
 
 ALL = (
     OPEN,
@@ -54,4 +55,5 @@ ALL = (
     RELEASE,
     UNOWNED,
     DEMAND,
+    DEMAND_END,
 )

@@ -37,7 +37,7 @@ if #added == 0 then
   return { 'ok' }
 end
 
-redis.call('HSET', key('run', run), 'seq', seq + #added, 'status', ARGV[6])
+redis.call('HSET', key('run', run), 'seq', seq + #added, 'status', ARGV[6], 'updated', ARGV[7])
 redis.call('HSET', key('session', session), 'updated', ARGV[7])
 if shown > 0 then
   redis.call('HINCRBY', key('session', session), 'events', shown)

@@ -6,9 +6,11 @@ local epoch, run, session, token, created = ARGV[2], ARGV[3], ARGV[4], ARGV[5], 
 local once = ARGV[12] ~= '' and key('once', ARGV[12])
 
 local function opened(id, is_new)
-  local meta = redis.call('HMGET', key('run', id), 'session', 'created', 'status', 'seq')
   local lease = is_new == 1 and redis.call('GET', key('lease', session)) == token
-  return { 'ok', id, is_new, lease and 1 or 0, meta[1], meta[2], meta[3], meta[4] }
+  local meta = redis.call(
+    'HMGET', key('run', id), 'session', 'created', 'status', 'seq', 'updated', 'server', 'lost'
+  )
+  return { 'ok', id, is_new, lease and 1 or 0, unpack(meta) }
 end
 
 local current = redis.call('GET', PREFIX .. ':epoch')
@@ -33,7 +35,10 @@ end
 
 local order = redis.call('INCR', PREFIX .. ':order')
 redis.call('XADD', key('log', run), '1-0', 'r', ARGV[7])
-redis.call('HSET', key('run', run), 'session', session, 'created', created, 'status', 'queued', 'seq', 1)
+redis.call(
+  'HSET', key('run', run),
+  'session', session, 'created', created, 'status', 'queued', 'seq', 1, 'updated', created
+)
 redis.call('RPUSH', key('queue', session), run)
 redis.call('ZADD', key('runs', session), order, run)
 redis.call('HSETNX', key('session', session), 'created', created)

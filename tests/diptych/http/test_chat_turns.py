@@ -1,0 +1,57 @@
+"""A chat whose run was sent a message: what it tells of several answers, whatever becomes void."""
+
+import asyncio
+
+from support.replicas import replica, told
+from support.shared_store import SharedStore
+from support.stack import frames, text_of
+from support.stories import begin, log, virtually
+
+from diptych.events import Steered
+from diptych.http.chat import _Chat
+
+
+def event_types(store, run_id):
+    return [r.event_type for r in log(store, run_id)]
+
+
+@virtually
+async def test_a_chat_that_is_told_again_parts_its_answers_also_after_an_answer_that_started_over():
+    store = SharedStore()
+    slowly = {"content": "One. One.", "chunk_ms": 1000}
+    deux = {"content": "Deux deux deux deux", "chunk_ms": 1000}
+    a = replica(store, "a", "{}", slowly, "{}", deux)
+    b = replica(store, "b", "", "", "{}", "Two.")
+    run_id = await begin(a)
+    await asyncio.sleep(1.5)
+    await a.run(a.runs.steer(run_id, Steered("more", "m-1")))
+    await asyncio.sleep(4)
+    a.kill()
+    await told(b, run_id)
+    assert "answer_reset" in event_types(store, run_id)
+    entry = await b.runs.entry(run_id)
+    whole = (await _Chat(b.runs, entry, "x").whole())["choices"][0]["message"]["content"]
+    raw = b"".join([f async for f in _Chat(b.runs, entry, "x").frames(include_usage=False)])
+    assert whole == "One. One.\n\nTwo."
+    assert text_of(frames(raw.decode())) == whole
+
+
+@virtually
+async def test_a_chat_that_is_not_streamed_leaves_out_an_answer_that_the_store_has_lost():
+    store = SharedStore()
+    slowly = {"content": "One. One.", "chunk_ms": 1000}
+    a = replica(store, "a", "{}", slowly, {"content": "{}", "delay_ms": 60_000})
+    b = replica(store, "b", "{}", "One.", "{}", "Two.")
+    c = replica(store, "c", "{}", "One.", "{}", "Two.")  # reads, and never owns
+    run_id = await begin(a)
+    whole = asyncio.create_task(c.run(_Chat(c.runs, await a.runs.entry(run_id), "x").whole()))
+    await asyncio.sleep(1.5)
+    await a.run(a.runs.steer(run_id, Steered("more", "m-1")))
+    await asyncio.sleep(4)
+    a.kill()
+    rows = event_types(store, run_id)
+    store.lose_tail(run_id, len(rows) - rows.index("agent_response"))
+    await told(b, run_id)
+    got = (await whole)["choices"][0]["message"]["content"]
+    kept = [r.content for r in log(store, run_id) if r.event_type == "agent_response"]
+    assert got == "\n\n".join(kept), (got, kept)
