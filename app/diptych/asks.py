@@ -6,10 +6,10 @@ Not here: what a request looks like (`http`), what becomes of it (`runs`).
 import re
 from dataclasses import dataclass, field, replace
 
+from diptych.entries import Once
 from diptych.errors import InvalidRequest
 from diptych.events import Asked, Origin
 from diptych.messages import Message
-from diptych.ports import Once
 from diptych.texts import well_formed
 
 SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")

@@ -8,22 +8,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from diptych.entries import Lease, Once, Opened
 from diptych.errors import LostTail, StaleOwner
 from diptych.events import Asked, Demand, Event, Failed, Steered, Stop
 from diptych.loop import ended, ending
-from diptych.ports import (
-    Clock,
-    EventLog,
-    Feed,
-    Heard,
-    Item,
-    Lease,
-    Notice,
-    Once,
-    Opened,
-    Ownership,
-    Sessions,
-)
+from diptych.ports import Clock, EventLog, Feed, Heard, Item, Notice, Ownership, Sessions
 from diptych.record import TERMINAL, Record, to_row
 from diptych.run_state import MOST_MESSAGES, Phase, Run
 from diptych.runner import Runner

@@ -13,13 +13,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 from diptych.asks import Ask, asked, read_session_id
+from diptych.entries import RunEntry
 from diptych.errors import HeardEnough, OnceDiffers, Overloaded, RunOver, StoreError
 from diptych.events import Aborted, Steered, Stop
 from diptych.following import Following
 from diptych.live import Observer, Stores, is_last
 from diptych.offering import Charter
 from diptych.outgoing import Outside
-from diptych.ports import Item, RunEntry
+from diptych.ports import Item
 from diptych.record import TERMINAL, Record
 from diptych.run_ids import run_id_of
 from diptych.run_state import MOST_MESSAGES

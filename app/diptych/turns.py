@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from diptych.carrying import Carrier, Unreadable
+from diptych.entries import Lease
 from diptych.errors import LostRun, LostTail, StaleOwner, StoreError, UnknownRun
 from diptych.events import Demand, Steered, Stop
 from diptych.live import LiveRun, Observer, Stores
 from diptych.offering import Charter
 from diptych.outgoing import Outside
-from diptych.ports import Lease
 from diptych.run_state import Phase, Run
 from diptych.runner import OUT_OF_TIME
 

@@ -13,6 +13,7 @@ from diptych.actions import ActionError
 from diptych.adapters.memory import MemoryStore
 from diptych.adapters.nobody import NoAgents
 from diptych.adapters.unshared import NoFeed
+from diptych.entries import Lease, Once
 from diptych.errors import Overloaded, StoreError
 from diptych.events import (
     Aborted,
@@ -32,7 +33,7 @@ from diptych.loop import replay
 from diptych.messages import Result
 from diptych.offering import Charter
 from diptych.outgoing import Outside
-from diptych.ports import Lease, Notice, Once
+from diptych.ports import Notice
 from diptych.record import Record
 from diptych.runs import Runs
 

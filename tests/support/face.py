@@ -18,6 +18,7 @@ from support.doubles import EPOCH, CountingClock, FunctionAgents, FunctionTools,
 
 from diptych.adapters.memory import MemoryStore
 from diptych.adapters.unshared import SoleOwner
+from diptych.entries import Lease
 from diptych.events import Demand
 from diptych.http.app import Served, create_app
 from diptych.http.card_facts import CardFacts
@@ -25,7 +26,7 @@ from diptych.http.health import Readiness
 from diptych.live import Stores
 from diptych.offering import Charter
 from diptych.outgoing import Outside
-from diptych.ports import Delta, Heard, Lease, Model, Notice, Reply
+from diptych.ports import Delta, Heard, Model, Notice, Reply
 from diptych.record import Record
 from diptych.runs import Runs
 

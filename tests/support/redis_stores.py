@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from diptych.adapters.redis import RedisSettings, RedisStore
+from diptych.entries import Lease, RunEntry
 from diptych.messages import Message
-from diptych.ports import Lease, RunEntry
 from diptych.record import Record
 
 

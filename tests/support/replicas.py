@@ -18,12 +18,13 @@ from support.doubles import FunctionAgents, FunctionTools, ListeningModel
 from support.shared_store import SharedStore
 
 from diptych.asks import Ask
+from diptych.entries import Lease, Once, Opened, RunEntry
 from diptych.errors import DiptychError, StoreError
 from diptych.live import Stores
 from diptych.messages import Message
 from diptych.offering import Charter
 from diptych.outgoing import Outside
-from diptych.ports import Heard, Item, Lease, Notice, Once, Opened, RunEntry
+from diptych.ports import Heard, Item, Notice
 from diptych.record import Record
 from diptych.runs import Runs
 

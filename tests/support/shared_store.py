@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from diptych.entries import Lease, Once, Opened, RunEntry, SessionEntry
 from diptych.errors import (
     HeardEnough,
     LostBlob,
@@ -28,7 +29,6 @@ from diptych.errors import (
 )
 from diptych.events import Demand, Steered
 from diptych.messages import Message
-from diptych.ports import Lease, Once, Opened, RunEntry, SessionEntry
 from diptych.record import NOT_IN_MEMORY, TERMINAL, Record
 from diptych.run_state import MOST_MESSAGES
 

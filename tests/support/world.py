@@ -15,11 +15,12 @@ from support.world_model import Model
 from support.world_reckoning import ALLOWANCE, wrong_in
 
 from diptych.adapters.nobody import NoAgents
+from diptych.entries import Once
 from diptych.errors import OnceDiffers, Overloaded, RunOver, StoreError, ToolError
 from diptych.events import Steered, Terms
 from diptych.offering import Charter
 from diptych.outgoing import Outside
-from diptych.ports import Notice, Once
+from diptych.ports import Notice
 from diptych.record import Record
 from diptych.runs import Runs
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from diptych.adapters.unshared import SoleOwner
+from diptych.entries import Lease, Once, Opened, RunEntry, SessionEntry
 from diptych.errors import (
     LostBlob,
     LostRun,
@@ -22,7 +23,6 @@ from diptych.errors import (
     UnknownRun,
 )
 from diptych.messages import Message
-from diptych.ports import Lease, Once, Opened, RunEntry, SessionEntry
 from diptych.record import NOT_IN_MEMORY, TERMINAL, Record
 from diptych.run_ids import epoch_of
 

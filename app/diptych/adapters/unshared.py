@@ -6,10 +6,11 @@ Leases never end and nothing happens elsewhere. The queues are as real as in a s
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 
+from diptych.entries import Lease
 from diptych.errors import StaleOwner
 from diptych.events import Demand
 from diptych.messages import Message
-from diptych.ports import Heard, Lease, Notice
+from diptych.ports import Heard, Notice
 
 Said = Callable[[str, Sequence[Message]], None]
 """Told what a run that has ended adds to its session's conversation."""

@@ -48,6 +48,7 @@ from starlette.routing import Route
 
 from diptych import a2a_extension
 from diptych.answers import keep
+from diptych.entries import RunEntry
 from diptych.errors import (
     LostRun,
     Overloaded,
@@ -62,7 +63,7 @@ from diptych.http.a2a_list import list_tasks
 from diptych.http.a2a_message import read_ask, read_follow_up
 from diptych.http.a2a_task import Telling, Update, snapshot, submitted
 from diptych.http.card_facts import CardFacts
-from diptych.ports import Notice, RunEntry
+from diptych.ports import Notice
 from diptych.record import TERMINAL, Record
 from diptych.runs import Runs
 

@@ -17,9 +17,9 @@ from a2a.utils.task import (
     validate_page_size,
 )
 
+from diptych.entries import RunEntry
 from diptych.errors import LostRun, UnknownRun
 from diptych.http.a2a_task import STATES, milliseconds, snapshot
-from diptych.ports import RunEntry
 from diptych.runs import Runs
 
 _TOKEN_LIMIT = 512  # characters

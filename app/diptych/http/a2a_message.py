@@ -20,8 +20,8 @@ from google.protobuf.message import Message as ProtobufMessage
 
 from diptych import a2a_extension, messages
 from diptych.asks import Ask
+from diptych.entries import Once
 from diptych.events import Origin, Steered
-from diptych.ports import Once
 
 _ID_LIMIT = 128  # characters of a message's id that are kept as they are
 _CONTEXT_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")

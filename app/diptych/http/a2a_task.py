@@ -20,8 +20,8 @@ from a2a.types import (
 )
 
 from diptych.answers import answers_so_far
+from diptych.entries import RunEntry
 from diptych.messages import JSON
-from diptych.ports import RunEntry
 from diptych.record import TERMINAL, Record
 from diptych.texts import well_formed
 

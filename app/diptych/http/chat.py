@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from diptych.answers import TURN, keep, whole_answer
 from diptych.asks import Ask
+from diptych.entries import RunEntry
 from diptych.errors import InvalidRequest, RequestError, StoreError
 from diptych.events import Origin
 from diptych.http import chat_end
@@ -27,7 +28,7 @@ from diptych.http.disconnect import hung_up, leave, unless_hung_up
 from diptych.http.errors import RunFailed, run_error, store_problem
 from diptych.http.once import read_once
 from diptych.http.sse import DONE, SseResponse, frame
-from diptych.ports import Item, Notice, RunEntry
+from diptych.ports import Item, Notice
 from diptych.record import Record
 from diptych.runs import Runs
 

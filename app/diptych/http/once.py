@@ -10,8 +10,8 @@ import re
 import orjson
 from fastapi import Request
 
+from diptych.entries import Once
 from diptych.errors import InvalidRequest
-from diptych.ports import Once
 
 HEADER = "Idempotency-Key"
 _KEY = re.compile(r"[\x20-\x7e]{1,255}")

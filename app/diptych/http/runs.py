@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from diptych.asks import Ask
+from diptych.entries import RunEntry
 from diptych.errors import InvalidRequest
 from diptych.events import Origin, Steered
 from diptych.http.bodies import MessageBody, RunBody, read_body, read_messages, read_session_id
@@ -22,7 +23,6 @@ from diptych.http.run_events import event_frames
 from diptych.http.sse import SseResponse
 from diptych.http.views import run_view
 from diptych.messages import Message
-from diptych.ports import RunEntry
 from diptych.record import TERMINAL
 from diptych.runs import Runs
 

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from diptych.answers import TURN, answers_so_far, whole_answer
-from diptych.ports import Notice, RunEntry, SessionEntry
+from diptych.entries import RunEntry, SessionEntry
+from diptych.ports import Notice
 from diptych.record import TERMINAL, Record
 
 

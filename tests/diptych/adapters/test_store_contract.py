@@ -11,9 +11,10 @@ from support.redis_server import RedisServer, redis_server
 
 from diptych.adapters.memory import MemoryStore
 from diptych.adapters.redis import RedisSettings, RedisStore
+from diptych.entries import Lease, Once, RunEntry
 from diptych.errors import InvalidRequest, LostRun, StaleOwner, StoreError, UnknownRun
 from diptych.messages import Message
-from diptych.ports import EventLog, Lease, Once, Ownership, RunEntry, Sessions
+from diptych.ports import EventLog, Ownership, Sessions
 from diptych.record import Record
 
 

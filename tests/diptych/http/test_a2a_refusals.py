@@ -9,6 +9,7 @@ from starlette.applications import Starlette
 
 from diptych import a2a_extension
 from diptych.asks import Ask
+from diptych.entries import RunEntry
 from diptych.errors import (
     InvalidRequest,
     LostRun,
@@ -21,7 +22,6 @@ from diptych.errors import (
 from diptych.events import Steered
 from diptych.http.a2a import a2a_routes
 from diptych.http.card_facts import CardFacts
-from diptych.ports import RunEntry
 from diptych.record import Record
 from diptych.runs import Runs
 

@@ -29,11 +29,12 @@ from starlette.applications import Starlette
 from diptych import a2a_extension, messages
 from diptych.adapters.a2a import A2aAgents
 from diptych.asks import Ask
+from diptych.entries import RunEntry
 from diptych.errors import LostRun, UnknownRun
 from diptych.events import Origin
 from diptych.http.a2a import a2a_routes
 from diptych.http.card_facts import CardFacts
-from diptych.ports import Errand, Item, Notice, RunEntry
+from diptych.ports import Errand, Item, Notice
 from diptych.record import TERMINAL, Record
 from diptych.runs import Runs
 from diptych.settings import PeerConfig

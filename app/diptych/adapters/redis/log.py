@@ -10,8 +10,8 @@ from diptych.adapters.redis import scripts
 from diptych.adapters.redis.link import Reply
 from diptych.adapters.redis.part import META, Part, expired, raise_if_refused
 from diptych.adapters.redis.wire import dumps, pack_record, read_record
+from diptych.entries import Lease, Once, Opened, RunEntry
 from diptych.errors import LostBlob, OnceDiffers, Overloaded, StoreError
-from diptych.ports import Lease, Once, Opened, RunEntry
 from diptych.record import NOT_IN_MEMORY, TERMINAL, Record
 from diptych.run_ids import epoch_of
 

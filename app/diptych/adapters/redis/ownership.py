@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from diptych.adapters.redis import scripts
 from diptych.adapters.redis.part import Part, expired, raise_if_refused
 from diptych.adapters.redis.wire import dumps, pack_demand, pack_said, read_demand
+from diptych.entries import Lease
 from diptych.errors import HeardEnough
 from diptych.events import Demand, Steered
 from diptych.messages import Message
-from diptych.ports import Lease
 from diptych.run_state import MOST_MESSAGES
 
 _NAMED_AT_ONCE = 50

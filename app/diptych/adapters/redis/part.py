@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from diptych.adapters.redis.link import Link, Reply
 from diptych.adapters.redis.settings import RedisSettings
+from diptych.entries import RunEntry
 from diptych.errors import LostRun, LostTail, RequestError, StaleOwner, UnknownRun
-from diptych.ports import RunEntry
 from diptych.run_ids import epoch_of
 
 META = ("session", "created", "status", "seq", "updated", "server", "lost")

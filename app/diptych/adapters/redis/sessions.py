@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from diptych.adapters.redis import scripts
 from diptych.adapters.redis.part import Part
 from diptych.adapters.redis.wire import read_said
+from diptych.entries import SessionEntry
 from diptych.errors import SessionBusy
 from diptych.messages import Message
-from diptych.ports import SessionEntry
 
 _AT_ONCE = 500
 
