@@ -14,7 +14,7 @@ def test_no_question_is_lost_while_the_manifest_changes(space: Space):
     space.serve(agent("busy", [SLOW, "Here."]))
     with space.probe.keep_asking("busy", SECONDS) as asking:
         space.serve(agent("busy", [SLOW, "There."]))
-        answers, failures = asking.ended()
+        answers, failures = asking.ended(SECONDS + 60)
     assert not failures
     assert set(answers) == {"Here.", "There."}
 
@@ -24,7 +24,7 @@ def test_no_question_is_lost_while_pods_restart(space: Space):
     space.serve(agent("busy", [SLOW, "Here."]))
     with space.probe.keep_asking("busy", SECONDS) as asking:
         space.kubectl("rollout", "restart", "deployment/busy")
-        answers, failures = asking.ended()
+        answers, failures = asking.ended(SECONDS + 60)
     assert not failures
     assert len(answers) > SECONDS
     # The restart is an annotation that somebody else has set: it is not taken for drift.

@@ -2,10 +2,13 @@
 
 import asyncio
 import logging
+import socket
 from urllib.parse import urlsplit
 
 import pytest
 from support.stack import Stage, stage
+
+from diptych.serving import SEND_BUFFER, Place, Sockets
 
 HEAD = (
     b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -93,3 +96,15 @@ async def test_a_connection_is_used_again_after_errors_and_streams() -> None:
             length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
             await reader.readexactly(length)
         writer.close()
+
+
+def test_the_kernel_keeps_little_for_a_reader_that_is_slow() -> None:
+    sockets = Sockets(Place(port=0), 1)
+    try:
+        (bound,) = sockets
+        bound.listen()
+        with socket.create_connection(bound.getsockname()), bound.accept()[0] as accepted:
+            kept = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+            assert kept <= 2 * SEND_BUFFER, "Linux doubles what it is told"
+    finally:
+        sockets.close()

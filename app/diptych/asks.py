@@ -32,7 +32,7 @@ class Ask:
     once: Once | None = None
 
 
-def read_session_id(ask: Ask) -> str | None:
+def session_of(ask: Ask) -> str | None:
     """Give the id of the session that is asked for, if one is. Raises `InvalidRequest`."""
     if ask.session_id is None or SESSION_ID.fullmatch(ask.session_id):
         return ask.session_id

@@ -9,7 +9,6 @@ Not here: what becomes of what was heard (`http`, `cli`).
 import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import suppress
 
 from diptych.errors import StoreError
 from diptych.live import MOST_HELD, LiveRun, Reader, Stores, is_last, size_of
@@ -47,9 +46,8 @@ class Following:
         follower = _Follower(self, run_id, after)
         self._followed[run_id] += 1
         try:
-            with suppress(_Over):
-                while True:
-                    yield await follower.next()
+            while batch := await follower.next():
+                yield batch
         finally:
             follower.stop_listening()
             self._followed[run_id] -= 1
@@ -65,10 +63,6 @@ class Following:
         self.has_closed = True
         for reader in tuple(self.elsewhere):
             reader.end()
-
-
-class _Over(Exception):
-    """Nothing comes any more."""
 
 
 class _Follower:
@@ -91,7 +85,7 @@ class _Follower:
         self._is_here = False
 
     async def next(self) -> list[Item]:
-        """Give what comes next, however long that takes. Raises `_Over` after the last."""
+        """Give what comes next, however long that takes; nothing after the last."""
         while not self._is_over:
             if self._has_more:
                 batch = await self._portion()
@@ -101,7 +95,7 @@ class _Follower:
                 batch = await self._hear(self._reader)
             if batch:
                 return batch
-        raise _Over
+        return []
 
     def stop_listening(self) -> None:
         unlisten, self._unlisten, self._reader = self._unlisten, None, None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from diptych.entries import Lease, Once, Opened
-from diptych.errors import LostTail, StaleOwner
+from diptych.errors import LostRun, LostTail, StaleOwner, StoreError, UnknownRun
 from diptych.events import Asked, Demand, Event, Failed, Steered, Stop
 from diptych.loop import ended, ending
 from diptych.ports import Clock, EventLog, Feed, Heard, Item, Notice, Ownership, Sessions
@@ -33,6 +33,16 @@ class Stores:
     owners: Ownership
     feed: Feed
     clock: Clock
+
+    async def has_lost(self, run_id: str) -> bool:
+        """Say whether the store has lost a run; one that cannot say so now has not."""
+        try:
+            await self.log.entry(run_id)
+        except (LostRun, UnknownRun):
+            return True
+        except StoreError:
+            return False
+        return False
 
 
 class Reader:
@@ -224,10 +234,6 @@ class LiveRun:
 
     def leave(self, reader: Reader) -> None:
         self._readers.discard(reader)
-
-    @property
-    def has_readers(self) -> bool:
-        return bool(self._readers)
 
     def release(self) -> None:
         """Let go of the readers: what still happens to the run does not happen here."""

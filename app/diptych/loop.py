@@ -45,7 +45,7 @@ from diptych.events import (
 )
 from diptych.messages import Call, Message, ToolCall
 from diptych.outstanding import Next, command, hand_over, settle
-from diptych.run_state import Phase, Run
+from diptych.run_state import Phase, Run, join, lead, say, waited_for
 
 PARTIAL_LIMIT = 500  # characters of each result that the end at `max_steps` repeats
 _PASSED_ON = frozenset({"length", "content_filter"})  # of what models say ended an answer (§2)
@@ -80,10 +80,10 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
             return _take_error(run, event)
         case Phase.CALL, Called(call) if call.id in run.issued and call.id not in run.started:
             return replace(run, started=(*run.started, call.id)), ()
-        case Phase.CALL, Returned(result) if result.call_id in _waited_for(run):
+        case Phase.CALL, Returned(result) if result.call_id in waited_for(run):
             return _take_result(run, event)
         case Phase.ACT | Phase.CALL, Exhausted(text):
-            return _end(_say(run, Message("assistant", text)), event)
+            return _end(say(run, Message("assistant", text)), event)
         case Phase.ANSWER, Streamed(text):
             begun = run.answer_seq or run.seq
             return replace(run, answer=run.answer + text, answer_seq=begun), ()
@@ -117,17 +117,12 @@ def ending(run: Run, end: Stop) -> Iterator[Event]:
     Each call that is on its way is `interrupted` first, each that has not begun `skipped`: in
     the conversation a call and its result are never parted.
     """
-    waited_for = _waited_for(run)
+    open_calls = waited_for(run)
     for call in run.calls:
-        if call.id in waited_for:
+        if call.id in open_calls:
             kind: CallErrorKind = "interrupted" if call.id in run.started else "skipped"
             yield failure(call, kind, f"{kind}: {_reason(end)}")
     yield end
-
-
-def conversation(run: Run) -> tuple[Message, ...]:
-    """Give all that was said up to now, as the session's next run continues it."""
-    return run.history + run.messages
 
 
 # Phase 1
@@ -156,7 +151,7 @@ def _steer(run: Run, event: Steered) -> Next:
     message = Message("user", event.message)
     run = replace(run, heard=run.heard | {event.message_id})
     if run.phase is Phase.QUEUED:
-        return _say(run, message), ()
+        return say(run, message), ()
     run = replace(run, waiting=(*run.waiting, message))
     return _start_ready(run) if run.phase is Phase.CALL else (run, ())
 
@@ -175,7 +170,7 @@ def _read(run: Run, reply: Replied) -> Next:
         case Actions(calls):
             step = run.step + 1
             named = tuple(replace(c, id=f"call_{step}_{n}") for n, c in enumerate(calls, 1))
-            run = _say(run, Message("assistant", said))
+            run = say(run, Message("assistant", said))
             return _start_ready(
                 replace(run, phase=Phase.CALL, step=step, errors=0, calls=named, issued=frozenset())
             )
@@ -184,7 +179,7 @@ def _read(run: Run, reply: Replied) -> Next:
 def _take_error(run: Run, event: Misread) -> Next:
     step = run.step + 1
     told = prompt.step_error(step, run.last_step, event.error, event.said)
-    run = _say(run, Message("assistant", event.said), told)
+    run = say(run, Message("assistant", event.said), told)
     run = replace(run, step=step, errors=run.errors + 1)
     if run.errors > run.terms.max_retries and not run.waiting:
         run, commands = _ask_answer(run)
@@ -194,18 +189,18 @@ def _take_error(run: Run, event: Misread) -> Next:
 
 def _take_result(run: Run, event: Returned) -> Next:
     run = replace(run, results=(*run.results, event.result))
-    if _waited_for(run):
+    if waited_for(run):
         return _start_ready(run)
     by_id = {result.call_id: result for result in run.results}
     told = prompt.step_results(run.step, run.last_step, run.calls, by_id)
     ends_phase = all(_is_terminal(run, call) and not by_id[call.id].error for call in run.calls)
-    run = replace(_say(run, told), calls=(), issued=frozenset())
+    run = replace(say(run, told), calls=(), issued=frozenset())
     return _ask_answer(run) if ends_phase and not run.waiting else _next_step(run)
 
 
 def _next_step(run: Run) -> Next:
     """Ask the model for actions, of all that was said up to now; unless it has had its steps."""
-    run = _join(run)
+    run = join(run)
     if run.step < run.last_step:
         return _ask(run)
     if run.terms.on_max_steps == "answer":
@@ -216,7 +211,7 @@ def _next_step(run: Run) -> Next:
 
 
 def _ask(run: Run) -> Next:
-    messages = (*_lead(run), *run.messages)
+    messages = (*lead(run), *run.messages)
     return command(replace(run, phase=Phase.ACT), AskModel(messages, run.model_calls))
 
 
@@ -242,16 +237,12 @@ def _is_terminal(run: Run, call: Call) -> bool:
     return tool is not None and tool.terminal
 
 
-def _waited_for(run: Run) -> frozenset[str]:
-    return frozenset(c.id for c in run.calls) - {result.call_id for result in run.results}
-
-
 # Phase 2
 
 
 def _ask_answer(run: Run) -> Next:
     final = Message("user", prompt.FINAL_PROMPT)
-    messages = (*_lead(run), *run.messages, final)
+    messages = (*lead(run), *run.messages, final)
     ask = AskModel(messages, run.model_calls, answer=True)
     return command(replace(run, phase=Phase.ANSWER), ask)
 
@@ -271,7 +262,7 @@ def _take_answer(run: Run, reply: Replied) -> Next:
 
 def _conclude(run: Run, event: Answered) -> Next:
     """End with the answer, or begin the next turn with what was said while it was told (§6)."""
-    run = _say(run, Message("assistant", event.text))
+    run = say(run, Message("assistant", event.text))
     if not run.waiting:
         return command(run, Write(Completed(event.finish_reason, run.usage)))
     run = replace(_forget_answer(run, attempt=1), was_blank=False)
@@ -285,28 +276,12 @@ def _forget_answer(run: Run, attempt: int) -> Run:
 # Both
 
 
-def _lead(run: Run) -> tuple[Message, ...]:
-    system = (Message("system", run.system),) if run.system else ()
-    return system + run.history
-
-
-def _join(run: Run) -> Run:
-    """Let the messages that wait join the conversation; what was misread before is past."""
-    if not run.waiting:
-        return run
-    return replace(_say(run, *run.waiting), waiting=(), errors=0)
-
-
-def _say(run: Run, *messages: Message) -> Run:
-    return replace(run, messages=run.messages + messages)
-
-
 def _count(run: Run, reply: Replied) -> Run:
     return replace(run, model_calls=run.model_calls + 1, usage=run.usage + reply.usage)
 
 
 def _end(run: Run, end: Terminal) -> Next:
-    run = _join(run)
+    run = join(run)
     said = () if run.phase is Phase.QUEUED else run.messages  # a run that never began said nothing
     return replace(run, phase=Phase.DONE, messages=said, outstanding=(), end=end), ()
 

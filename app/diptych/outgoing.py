@@ -19,11 +19,10 @@ from diptych.actions.lead import Lead
 from diptych.answering import Pieces, Retelling
 from diptych.errors import CallError, LoopError, ModelError
 from diptych.events import AskModel, CallKind, Event, Failed, Replied, Returned
-from diptych.loop import conversation
 from diptych.messages import JSON, Answer, Call, Delegation, Result, ToolCall, Usage
 from diptych.offers import Tool
 from diptych.ports import Agents, Errand, Model, Notice, Tools
-from diptych.run_state import Run
+from diptych.run_state import Run, conversation
 from diptych.texts import RESULT_BYTES, bounded, well_formed
 
 STOP_SECONDS = 0.9  # that cancelled work has to tell its server: an abort takes effect in 1 s

@@ -3,7 +3,7 @@
 Not here: what becomes of it by an event (`loop`).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from diptych.events import Command, Origin, Terminal, Terms
@@ -54,3 +54,31 @@ class Run:
     was_blank: bool = False  # the answer was blank once and is asked for again
     outstanding: tuple[Command, ...] = ()  # what was commanded and has not happened yet
     end: Terminal | None = None
+
+
+def conversation(run: Run) -> tuple[Message, ...]:
+    """Give all that was said up to now, as the session's next run continues it."""
+    return run.history + run.messages
+
+
+def lead(run: Run) -> tuple[Message, ...]:
+    """Give what stands before a run's own messages whenever the model is asked."""
+    system = (Message("system", run.system),) if run.system else ()
+    return system + run.history
+
+
+def say(run: Run, *messages: Message) -> Run:
+    """Add messages to the conversation."""
+    return replace(run, messages=run.messages + messages)
+
+
+def join(run: Run) -> Run:
+    """Let the messages that wait join the conversation; what was misread before is past."""
+    if not run.waiting:
+        return run
+    return replace(say(run, *run.waiting), waiting=(), errors=0)
+
+
+def waited_for(run: Run) -> frozenset[str]:
+    """Name the calls of this step that have no result yet."""
+    return frozenset(c.id for c in run.calls) - {result.call_id for result in run.results}

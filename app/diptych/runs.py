@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from diptych.asks import Ask, asked, read_session_id
+from diptych.asks import Ask, asked, session_of
 from diptych.entries import RunEntry
 from diptych.errors import HeardEnough, OnceDiffers, Overloaded, RunOver, StoreError
 from diptych.events import Aborted, Steered, Stop
@@ -72,7 +72,7 @@ class Runs:
         """
         self._admit()
         stores = self._stores
-        session_id = read_session_id(ask) or f"session-{stores.clock.token()}"
+        session_id = session_of(ask) or f"session-{stores.clock.token()}"
         is_known = ask.session_id is not None and await stores.sessions.knows(session_id)
         first = asked(ask, is_known=is_known)
         live = self._turns.new(run_id_of(stores.log.epoch, stores.clock.token()), session_id)

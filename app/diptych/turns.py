@@ -267,19 +267,10 @@ class Turns:
         if session is None or session.lease != lease or session.task is None:
             return
         _log.warning("session %s is not owned here any more", lease.session_id)
-        lost = [live for live in self._of(lease) if await self._is_lost(live)]
+        lost = [live for live in self._of(lease) if await self._stores.has_lost(live.run_id)]
         session.task.cancel()
         for live in lost:
             live.tell_lost()
-
-    async def _is_lost(self, live: LiveRun) -> bool:
-        try:
-            await self._stores.log.entry(live.run_id)
-        except (LostRun, UnknownRun):
-            return True
-        except StoreError:
-            return False
-        return False
 
     async def _seek(self) -> None:
         """Take up what has work and no owner."""

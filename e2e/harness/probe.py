@@ -4,11 +4,11 @@ Each request is a Python of its own in a pod that a test has made (`objects.prob
 """
 
 import json
-import subprocess
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
+from harness.beside import Beside
 from harness.kubectl import Kubectl
 
 _REQUEST = """
@@ -143,31 +143,13 @@ class Probe:
     def keep_asking(self, agent: str, seconds: float) -> "Asking":
         """Ask again and again, beside the test, for a time."""
         url = f"http://{agent}:8000"
-        running = self._kubectl.start(
-            "exec", self._name, "--", "python", "-c", _LOOP, url, str(seconds)
-        )
-        return Asking(running, seconds)
+        return Asking(self._kubectl, self._name, _LOOP, url, str(seconds))
 
 
-class Asking:
-    """Questions on their way, while a block lasts; `ended` waits for their end."""
+class Asking(Beside):
+    """Questions on their way, while a block lasts."""
 
-    def __init__(self, running: subprocess.Popen[str], seconds: float) -> None:
-        self._running = running
-        self._seconds = seconds
-
-    def __enter__(self) -> Self:
-        assert self._running.stdout
-        assert self._running.stdout.readline().strip() == "started"
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._running.kill()
-        self._running.communicate()
-
-    def ended(self) -> tuple[list[str], list[str]]:
-        """Give the answers, and what went wrong."""
-        told, complaints = self._running.communicate(timeout=self._seconds + 60)
-        assert self._running.returncode == 0, complaints
-        result = json.loads(told)
+    def ended(self, seconds: float = 150) -> tuple[list[str], list[str]]:
+        """Wait for their end; give the answers, and what went wrong."""
+        result = super().ended(seconds)
         return result["answers"], result["failures"]

@@ -1,10 +1,8 @@
 """Follows runs from inside the cluster, as clients do that lose a connection and come back."""
 
-import json
-import subprocess
 from dataclasses import dataclass
-from typing import Any, Self
 
+from harness.beside import Beside
 from harness.kubectl import Kubectl
 
 _FOLLOW = """
@@ -76,34 +74,11 @@ class Followed:
     connections: int
 
 
-class Following:
-    """A client that follows beside the test, while a block lasts; `ended` gives what it got."""
-
-    def __init__(self, kubectl: Kubectl, script: str, *arguments: str) -> None:
-        self._running: subprocess.Popen[str] = kubectl.start(
-            "exec", "probe", "--", "python", "-c", script, *arguments
-        )
-
-    def __enter__(self) -> Self:
-        assert self._running.stdout
-        assert self._running.stdout.readline().strip() == "started"
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._running.kill()
-        self._running.communicate()
-
-    def ended(self, seconds: float = 150) -> Any:
-        told, complaints = self._running.communicate(timeout=seconds)
-        assert self._running.returncode == 0, complaints
-        return json.loads(told)
-
-
-def following(kubectl: Kubectl, agent: str, run_id: str) -> Following:
+def following(kubectl: Kubectl, agent: str, run_id: str) -> Beside:
     """Follow a run to its end, coming back with the last id after each break."""
-    return Following(kubectl, _FOLLOW, f"http://{agent}:8000", run_id)
+    return Beside(kubectl, "probe", _FOLLOW, f"http://{agent}:8000", run_id)
 
 
-def streaming(kubectl: Kubectl, agent: str, count: int) -> Following:
+def streaming(kubectl: Kubectl, agent: str, count: int) -> Beside:
     """Have so many chat streams at once, none of which comes back after a break."""
-    return Following(kubectl, _STREAMS, f"http://{agent}:8000", str(count))
+    return Beside(kubectl, "probe", _STREAMS, f"http://{agent}:8000", str(count))

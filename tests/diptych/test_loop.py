@@ -24,10 +24,10 @@ from diptych.events import (
     Terms,
     Warn,
 )
-from diptych.loop import advance, conversation, ending, replay
+from diptych.loop import advance, ending, replay
 from diptych.messages import Message, Result, ToolCall, Usage
 from diptych.offers import Offers, Unavailable
-from diptych.run_state import Phase, Run
+from diptych.run_state import Phase, Run, conversation
 
 ECHO = '{"tool": "echo", "arguments": {"text": "a"}}'
 BAD = '{"tool": "nope"}'

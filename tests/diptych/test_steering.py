@@ -28,11 +28,11 @@ from diptych.events import (
     Terms,
 )
 from diptych.http.disconnect import leave
-from diptych.loop import conversation, ending, replay
+from diptych.loop import ending, replay
 from diptych.messages import Message
 from diptych.offering import Charter
 from diptych.offers import Offers
-from diptych.run_state import MOST_MESSAGES, Phase, Run
+from diptych.run_state import MOST_MESSAGES, Phase, Run, conversation
 
 MORE = Steered("and in French", "m-1")
 MORE_SAID = Message("user", "and in French")

@@ -4,7 +4,6 @@ Not here: whether the task that a message names exists, and takes it (`http.a2a`
 """
 
 import hashlib
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,12 +18,11 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message as ProtobufMessage
 
 from diptych import a2a_extension, messages
-from diptych.asks import Ask
+from diptych.asks import SESSION_ID, Ask
 from diptych.entries import Once
 from diptych.events import Origin, Steered
 
 _ID_LIMIT = 128  # characters of a message's id that are kept as they are
-_CONTEXT_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 def read_ask(request: SendMessageRequest, headers: Mapping[str, str]) -> Ask:
@@ -62,7 +60,7 @@ def _check_form(request: SendMessageRequest) -> None:
     message = request.message
     if message.role != Role.ROLE_USER:
         raise InvalidParamsError("message.role must be ROLE_USER")
-    if message.context_id and not _CONTEXT_ID.fullmatch(message.context_id):
+    if message.context_id and not SESSION_ID.fullmatch(message.context_id):
         raise InvalidParamsError("message.contextId must match [A-Za-z0-9._-]{1,128}")
     if request.configuration.HasField("task_push_notification_config"):
         raise PushNotificationNotSupportedError

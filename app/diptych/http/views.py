@@ -91,7 +91,3 @@ def _outcome(records: Sequence[Record]) -> Mapping[str, Any]:
 
 def _usage(record: Record) -> Mapping[str, Any]:
     return {"usage": record.metadata["usage"]}
-
-
-def _text(record: Record) -> str:
-    return record.content if isinstance(record.content, str) else ""

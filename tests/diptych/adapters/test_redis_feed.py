@@ -10,9 +10,10 @@ from support.redis_stores import end, first, record, soon, stores
 
 from diptych.adapters.redis.places import Place
 from diptych.adapters.redis.subscriber import Channel, Subscriber
-from diptych.errors import StoreError, UnknownRun
-from diptych.events import Aborted, Failed
+from diptych.errors import HeardEnough, StoreError, StoreFull, UnknownRun
+from diptych.events import Aborted, Failed, Steered
 from diptych.ports import Notice
+from diptych.run_state import MOST_MESSAGES
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,50 @@ async def test_an_end_of_a_run_that_never_was_or_is_over_is_not_kept(server):
         await end(store, opened.entry, opened.lease)
         await store.demand(opened.entry.run_id, Failed("deadline", "too late"))
         assert not await store.demanded(opened.entry.run_id)
+
+
+async def test_a_message_is_kept_for_a_run_until_that_has_ended(server):
+    async with stores(server.url, 2) as [one, two]:
+        heard: list[Any] = []
+        one.heed(lambda *asked: heard.append(asked))
+        opened = await one.open(first(one), "t1")
+        await asyncio.sleep(0.05)
+        run_id, more = opened.entry.run_id, Steered("more", "m-1")
+        for _ in range(3):
+            await two.demand(run_id, more)
+        await two.demand(run_id, Aborted("enough"))
+        assert await one.demanded(run_id) == [more, Aborted("enough")]
+        await soon(lambda: len(heard) == 4)
+        assert heard == [("talk", run_id, more)] * 3 + [("talk", run_id, Aborted("enough"))]
+        await end(one, opened.entry, opened.lease)
+        assert not await one.demanded(run_id)
+        assert not [key for key in server.ask("KEYS", "*") if b"asked" in bytes(key)]
+
+
+async def test_one_message_too_many_is_refused_and_an_end_is_not(server):
+    async with stores(server.url) as [store]:
+        run_id = (await store.open(first(store), "t1")).entry.run_id
+        messages = [Steered("more", f"m-{n}") for n in range(MOST_MESSAGES)]
+        for message in messages:
+            await store.demand(run_id, message)
+        with pytest.raises(HeardEnough):
+            await store.demand(run_id, Steered("more", "one too many"))
+        await store.demand(run_id, messages[0])
+        await store.demand(run_id, Aborted("enough"))
+        assert await store.demanded(run_id) == [*messages, Aborted("enough")]
+
+
+async def test_a_full_store_takes_ends_and_no_messages(server):
+    async with stores(server.url) as [store]:
+        run_id = (await store.open(first(store), "t1")).entry.run_id
+        server.ask("CONFIG", "SET", "maxmemory", "1")
+        try:
+            with pytest.raises(StoreFull):
+                await store.demand(run_id, Steered("more", "m-1"))
+            await store.demand(run_id, Aborted("enough"))
+        finally:
+            server.ask("CONFIG", "SET", "maxmemory", "0")
+        assert await store.demanded(run_id) == [Aborted("enough")]
 
 
 async def test_messages_of_newer_versions_are_passed_over(server, caplog):

@@ -7,15 +7,13 @@ import time
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
-import orjson
 import pytest
+from support.flaky_agent import flaky, refused, said
 from support.tcp_proxy import TcpProxy, tcp_proxy
 
 from diptych.cli.asking import ask
 from diptych.cli.failures import Interrupted, RemoteError
-from diptych.cli.patience import Patience
 from diptych.cli.remote import RemoteAgent, agent_at
 from diptych.cli.show import ASKING_AGAIN
 from diptych.configuration import AgentConfig
@@ -42,52 +40,7 @@ class Seen:
     def tick(self) -> None: ...
 
 
-class Quick(Patience):
-    """Waits for nothing, and gives up after three tries."""
-
-    def delay(self) -> float | None:
-        super().delay()
-        return 0.0 if self._tries <= 3 else None
-
-
-@dataclass
-class Flaky:
-    """A server that answers each connection with the next of its replies, and hangs up."""
-
-    replies: list[bytes]
-    keys: list[str] = field(default_factory=list)
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        fields = dict(line.split(": ", 1) for line in head.splitlines()[1:] if line)
-        await reader.readexactly(int(fields["content-length"]))
-        self.keys.append(fields["idempotency-key"])
-        writer.write(self.replies.pop(0))
-        await writer.drain()
-        writer.close()
-        await writer.wait_closed()
-
-
-def said(status: str, body: object) -> bytes:
-    text = orjson.dumps(body)
-    return b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n%b" % (status.encode(), len(text), text)
-
-
-def refused(status: str, why: str) -> bytes:
-    return said(status, {"error": {"message": why}})
-
-
 BEGUN = said("202 Accepted", {"id": "run-1", "session_id": "s"})
-
-
-@asynccontextmanager
-async def flaky(*replies: bytes) -> AsyncIterator[tuple[Flaky, RemoteAgent]]:
-    server = Flaky(list(replies))
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    port = listening.sockets[0].getsockname()[1]
-    async with listening, agent_at(f"http://127.0.0.1:{port}") as agent:
-        agent.patience = Quick
-        yield server, agent
 
 
 @asynccontextmanager
@@ -140,7 +93,7 @@ async def test_all_tries_have_one_key_and_are_told_once() -> None:
         told: list[Notice] = []
         assert (await agent.begin("Hi", None, told.append)).run_id == "run-1"
         await agent.begin("Hi", None)
-    first, *again, other = server.keys
+    first, *again, other = server.sent("idempotency-key")
     assert again == [first, first]
     assert other != first
     assert told == [Notice(ASKING_AGAIN, {"message": "HTTP 503: the pod is leaving"})]
@@ -166,14 +119,14 @@ async def test_one_gives_up_and_says_what_is_known(reply: bytes, message: str) -
         with pytest.raises(RemoteError) as caught:
             await agent.begin("Hi", None)
     assert str(caught.value) == message
-    assert len(server.keys) == 4
+    assert len(server.sent("idempotency-key")) == 4
 
 
 async def test_a_no_is_not_asked_again() -> None:
     async with flaky(refused("400 Bad Request", "input is empty"), BEGUN) as (server, agent):
         with pytest.raises(RemoteError, match="HTTP 400: input is empty"):
             await agent.begin("Hi", None)
-    assert len(server.keys) == 1
+    assert len(server.sent("idempotency-key")) == 1
 
 
 async def test_where_nobody_has_ever_been_one_does_not_wait() -> None:

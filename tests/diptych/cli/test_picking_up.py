@@ -1,18 +1,15 @@
 """A stream of a run that breaks is picked up where it was: nothing is lost or shown twice."""
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import orjson
 import pytest
+from support.flaky_agent import flaky, refused
 
 from diptych.cli.asking import attend
 from diptych.cli.attach import followed
 from diptych.cli.failures import Interrupted, RemoteError
-from diptych.cli.patience import Patience
-from diptych.cli.remote import RemoteAgent, agent_at
+from diptych.cli.remote import RemoteAgent
 from diptych.cli.show import RECONNECTING
 from diptych.cli.target import Target
 from diptych.http.sse import frame
@@ -39,58 +36,8 @@ def notice(kind: str, **fields: object) -> bytes:
     return frame({"type": kind, **fields}, event=kind)
 
 
-def said(status: str, message: str) -> bytes:
-    body = orjson.dumps({"error": {"message": message}})
-    return b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n%b" % (status.encode(), len(body), body)
-
-
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
 END = event(9, "completed")
-
-
-@dataclass
-class Flaky:
-    """A server that answers each connection with the next of its replies, and hangs up."""
-
-    replies: list[bytes]
-    last_ids: list[str | None] = field(default_factory=list)
-    paths: list[str] = field(default_factory=list)
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        request = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        self.paths.append(request.split()[1])
-        ids = [line.partition(": ")[2] for line in request.splitlines() if "last-event-id" in line]
-        self.last_ids.append(ids[0] if ids else None)
-        writer.write(self.replies.pop(0) if self.replies else said("410 Gone", "it is gone"))
-        await writer.drain()
-        writer.close()
-        await writer.wait_closed()
-
-
-class Quick(Patience):
-    """Waits for nothing, and gives up after three tries without news."""
-
-    tries = 0
-
-    def heard(self, *, is_news: bool) -> None:
-        super().heard(is_news=is_news)
-        if is_news:
-            self.tries = 0
-
-    def delay(self) -> float | None:
-        super().delay()
-        self.tries += 1
-        return 0.0 if self.tries <= 3 else None
-
-
-@asynccontextmanager
-async def flaky(*replies: bytes) -> AsyncIterator[tuple[Flaky, RemoteAgent]]:
-    server = Flaky(list(replies))
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    port = listening.sockets[0].getsockname()[1]
-    async with listening, agent_at(f"http://127.0.0.1:{port}") as agent:
-        agent.patience = Quick
-        yield server, agent
 
 
 async def read(agent: RemoteAgent, after: int = 0) -> list[Item]:
@@ -111,14 +58,14 @@ async def test_a_broken_stream_goes_on_after_the_last_id() -> None:
     ) as (server, agent):
         items = await read(agent)
     assert seqs(items) == [1, 2, 3, 4, 9]
-    assert server.last_ids == [None, "2", "3"]
+    assert server.sent("last-event-id") == [None, "2", "3"]
     assert notices(items) == [RECONNECTING, "progress", RECONNECTING]
 
 
 async def test_it_may_break_inside_an_event() -> None:
     async with flaky(HEAD + event(1) + event(2)[:-1], HEAD + event(2) + END) as (server, agent):
         assert seqs(await read(agent)) == [1, 2, 9]
-    assert server.last_ids == [None, "1"]
+    assert server.sent("last-event-id") == [None, "1"]
 
 
 async def test_what_is_told_again_is_shown_once() -> None:
@@ -132,7 +79,7 @@ async def test_what_is_told_again_is_shown_once() -> None:
 async def test_one_begins_where_one_wants() -> None:
     async with flaky(HEAD + event(6) + END) as (server, agent):
         assert seqs(await read(agent, after=5)) == [6, 9]
-    assert server.last_ids == ["5"]
+    assert server.sent("last-event-id") == ["5"]
 
 
 async def test_a_store_that_lost_the_end_is_followed_from_there() -> None:
@@ -143,7 +90,7 @@ async def test_a_store_that_lost_the_end_is_followed_from_there() -> None:
     ) as (server, agent):
         items = await read(agent)
     assert seqs(items) == [1, 2, 3, 2, 3, 9]
-    assert server.last_ids == [None, "3", "2"]
+    assert server.sent("last-event-id") == [None, "3", "2"]
     assert "reset" in notices(items)
 
 
@@ -151,16 +98,16 @@ async def test_an_empty_id_takes_the_last_one_back() -> None:
     blank = b"id\n" + notice("progress")
     async with flaky(HEAD + event(1) + blank, HEAD + event(1) + END) as (server, agent):
         assert seqs(await read(agent)) == [1, 9]
-    assert server.last_ids == [None, None]
+    assert server.sent("last-event-id") == [None, None]
 
 
 async def test_failed_tries_are_tried_again_and_said_once() -> None:
-    busy = said("503 Service Unavailable", "the pod is leaving")
+    busy = refused("503 Service Unavailable", "the pod is leaving")
     async with flaky(HEAD + event(1), busy, b"", HEAD + event(2) + END) as (server, agent):
         items = await read(agent)
     assert seqs(items) == [1, 2, 9]
     assert notices(items) == [RECONNECTING]
-    assert server.last_ids == [None, "1", "1", "1"]
+    assert server.sent("last-event-id") == [None, "1", "1", "1"]
 
 
 async def test_a_pod_that_hands_over_is_not_complained_of_as_well() -> None:
@@ -173,10 +120,10 @@ async def test_a_pod_that_hands_over_is_not_complained_of_as_well() -> None:
     "answer",
     [
         pytest.param(
-            said("404 Not Found", "there is no run with this id"), id="a run that never was"
+            refused("404 Not Found", "there is no run with this id"), id="a run that never was"
         ),
-        pytest.param(said("410 Gone", "its record is gone"), id="a run that is lost"),
-        pytest.param(said("400 Bad Request", "no"), id="any other no"),
+        pytest.param(refused("410 Gone", "its record is gone"), id="a run that is lost"),
+        pytest.param(refused("400 Bad Request", "no"), id="any other no"),
     ],
 )
 async def test_a_no_ends_it(answer: bytes) -> None:
@@ -184,11 +131,11 @@ async def test_a_no_ends_it(answer: bytes) -> None:
         with pytest.raises(RemoteError, match="HTTP 4") as caught:
             await read(agent)
     assert not isinstance(caught.value, Interrupted)
-    assert len(server.last_ids) == 2
+    assert len(server.sent("last-event-id")) == 2
 
 
 async def test_one_gives_up_and_says_how_to_go_on() -> None:
-    async with flaky(HEAD + event(1), *[said("502 Bad Gateway", "no pod")] * 5) as (_, agent):
+    async with flaky(HEAD + event(1), *[refused("502 Bad Gateway", "no pod")] * 5) as (_, agent):
         with pytest.raises(RemoteError, match=r"no pod; .* `diptych attach run-1 --at http://127"):
             await read(agent)
 
@@ -197,7 +144,7 @@ async def test_nobody_waits_for_an_agent_that_was_never_there() -> None:
     async with flaky(b"", HEAD + END) as (server, agent):
         with pytest.raises(Interrupted, match="broke"):
             await read(agent)
-    assert len(server.last_ids) == 1
+    assert len(server.sent("last-event-id")) == 1
 
 
 async def test_what_is_no_event_is_an_error_in_words() -> None:

@@ -90,8 +90,7 @@ class OwnershipPart(Part):
         lost, seq, server = meta
         if seq is None:
             raise await self._absent(run_id)
-        moved = server is not None and server.decode() != self._link.server.run_id
-        return moved or (lost is not None and lost == seq)
+        return self._has_moved(server) or (lost is not None and lost == seq)
 
     def _of(self, lease: Lease) -> tuple[str, str, str, int]:
         return lease.session_id, lease.token, self._link.server.run_id, self._lease_ms

@@ -30,7 +30,6 @@ class Part:
     def _entry_of(self, run_id: str, meta: Sequence[Reply]) -> RunEntry:
         """Read what is stored of a run: see `META`; the last two are not there of every run."""
         session_id, created, status, seq, updated, server, lost = meta
-        has_moved = server is not None and server.decode() != self._link.server.run_id
         return RunEntry(
             run_id,
             session_id.decode(),
@@ -38,8 +37,12 @@ class Part:
             status.decode(),
             int(seq),
             float(updated or created),  # a run of an earlier version does not say
-            has_moved or lost is not None,
+            self._has_moved(server) or lost is not None,
         )
+
+    def _has_moved(self, server: Reply) -> bool:
+        """Say whether a run was last driven on another server than this one."""
+        return server is not None and server.decode() != self._link.server.run_id
 
     async def _absent(self, run_id: str) -> RequestError:
         """Say what became of a run that is not there. Raises `StoreError`."""

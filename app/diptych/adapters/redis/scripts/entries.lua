@@ -5,10 +5,7 @@ local found = {}
 for i = 2, #ARGV do
   local runs = redis.call('ZRANGE', key('runs', ARGV[i]), 0, -1, 'WITHSCORES')
   for j = 1, #runs, 2 do
-    local meta = redis.call(
-      'HMGET', key('run', runs[j]),
-      'session', 'created', 'status', 'seq', 'updated', 'server', 'lost'
-    )
+    local meta = meta_of(runs[j])
     if meta[1] and redis.call('EXISTS', key('log', runs[j])) == 1 then
       found[#found + 1] = { runs[j + 1], runs[j], unpack(meta) }
     end

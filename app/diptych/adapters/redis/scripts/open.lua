@@ -7,10 +7,7 @@ local once = ARGV[12] ~= '' and key('once', ARGV[12])
 
 local function opened(id, is_new)
   local lease = is_new == 1 and redis.call('GET', key('lease', session)) == token
-  local meta = redis.call(
-    'HMGET', key('run', id), 'session', 'created', 'status', 'seq', 'updated', 'server', 'lost'
-  )
-  return { 'ok', id, is_new, lease and 1 or 0, unpack(meta) }
+  return { 'ok', id, is_new, lease and 1 or 0, unpack(meta_of(id)) }
 end
 
 local current = redis.call('GET', PREFIX .. ':epoch')

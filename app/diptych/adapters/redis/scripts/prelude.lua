@@ -6,6 +6,13 @@ local function key(kind, id)
   return PREFIX .. ':' .. kind .. ':' .. id
 end
 
+-- What is kept of a run, in the order of `part.META`.
+local function meta_of(run)
+  return redis.call(
+    'HMGET', key('run', run), 'session', 'created', 'status', 'seq', 'updated', 'server', 'lost'
+  )
+end
+
 local function now_ms()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
