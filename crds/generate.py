@@ -1,7 +1,7 @@
 # ruff: noqa: INP001 - a script, no package
 """Makes the Agent CRD of the manifest's models: `python crds/generate.py` writes it anew.
 
-The pod's models (`diptych.manifest`) are the one place where the manifest's fields and rules
+The pod's models (`diptych.config.manifest`) are the one place where the manifest's fields and rules
 stand. So the API offers what this version's pods take, and nothing else: a field of a capability
 that is not built yet is not in the CRD. The status, which only the operator writes, stands here.
 
@@ -19,14 +19,14 @@ from typing import Any, TypeAlias
 import yaml
 from pydantic.alias_generators import to_camel
 
-from diptych.manifest import AgentManifest
-from diptych.manifest.rules import RULES
-from diptych.manifest.wire import Wire
+from diptych.config.manifest import AgentManifest
+from diptych.config.manifest.rules import RULES
+from diptych.config.manifest.strict_model import Wire
 
 Schema: TypeAlias = dict[str, Any]
 
 FILE = Path(__file__).parent / "diptych.dev_agents.yaml"
-HEADER = "# Made by crds/generate.py of the models in app/diptych/manifest; change those.\n"
+HEADER = "# Made by crds/generate.py of the models in app/diptych/config/manifest; change those.\n"
 
 _UNWANTED = {"title", "default", "additionalProperties"}
 _CONDITION: Schema = {

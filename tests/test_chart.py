@@ -21,7 +21,7 @@ import yaml
 from support.agents import agent, around, child
 from support.redis_server import ONCE, RedisServer, redis_server
 
-from diptych.configuration import check
+from diptych.config.loader import check
 from diptych_operator.kinds import DEPLOYMENT
 from diptych_operator.network import Dns, Network, egress_rules
 from diptych_operator.references import loose_ends

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.agents import agent, around, child, service
 
-from diptych.configuration import AgentConfig, LaptopOptions, load_agents
+from diptych.config.loader import AgentConfig, LaptopOptions, load_agents
+from diptych.config.manifest import REFERENCES as POD_REFERENCES
 from diptych.errors import ConfigError
-from diptych.manifest import REFERENCES as POD_REFERENCES
-from diptych.offering import Charter
-from diptych.pod import Pod
+from diptych.runtime.definition import Charter
+from diptych.serve.hosted_agent import Pod
 from diptych_operator import resolved
 from diptych_operator.kinds import CONFIG_MAP, DEPLOYMENT, Object
 from diptych_operator.resolved import FILE, FOLDER, config_text

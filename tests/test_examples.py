@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from diptych.cli import main
-from diptych.configuration import check
+from diptych.config.loader import check
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 MANIFESTS = sorted(EXAMPLES.glob("*.yaml"))

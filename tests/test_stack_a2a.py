@@ -21,7 +21,7 @@ from a2a.types import (
 from support.model_server import breaks_off, model_server, silence
 from support.stack import Stage, box, call, stage
 
-from diptych.settings import TimeoutConfig
+from diptych.config.settings import TimeoutConfig
 
 PATIENT = TimeoutConfig(connect=1, first_byte=30, idle=30, total=30)
 ANSWER = "The echo returned: hello - Grüße 🤝."

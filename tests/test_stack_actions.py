@@ -12,8 +12,8 @@ import pytest_asyncio
 from support.model_server import ModelServer, model_server, says
 from support.stack import Stage, agent, box, call, stage, stages
 
-from diptych.prompt import FINAL_PROMPT
-from diptych.settings import PeerConfig, ToolConfig
+from diptych.config.settings import PeerConfig, ToolConfig
+from diptych.loop.prompt import FINAL_PROMPT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -10,7 +10,7 @@ import pytest
 from support.model_server import ModelServer, model_server, silence, stalls
 from support.stack import Stage, box, call, frames, stage, text_of, until
 
-from diptych.settings import TimeoutConfig
+from diptych.config.settings import TimeoutConfig
 
 PATIENT = TimeoutConfig(connect=1, first_byte=30, idle=30, total=30)
 STREAM = [pytest.param(True, id="streamed"), pytest.param(False, id="not streamed")]

@@ -8,9 +8,9 @@ import pytest
 from support.model_server import model_server, silence, stalls
 from support.stack import agent, box, call, frames, stage, stages
 
+from diptych.config.settings import PeerConfig, TimeoutConfig, ToolConfig
 from diptych.http import chat, sse
-from diptych.serving import Place, Sockets, served
-from diptych.settings import PeerConfig, TimeoutConfig, ToolConfig
+from diptych.serve.server import Place, Sockets, served
 
 AWAY = "http://127.0.0.1:9"
 PATIENT = TimeoutConfig(connect=1, first_byte=30, idle=30, total=30)

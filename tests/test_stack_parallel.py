@@ -9,8 +9,8 @@ import pytest
 from support.model_server import model_server
 from support.stack import agent, box, call, stage, stages, tool_server, until
 
-from diptych.events import Terms
-from diptych.settings import OverrideConfig, PeerConfig
+from diptych.config.settings import OverrideConfig, PeerConfig
+from diptych.loop.events import Terms
 
 
 async def slow(value: int = 0, seconds: float = 1.0) -> int:

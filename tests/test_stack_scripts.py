@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.stack import Stage, agent, call, frames, stages, text_of, tool_server, until
 
-from diptych.settings import PeerConfig
+from diptych.config.settings import PeerConfig
 
 ECHO_SCRIPT = (call("echo", text="hello"), "{}", "The echo returned: hello")
 RESEARCH_SCRIPT = (

@@ -14,8 +14,8 @@ from support.stack import frames, script, text_of, until
 
 SERVE = """
 import asyncio, sys
-from diptych.serving import Place, Sockets, serve
-from diptych.settings import AgentConfig
+from diptych.serve.server import Place, Sockets, serve
+from diptych.config.settings import AgentConfig
 
 async def announce(sites):
     await sites[0].pod.tried()

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from support.stack import Stage, stage
 
-from diptych.serving import SEND_BUFFER, Place, Sockets
+from diptych.serve.server import SEND_BUFFER, Place, Sockets
 
 HEAD = (
     b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"

@@ -19,29 +19,29 @@ from typing import Any, Self
 
 import orjson
 
-from diptych.adapters.chat.completions import open_session
-from diptych.adapters.script import VARIABLE
-from diptych.answers import keep, whole_answer
-from diptych.asks import Ask
-from diptych.configuration import (
+from diptych.adapters.openai_chat.completions import open_session
+from diptych.adapters.scripted import VARIABLE
+from diptych.config.loader import (
     LaptopOptions,
     LoadedAgents,
     Place,
     configured,
     load_agents,
 )
-from diptych.configuration.secret_sources import Reference
+from diptych.config.manifest import API_VERSION, KIND
+from diptych.config.secrets import Reference
+from diptych.config.settings import AgentConfig, ToolConfig
 from diptych.errors import ConfigError, DiptychError
-from diptych.following import HANDED_OVER
 from diptych.http.memory import session_events
-from diptych.manifest import API_VERSION, KIND
-from diptych.messages import Message
-from diptych.pod import Extras, Pod, check_scripts
+from diptych.loop.codec import TERMINAL, Record
+from diptych.loop.messages import Message
 from diptych.ports import Item, Model
-from diptych.record import TERMINAL, Record
-from diptych.serving import Place as Address
-from diptych.serving import Sockets, served
-from diptych.settings import AgentConfig, ToolConfig
+from diptych.runtime.answers import keep, whole_answer
+from diptych.runtime.request import Ask
+from diptych.runtime.subscription import HANDED_OVER
+from diptych.serve.hosted_agent import Extras, Pod, check_scripts
+from diptych.serve.server import Place as Address
+from diptych.serve.server import Sockets, served
 
 FUNCTIONS = "functions"  # the server that plain Python functions are tools of
 ToolSource = Callable[..., Any] | Mapping[str, Any]

@@ -6,7 +6,7 @@ says in which folder the pod finds their keys as files. What only the cluster ma
 left out, so that changing it does not restart the pod.
 
 Not here: how the files get into the pod (`deployment`), the pod's reading
-(`diptych.configuration.resolving`).
+(`diptych.config.resolver`).
 """
 
 import hashlib

@@ -11,8 +11,8 @@ from support.redis_server import RedisServer, free_port, redis_server
 
 from diptych import Agent, RunError
 from diptych.errors import ConfigError, StoreError
+from diptych.loop.codec import Record
 from diptych.ports import Notice
-from diptych.record import Record
 
 SLOW = {"chunk_ms": 20, "content": "one two three four five six seven eight nine ten"}
 

@@ -11,14 +11,14 @@ from support.replicas import ask, replica, told
 from support.shared_store import SharedStore
 from support.virtual_time import run_virtually
 
-from diptych.asks import Ask
 from diptych.errors import DelegationError, ToolError
-from diptych.events import AskModel, MakeCall, Origin, Steered, Terms
-from diptych.loop import replay
-from diptych.messages import Answer, Message
-from diptych.offering import Charter
-from diptych.offers import Unavailable
-from diptych.record import from_row, to_row
+from diptych.loop.catalog import Unavailable
+from diptych.loop.codec import from_row, to_row
+from diptych.loop.events import AskModel, MakeCall, Origin, Steered, Terms
+from diptych.loop.messages import Answer, Message
+from diptych.loop.reducer import replay
+from diptych.runtime.definition import Charter
+from diptych.runtime.request import Ask
 
 HERE = Path(__file__).parent
 SLOWLY = {"content": "one two three four five", "chunk_ms": 1000}

@@ -5,19 +5,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from diptych.adapters.memory import Bounds, MemoryStore
-from diptych.adapters.script import ScriptedModel, read_script
-from diptych.adapters.unshared import NoFeed
-from diptych.asks import Ask
-from diptych.events import Origin
-from diptych.live import Stores
-from diptych.messages import Answer, Message
-from diptych.offering import Charter
-from diptych.offers import Offers, Peer, Tool, Unavailable
-from diptych.outgoing import Outside
+from diptych.adapters.memory.leases import NoFeed
+from diptych.adapters.memory.store import Bounds, MemoryStore
+from diptych.adapters.scripted import ScriptedModel, read_script
+from diptych.loop.catalog import Offers, Peer, Tool, Unavailable
+from diptych.loop.codec import Record, from_row
+from diptych.loop.events import Origin
+from diptych.loop.messages import Answer, Message
 from diptych.ports import Errand, Item, Model, Notice, Progress
-from diptych.record import Record, from_row
-from diptych.runs import Runs
+from diptych.runtime.active_run import Stores
+from diptych.runtime.definition import Charter
+from diptych.runtime.effects import Outside
+from diptych.runtime.request import Ask
+from diptych.runtime.service import Runs
 
 EPOCH = "0000000a"
 

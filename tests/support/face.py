@@ -16,19 +16,19 @@ from fastapi import FastAPI
 from support import redis_stores
 from support.doubles import EPOCH, CountingClock, FunctionAgents, FunctionTools, House, house
 
-from diptych.adapters.memory import MemoryStore
-from diptych.adapters.unshared import SoleOwner
-from diptych.entries import Lease
-from diptych.events import Demand
+from diptych.adapters.memory.leases import SoleOwner
+from diptych.adapters.memory.store import MemoryStore
+from diptych.http.a2a.card_facts import CardFacts
 from diptych.http.app import Served, create_app
-from diptych.http.card_facts import CardFacts
 from diptych.http.health import Readiness
-from diptych.live import Stores
-from diptych.offering import Charter
-from diptych.outgoing import Outside
+from diptych.loop.codec import Record
+from diptych.loop.events import Demand
 from diptych.ports import Delta, Heard, Model, Notice, Reply
-from diptych.record import Record
-from diptych.runs import Runs
+from diptych.ports.entries import Lease
+from diptych.runtime.active_run import Stores
+from diptych.runtime.definition import Charter
+from diptych.runtime.effects import Outside
+from diptych.runtime.service import Runs
 
 NAME = "helper"
 HI = {"messages": [{"role": "user", "content": "hi"}]}

@@ -2,11 +2,11 @@
 
 from support.doubles import offers
 
-from diptych.events import Asked, MakeCall, Offered, Returned, Terms, Write
-from diptych.loop import advance
-from diptych.messages import Result
-from diptych.offers import Offers
-from diptych.run_state import Run
+from diptych.loop.catalog import Offers
+from diptych.loop.events import Asked, MakeCall, Offered, Returned, Terms, Write
+from diptych.loop.messages import Result
+from diptych.loop.reducer import advance
+from diptych.loop.state import Run
 
 
 def started(*names: str, terms: Terms | None = None, with_offers: Offers | None = None, **rest):

@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from diptych.adapters.redis import RedisSettings, RedisStore
-from diptych.entries import Lease, RunEntry
-from diptych.messages import Message
-from diptych.record import Record
+from diptych.loop.codec import Record
+from diptych.loop.messages import Message
+from diptych.ports.entries import Lease, RunEntry
 
 
 @asynccontextmanager

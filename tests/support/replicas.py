@@ -17,16 +17,16 @@ from typing import Any
 from support.doubles import FunctionAgents, FunctionTools, ListeningModel
 from support.shared_store import SharedStore
 
-from diptych.asks import Ask
-from diptych.entries import Lease, Once, Opened, RunEntry
 from diptych.errors import DiptychError, StoreError
-from diptych.live import Stores
-from diptych.messages import Message
-from diptych.offering import Charter
-from diptych.outgoing import Outside
+from diptych.loop.codec import Record
+from diptych.loop.messages import Message
 from diptych.ports import Heard, Item, Notice
-from diptych.record import Record
-from diptych.runs import Runs
+from diptych.ports.entries import Lease, Once, Opened, RunEntry
+from diptych.runtime.active_run import Stores
+from diptych.runtime.definition import Charter
+from diptych.runtime.effects import Outside
+from diptych.runtime.request import Ask
+from diptych.runtime.service import Runs
 
 PAUSE = 0.05  # seconds after which a patient call is sent again
 PATIENCE = 1.8  # after which one that is not is given up

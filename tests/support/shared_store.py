@@ -14,7 +14,6 @@ from typing import Any
 
 import orjson
 
-from diptych.entries import Lease, Once, Opened, RunEntry, SessionEntry
 from diptych.errors import (
     HeardEnough,
     LostBlob,
@@ -27,10 +26,11 @@ from diptych.errors import (
     StoreFull,
     UnknownRun,
 )
-from diptych.events import Demand, Steered
-from diptych.messages import Message
-from diptych.record import NOT_IN_MEMORY, TERMINAL, Record
-from diptych.run_state import MOST_MESSAGES
+from diptych.loop.codec import NOT_IN_MEMORY, TERMINAL, Record
+from diptych.loop.events import Demand, Steered
+from diptych.loop.messages import Message
+from diptych.loop.state import MOST_MESSAGES
+from diptych.ports.entries import Lease, Once, Opened, RunEntry, SessionEntry
 
 LEASE_SECONDS = 10.0
 MOST_WAITING = 1_000

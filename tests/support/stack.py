@@ -17,8 +17,8 @@ import uvicorn
 from mcp.server import MCPServer
 from support.model_server import ModelServer
 
-from diptych.serving import Place, Site, Sockets, served
-from diptych.settings import AgentConfig, ModelConfig, PeerConfig, TimeoutConfig, ToolConfig
+from diptych.config.settings import AgentConfig, ModelConfig, PeerConfig, TimeoutConfig, ToolConfig
+from diptych.serve.server import Place, Site, Sockets, served
 
 QUICK = TimeoutConfig(connect=0.5, first_byte=0.2, idle=0.2, total=2.0)
 

@@ -14,15 +14,15 @@ from support.virtual_time import run_virtually
 from support.world_model import Model
 from support.world_reckoning import ALLOWANCE, wrong_in
 
-from diptych.adapters.nobody import NoAgents
-from diptych.entries import Once
+from diptych.adapters.no_agents import NoAgents
 from diptych.errors import OnceDiffers, Overloaded, RunOver, StoreError, ToolError
-from diptych.events import Steered, Terms
-from diptych.offering import Charter
-from diptych.outgoing import Outside
+from diptych.loop.codec import Record
+from diptych.loop.events import Steered, Terms
 from diptych.ports import Notice
-from diptych.record import Record
-from diptych.runs import Runs
+from diptych.ports.entries import Once
+from diptych.runtime.definition import Charter
+from diptych.runtime.effects import Outside
+from diptych.runtime.service import Runs
 
 TROUBLED = 40.0  # seconds, after which nothing breaks any more
 PATIENCE = 1_500.0  # seconds after which what is not done never will be

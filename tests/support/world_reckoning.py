@@ -9,9 +9,9 @@ from collections import Counter
 from support.history import TERMINAL, problems
 from support.shared_store import LEASE_SECONDS
 
-from diptych.loop import replay
-from diptych.record import from_row
-from diptych.run_state import Phase
+from diptych.loop.codec import from_row
+from diptych.loop.reducer import replay
+from diptych.loop.state import Phase
 
 ALLOWANCE = LEASE_SECONDS + 5
 

@@ -10,8 +10,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from diptych.loop.codec import TERMINAL, Record
 from diptych.ports import Notice
-from diptych.record import TERMINAL, Record
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _MOST_RUNS = 10_000  # whose times are remembered

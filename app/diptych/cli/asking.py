@@ -14,9 +14,9 @@ from diptych.cli.interrupts import ABORTED
 from diptych.cli.screen import Screen
 from diptych.cli.show import TICK_SECONDS, View
 from diptych.cli.wording import missing_text
-from diptych.offers import Unavailable
+from diptych.loop.catalog import Unavailable
+from diptych.loop.codec import TERMINAL, Record
 from diptych.ports import Item, Notice
-from diptych.record import TERMINAL, Record
 
 EXIT_CODES: Mapping[str, int] = {"completed": 0, "failed": 1, "max_steps": 3, "aborted": ABORTED}
 """By the terminal event of a run (loop.md §2)."""

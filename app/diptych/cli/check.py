@@ -16,10 +16,10 @@ def check(
     Says `ok` for each Agent, or what is wrong, a line each. No secret is read and no reference
     is followed. The exit code is 2 if anything is wrong.
     """
-    from diptych import configuration
-    from diptych.configuration.documents import read_documents
+    from diptych.config import loader
+    from diptych.config.documents import read_documents
 
-    if problems := configuration.check(files):
+    if problems := loader.check(files):
         raise ConfigError(*problems)
     for file in files:
         for document in read_documents(file):

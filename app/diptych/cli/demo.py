@@ -48,7 +48,7 @@ async def _shown(screen: "Screen") -> int:
     from diptych.cli.local import local_agents
     from diptych.cli.remote import agent_at
     from diptych.cli.show import Timeline
-    from diptych.configuration import LaptopOptions, load_agents
+    from diptych.config.loader import LaptopOptions, load_agents
 
     async with _almanac() as almanac:
         loaded = load_agents([MANIFEST], LaptopOptions(services={"almanac": almanac}))

@@ -8,13 +8,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from diptych.asks import Ask
 from diptych.cli.asking import Begun, Standing, Tell, untold
-from diptych.configuration import LaptopOptions, LoadedAgents, load_agents
+from diptych.config.loader import LaptopOptions, LoadedAgents, load_agents
 from diptych.errors import ConfigError
-from diptych.messages import Message
+from diptych.loop.messages import Message
 from diptych.ports import Item
-from diptych.serving import Place, Site, Sockets, served
+from diptych.runtime.request import Ask
+from diptych.serve.server import Place, Site, Sockets, served
 
 
 class LocalAgent:

@@ -13,7 +13,7 @@ import typer
 from diptych.errors import ConfigError
 
 if TYPE_CHECKING:
-    from diptych.configuration import LaptopOptions
+    from diptych.config.loader import LaptopOptions
 
 _OF_THE_PROCESS = ("PORT", "LOG_LEVEL", "LOG_FORMAT", "PUBLIC_URL", "SHUTDOWN_GRACE_SECONDS")
 
@@ -83,7 +83,7 @@ AllNamespaces: TypeAlias = Annotated[
 
 def laptop_options(secrets: Path | None, services: Sequence[str] | None) -> "LaptopOptions":
     """Say what stands in for a cluster. Raises `ConfigError` for a `--service` that is none."""
-    from diptych.configuration import LaptopOptions
+    from diptych.config.loader import LaptopOptions
 
     return LaptopOptions(dict(os.environ), secrets, _addresses(services or ()))
 

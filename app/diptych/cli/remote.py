@@ -21,9 +21,9 @@ from diptych.cli.failures import Interrupted, RemoteError, refused, unreachable
 from diptych.cli.patience import Patience
 from diptych.cli.show import ASKING_AGAIN, RECONNECTING
 from diptych.errors import ConfigError, DiptychError
-from diptych.offers import Unavailable
+from diptych.loop.catalog import Unavailable
+from diptych.loop.codec import TERMINAL, Record
 from diptych.ports import Item, Notice
-from diptych.record import TERMINAL, Record
 
 CONNECT_SECONDS = 5.0
 REPLY_SECONDS = 30.0

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from diptych.cli.screen import Part, printable
 from diptych.cli.wording import call_text, clock_time, one_line
-from diptych.record import Record
+from diptych.loop.codec import Record
 
 _STYLES: Mapping[str, str] = {
     "user_message": "bold",

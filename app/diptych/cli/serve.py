@@ -13,7 +13,7 @@ from diptych.cli.options import Secrets, Services, laptop_options, process_envir
 
 if TYPE_CHECKING:
     from diptych.cli.screen import Part
-    from diptych.serving import Site
+    from diptych.serve.server import Site
 
 _log = logging.getLogger(__name__)
 _LOOPBACK = "127.0.0.1"
@@ -50,10 +50,10 @@ def serve(
     Example: `diptych serve agent.yaml --port 8080`
     """
     from diptych.cli.interrupts import loop_factory
-    from diptych.configuration import LoadedAgents, env_agent, load_agents, process_settings
-    from diptych.logs import set_up_logging
-    from diptych.serving import Place, Sockets
-    from diptych.serving import serve as serve_until_told
+    from diptych.config.loader import LoadedAgents, env_agent, load_agents, process_settings
+    from diptych.serve.logs import set_up_logging
+    from diptych.serve.server import Place, Sockets
+    from diptych.serve.server import serve as serve_until_told
 
     settings = process_settings(process_environment())
     loaded: LoadedAgents | None = None

@@ -14,8 +14,8 @@ import orjson
 from diptych.cli.screen import Part, Screen
 from diptych.cli.wording import call_text, duration, one_line
 from diptych.http.views import event_view, notice_view
+from diptych.loop.codec import TERMINAL, Record
 from diptych.ports import Item, Notice
-from diptych.record import TERMINAL, Record
 
 TICK_SECONDS = 0.1
 RECONNECTING = "reconnecting"

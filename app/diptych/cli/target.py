@@ -110,8 +110,8 @@ def _is_file(place: str) -> bool:
 
 def set_up_quiet_logging() -> None:
     """Log errors alone, unless LOG_LEVEL asks for more: the view tells what happens."""
-    from diptych.configuration import process_settings
-    from diptych.logs import set_up_logging
+    from diptych.config.loader import process_settings
+    from diptych.serve.logs import set_up_logging
 
     settings = process_settings(process_environment())
     level = settings.log_level if os.environ.get("LOG_LEVEL", "").strip() else "ERROR"

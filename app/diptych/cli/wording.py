@@ -7,9 +7,9 @@ import json
 from datetime import datetime
 from typing import Any
 
-from diptych.messages import JSON
-from diptych.offers import Unavailable
-from diptych.record import Record
+from diptych.loop.catalog import Unavailable
+from diptych.loop.codec import Record
+from diptych.loop.messages import JSON
 
 _SECOND, _MINUTE = 1.0, 60.0
 

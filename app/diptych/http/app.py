@@ -9,16 +9,16 @@ from fastapi.exceptions import RequestValidationError
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from diptych.http.card_facts import CardFacts
-from diptych.http.chat import chat_routes
+from diptych.http.a2a.card_facts import CardFacts
+from diptych.http.chat.routes import chat_routes
 from diptych.http.errors import add_error_handlers, error_body, error_response
-from diptych.http.guard import BodyGuard, LoopbackGuard
+from diptych.http.guards import BodyGuard, LoopbackGuard
 from diptych.http.health import Readiness, health_routes
-from diptych.http.late import LateRoutes
+from diptych.http.lazy_routes import LateRoutes
 from diptych.http.memory import memory_routes
-from diptych.http.runs import run_routes
-from diptych.live import Stores
-from diptych.runs import Runs
+from diptych.http.runs.routes import run_routes
+from diptych.runtime.active_run import Stores
+from diptych.runtime.service import Runs
 
 A2A_PATHS = ("/.well-known/agent-card.json", "/a2a", "/a2a/")
 
@@ -57,7 +57,7 @@ def create_app(served: Served, *, on_loopback: bool) -> FastAPI:
 
 
 def _a2a_routes(served: Served) -> Sequence[BaseRoute]:
-    from diptych.http.a2a import a2a_routes  # noqa: PLC0415 - see `late`
+    from diptych.http.a2a.handler import a2a_routes  # noqa: PLC0415 - see `late`
 
     return a2a_routes(served.runs, served.card)
 

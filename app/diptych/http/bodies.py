@@ -7,7 +7,7 @@ from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from diptych.errors import InvalidRequest
-from diptych.messages import Message
+from diptych.loop.messages import Message
 
 MAX_MESSAGES = 1_000
 

@@ -14,8 +14,8 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from diptych.errors import RequestError, StoreError
-from diptych.record import Record
-from diptych.runs import Runs
+from diptych.loop.codec import Record
+from diptych.runtime.service import Runs
 
 REASON = "the client disconnected"
 Result = TypeVar("Result")

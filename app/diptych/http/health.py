@@ -7,7 +7,7 @@ import orjson
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from diptych.offers import Unavailable
+from diptych.loop.catalog import Unavailable
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from starlette.responses import Response
 
 from diptych.errors import RequestError
 from diptych.http.views import event_view, session_view
+from diptych.loop.codec import NOT_IN_MEMORY, Record
 from diptych.ports import EventLog, Sessions
-from diptych.record import NOT_IN_MEMORY, Record
 
 DEFAULT_LIMIT = 1_000
 MAX_LIMIT = 10_000

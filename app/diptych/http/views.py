@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from diptych.answers import TURN, answers_so_far, whole_answer
-from diptych.entries import RunEntry, SessionEntry
+from diptych.loop.codec import TERMINAL, Record
 from diptych.ports import Notice
-from diptych.record import TERMINAL, Record
+from diptych.ports.entries import RunEntry, SessionEntry
+from diptych.runtime.answers import TURN, answers_so_far, whole_answer
 
 
 def event_view(record: Record) -> dict[str, Any]:

@@ -6,9 +6,9 @@ With it a test shows that the checker of histories sees what it is there for.
 
 import hashlib
 
-from diptych import outstanding
 from diptych.adapters.redis import scripts
 from diptych.cli import main
+from diptych.loop import pending
 
 
 def broken(script: scripts.Script, *changes: tuple[str, str]) -> scripts.Script:
@@ -28,5 +28,5 @@ WITHOUT_FENCE = (  # anybody may write, at whatever seq is free
 for name in ("APPEND", "APPEND_END", "CONCLUDE", "RENEW", "HEAD"):
     setattr(scripts, name, broken(getattr(scripts, name), *WITHOUT_FENCE))
 scripts.OPEN = broken(scripts.OPEN, ("local once = ARGV[12] ~= '' and", "local once = false and"))
-outstanding.is_repeatable = lambda call, offers: True
+pending.is_repeatable = lambda call, offers: True
 main()

@@ -6,10 +6,10 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from diptych import serving
 from diptych.cli import main
+from diptych.serve import server
 
-serve = serving.serve
+serve = server.serve
 
 
 async def watched(*args: Any, **rest: Any) -> None:
@@ -20,5 +20,5 @@ async def watched(*args: Any, **rest: Any) -> None:
     await serve(*args, **rest)
 
 
-serving.serve = watched
+server.serve = watched
 main()

@@ -17,13 +17,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from diptych import a2a_extension
 from diptych.adapters.a2a import A2aAgents
+from diptych.config.settings import PeerConfig
 from diptych.errors import DelegationError
-from diptych.messages import Answer, Message
-from diptych.offers import Peer, Unavailable
+from diptych.loop.catalog import Peer, Unavailable
+from diptych.loop.messages import Answer, Message
+from diptych.net import a2a_extension
 from diptych.ports import Errand
-from diptych.settings import PeerConfig
 
 OWN_URL = "http://me:8000"
 OWN_CARD = "http://me:8000/.well-known/agent-card.json"

@@ -4,9 +4,9 @@ import pytest
 from a2a.types import StreamResponse
 from google.protobuf.json_format import ParseDict
 
-from diptych.adapters.a2a.heard import KEPT_LIMIT, Heard
-from diptych.adapters.a2a.wire import card_url, identity, may_lead_to
-from diptych.messages import JSON, Answer
+from diptych.adapters.a2a.http_client import card_url, identity, may_lead_to
+from diptych.adapters.a2a.task_progress import KEPT_LIMIT, Heard
+from diptych.loop.messages import JSON, Answer
 
 CARD = "/.well-known/agent-card.json"
 

@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from diptych.adapters.a2a import A2aAgents
+from diptych.config.settings import PeerConfig
 from diptych.errors import DelegationError
 from diptych.ports import Errand, Secret
-from diptych.settings import PeerConfig
 
 BASE = "http://peer:8000"
 SSE = {"Content-Type": "text/event-stream"}

@@ -17,15 +17,15 @@ import aiohttp
 import orjson
 import pytest
 
-from diptych.adapters.chat.completions import (
+from diptych.adapters.openai_chat.completions import (
     ChatModel,
     open_session,
     proxy_from_environment,
 )
+from diptych.config.settings import ModelConfig, TimeoutConfig
 from diptych.errors import ConfigError, ModelError
-from diptych.messages import Message, Usage
+from diptych.loop.messages import Message, Usage
 from diptych.ports import Delta, Reply
-from diptych.settings import ModelConfig, TimeoutConfig
 
 Step = bytes | Callable[[asyncio.StreamWriter], Awaitable[None]]
 ASKED = [Message("system", "Be brief."), Message("user", "Hello")]

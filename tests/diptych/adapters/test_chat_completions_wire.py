@@ -7,7 +7,8 @@ import aiohttp
 import orjson
 import pytest
 
-from diptych.adapters.chat.failures import (
+from diptych.adapters.openai_chat.encoding import DONE, StreamedReply, request_body, whole_reply
+from diptych.adapters.openai_chat.failures import (
     EXCERPT_LENGTH,
     Failure,
     cleaned,
@@ -15,8 +16,7 @@ from diptych.adapters.chat.failures import (
     refused_request,
     retry_after,
 )
-from diptych.adapters.chat.wire import DONE, StreamedReply, request_body, whole_reply
-from diptych.messages import Message, Usage
+from diptych.loop.messages import Message, Usage
 from diptych.ports import Reply
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)

@@ -20,10 +20,10 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError as Telling
 
 from diptych.adapters.mcp import McpTools, Pace
+from diptych.config.settings import OverrideConfig, ToolConfig
 from diptych.errors import ToolError
-from diptych.messages import Answer
-from diptych.offers import Tool, Unavailable
-from diptych.settings import OverrideConfig, ToolConfig
+from diptych.loop.catalog import Tool, Unavailable
+from diptych.loop.messages import Answer
 
 App = Callable[..., Any]
 QUICK = Pace(first=0.02, most=0.1, look=0.1, connect=2.0)

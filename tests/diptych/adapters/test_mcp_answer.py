@@ -5,9 +5,9 @@ from typing import Any
 import mcp_types
 import pytest
 
-from diptych.adapters.mcp.answer import answer
+from diptych.adapters.mcp.output import answer
 from diptych.errors import ToolError
-from diptych.messages import Answer
+from diptych.loop.messages import Answer
 
 
 def result(*content: mcp_types.ContentBlock, **more: Any) -> mcp_types.CallToolResult:

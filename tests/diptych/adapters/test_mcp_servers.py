@@ -13,12 +13,12 @@ import mcp_types
 import pytest
 
 from diptych.adapters.mcp import McpTools, Pace
-from diptych.adapters.mcp.servers import offers, timeout_of
+from diptych.adapters.mcp.tool_rules import offers, timeout_of
+from diptych.config.settings import OverrideConfig, ToolConfig
 from diptych.errors import ConfigError, ToolError
-from diptych.messages import Answer
-from diptych.offers import Tool
+from diptych.loop.catalog import Tool
+from diptych.loop.messages import Answer
 from diptych.ports import Tools
-from diptych.settings import OverrideConfig, ToolConfig
 
 TALLY = Path(__file__).parent / "servers" / "tally.py"
 
@@ -103,7 +103,7 @@ async def test_functions_leave_the_logging_of_the_program_alone() -> None:
     program = """
 import logging
 from diptych.adapters.mcp import McpTools
-from diptych.settings import ToolConfig
+from diptych.config.settings import ToolConfig
 def one() -> int: return 1
 McpTools([ToolConfig("f", functions=(one,))])
 print(logging.getLogger().handlers)

@@ -10,9 +10,9 @@ from support.redis_server import RedisServer, redis_server
 from support.redis_stores import end, first, record, stores
 
 from diptych.adapters.redis import RedisStore
-from diptych.entries import Lease, Once
 from diptych.errors import LostRun, LostTail, Overloaded, StaleOwner, StoreError
-from diptych.messages import Message
+from diptych.loop.messages import Message
+from diptych.ports.entries import Lease, Once
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from support.redis_stores import end, first, record, soon, stores
 from support.tcp_proxy import tcp_proxy
 
 from diptych.errors import LostRun, LostTail, StaleOwner, StoreError, StoreFull
-from diptych.messages import Message
+from diptych.loop.messages import Message
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 

@@ -8,12 +8,12 @@ import pytest
 from support.redis_server import RedisServer, redis_server
 from support.redis_stores import end, first, record, soon, stores
 
-from diptych.adapters.redis.places import Place
+from diptych.adapters.redis.locator import Place
 from diptych.adapters.redis.subscriber import Channel, Subscriber
 from diptych.errors import HeardEnough, StoreError, StoreFull, UnknownRun
-from diptych.events import Aborted, Failed, Steered
+from diptych.loop.events import Aborted, Failed, Steered
+from diptych.loop.state import MOST_MESSAGES
 from diptych.ports import Notice
-from diptych.run_state import MOST_MESSAGES
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from support.redis_server import RedisServer, free_port, redis_server
 from support.redis_stores import first, record, soon, stores
 
 from diptych.adapters.redis import RedisSettings, RedisStore
-from diptych.adapters.redis.places import Unreachable
+from diptych.adapters.redis.locator import Unreachable
 from diptych.adapters.redis.server import read_info
 from diptych.adapters.redis.settings import read_url
 from diptych.errors import ConfigError, StoreError

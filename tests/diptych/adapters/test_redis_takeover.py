@@ -10,9 +10,9 @@ from support.redis_server import redis_server
 from support.redis_stores import first, record, stores
 
 from diptych.adapters.redis import RedisStore
-from diptych.entries import Lease, RunEntry
 from diptych.errors import StaleOwner, StoreError
-from diptych.messages import Message
+from diptych.loop.messages import Message
+from diptych.ports.entries import Lease, RunEntry
 
 LEASE_SECONDS = 0.15
 LAST_SEQ = 9

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from support.redis_server import RedisServer, redis_server
 
-from diptych.adapters.memory import MemoryStore
+from diptych.adapters.memory.store import MemoryStore
 from diptych.adapters.redis import RedisSettings, RedisStore
-from diptych.entries import Lease, Once, RunEntry
 from diptych.errors import InvalidRequest, LostRun, StaleOwner, StoreError, UnknownRun
-from diptych.messages import Message
+from diptych.loop.codec import Record
+from diptych.loop.messages import Message
 from diptych.ports import EventLog, Ownership, Sessions
-from diptych.record import Record
+from diptych.ports.entries import Lease, Once, RunEntry
 
 
 @dataclass

@@ -16,10 +16,10 @@ from diptych.cli.asking import ask
 from diptych.cli.failures import Interrupted, RemoteError
 from diptych.cli.remote import RemoteAgent, agent_at
 from diptych.cli.show import ASKING_AGAIN
-from diptych.configuration import AgentConfig
+from diptych.config.loader import AgentConfig
 from diptych.ports import Item, Notice
-from diptych.runs import Runs
-from diptych.serving import Place, Sockets, served
+from diptych.runtime.service import Runs
+from diptych.serve.server import Place, Sockets, served
 
 NEVER = 600.0  # seconds by which a reply is late that does not come
 

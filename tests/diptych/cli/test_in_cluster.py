@@ -23,10 +23,10 @@ from diptych.cli.failures import Interrupted
 from diptych.cli.remote import RemoteAgent
 from diptych.cli.show import RECONNECTING
 from diptych.cli.target import Target
-from diptych.configuration import AgentConfig
+from diptych.config.loader import AgentConfig
 from diptych.errors import ConfigError
 from diptych.ports import Item, Notice
-from diptych.serving import Place, Sockets, served
+from diptych.serve.server import Place, Sockets, served
 
 Type = Callable[..., Any]
 Object = dict[str, Any]

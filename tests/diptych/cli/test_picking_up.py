@@ -13,8 +13,8 @@ from diptych.cli.remote import RemoteAgent
 from diptych.cli.show import RECONNECTING
 from diptych.cli.target import Target
 from diptych.http.sse import frame
+from diptych.loop.codec import Record
 from diptych.ports import Item, Notice
-from diptych.record import Record
 
 RUN = "run-1"
 

@@ -14,11 +14,11 @@ from diptych.cli.patience import Patience
 from diptych.cli.remote import RemoteAgent, agent_at
 from diptych.cli.screen import Screen
 from diptych.cli.show import Timeline
-from diptych.configuration import AgentConfig
+from diptych.config.loader import AgentConfig
+from diptych.config.settings import ToolConfig
+from diptych.loop.codec import Record
 from diptych.ports import Item
-from diptych.record import Record
-from diptych.serving import Place, Sockets, served
-from diptych.settings import ToolConfig
+from diptych.serve.server import Place, Sockets, served
 
 
 class NoPatience(Patience):

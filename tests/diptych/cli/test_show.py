@@ -11,9 +11,9 @@ import pytest
 from diptych.cli.rows import event_rows
 from diptych.cli.screen import Screen
 from diptych.cli.show import ASKING_AGAIN, RECONNECTING, JsonLines, Timeline
-from diptych.messages import JSON
+from diptych.loop.codec import Record
+from diptych.loop.messages import JSON
 from diptych.ports import Item, Notice
-from diptych.record import Record
 
 PROGRESS = Notice("progress", {"step": 1, "max_steps": 5, "action": "tool_call", "target": "add"})
 

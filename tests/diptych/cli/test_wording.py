@@ -3,7 +3,7 @@
 import pytest
 
 from diptych.cli.wording import duration, missing_text, one_line
-from diptych.offers import Unavailable
+from diptych.loop.catalog import Unavailable
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,6 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from diptych import a2a_extension
-from diptych.asks import Ask
-from diptych.entries import RunEntry
 from diptych.errors import (
     InvalidRequest,
     LostRun,
@@ -19,11 +16,14 @@ from diptych.errors import (
     StoreFull,
     UnknownRun,
 )
-from diptych.events import Steered
-from diptych.http.a2a import a2a_routes
-from diptych.http.card_facts import CardFacts
-from diptych.record import Record
-from diptych.runs import Runs
+from diptych.http.a2a.card_facts import CardFacts
+from diptych.http.a2a.handler import a2a_routes
+from diptych.loop.codec import Record
+from diptych.loop.events import Steered
+from diptych.net import a2a_extension
+from diptych.ports.entries import RunEntry
+from diptych.runtime.request import Ask
+from diptych.runtime.service import Runs
 
 HEADERS = {"A2A-Version": "1.0"}
 MESSAGE = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hi"}]}

@@ -26,18 +26,19 @@ from a2a.types import (
 from a2a.utils.errors import TaskNotCancelableError, UnsupportedOperationError
 from starlette.applications import Starlette
 
-from diptych import a2a_extension, messages
 from diptych.adapters.a2a import A2aAgents
-from diptych.asks import Ask
-from diptych.entries import RunEntry
+from diptych.config.settings import PeerConfig
 from diptych.errors import LostRun, UnknownRun
-from diptych.events import Origin
-from diptych.http.a2a import a2a_routes
-from diptych.http.card_facts import CardFacts
+from diptych.http.a2a.card_facts import CardFacts
+from diptych.http.a2a.handler import a2a_routes
+from diptych.loop import messages
+from diptych.loop.codec import TERMINAL, Record
+from diptych.loop.events import Origin
+from diptych.net import a2a_extension
 from diptych.ports import Errand, Item, Notice
-from diptych.record import TERMINAL, Record
-from diptych.runs import Runs
-from diptych.settings import PeerConfig
+from diptych.ports.entries import RunEntry
+from diptych.runtime.request import Ask
+from diptych.runtime.service import Runs
 
 FACTS = CardFacts("clerk", "Files things.", "1.2.3")
 HELLO = [("offered", "hash"), ("text", "Hel"), ("text", "lo"), ("agent_response", "Hello")]

@@ -9,8 +9,8 @@ from support.face import HI, NAME, Face, face, openai_error
 from support.stack import Frame, call, frames, text_of
 
 from diptych.errors import ToolError
-from diptych.events import Terms
-from diptych.offering import Charter
+from diptych.loop.events import Terms
+from diptych.runtime.definition import Charter
 
 CHAT = "/v1/chat/completions"
 ECHO = call("echo", text="hello")

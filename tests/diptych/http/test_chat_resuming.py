@@ -10,10 +10,10 @@ import pytest
 from support.face import HI, LOCAL, NAME, Face, Speaker, checked_error, face, openai_error, replicas
 from support.stack import Frame, frames, text_of, until
 
-from diptych import turns
 from diptych.errors import LostRun, StoreError
 from diptych.http import chat as chat_module
 from diptych.ports import Notice
+from diptych.runtime import scheduler
 
 CHAT = "/v1/chat/completions"
 STREAM = {**HI, "stream": True}
@@ -22,7 +22,7 @@ KEY = {"Idempotency-Key": "k"}
 
 @pytest.fixture(autouse=True)
 def quickly_taken_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "SEEK_SECONDS", 0.05)
+    monkeypatch.setattr(scheduler, "SEEK_SECONDS", 0.05)
 
 
 async def events(helper: Face, run_id: str, after: str = "") -> str:

@@ -7,8 +7,8 @@ from support.shared_store import SharedStore
 from support.stack import frames, text_of
 from support.stories import begin, log, virtually
 
-from diptych.events import Steered
-from diptych.http.chat import _Chat
+from diptych.http.chat.routes import _Chat
+from diptych.loop.events import Steered
 
 
 def event_types(store, run_id):

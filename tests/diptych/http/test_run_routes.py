@@ -8,9 +8,9 @@ from support.doubles import EPOCH, FunctionTools
 from support.face import Face, Speaker, face, openai_error
 from support.stack import call, frames, until
 
-from diptych.adapters.memory import Bounds
-from diptych.events import Terms
-from diptych.offering import Charter
+from diptych.adapters.memory.store import Bounds
+from diptych.loop.events import Terms
+from diptych.runtime.definition import Charter
 
 ECHO = call("echo", text="hello")
 

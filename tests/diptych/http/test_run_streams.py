@@ -8,16 +8,16 @@ import pytest
 from support.face import Face, Speaker, checked_error, face, openai_error, replicas
 from support.stack import frames
 
-from diptych import turns
 from diptych.errors import LostRun, StoreError, StoreFull
 from diptych.ports import Notice
+from diptych.runtime import scheduler
 
 ANSWER = ("one ", "two ", ..., "three")
 
 
 @pytest.fixture(autouse=True)
 def quickly_taken_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "SEEK_SECONDS", 0.05)
+    monkeypatch.setattr(scheduler, "SEEK_SECONDS", 0.05)
 
 
 async def start(helper: Face, **body: Any) -> str:

@@ -15,7 +15,7 @@ from support.face import Face, Speaker, face
 from support.stack import frames, listening, until
 
 from diptych.http import run_events, sse
-from diptych.http.run_events import event_frames
+from diptych.http.runs.event_stream import event_frames
 from diptych.http.sse import SLICE, SseResponse
 
 CANCEL = {"on_disconnect": "cancel"}

@@ -17,16 +17,16 @@ from a2a.types import Message, Part, Role, SendMessageConfiguration, SendMessage
 from a2a.utils.errors import InternalError
 from google.protobuf.json_format import ParseDict
 
-from diptych import a2a_extension
-from diptych.adapters.a2a.errand import SentErrand
-from diptych.adapters.a2a.watch import Known, PeerStatus, PeerWatch
-from diptych.adapters.a2a.wire import card_url, http_client, identity
+from diptych.adapters.a2a.delegation import SentErrand
+from diptych.adapters.a2a.http_client import card_url, http_client, identity
+from diptych.adapters.a2a.peer import Known, PeerStatus, PeerWatch
+from diptych.config.settings import PeerConfig
 from diptych.errors import DelegationError
-from diptych.messages import Answer
-from diptych.offers import Peer, Unavailable
+from diptych.loop.catalog import Peer, Unavailable
+from diptych.loop.messages import Answer
+from diptych.loop.text import well_formed
+from diptych.net import a2a_extension
 from diptych.ports import Errand, Progress
-from diptych.settings import PeerConfig
-from diptych.texts import well_formed
 
 __all__ = ["A2aAgents", "PeerStatus", "http_client"]
 

@@ -13,14 +13,14 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from diptych.adapters.mcp.answer import answer
-from diptych.adapters.mcp.servers import allows
+from diptych.adapters.mcp.output import answer
 from diptych.adapters.mcp.session import Keeper, Pace
+from diptych.adapters.mcp.tool_rules import allows
+from diptych.config.settings import ToolConfig
 from diptych.errors import ConfigError, ToolError
-from diptych.messages import Answer, JSONObject
-from diptych.offers import Tool, Unavailable
+from diptych.loop.catalog import Tool, Unavailable
+from diptych.loop.messages import Answer, JSONObject
 from diptych.ports import Progress
-from diptych.settings import ToolConfig
 
 __all__ = ["McpTools", "Pace"]
 

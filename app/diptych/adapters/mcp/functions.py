@@ -14,8 +14,8 @@ from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import InvalidSignature, ToolError
 
+from diptych.config.settings import ToolConfig, ToolFunction
 from diptych.errors import ConfigError
-from diptych.settings import ToolConfig, ToolFunction
 
 
 def function_server(server: ToolConfig) -> MCPServer[Any]:

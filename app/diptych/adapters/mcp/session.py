@@ -19,16 +19,16 @@ from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import MCPServer
 
+from diptych.adapters.mcp.connection import Link, Unsent
 from diptych.adapters.mcp.functions import function_server
-from diptych.adapters.mcp.link import Link, Unsent
-from diptych.adapters.mcp.servers import offers, timeout_of
 from diptych.adapters.mcp.stdio import stdio
-from diptych.adapters.mcp.wire import MOST_BYTES_READ, http_client
+from diptych.adapters.mcp.tool_rules import offers, timeout_of
+from diptych.adapters.mcp.transport import MOST_BYTES_READ, http_client
+from diptych.config.settings import ToolConfig
 from diptych.errors import ToolError
-from diptych.messages import JSONObject
-from diptych.offers import Tool
+from diptych.loop.catalog import Tool
+from diptych.loop.messages import JSONObject
 from diptych.ports import Progress
-from diptych.settings import ToolConfig
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from diptych.adapters.mcp.wire import MOST_BYTES_READ
+from diptych.adapters.mcp.transport import MOST_BYTES_READ
 
 logger = logging.getLogger(__name__)
 

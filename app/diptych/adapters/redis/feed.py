@@ -11,13 +11,19 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from diptych.adapters.redis.link import Link
-from diptych.adapters.redis.part import Part
+from diptych.adapters.redis.connection import Link
+from diptych.adapters.redis.encoding import (
+    loads,
+    pack_notice,
+    read_demand,
+    read_notice,
+    read_record,
+)
 from diptych.adapters.redis.settings import RedisSettings
+from diptych.adapters.redis.store_part import Part
 from diptych.adapters.redis.subscriber import Channel, Subscriber
-from diptych.adapters.redis.wire import loads, pack_notice, read_demand, read_notice, read_record
 from diptych.errors import StoreError
-from diptych.events import Demand
+from diptych.loop.events import Demand
 from diptych.ports import Heard, Notice
 
 SUBSCRIBE_SECONDS = 1.8

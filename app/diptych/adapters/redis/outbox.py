@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from hiredis import pack_command
 
-from diptych.adapters.redis.places import Wire
+from diptych.adapters.redis.locator import Wire
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds
 

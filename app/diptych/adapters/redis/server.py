@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from diptych.adapters.redis.places import Unreachable
+from diptych.adapters.redis.locator import Unreachable
 
 OLDEST = 7
 

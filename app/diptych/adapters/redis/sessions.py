@@ -6,11 +6,11 @@ Not here: how it comes there (`ownership.conclude`, in the step that takes the r
 from collections.abc import Sequence
 
 from diptych.adapters.redis import scripts
-from diptych.adapters.redis.part import Part
-from diptych.adapters.redis.wire import read_said
-from diptych.entries import SessionEntry
+from diptych.adapters.redis.encoding import read_said
+from diptych.adapters.redis.store_part import Part
 from diptych.errors import SessionBusy
-from diptych.messages import Message
+from diptych.loop.messages import Message
+from diptych.ports.entries import SessionEntry
 
 _AT_ONCE = 500
 

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 
+from diptych.adapters.redis.connection import Link
+from diptych.adapters.redis.event_log import LogPart
 from diptych.adapters.redis.feed import FeedPart
-from diptych.adapters.redis.link import Link
-from diptych.adapters.redis.log import LogPart
+from diptych.adapters.redis.leases import OwnershipPart
+from diptych.adapters.redis.locator import Place
 from diptych.adapters.redis.outbox import end
-from diptych.adapters.redis.ownership import OwnershipPart
-from diptych.adapters.redis.places import Place
 from diptych.adapters.redis.sessions import SessionsPart
 from diptych.adapters.redis.settings import RedisSettings
 from diptych.adapters.redis.subscriber import Subscriber

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from diptych.adapters.redis.locator import Place, Unreachable, Wire, unreachable
 from diptych.adapters.redis.outbox import Outbox, Pauses, end
-from diptych.adapters.redis.places import Place, Unreachable, Wire, unreachable
 
 PING_SECONDS = 1.0
 SILENCE_SECONDS = 2.5  # a ping is answered sooner, or the connection counts as dead

@@ -1,0 +1,48 @@
+"""Turns what an MCP tool gave back into an `Answer`, or the `ToolError` that it says it is.
+
+Not here: calls that have no result at all (`session`).
+"""
+
+import json
+
+import mcp_types
+
+from diptych.errors import ToolError
+from diptych.loop.messages import Answer
+
+
+def answer(tool: str, result: mcp_types.CallToolResult) -> Answer:
+    """Give the text for the model and the structured value.
+
+    Raises `ToolError` `failed` if the tool says so, or if its value is no JSON.
+    """
+    text = "\n".join(_text(block) for block in result.content)
+    if result.is_error:
+        raise ToolError("failed", text or f"{tool} failed and does not say why")
+    value = result.structured_content
+    if value is None:
+        return Answer(text)
+    try:
+        compact = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ToolError("failed", f"the answer of {tool} does not fit: it is no JSON") from error
+    return Answer(text or compact, value)
+
+
+def _text(block: mcp_types.ContentBlock) -> str:
+    match block:
+        case mcp_types.TextContent(text=text):
+            return text
+        case mcp_types.EmbeddedResource(resource=mcp_types.TextResourceContents(text=text)):
+            return text
+        case mcp_types.EmbeddedResource(resource=mcp_types.BlobResourceContents() as blob):
+            return _described(blob.mime_type or "application/octet-stream", blob.blob)
+        case mcp_types.ImageContent() | mcp_types.AudioContent():
+            return _described(block.mime_type, block.data)
+        case mcp_types.ResourceLink():
+            return f"[{block.mime_type or 'resource'}, {block.uri}]"
+    return "[content of an unknown type]"
+
+
+def _described(mime_type: str, base64: str) -> str:
+    return f"[{mime_type}, {len(base64) * 3 // 4 - base64[-2:].count('=')} bytes]"

@@ -1,0 +1,1 @@
+"""Runs that end with their process: the event log, sessions, leases and feed in memory."""

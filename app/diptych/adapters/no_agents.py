@@ -1,0 +1,24 @@
+"""No other agents: what an agent has that may delegate to nobody."""
+
+from typing import NoReturn
+
+from diptych.errors import DelegationError
+from diptych.loop.catalog import Peer, Unavailable
+from diptych.ports import Errand, Progress
+
+
+class NoAgents:
+    """Fulfils `ports.Agents` without the weight of A2A."""
+
+    async def start(self) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+    async def first_try(self, timeout: float) -> None: ...  # noqa: ASYNC109 - nothing to wait for
+
+    def offered(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
+        return (), ()
+
+    async def delegate(self, errand: Errand, progress: Progress) -> NoReturn:
+        del progress
+        raise DelegationError("refused", f"no agent is called {errand.agent}")

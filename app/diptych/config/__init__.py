@@ -1,0 +1,1 @@
+"""Configuration: manifests, environment variables and Python arguments, made one `AgentConfig`."""

@@ -1,0 +1,1 @@
+"""`/v1/runs`: runs as resources, and their events as streams."""

@@ -1,0 +1,1 @@
+"""The two-phase loop, pure: no asyncio, clock, chance, network or logging."""

@@ -1,0 +1,237 @@
+"""Finds the JSON in a model's reply that may be an action (loop.md §3, "Reading a reply").
+
+Not here: what a call means, whether its tool exists, whether its arguments fit (`actions`).
+
+One pass finds the partner of every bracket. That works because a JSON string never spans lines:
+whatever a line of prose does to quotes is forgotten at its end. Nothing is scanned again from
+each line start, so a reply of 1 MB, or of 100,000 brackets, costs its length and no more.
+"""
+
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from diptych.loop.actions.brackets import Span, blank_end, spans
+from diptych.loop.actions.strict_json import decode
+from diptych.loop.messages import JSON
+
+ActionErrorType = Literal[
+    "json_syntax",
+    "missing_field",
+    "unknown_tool",
+    "unknown_agent",
+    "invalid_arguments",
+    "ambiguous",
+    "invalid_graph",
+    "truncated",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionError:
+    """Why a reply that looks like an action cannot be used; `detail` is for the model."""
+
+    type: ActionErrorType
+    detail: str
+
+
+MAX_DEPTH = 64
+"""Brackets inside brackets; what is deeper is not read as JSON."""
+
+_BOM = "\ufeff"
+_THINK, _THINK_END = "<think>", "</think>"
+_ACTION_KEYS = frozenset({"tool", "agent", "arguments", "calls"})
+_QUOTED_KEY = re.compile(r'"(?:tool|agent|calls)"')
+_OTHER_QUOTES = re.compile(r"(?:\[\s*)?\{\s*'?(?:tool|agent|calls)'?\s*:")
+_BRACELESS = re.compile(r'\s*"(?:tool|agent|calls)"\s*:')
+_MAY_BE_JSON = re.compile(r'\{\s*["}]|\[\s*\]')
+_MAY_BE_LIST = re.compile(r'\[\s*["\w\[{-]')
+_OPENS_LIKE_JSON = re.compile(r'\{\s*["{]|\[(?:\s*\[)?\s*\{')
+_FENCE = re.compile(
+    r"^[^\S\n]*(?P<item>(?:[-*+]|\d{1,9}[.)])[^\S\n]+)?(?P<mark>`{3,}|~{3,})(?P<tag>[^\n]*)$",
+    re.MULTILINE,
+)
+_JSON_TAG = re.compile(r"json[5cl]?\b", re.IGNORECASE)
+_ALONE = "put the JSON alone in the reply, without other text"
+
+
+def strip_lead(reply: str) -> tuple[str, str]:
+    """Take a byte order mark and `<think>…</think>` off the front of a reply.
+
+    Gives the text that is left, and the reasoning. Of a `<think>` that never closes, all is
+    reasoning. Doing it twice changes nothing.
+    """
+    reasoning: list[str] = []
+    start = len(reply) - len(reply.lstrip(_BOM))
+    while reply.startswith(_THINK, begin := blank_end(reply, start)):
+        begin += len(_THINK)
+        end = reply.find(_THINK_END, begin)
+        if end < 0:
+            reasoning.append(reply[begin:])
+            start = len(reply)
+        else:
+            reasoning.append(reply[begin:end])
+            start = blank_end(reply, end + len(_THINK_END))
+    return reply[start:], "\n\n".join(filter(None, (part.strip() for part in reasoning)))
+
+
+def read(reply: str) -> tuple[JSON, ...] | ActionError:
+    """Find the values in a reply that look like actions, in order; none means plain prose.
+
+    `{}` and `[]` count for nothing here. The values are not checked, but each is an object with
+    an action's key or a list that holds one, and no deeper than `MAX_DEPTH`.
+    """
+    text = strip_lead(reply)[0].replace("\r\n", "\n").replace("\r", "\n")
+    text = _without_fences(text)
+    if _BRACELESS.match(text):
+        return ActionError("json_syntax", "an action is a JSON object: it opens with { and ends }")
+    found: list[_Found] = []
+    for piece in _pieces(text):
+        if isinstance(piece, ActionError):
+            return piece
+        found.append(piece)
+    calls = [n for n, piece in enumerate(found) if piece.value]
+    if not calls:
+        return ()
+    together = found[calls[0] : calls[-1] + 1]
+    if any(piece.inline for piece in found):
+        return ActionError("ambiguous", f"a call stands in the middle of a line of text; {_ALONE}")
+    for one, other in pairwise(together):
+        if blank_end(text, one.end) < other.start:
+            return ActionError(
+                "ambiguous",
+                "there are several calls with text between them, and one may be an example; "
+                f"{_ALONE}, several calls as one JSON array",
+            )
+    return tuple(piece.value for piece in together if piece.value)
+
+
+def looks_like_action(value: JSON) -> bool:
+    """Say whether this is an object with an action's key, or a list that holds one."""
+    if isinstance(value, list):
+        return any(looks_like_action(element) for element in value)
+    return isinstance(value, dict) and not _ACTION_KEYS.isdisjoint(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A value that counts; it is empty for `{}` and `[]`, the noise beside calls."""
+
+    start: int
+    end: int
+    value: JSON
+    inline: bool
+
+
+def _pieces(text: str) -> Iterator[_Found | ActionError]:
+    keys = [match.start() for match in _QUOTED_KEY.finditer(text)]
+    opening = blank_end(text, 0)
+    covered = 0  # everything before this has been dealt with
+    place = opening  # a value that starts here follows another one, with only blanks between
+    for span in spans(text):
+        if span.start < covered:
+            continue
+        at_place = span.starts_line or span.start == place
+        value = _value(text, span)
+        if not isinstance(value, ValueError):
+            covered = span.end
+            if looks_like_action(value) or (at_place and not value):
+                place = blank_end(text, covered)
+                yield _Found(span.start, span.end, value, inline=not at_place)
+            elif span.start == opening and blank_end(text, covered) == len(text) and _wraps(value):
+                yield ActionError("missing_field", f"a call is wrapped in other JSON; {_ALONE}")
+        elif at_place:
+            has_key = _has_key(keys, span, len(text))
+            if error := _broken(text, span, value, opens=span.start == opening, has_key=has_key):
+                yield error
+            elif not has_key and span.end:
+                covered = span.end  # there can be no call inside
+
+
+def _wraps(value: JSON) -> bool:
+    """Say whether JSON data, being all that the reply holds, has a whole call in it."""
+    match value:
+        case {"tool": str(), "arguments": dict()} | {"agent": str(), "task": str()}:
+            return True
+        case dict():
+            return any(_wraps(inner) for inner in value.values())
+        case list():
+            return any(_wraps(inner) for inner in value)
+        case _:
+            return False
+
+
+def _value(text: str, span: Span) -> "JSON | ValueError":
+    if not span.end:
+        return ValueError("it never closes")
+    if not (
+        _MAY_BE_JSON.match(text, span.start)
+        or (span.height > 1 and _MAY_BE_LIST.match(text, span.start))
+    ):
+        return ValueError("keys and texts need double quotes")  # or it is a list of no objects
+    if span.height > MAX_DEPTH:
+        return ValueError(f"it is nested deeper than {MAX_DEPTH}")
+    return decode(text[span.start : span.end])
+
+
+def _has_key(keys: list[int], span: Span, length: int) -> bool:
+    """Say whether a quoted key of an action lies in the span (of one that never closes, after)."""
+    first = bisect_left(keys, span.start)
+    return first < len(keys) and keys[first] < (span.end or length)
+
+
+def _broken(
+    text: str, span: Span, problem: ValueError, *, opens: bool, has_key: bool
+) -> ActionError | None:
+    """Give the error for text that is no JSON and looks like an action, or None for prose."""
+    like_json = bool(_OPENS_LIKE_JSON.match(text, span.start))
+    is_object = span.opener == "{"
+    if _OTHER_QUOTES.match(text, span.start):
+        has_key = like_json = True
+    if not span.end and ((opens and (is_object or like_json)) or (has_key and like_json)):
+        return ActionError("truncated", f"the JSON opens with {span.opener} and never closes")
+    if span.end and has_key and (is_object or like_json):
+        return ActionError("json_syntax", f"not valid JSON: {_short(problem)}")
+    return None
+
+
+def _short(problem: ValueError) -> str:
+    if isinstance(problem, json.JSONDecodeError):
+        where = f"at line {problem.lineno} column {problem.colno} of it"
+        if problem.msg.startswith("Invalid control character"):
+            return f"a line break or tab inside a text is written \\n or \\t; {where}"
+        return f"{problem.msg}, {where}"
+    return str(problem)[:200]
+
+
+def _without_fences(text: str) -> str:
+    """Take away the fences around JSON and untagged blocks, and all of the other fenced blocks.
+
+    The latter leave a mark: they are prose. A block that never closes is no block.
+    """
+    kept: list[str] = []
+    position = 0
+    block: re.Match[str] | None = None
+    for fence in _FENCE.finditer(text):
+        tag = fence["tag"].strip()
+        if block:
+            if not tag and not fence["item"] and fence["mark"].startswith(block["mark"]):
+                kept += text[position : block.start()], "`"
+                position, block = fence.end(), None
+        elif not _is_fence(fence["mark"], tag):
+            continue
+        elif not tag or _JSON_TAG.match(tag):
+            kept.append(text[position : fence.start()])
+            position = fence.end()
+        else:
+            block = fence
+    return "".join((*kept, text[position:]))
+
+
+def _is_fence(mark: str, tag: str) -> bool:
+    """Tell a fence from code in a line of prose, and from a call on the fence's own line."""
+    return not (mark[0] == "`" and "`" in tag) and '"' not in tag

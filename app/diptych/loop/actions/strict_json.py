@@ -1,0 +1,65 @@
+"""Reads JSON that every other reader will read alike: what a model wrote, before it is acted on.
+
+Not here: JSON of protocols and files; their libraries read that.
+"""
+
+import json
+import math
+import re
+from collections import Counter
+from typing import Any
+
+from diptych.loop.messages import JSON
+
+_MAX_DIGITS = 20  # of 64 bits
+_SURROGATE = re.compile("[\ud800-\udfff]|\\\\u[dD][89a-fA-F]")
+
+
+def decode(text: str) -> "JSON | ValueError":
+    """Read JSON as strictly as its standard, and as every other reader of it will.
+
+    A repeated key, NaN, Infinity, a number too large for 64 bits, half a surrogate pair and
+    nesting without end are all a ValueError (returned, not raised).
+    """
+    try:
+        value: JSON = _DECODER.decode(text)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return ValueError("a string holds half a surrogate pair, which is not text")
+    except ValueError as error:
+        return error
+    except RecursionError:
+        return ValueError("it is nested too deeply")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        times = Counter(name for name, _ in pairs)
+        twice = times.most_common(1)[0][0]
+        raise ValueError(f"the key {json.dumps(twice[:60])} appears twice in one object")
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS or not -(2**63) <= (number := int(digits)) < 2**64:
+        raise ValueError("a number is too large for 64 bits; write it as a string")
+    return number
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError("a number is too large; write it as a string")
+    return number
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_int=_integer, parse_float=_finite, parse_constant=_refuse
+)

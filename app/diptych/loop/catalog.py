@@ -1,0 +1,100 @@
+"""What a run may call: tools and agents, taken once when it starts and fixed from then on.
+
+Not here: how an offer is described to the model (`prompt`), or reached (`adapters`).
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from diptych.loop.messages import JSONObject
+
+SEPARATOR = "__"
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool of an MCP server.
+
+    `read_only` and `idempotent` come from the manifest or the server's annotations; a call of a
+    tool that is neither is never sent twice. `sequential` calls never overlap another of their
+    server in a run; a step whose results are all `terminal` ends phase 1 (loop.md §12).
+    """
+
+    server: str
+    name: str
+    description: str
+    input_schema: JSONObject
+    read_only: bool = False
+    idempotent: bool = False
+    sequential: bool = False
+    terminal: bool = False
+
+    @property
+    def long_name(self) -> str:
+        return f"{self.server}{SEPARATOR}{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another agent, as its agent card describes it."""
+
+    name: str
+    description: str
+    skills: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """What the manifest names and cannot be had: a server, an agent, a key; why in a few words.
+
+    A run is told of servers and agents only.
+    """
+
+    kind: Literal["server", "agent", "key"]
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Offers:
+    """All that a run may call, in the manifest's order, and what is missing from it."""
+
+    tools: tuple[Tool, ...] = ()
+    agents: tuple[Peer, ...] = ()
+    unavailable: tuple[Unavailable, ...] = ()
+
+    def tool(self, name: str) -> Tool | None:
+        """Find a tool by its short name, if that is unique, or by `<server>__<name>`."""
+        return self._tools_by_name.get(name)
+
+    def agent(self, name: str) -> Peer | None:
+        return next((peer for peer in self.agents if peer.name == name), None)
+
+    def listed(self) -> Iterator[tuple[str, Tool]]:
+        """Each tool with the one name that the model is shown (the long one only on a clash)."""
+        for tool in self.tools:
+            unique = self._name_counts[tool.name] == 1
+            yield (tool.name if unique else tool.long_name), tool
+
+    def missing_for_tool(self, name: str) -> str | None:
+        """Name the unreachable server or servers that a tool name nobody offers may belong to."""
+        servers = [u.name for u in self.unavailable if u.kind == "server"]
+        owner = next((s for s in servers if name.startswith(s + SEPARATOR)), None)
+        return owner or (", ".join(servers) or None)
+
+    def is_unavailable_agent(self, name: str) -> bool:
+        return any(u.kind == "agent" and u.name == name for u in self.unavailable)
+
+    @cached_property
+    def _name_counts(self) -> Counter[str]:
+        return Counter(tool.name for tool in self.tools)
+
+    @cached_property
+    def _tools_by_name(self) -> dict[str, Tool]:
+        names = dict(self.listed())
+        for tool in self.tools:
+            names.setdefault(tool.long_name, tool)
+        return names

@@ -1,0 +1,1 @@
+"""What both sides of a connection share: formats on the wire, and when to try again."""

@@ -1,0 +1,105 @@
+"""The project's own A2A extension: what a delegation carries beside its task (loop.md §5).
+
+The last messages of the caller's conversation travel as one data part; the call path and the
+seconds that are left, as metadata of the message. Both are marked with `URI`, so that an agent
+that does not know the extension can leave them alone.
+
+Not here: A2A's own types (`adapters.a2a` and `http.a2a` turn them into JSON and back), and
+whether a path may be gone (`adapters.a2a` refuses that).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from diptych.errors import InvalidRequest
+from diptych.loop.messages import JSON, JSONObject, Message
+from diptych.loop.text import well_formed
+
+URI = "https://diptych.dev/a2a/extensions/delegation/v1"
+
+MAX_MESSAGES = 50
+MAX_CONTEXT_CHARS = 200_000  # well inside the 1 MiB that a pod takes as a body, even as UTF-8
+MAX_PATH = 16
+MAX_URL_CHARS = 2048
+
+Terms: TypeAlias = tuple[tuple[str, ...], float | None]
+"""The call path (card URLs, the caller last), and the seconds that the caller has left."""
+
+
+def context_value(messages: Sequence[Message]) -> JSONObject:
+    """Give the newest messages that fit the extension's limits, oldest first, as JSON.
+
+    What a `system` message says is meant for the caller alone, and stays with it.
+    """
+    kept: list[JSON] = []
+    room = MAX_CONTEXT_CHARS
+    for message in reversed([m for m in messages if m.role != "system"][-MAX_MESSAGES:]):
+        room -= len(message.content)
+        if room < 0:
+            break
+        kept.append({"role": message.role, "content": well_formed(message.content)})
+    return {"messages": kept[::-1]}
+
+
+def terms_value(path: Sequence[str], seconds: float | None) -> JSONObject:
+    """Give the extension's metadata of a message as JSON."""
+    value: dict[str, JSON] = {"path": list(path)}
+    if seconds is not None:
+        value["deadline"] = seconds
+    return value
+
+
+def read_context(value: JSON) -> tuple[Message, ...]:
+    """Read a data part that carries `URI`. Raises `InvalidRequest`."""
+    match value:
+        case {"messages": list(entries)} if len(entries) <= MAX_MESSAGES:
+            return tuple(_message(entry) for entry in entries)
+        case {"messages": list(_)}:
+            raise _invalid(f"it holds more than {MAX_MESSAGES} messages")
+        case _:
+            raise _invalid('its data part must be {"messages": [...]}')
+
+
+def read_terms(value: JSON) -> Terms:
+    """Read what the metadata of a message holds under `URI`. Raises `InvalidRequest`."""
+    match value:
+        case None:
+            return (), None
+        case {}:
+            return _path(value.get("path")), _seconds(value.get("deadline"))
+        case _:
+            raise _invalid("its metadata must be an object")
+
+
+def _message(entry: JSON) -> Message:
+    match entry:
+        case {"role": "user" | "assistant" as role, "content": str(content)}:
+            return Message("user" if role == "user" else "assistant", content)
+        case _:
+            raise _invalid('a message must be {"role": "user" | "assistant", "content": text}')
+
+
+def _path(value: JSON) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or len(value) > MAX_PATH:
+        raise _invalid(f"`path` must be a list of at most {MAX_PATH} card URLs")
+    urls = tuple(url for url in value if isinstance(url, str) and 0 < len(url) <= MAX_URL_CHARS)
+    if len(urls) != len(value):
+        raise _invalid(f"each entry of `path` must be a URL of at most {MAX_URL_CHARS} characters")
+    return urls
+
+
+def _seconds(value: JSON) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _invalid("`deadline` must be a number of seconds")
+    if not math.isfinite(value) or value <= 0:
+        raise _invalid("`deadline` must be more than 0 seconds")
+    return float(value)
+
+
+def _invalid(problem: str) -> InvalidRequest:
+    return InvalidRequest(f"the extension {URI} is used wrongly: {problem}", param="message")

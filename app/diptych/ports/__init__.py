@@ -1,0 +1,267 @@
+"""What a run needs from outside, as contracts. Adapters fulfil them; so do their doubles.
+
+Every port is used by one event loop, from many tasks at once. Cancelling a task that waits in a
+port cancels the work behind it, at its server too where the protocol knows how.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from diptych.loop.catalog import Peer, Tool, Unavailable
+from diptych.loop.codec import Record
+from diptych.loop.events import Demand
+from diptych.loop.messages import Answer, JSONObject, Message, Usage
+from diptych.ports.entries import Lease, Once, Opened, RunEntry, SessionEntry
+
+Progress = Callable[[str], None]
+"""Told in a sentence how far a tool is, or the text that a sub-agent streams. Must not block."""
+
+Secret = Callable[[], str | None]
+"""Reads a secret where it is kept, at the moment of use; None while it is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What a caller is told live and nobody records (loop.md §1): `type` and its fields."""
+
+    type: str
+    fields: JSONObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole reply. `finish_reason` is the model's own word, `stop` if it has none."""
+
+    text: str
+    usage: Usage = field(default_factory=Usage)
+    finish_reason: str = "stop"
+    reasoning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of a streamed reply; what arrived together is one piece.
+
+    The last piece of a reply, and only it, has a `finish_reason`, and all usage that is known.
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    usage: Usage | None = None
+    finish_reason: str | None = None
+
+
+class Model(Protocol):
+    """A language model.
+
+    Both methods raise `ModelError`, after retries of their own where those cannot do harm, and
+    only before the first `Delta`. A stream that ends without a `finish_reason` raises `model_cut`:
+    a truncated reply never looks whole. `index` is the number of model calls that the run has on
+    record; a real model does not care, a scripted one takes that entry.
+    """
+
+    async def complete(self, messages: Sequence[Message], index: int) -> Reply: ...
+
+    def stream(self, messages: Sequence[Message], index: int) -> AsyncGenerator[Delta]: ...
+
+
+class Tools(Protocol):
+    """The tools of all servers of an agent."""
+
+    def offered(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
+        """Say what can be called now, without asking any server: in the manifest's order."""
+        ...
+
+    async def call(self, tool: Tool, arguments: JSONObject, progress: Progress) -> Answer:
+        """Call a tool once. Raises `ToolError`; never sends a call a second time by itself."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """A delegation, ready to be sent (loop.md §5).
+
+    `context_id` is new for every delegation. `path` holds the card URLs of the agents that the
+    request has come through, the caller last. `seconds_left` is what the run has left.
+    """
+
+    agent: str
+    task: str
+    context_id: str
+    context: tuple[Message, ...] = ()
+    path: tuple[str, ...] = ()
+    seconds_left: float | None = None
+    traceparent: str | None = None
+
+
+class Agents(Protocol):
+    """The other agents that an agent may delegate to."""
+
+    def offered(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
+        """Say who can be asked now, without asking anyone: in the manifest's order."""
+        ...
+
+    async def delegate(self, errand: Errand, progress: Progress) -> Answer:
+        """Give an agent a task and wait for its end. Raises `DelegationError`."""
+        ...
+
+
+class EventLog(Protocol):
+    """The record of all runs: append-only, the only truth (loop.md §9).
+
+    A run's records have `seq` 1, 2, 3 … without gaps. Every method raises `StoreError` when the
+    store cannot be reached; `UnknownRun` for a run that never was, `LostRun` for one whose record
+    is gone.
+    """
+
+    @property
+    def epoch(self) -> str:
+        """Name this store's life: part of every run id, so that *lost* and *never was* differ."""
+        ...
+
+    async def open(self, first: Record, token: str, once: Once | None = None) -> Opened:
+        """Begin a run with its first record, at the end of its session's queue.
+
+        In the same step the session is claimed under `token`, if nobody holds it. Raises
+        `Overloaded` if there is no room, `InvalidRequest` if `once` came with another body before.
+        """
+        ...
+
+    async def append(self, records: Sequence[Record], lease: Lease) -> None:
+        """Add the next records of one run. They are on record, and told, when this returns.
+
+        A store that is away is waited for: the caller sets the limit. What is on record already
+        is not added again. Raises `StaleOwner` if the lease is not the newest, `LostTail` if the
+        store has lost records that came before these.
+        """
+        ...
+
+    async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Record]:
+        """Give the records of a run whose `seq` is greater than `after`, the first `limit`."""
+        ...
+
+    async def entry(self, run_id: str) -> RunEntry: ...
+
+    async def entries(self, session_id: str | None = None) -> Sequence[RunEntry]:
+        """List the runs, of one session or of all, oldest first."""
+        ...
+
+    async def keep(self, key: str, blob: bytes) -> None:
+        """Store what many runs share, once, under its content's hash."""
+        ...
+
+    async def kept(self, key: str) -> bytes:
+        """Give back what `keep` stored. Raises `LostBlob` if it is not there."""
+        ...
+
+
+class Sessions(Protocol):
+    """The conversations that runs continue: a view of the event log."""
+
+    async def conversation(self, session_id: str) -> tuple[Message, ...]:
+        """Give what the session's ended runs said, in order; nothing for an unknown session."""
+        ...
+
+    async def knows(self, session_id: str) -> bool:
+        """Say whether the session has runs."""
+        ...
+
+    async def sessions(self) -> Sequence[SessionEntry]: ...
+
+    async def delete(self, session_id: str) -> bool:
+        """Forget a session and its runs; False if unknown. Raises `InvalidRequest` if busy."""
+        ...
+
+
+class Ownership(Protocol):
+    """Who takes which run to its end: one owner a session, its runs in the order of their coming.
+
+    A session with unfinished runs has a queue of them. Who holds its lease takes them one by one.
+    """
+
+    @property
+    def lease_seconds(self) -> float | None:
+        """For how long a lease holds that is not renewed; None if it ends with the process."""
+        ...
+
+    async def claim(self, session_id: str, token: str) -> Lease | None:
+        """Take a session that has work and that nobody holds; None if it is not to be had."""
+        ...
+
+    async def head(self, lease: Lease) -> str | None:
+        """Name the run whose turn it is; with none left, None, and the lease is given back.
+
+        Raises `StaleOwner`.
+        """
+        ...
+
+    async def conclude(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
+        """Take a run that has ended out of the queue, and note what it said for the next.
+
+        In the same step gives what `head` would. A run that is not in the queue says nothing.
+        Waits for a store that is away. Raises `StaleOwner`, and `LostTail` if the store has lost
+        the run's end.
+        """
+        ...
+
+    async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+        """Hold on to these; gives those that are held no more."""
+        ...
+
+    async def release(self, lease: Lease) -> None:
+        """Let a session go with its work undone, so that another can claim it at once."""
+        ...
+
+    async def unowned(self) -> Sequence[str]:
+        """Name some sessions that have work and that nobody holds."""
+        ...
+
+    async def demand(self, run_id: str, demand: Demand) -> None:
+        """Ask something of a run's owner, or of the next one, if it has none now.
+
+        Of a run that has ended nothing can be asked any more: that does nothing. Raises
+        `HeardEnough` for one message too many.
+        """
+        ...
+
+    async def has_lost_tail(self, run_id: str) -> bool:
+        """Say whether the newest records of a run may be gone: the store was not always up."""
+        ...
+
+    async def demanded(self, run_id: str) -> Sequence[Demand]:
+        """Give what was asked of a run that is to be taken up, in the order of its coming."""
+        ...
+
+
+Item: TypeAlias = Record | Notice
+Heard: TypeAlias = Item | None
+"""What a feed tells of a run; None: something may have been missed, so read the record again."""
+
+
+class Feed(Protocol):
+    """What happens to runs that other processes own. Nothing in here is a truth: the log is."""
+
+    def tell(self, run_id: str, notice: Notice) -> None:
+        """Pass a notice on to whoever follows the run elsewhere. Never waits, may lose it."""
+        ...
+
+    async def watch(self, run_id: str, put: Callable[[Heard], None]) -> Callable[[], None]:
+        """Have `put` called with all that happens to a run from now on; gives what ends that."""
+        ...
+
+    def heed(self, asked: Callable[[str, str, Demand], None]) -> None:
+        """Have `asked` called with session, run and demand whenever something is asked of a run."""
+        ...
+
+
+class Clock(Protocol):
+    """Wall-clock time and ids: what makes a run differ from another with the same events."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+    def token(self) -> str:
+        """A new random token: 128 bits, lower-case hex."""
+        ...

@@ -1,0 +1,1 @@
+"""What makes runs happen: admission, scheduling, execution, and subscriptions to them."""

@@ -1,0 +1,51 @@
+"""What a reader of a run makes of its answers: one of each turn, as far as they hold.
+
+There are several in a run that was sent messages while it answered.
+"""
+
+from collections.abc import Iterable
+from typing import cast
+
+from diptych.loop.codec import Record
+from diptych.ports import Item
+
+TURN = "\n\n"
+"""What stands between the answers of two turns, where they are shown as one text."""
+
+
+def keep(records: list[Record], item: Item) -> None:
+    """Add what was told to the records of a run; a `reset` takes away what is void."""
+    if isinstance(item, Record):
+        records.append(item)
+    elif item.type == "reset":
+        del records[cast("int", item.fields["last_seq"]) :]
+
+
+def whole_answer(records: Iterable[Record]) -> str | None:
+    """Give all that a run answered, with the text at its `max_steps`; None if that is nothing."""
+    answers = [_text(r) for r in records if r.event_type in {"agent_response", "max_steps"}]
+    return TURN.join(answers) if answers else None
+
+
+def answers_so_far(records: Iterable[Record]) -> list[str]:
+    """Put the answers together, one of each turn; the last one as far as it has come.
+
+    Of that it is what follows the last reset. There are several in a run that was sent messages
+    while it answered.
+    """
+    answers: list[str] = []
+    text = ""
+    for record in records:
+        match record.event_type:
+            case "text":
+                text += _text(record)
+            case "answer_reset":
+                text = ""
+            case "agent_response":
+                answers.append(_text(record))
+                text = ""
+    return [*answers, text] if text else answers
+
+
+def _text(record: Record) -> str:
+    return record.content if isinstance(record.content, str) else ""

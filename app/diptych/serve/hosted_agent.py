@@ -1,0 +1,222 @@
+"""One agent, put together: a configuration in, adapters built, an application to serve.
+
+This is the composition root: the only place that knows both the ports and the adapters.
+Not here: sockets and signals (`serving`), what the configuration says (`configuration`).
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.metadata import version
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import aiohttp
+from fastapi import FastAPI
+
+from diptych.adapters.mcp import McpTools
+from diptych.adapters.memory.leases import NoFeed
+from diptych.adapters.memory.store import MemoryStore
+from diptych.adapters.metrics import Metrics
+from diptych.adapters.no_agents import NoAgents
+from diptych.adapters.openai_chat.completions import ChatModel, proxy_from_environment
+from diptych.adapters.scripted import ScriptedModel, read_script
+from diptych.config.settings import AgentConfig, ToolConfig
+from diptych.errors import ConfigError
+from diptych.http.a2a.card_facts import CardFacts
+from diptych.http.app import Served, create_app
+from diptych.http.health import Readiness
+from diptych.loop.catalog import Unavailable
+from diptych.ports import Clock, Model
+from diptych.runtime.active_run import Stores
+from diptych.runtime.definition import Charter
+from diptych.runtime.effects import Outside
+from diptych.runtime.service import Runs
+
+if TYPE_CHECKING:
+    from diptych.adapters.a2a import A2aAgents
+    from diptych.adapters.redis import RedisStore
+
+FIRST_TRY_SECONDS = 5.0  # in which every server and agent is tried once, before `/ready` is green
+VERSION = version("diptych")
+
+
+class SystemClock:
+    """Fulfils `ports.Clock`."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def token(self) -> str:
+        return secrets.token_hex(16)
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What a configuration cannot hold: a model object, and servers of plain functions."""
+
+    model: Model | None = None
+    servers: tuple[ToolConfig, ...] = ()
+
+
+class Pod:
+    """An agent that runs: use it in `async with`.
+
+    `http` is the process's client for models. Raises `ConfigError` for a script that is none.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        http: aiohttp.ClientSession,
+        *,
+        url: str = "",
+        extras: Extras | None = None,
+    ) -> None:
+        extras = extras or Extras()
+        self.name = config.name
+        self._config = config
+        self._is_scripted = config.mock_responses is not None
+        self._was_tried = False
+        self._tools = McpTools([*config.tools, *extras.servers])
+        self._agents = _agents(config, url)
+        clock = SystemClock()
+        self._redis = _redis(config)
+        self._memory = MemoryStore(clock.token()[:8])
+        self.stores = _stores(self._redis, self._memory, clock)
+        model = _model(config, http, extras.model)
+        self._metrics = Metrics(lambda: self.runs.live_count, lambda: self._memory.dropped)
+        self.runs = Runs(
+            Charter(
+                config.instructions, config.terms, config.deadline, newer=config.instructions_from
+            ),
+            Outside(model, self._tools, self._agents),
+            self.stores,
+            [self._metrics.observe],
+        )
+        self._trying: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._redis:
+            await self._redis.start()
+        self._tools.start()
+        await self._agents.start()
+        self.runs.open()
+        self._trying = asyncio.create_task(self._try_all())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self.runs.close()
+        finally:
+            if self._trying:
+                self._trying.cancel()
+            await asyncio.gather(self._tools.aclose(), self._agents.aclose())
+            if self._redis:
+                await self._redis.aclose()
+
+    async def tried(self) -> None:
+        """Wait until every tool server and agent was tried once, at most 5 s."""
+        if self._trying:
+            await asyncio.wait([self._trying])
+
+    @cached_property
+    def card(self) -> CardFacts:
+        config = self._config
+        return CardFacts(config.name, config.description, VERSION, config.public_url)
+
+    def app(self, *, on_loopback: bool) -> FastAPI:
+        """Make the web application of the agent."""
+        served = Served(self.card, self.runs, self.stores, self.readiness, self._metrics.render)
+        return create_app(served, on_loopback=on_loopback)
+
+    def readiness(self) -> Readiness:
+        """Say whether the agent takes work, and what is missing from it."""
+        missing = (
+            *self._tools.offered()[1],
+            *self._agents.offered()[1],
+            *(_missing_key(name) for name, read in self._config.keys.items() if read() is None),
+        )
+        reason = self._why_not_ready()
+        return Readiness(is_ready=not reason, reason=reason, missing=missing, notes=self._notes())
+
+    def _why_not_ready(self) -> str:
+        if self.runs.is_closing:
+            return "shutting down"
+        if self._redis and (problem := self._redis.problem()):
+            return problem
+        return "" if self._was_tried else "trying tool servers and agents for the first time"
+
+    def _notes(self) -> list[str]:
+        notes = ["runs are kept in memory, and end with the process"]
+        if self._redis:
+            notes = ["runs are kept in Redis, and outlive the process", *self._redis.notes()]
+        if self._is_scripted:
+            notes.append("DEBUG_MOCK_RESPONSES is on: a script answers instead of a model")
+        return notes
+
+    async def _try_all(self) -> None:
+        await asyncio.gather(
+            self._tools.first_try(FIRST_TRY_SECONDS), self._agents.first_try(FIRST_TRY_SECONDS)
+        )
+        self._was_tried = True
+
+
+def _redis(config: AgentConfig) -> "RedisStore | None":
+    if config.store is None:
+        return None
+    from diptych.adapters.redis import RedisSettings, RedisStore  # noqa: PLC0415 - only needed here
+
+    where = config.store
+    return RedisStore(RedisSettings(where.url, where.prefix, where.retention))
+
+
+def _stores(redis: "RedisStore | None", memory: MemoryStore, clock: Clock) -> Stores:
+    if redis:
+        return Stores(redis, redis, redis, redis, clock)
+    return Stores(memory, memory, memory.owners, NoFeed(), clock)
+
+
+def _missing_key(name: str) -> Unavailable:
+    return Unavailable("key", name, "is not there; it is taken up when it comes")
+
+
+def check_scripts(configs: Sequence[AgentConfig]) -> None:
+    """Read every agent's script. Raises `ConfigError` with a line for each that is none."""
+    problems: list[str] = []
+    for config in configs:
+        try:
+            if config.mock_responses is not None:
+                read_script(config.mock_responses)
+        except ConfigError as error:
+            problems += [f"{config.mock_source}: {problem}" for problem in error.problems]
+    if problems:
+        raise ConfigError(*problems)
+
+
+def _model(config: AgentConfig, http: aiohttp.ClientSession, model: Model | None) -> Model:
+    if config.mock_responses is not None:
+        return ScriptedModel(read_script(config.mock_responses))
+    if model is not None:
+        return model
+    if config.model is None:
+        raise ConfigError(f"{config.name}: a model is missing")
+    return ChatModel(
+        http, replace(config.model, proxy=proxy_from_environment(config.model.endpoint))
+    )
+
+
+def _agents(config: AgentConfig, url: str) -> "A2aAgents | NoAgents":
+    if not config.agents:
+        return NoAgents()
+    from diptych.adapters.a2a import A2aAgents  # noqa: PLC0415 - heavy, and only needed here
+
+    return A2aAgents(config.agents, config.public_url or url)

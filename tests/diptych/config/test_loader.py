@@ -1,0 +1,265 @@
+"""From files to what agents are built from: references followed, loose ends told."""
+
+from pathlib import Path
+
+import pytest
+
+from diptych.config.loader import (
+    AgentConfig,
+    LaptopOptions,
+    Place,
+    check,
+    configured,
+    load_agents,
+)
+from diptych.errors import ConfigError
+
+HEAD = "apiVersion: diptych.dev/v1alpha1\nkind: Agent\n"
+COORDINATOR = f"""{HEAD}metadata: {{name: coordinator}}
+spec:
+  description: Answers questions.
+  instructionsFrom: {{configMapKeyRef: {{name: prompts, key: coordinator}}}}
+  model:
+    name: gpt-5-mini
+    endpoint: https://models.example.com/v1/
+    apiKey: {{secretKeyRef: {{name: models, key: api-key}}}}
+    parameters: {{temperature: "0.2", maxTokens: 2000, reasoningEffort: low}}
+  tools:
+  - name: calculator
+    serviceRef: {{name: calculator, port: 8000, path: /mcp}}
+    headers: [{{name: Authorization, valueFrom: {{secretKeyRef: {{name: tools, key: token}}}}}}]
+    overrides: [{{tool: "pay*", readOnly: false, timeout: 5m}}]
+  agents:
+  - name: researcher
+  - {{name: lawyer, namespace: legal, as: counsel, shareContext: false}}
+  - {{as: outside, url: "https://agents.example.com/.well-known/agent-card.json"}}
+  loop: {{maxSteps: 7}}
+"""
+RESEARCHER = f"""{HEAD}metadata: {{name: researcher}}
+spec:
+  model: {{name: small, endpoint: "http://127.0.0.1:11434/v1"}}
+  agents: [{{name: coordinator}}]
+  container:
+    env:
+    - {{name: DEBUG_MOCK_RESPONSES, value: '["{{}}", "Found."]'}}
+    - {{name: PUBLIC_URL, value: "https://researcher.example.com/"}}
+    - {{name: TOKEN, valueFrom: {{secretKeyRef: {{name: tools, key: token, optional: true}}}}}}
+"""
+TOOLS_SECRET = (
+    "apiVersion: v1\nkind: Secret\nmetadata: {name: tools}\nstringData: {token: Bearer t1}\n"
+)
+OPTIONS = LaptopOptions(
+    {"MODELS_API_KEY": "k1", "PROMPTS_COORDINATOR": "Be careful."},
+    services={"calculator": "http://127.0.0.1:9001", "legal/lawyer": "http://127.0.0.1:9002/"},
+)
+MOCKED = LaptopOptions({"DEBUG_MOCK_RESPONSES": '["{}", "Hi."]'})
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(name: str, *documents: str) -> Path:
+    path = Path(name)
+    path.write_text("---\n".join(documents))
+    return path
+
+
+def agent(name: str = "a", spec: str = "{}") -> str:
+    return f"{HEAD}metadata: {{name: {name}}}\nspec: {spec}\n"
+
+
+def loaded(options: LaptopOptions, *documents: str) -> tuple[AgentConfig, ...]:
+    agents = load_agents([write("agent.yaml", *documents)], options)
+    return agents.resolve([f"http://127.0.0.1:{8001 + n}" for n in range(len(agents.names))])
+
+
+def problems_of(options: LaptopOptions, *files: Path) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_agents(files, options)
+    return list(caught.value.problems)
+
+
+def test_a_team_knows_each_other_by_the_urls_it_is_given() -> None:
+    files = [write("a.yaml", COORDINATOR, TOOLS_SECRET), write("b.yaml", RESEARCHER)]
+    agents = load_agents(files, OPTIONS)
+    assert agents.names == ("coordinator", "researcher")
+    coordinator, researcher = agents.resolve(["http://127.0.0.1:8001", "http://127.0.0.1:8002"])
+    assert [(p.name, p.url, p.share_context) for p in coordinator.agents] == [
+        ("researcher", "http://127.0.0.1:8002", True),
+        ("counsel", "http://127.0.0.1:9002", False),
+        ("outside", "https://agents.example.com", False),
+    ]
+    assert researcher.agents[0].url == "http://127.0.0.1:8001"
+
+
+def test_every_reference_is_followed() -> None:
+    coordinator, _ = loaded(OPTIONS, COORDINATOR, RESEARCHER, TOOLS_SECRET)
+    assert coordinator.instructions == "Be careful."
+    assert coordinator.model is not None
+    assert coordinator.model.api_key is not None
+    assert coordinator.model.api_key() == "k1"
+    assert coordinator.model.endpoint == "https://models.example.com/v1"
+    assert (coordinator.model.temperature, coordinator.model.max_tokens) == (0.2, 2000)
+    (calculator,) = coordinator.tools
+    assert calculator.url == "http://127.0.0.1:9001/mcp"
+    assert calculator.headers["Authorization"]() == "Bearer t1"
+    assert calculator.allow == ("*",)
+    assert (calculator.overrides[0].read_only, calculator.overrides[0].timeout) == (False, 300)
+    assert (coordinator.terms.max_steps, coordinator.deadline) == (7, 300)
+
+
+def test_variables_of_the_container_hold_for_their_agent() -> None:
+    coordinator, researcher = loaded(OPTIONS, COORDINATOR, RESEARCHER, TOOLS_SECRET)
+    assert (coordinator.mock_responses, coordinator.mock_source) == (None, "")
+    assert researcher.mock_responses == '["{}", "Found."]'
+    assert researcher.mock_source == (
+        "agent.yaml: document 2 (researcher): spec.container.env[0]: DEBUG_MOCK_RESPONSES"
+    )
+    assert researcher.public_url == "https://researcher.example.com"
+    assert researcher.env["TOKEN"]() == "Bearer t1"
+
+
+def test_a_script_of_the_manifest_wins_over_that_of_the_process() -> None:
+    empty = (
+        "{container: {env: [{name: DEBUG_MOCK_RESPONSES}]}, model: {name: m, endpoint: http://m}}"
+    )
+    one, two, three = loaded(
+        MOCKED, agent("one"), RESEARCHER.replace("coordinator", "one"), agent("three", empty)
+    )
+    assert one.mock_responses == '["{}", "Hi."]'
+    assert two.mock_responses == '["{}", "Found."]'
+    assert three.mock_responses is None
+
+
+def test_a_model_that_a_script_replaces_needs_no_key() -> None:
+    spec = "{model: {name: m, endpoint: http://m, apiKey: {secretKeyRef: {name: a, key: b}}}}"
+    (config,) = loaded(MOCKED, agent(spec=spec))
+    assert config.mock_responses
+    assert config.model is not None
+
+
+@pytest.mark.parametrize(
+    ("count", "url"),
+    [
+        pytest.param(1, "https://agents.example.com", id="one agent takes it"),
+        pytest.param(2, None, id="several cannot share it"),
+    ],
+)
+def test_public_url_of_the_process_is_that_of_its_only_agent(count: int, url: str | None) -> None:
+    options = LaptopOptions({**MOCKED.environ, "PUBLIC_URL": "https://agents.example.com/"})
+    configs = loaded(options, *(agent(f"a{n}") for n in range(count)))
+    assert {config.public_url for config in configs} == {url}
+
+
+def test_every_loose_end_is_a_line() -> None:
+    variable = "{name: A, valueFrom: {secretKeyRef: {name: keys, key: a.b}}}"
+    broken = agent("broken", f"{{container: {{env: [{variable}]}}}}")
+    assert problems_of(LaptopOptions(), write("agent.yaml", COORDINATOR, broken)) == [
+        f"agent.yaml: document {line}"
+        for line in (
+            (
+                "1 (coordinator): spec.instructionsFrom: key coordinator of ConfigMap prompts is "
+                "missing; set PROMPTS_COORDINATOR, or give --secrets FILE"
+            ),
+            (
+                "1 (coordinator): spec.model.apiKey: key api-key of Secret models is missing; "
+                "set MODELS_API_KEY, or give --secrets FILE"
+            ),
+            (
+                "1 (coordinator): spec.tools[0].serviceRef: Service calculator has no address "
+                "here; give --service calculator=URL"
+            ),
+            (
+                "1 (coordinator): spec.tools[0].headers[0].valueFrom: key token of Secret tools is "
+                "missing; set TOOLS_TOKEN, or give --secrets FILE"
+            ),
+            (
+                "1 (coordinator): spec.agents[0]: there is no Agent researcher here (namespace "
+                "default); add its file, or give --service researcher=URL"
+            ),
+            (
+                "1 (coordinator): spec.agents[1]: there is no Agent lawyer here (namespace legal); "
+                "add its file, or give --service lawyer=URL"
+            ),
+            (
+                "2 (broken): spec.container.env[0].valueFrom: key a.b of Secret keys is missing; "
+                "set KEYS_A_B, or give --secrets FILE"
+            ),
+            "2 (broken): spec.model: is required, unless DEBUG_MOCK_RESPONSES is set",
+        )
+    ]
+
+
+def test_all_files_are_looked_at_and_a_broken_agent_is_still_there_to_refer_to() -> None:
+    referrer = write("a.yaml", agent("a", "{agents: [{name: b}]}"))
+    broken = write("b.yaml", agent("b", "{policy: []}"))
+    bad_service = LaptopOptions(MOCKED.environ, services={"calc": "127.0.0.1:1"})
+    lines = problems_of(bad_service, referrer, broken, Path("none.yaml"))
+    assert [line.partition(" is not")[0] for line in lines] == [
+        "b.yaml: spec.policy:",
+        "none.yaml: there is no such file",
+        "--service calc: must start with http:// or https://",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("documents", "line"),
+    [
+        pytest.param([TOOLS_SECRET], "agent.yaml: there is no Agent in it", id="only a Secret"),
+        pytest.param(
+            ["kind: Deployment\n"],
+            'agent.yaml: kind: must be "Agent"; only Secrets and ConfigMaps may stand beside it',
+            id="another kind",
+        ),
+        pytest.param(
+            ["spec: {}\n"], 'agent.yaml: kind: is required; it must be "Agent"', id="no kind"
+        ),
+        pytest.param(
+            [agent(), agent()],
+            "agent.yaml: document 2 (a): metadata.name: the Agent a stands already in "
+            "agent.yaml: document 1 (a); rename or remove one",
+            id="two with one name",
+        ),
+        pytest.param(
+            [agent(spec="{container: {env: [{name: PUBLIC_URL, value: a.example}]}}")],
+            "agent.yaml: spec.container.env[0]: PUBLIC_URL must start with http:// or https://",
+            id="a bad public URL",
+        ),
+        pytest.param(
+            [agent(), "kind: Secret\nmetadata: {name: a}\ndata: {k: '%'}\n"],
+            "agent.yaml: document 2 (a): Secret a: data.k: must be base64 of UTF-8 text",
+            id="a bad Secret beside it",
+        ),
+    ],
+)
+def test_what_cannot_be_served_is_one_line(documents: list[str], line: str) -> None:
+    assert problems_of(MOCKED, write("agent.yaml", *documents)) == [line]
+
+
+def test_check_judges_as_a_cluster_would_and_follows_no_reference() -> None:
+    file = write("agent.yaml", COORDINATOR, RESEARCHER)
+    assert check([file]) == []
+    assert check([write("agent.yaml", agent())]) == [
+        "agent.yaml: spec.model: is required, unless DEBUG_MOCK_RESPONSES is set in container.env"
+    ]
+    assert check([]) == ["the command line: there is no Agent in it"]
+
+
+def test_a_library_gives_content_and_names_of_its_own() -> None:
+    content = {
+        "apiVersion": "diptych.dev/v1alpha1",
+        "kind": "Agent",
+        "metadata": {"name": "a"},
+        "spec": {"loop": {"maxSteps": 50}},
+    }
+    place = Place("Agent", {("spec", "loop", "maxSteps"): "max_steps"})
+    with pytest.raises(ConfigError, match=r"^max_steps: must be 25 or less \(got 50\)$"):
+        configured(content, place, MOCKED)
+
+
+def test_no_secret_is_shown_by_a_config() -> None:
+    configs = loaded(OPTIONS, COORDINATOR, RESEARCHER, TOOLS_SECRET)
+    assert "k1" not in repr(configs)
+    assert "Bearer t1" not in repr(configs)

@@ -1,0 +1,177 @@
+"""What a manifest may say, and what it may not say yet."""
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diptych.config.manifest import API_VERSION
+from diptych.config.problems import Place, validated
+from diptych.errors import ConfigError
+
+NOT_YET = f"is not supported by this version of Diptych ({version('diptych')})"
+FULL = Path(__file__).parent / "full_manifest.yaml"
+MODEL = {"name": "gpt-5-mini", "endpoint": "https://models.example.com/v1"}
+
+
+def manifest(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Agent",
+        "metadata": {"name": "coordinator"},
+        "spec": {"model": MODEL, **spec},
+    }
+
+
+def problems_of(content: dict[str, Any]) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        validated(content, Place("agent.yaml"))
+    return [line.removeprefix("agent.yaml: ") for line in caught.value.problems]
+
+
+def test_every_supported_field_is_taken() -> None:
+    spec = validated(yaml.safe_load(FULL.read_text()), Place(FULL.name)).spec
+    assert spec.model is not None
+    assert spec.model.parameters.temperature == 0.2
+    times = spec.model.timeouts
+    assert (times.connect, times.first_byte, times.idle, times.total) == (5, 90, 0.5, 3600)
+    assert spec.tools[0].overrides[0].timeout == 300
+    assert [peer.visible_name for peer in spec.agents] == ["researcher", "counsel", "outside"]
+    assert spec.loop.deadline == 600
+    assert spec.sessions.retention == 5400
+    assert spec.replicas == 3
+    assert spec.network is not None
+    assert spec.network.extra_egress[0].to[0].ip_block is not None
+
+
+def test_what_kubernetes_adds_to_an_object_is_no_mistake() -> None:
+    content = manifest() | {"status": {"conditions": []}}
+    content["metadata"] |= {
+        "labels": {"team": "blue"},
+        "creationTimestamp": None,
+        "uid": "1",
+        "resourceVersion": "2",
+    }
+    assert validated(content, Place("agent.yaml")).metadata.name == "coordinator"
+
+
+def model(**fields: Any) -> dict[str, Any]:
+    return manifest(model=MODEL | fields)
+
+
+def env(**fields: Any) -> dict[str, Any]:
+    return manifest(container={"env": [{"name": "A", **fields}]})
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        pytest.param(model(fallbacks=[]), "spec.model.fallbacks: {}; remove it", id="fallbacks"),
+        pytest.param(model(prices={}), "spec.model.prices: {}; remove it", id="prices"),
+        *(
+            pytest.param(manifest(**{field: {}}), f"spec.{field}: {{}}; remove it", id=field)
+            for field in (
+                "outputSchema",
+                "policy",
+                "budget",
+                "context",
+            )
+        ),
+        pytest.param(
+            manifest(policy=None), "spec.policy: {}; remove it", id="even if it is left blank"
+        ),
+        pytest.param(
+            manifest(policy=[{"when": None}]), "spec.policy: {}; remove it", id="or blank inside"
+        ),
+        pytest.param(
+            manifest(loop={"answerRepairs": 2}),
+            "spec.loop.answerRepairs: {}; remove it",
+            id="answerRepairs",
+        ),
+        pytest.param(
+            model(actionFormat="native"),
+            'spec.model.actionFormat: "native" {}; use json',
+            id="native calls",
+        ),
+        pytest.param(
+            manifest(loop={"answerMode": "direct"}),
+            'spec.loop.answerMode: "direct" {}; use separate',
+            id="direct answers",
+        ),
+        pytest.param(
+            manifest(sessions={"whenBusy": "interrupt"}),
+            'spec.sessions.whenBusy: "interrupt" {}; use enqueue',
+            id="interrupts",
+        ),
+        pytest.param(
+            manifest(sessions={"whenBusy": "reject"}),
+            'spec.sessions.whenBusy: "reject" {}; use enqueue',
+            id="refusals while busy",
+        ),
+        pytest.param(
+            manifest(sessions={"queueMode": "all"}),
+            'spec.sessions.queueMode: "all" {}; use one',
+            id="queues taken whole",
+        ),
+    ],
+)
+def test_what_is_not_built_yet_is_refused_by_name(content: dict[str, Any], line: str) -> None:
+    assert problems_of(content) == [line.format(NOT_YET)]
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    content = manifest(loop={"maxSteps": 0}, tools=[{"name": "a", "url": "b"}, {"name": "c"}])
+    assert problems_of(content) == [
+        'spec.tools[0].url: must start with http:// or https:// (got "b")',
+        "spec.tools[1]: needs exactly one of url, serviceRef, command",
+        "spec.loop.maxSteps: must be 1 or more (got 0)",
+    ]
+
+
+def test_a_flood_of_mistakes_is_cut() -> None:
+    problems = problems_of(manifest(**{f"field{n}": 1 for n in range(200)}))
+    assert len(problems) == 51
+    assert problems[-1] == "… and 150 more problems like these"
+
+
+KNOWN_FIELDS = [
+    *("apiVersion", "kind", "metadata", "name", "spec", "model", "endpoint", "apiKey"),
+    *("secretKeyRef", "key", "parameters", "temperature", "timeouts", "idle", "tools", "url"),
+    *("command", "allow", "headers", "value", "valueFrom", "overrides", "agents", "as", "loop"),
+    *("maxSteps", "policy", "container", "env", "instructions", "serviceRef", "port", "path"),
+]
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.sampled_from(["Agent", "5s", ""])
+    | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(KNOWN_FIELDS) | st.text(max_size=4), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from(KNOWN_FIELDS), VALUES, max_size=4), VALUES)
+def test_nothing_but_a_config_error_comes_of_nonsense(spec: dict[str, Any], whole: Any) -> None:
+    for content in (manifest(**spec), {"spec": whole, "metadata": whole, "kind": whole}):
+        problems = problems_or_none(content)
+        assert all(line.startswith("agent.yaml: ") for line in problems[:50])
+        assert "is not valid" not in "".join(problems)
+        assert "\n" not in "".join(problems)
+
+
+def problems_or_none(content: dict[str, Any]) -> tuple[str, ...]:
+    try:
+        validated(content, Place("agent.yaml"))
+    except ConfigError as error:
+        return error.problems
+    return ()

@@ -1,0 +1,317 @@
+"""Each mistake in a manifest is told with one exact line: the field, what is wrong, the fix."""
+
+from typing import Any
+
+import pytest
+
+from diptych.config.manifest import API_VERSION
+from diptych.config.problems import Place, validated
+from diptych.errors import ConfigError
+
+URL = "http://127.0.0.1:8000/mcp"
+MODEL = {"name": "gpt-5-mini", "endpoint": "https://models.example.com/v1"}
+LABEL = 'must be lower-case letters, digits and "-", not "-" first or last, 63 characters at most'
+DURATION = 'must be a duration such as "30s", "1m30s" or "500ms"'
+
+
+def manifest(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Agent",
+        "metadata": {"name": "coordinator"},
+        "spec": {"model": MODEL, **spec},
+    }
+
+
+def problems_of(content: dict[str, Any]) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        validated(content, Place("agent.yaml"))
+    return [line.removeprefix("agent.yaml: ") for line in caught.value.problems]
+
+
+def tool(**fields: Any) -> dict[str, Any]:
+    return manifest(tools=[{"name": "calculator", "url": URL, **fields}])
+
+
+def model(**fields: Any) -> dict[str, Any]:
+    return manifest(model=MODEL | fields)
+
+
+def env(**fields: Any) -> dict[str, Any]:
+    return manifest(container={"env": [{"name": "A", **fields}]})
+
+
+def named(name: object) -> dict[str, Any]:
+    return manifest() | {"metadata": {"name": name}}
+
+
+def parameter(**fields: Any) -> dict[str, Any]:
+    return model(parameters=fields)
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        pytest.param(
+            manifest() | {"apiVersion": "diptych.dev/v1"},
+            'apiVersion: must be "diptych.dev/v1alpha1" (got "diptych.dev/v1")',
+            id="another version of the API",
+        ),
+        pytest.param(
+            {"apiVersion": API_VERSION, "kind": "Agent", "metadata": {"name": "a"}},
+            "spec: is required",
+            id="no spec",
+        ),
+        pytest.param(
+            manifest() | {"spec": None}, "spec: must be a mapping of fields", id="an empty spec"
+        ),
+        pytest.param(named(123), "metadata.name: must be a string; quote it (got 123)", id="123"),
+        pytest.param(
+            named(name=True), "metadata.name: must be a string; quote it (got true)", id="yes"
+        ),
+        pytest.param(named("My_Agent"), f'metadata.name: {LABEL} (got "My_Agent")', id="not DNS"),
+        pytest.param(
+            named("4u"), 'metadata.name: must begin with a letter (got "4u")', id="a digit first"
+        ),
+        pytest.param(named("a" * 64), f"metadata.name: {LABEL}", id="a name of 64 characters"),
+        pytest.param(
+            manifest(loop={"maxStep": 3}),
+            'spec.loop.maxStep: is not a known field (did you mean "maxSteps"?)',
+            id="a field with a slip",
+        ),
+        pytest.param(
+            manifest(max_steps=3),
+            'spec.max_steps: is not a known field here (did you mean "spec.loop.maxSteps"?)',
+            id="a field at the wrong place",
+        ),
+        pytest.param(
+            model(apiKey={"secretKeyRef": {"name": "a", "key": "b", "zzz": "c"}}),
+            "spec.model.apiKey.secretKeyRef.zzz: is not a known field; known here: name, key",
+            id="a field that resembles none",
+        ),
+        pytest.param(
+            manifest() | {"spec": {"model": MODEL, 1: "x"}},
+            "spec[1]: is not a string; quote it",
+            id="a number as a field's name",
+        ),
+        pytest.param(
+            manifest(description=None),
+            "spec.description: is empty; give it a value or remove it",
+            id="a field left blank",
+        ),
+        pytest.param(
+            manifest(
+                instructions="a", instructionsFrom={"secretKeyRef": {"name": "a", "key": "b"}}
+            ),
+            "spec: needs only one of instructions, instructionsFrom",
+            id="instructions twice",
+        ),
+        pytest.param(
+            manifest(instructions="a" * (128 * 1024 + 1)),
+            "spec.instructions: must be 131072 characters or fewer",
+            id="endless instructions",
+        ),
+        pytest.param(
+            manifest(instructionsFrom={}),
+            "spec.instructionsFrom: needs exactly one of configMapKeyRef, secretKeyRef",
+            id="instructions from nowhere",
+        ),
+        pytest.param(model(name=""), 'spec.model.name: must not be empty (got "")', id="no model"),
+        pytest.param(
+            model(endpoint="models.example.com/v1"),
+            "spec.model.endpoint: must start with http:// or https:// "
+            '(got "models.example.com/v1")',
+            id="an endpoint without a scheme",
+        ),
+        pytest.param(
+            model(apiKey="sk-secret"),
+            "spec.model.apiKey: must be a reference: {secretKeyRef: {name: …, key: …}}",
+            id="a key in the manifest",
+        ),
+        pytest.param(
+            parameter(temperature=0.2),
+            "spec.model.parameters.temperature: must be a decimal from 0 to 2 as a string, such as "
+            '"0.2" (got 0.2)',
+            id="a temperature that is no string",
+        ),
+        pytest.param(
+            parameter(temperature="2.1"),
+            "spec.model.parameters.temperature: must be a decimal from 0 to 2 as a string, such as "
+            '"0.2" (got "2.1")',
+            id="too hot",
+        ),
+        pytest.param(
+            parameter(maxTokens="2000"),
+            'spec.model.parameters.maxTokens: must be a whole number (got "2000")',
+            id="a number in quotes",
+        ),
+        pytest.param(
+            model(timeouts={"idle": 30}),
+            f"spec.model.timeouts.idle: {DURATION} (got 30)",
+            id="a duration without a unit",
+        ),
+        pytest.param(
+            model(timeouts={"idle": "0s"}),
+            'spec.model.timeouts.idle: must be more than "0s" and at most "24h" (got "0s")',
+            id="no time at all",
+        ),
+        pytest.param(
+            manifest(tools={"calculator": URL}), "spec.tools: must be a list", id="tools by name"
+        ),
+        pytest.param(
+            manifest(tools=[{"url": URL}]), "spec.tools[0].name: is required", id="a nameless tool"
+        ),
+        pytest.param(
+            tool(name="my__tools"),
+            f'spec.tools[0].name: {LABEL} (got "my__tools")',
+            id="the separator in a server's name",
+        ),
+        pytest.param(
+            manifest(tools=[{"name": "a", "url": URL}, {"name": "a", "url": URL}]),
+            "spec.tools: tool servers must differ; more than one is called a",
+            id="two servers with one name",
+        ),
+        pytest.param(
+            tool(url="calc:8000"),
+            'spec.tools[0].url: must start with http:// or https:// (got "calc:8000")',
+            id="a host and port for a URL",
+        ),
+        pytest.param(
+            tool(url="http://:8000/mcp"),
+            "spec.tools[0].url: must be a URL with a host, such as http://127.0.0.1:8000 "
+            '(got "http://:8000/mcp")',
+            id="a URL without a host",
+        ),
+        pytest.param(
+            tool(url="http://a:99999/"),
+            "spec.tools[0].url: must be a URL with a host, such as http://127.0.0.1:8000 "
+            '(got "http://a:99999/")',
+            id="a port that there is not",
+        ),
+        pytest.param(
+            tool(url="http://user:secret@calc/"),
+            "spec.tools[0].url: must not hold a user or password; use a reference to a Secret for "
+            "that",
+            id="a password in a URL",
+        ),
+        pytest.param(
+            manifest(tools=[{"name": "calculator"}]),
+            "spec.tools[0]: needs exactly one of url, serviceRef, command",
+            id="no way to reach a tool",
+        ),
+        pytest.param(
+            tool(command=["calc"]),
+            "spec.tools[0]: needs exactly one of url, serviceRef, command",
+            id="two ways to reach a tool",
+        ),
+        pytest.param(
+            manifest(tools=[{"name": "a", "command": "npx calc"}]),
+            'spec.tools[0].command: must be a list (got "npx calc")',
+            id="a command as one string",
+        ),
+        pytest.param(
+            manifest(
+                tools=[{"name": "a", "command": ["a"], "headers": [{"name": "b", "value": "c"}]}]
+            ),
+            "spec.tools[0]: a command has no headers; remove them, or give a url",
+            id="headers for a command",
+        ),
+        pytest.param(
+            tool(allow=[]),
+            "spec.tools[0].allow: must not be an empty list; leave the field out instead",
+            id="nothing allowed",
+        ),
+        pytest.param(
+            tool(headers=[{"name": "Authorization", "value": "Bearer\nsecret"}]),
+            "spec.tools[0].headers[0].value: must be one line of ASCII text",
+            id="a header of two lines",
+        ),
+        pytest.param(
+            tool(headers=[{"name": "Authorization"}]),
+            "spec.tools[0].headers[0]: needs exactly one of value, valueFrom",
+            id="a header without a value",
+        ),
+        pytest.param(
+            tool(headers=[{"name": "A", "value": "b"}, {"name": "a", "value": "c"}]),
+            "spec.tools[0].headers: headers must differ; more than one is called a",
+            id="a header twice",
+        ),
+        pytest.param(
+            manifest(agents=[{"name": "a"}, {"as": "a", "url": URL}]),
+            "spec.agents: agents must differ; more than one is called a",
+            id="two agents that the model could not tell apart",
+        ),
+        pytest.param(
+            manifest(agents=[{"url": URL}]),
+            'spec.agents[0]: a url needs "as": the name that the model knows the agent by',
+            id="an agent without a name",
+        ),
+        pytest.param(
+            manifest(agents=[{"name": "a", "url": URL}]),
+            "spec.agents[0]: needs exactly one of name, url",
+            id="an agent by name and by URL",
+        ),
+        pytest.param(
+            manifest(loop={"maxSteps": 26}),
+            "spec.loop.maxSteps: must be 25 or less (got 26)",
+            id="too many steps",
+        ),
+        pytest.param(
+            manifest(loop={"onMaxSteps": "fail"}),
+            'spec.loop.onMaxSteps: must be "stop" or "answer" (got "fail")',
+            id="an unknown choice",
+        ),
+        pytest.param(
+            env(value=1), "spec.container.env[0].value: must be a string; quote it", id="A=1"
+        ),
+        pytest.param(
+            env(value="a", valueFrom={"secretKeyRef": {"name": "a", "key": "b"}}),
+            "spec.container.env[0]: needs only one of value, valueFrom",
+            id="a variable with two values",
+        ),
+        pytest.param(
+            manifest(container={"env": [{"name": "A"}, {"name": "A"}]}),
+            "spec.container.env: variables must differ; more than one is called A",
+            id="a variable twice",
+        ),
+        pytest.param(
+            manifest(network={"extraEgress": [{"to": [{}]}]}),
+            "spec.network.extraEgress[0].to[0]: needs podSelector, namespaceSelector or both, or "
+            "else ipBlock",
+            id="a rule for nobody",
+        ),
+        pytest.param(
+            manifest(allowedNamespaces={"from": "Selector"}),
+            "spec.allowedNamespaces: selector belongs to `from: Selector`, and to it only",
+            id="namespaces without a selector",
+        ),
+        pytest.param(
+            manifest(
+                network={
+                    "extraIngress": [
+                        {
+                            "from": [
+                                {
+                                    "podSelector": {
+                                        "matchExpressions": [{"key": "a", "operator": "In"}]
+                                    }
+                                }
+                            ]
+                        }
+                    ]
+                }
+            ),
+            "spec.network.extraIngress[0].from[0].podSelector.matchExpressions[0]: values are "
+            "needed for In and NotIn, and for them only",
+            id="a label compared with nothing",
+        ),
+        pytest.param(
+            manifest(container={"resources": {"limits": {"cpu": 0.5}}}),
+            'spec.container.resources.limits.cpu: must be a quantity such as "500m", "2" or '
+            '"512Mi" (got 0.5)',
+            id="half a CPU without quotes",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_field_and_fix(content: dict[str, Any], line: str) -> None:
+    assert problems_of(content) == [line]

@@ -1,0 +1,255 @@
+"""What calls a reply asks for, and what is wrong with those it cannot have (loop.md §3)."""
+
+import json
+
+import pytest
+from support.doubles import offers
+
+from diptych.loop.actions import ActionError, Actions, actions_of, parse
+from diptych.loop.catalog import Offers, Peer, Tool, Unavailable
+from diptych.loop.messages import JSON, Delegation, ToolCall
+
+ADD = Tool(
+    "calculator",
+    "add",
+    "Adds.",
+    {
+        "type": "object",
+        "properties": {"a": {"type": "number"}, "b": {"type": "number"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    },
+)
+ECHO = Tool("words", "echo", "Says it again.", {"type": "object"})
+OFFERS = Offers(
+    tools=(ADD, ECHO, Tool("one", "list", "", {}), Tool("two", "list", "", {})),
+    agents=(Peer("researcher", "Looks things up."), Peer("writer", "Writes.")),
+)
+SERVER_DOWN = Offers((ADD,), unavailable=(Unavailable("server", "files", "refused"),))
+AGENT_DOWN = Offers((ADD,), unavailable=(Unavailable("agent", "lawyer", "refused"),))
+NOTHING = Actions(())
+
+
+def echo(label: str, **arguments: JSON) -> dict[str, JSON]:
+    return {"tool": "echo", "id": label, "arguments": arguments}
+
+
+def error_of(*values: JSON, offers: Offers = OFFERS) -> ActionError:
+    found = actions_of(values, offers)
+    assert isinstance(found, ActionError)
+    return found
+
+
+def test_a_tool_call_is_read() -> None:
+    reply = '{"tool": "add", "arguments": {"a": 1}}'
+    assert parse(reply, OFFERS) == Actions((ToolCall("1", "add", {"a": 1}),))
+
+
+def test_a_delegation_is_read() -> None:
+    reply = '{"agent": "researcher", "task": "Find it."}'
+    assert parse(reply, OFFERS) == Actions((Delegation("1", "researcher", "Find it."),))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param('[{"tool": "echo"}, {"agent": "writer", "task": "x"}]', id="a list"),
+        pytest.param('{"calls": [{"tool": "echo"}, {"agent": "writer", "task": "x"}]}', id="calls"),
+        pytest.param('{"tool": "echo"}\n{"agent": "writer", "task": "x"}', id="one after another"),
+        pytest.param(
+            '[{"tool": "echo"}, {}, {"agent": "writer", "task": "x"}]', id="a no-op in it"
+        ),
+        pytest.param('[{"tool": "echo"}]\n{"agent": "writer", "task": "x"}', id="mixed forms"),
+    ],
+)
+def test_several_calls_keep_their_order(reply: str) -> None:
+    calls = (ToolCall("1", "echo"), Delegation("2", "writer", "x"))
+    assert parse(reply, OFFERS) == Actions(calls)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["", "{}", "<>", "[]", '{"calls": []}', '{"calls": [{}]}', "[{}]", "Hello!", "null", "[[]]"],
+)
+def test_no_action_is_no_error(reply: str) -> None:
+    assert parse(reply, OFFERS) == NOTHING
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param({"tool": "echo"}, id="no arguments"),
+        pytest.param({"tool": "echo", "arguments": None}, id="null arguments"),
+        pytest.param({"tool": "echo", "agent": None, "task": None, "id": None}, id="nulls"),
+        pytest.param({"thought": "hm", "reason": "x", "tool": "echo"}, id="keys of its own"),
+        pytest.param({"tool": "echo", "after": []}, id="after nothing"),
+        pytest.param({"tool": "echo", "task": "x"}, id="a task, which tools have not"),
+        pytest.param({"calls": [{"tool": "echo"}], "thought": "hm"}, id="keys beside calls"),
+    ],
+)
+def test_what_means_nothing_is_let_be(value: JSON) -> None:
+    assert actions_of([value], OFFERS) == Actions((ToolCall("1", "echo"),))
+
+
+def test_tools_are_known_by_their_short_and_long_names() -> None:
+    for name in ("echo", "words__echo", "one__list", "two__list"):
+        assert actions_of([{"tool": name}], OFFERS) == Actions((ToolCall("1", name),))
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        pytest.param({"tool": 5}, "missing_field", id="a tool that is a number"),
+        pytest.param({"tool": None}, "missing_field", id="a tool that is null"),
+        pytest.param({"tool": " "}, "missing_field", id="a tool without a name"),
+        pytest.param({"arguments": {"a": 1}}, "missing_field", id="arguments alone"),
+        pytest.param({"name": "add", "arguments": {}}, "missing_field", id="another API's form"),
+        pytest.param({"agent": "writer"}, "missing_field", id="no task"),
+        pytest.param({"agent": "writer", "task": 5}, "missing_field", id="a task that is a number"),
+        pytest.param({"agent": "writer", "task": ""}, "missing_field", id="an empty task"),
+        pytest.param({"agent": ["writer"], "task": "x"}, "missing_field", id="a list of agents"),
+        pytest.param({"calls": {"tool": "echo"}}, "missing_field", id="calls that are no list"),
+        pytest.param({"calls": None}, "missing_field", id="calls that are null"),
+        pytest.param({"calls": [{"calls": []}]}, "missing_field", id="calls in calls"),
+        pytest.param([{"tool": "echo"}, 5], "missing_field", id="a number among calls"),
+        pytest.param([{"tool": "echo"}, {"x": 5}], "missing_field", id="data among calls"),
+        pytest.param([[{"tool": "echo"}]], "missing_field", id="a list in a list"),
+        pytest.param({"tool": "echo", "agent": "writer", "task": "x"}, "ambiguous", id="both"),
+        pytest.param({"calls": [], "tool": "echo"}, "ambiguous", id="calls and a tool"),
+        pytest.param({"tool": "echo", "arguments": []}, "invalid_arguments", id="a list"),
+        pytest.param({"tool": "echo", "arguments": "{}"}, "invalid_arguments", id="JSON as text"),
+        pytest.param({"tool": "echo", "arguments": 5}, "invalid_arguments", id="a number"),
+        pytest.param({"tool": "add", "arguments": {}}, "invalid_arguments", id="a missing one"),
+        pytest.param({"tool": "add", "arguments": {"a": "1"}}, "invalid_arguments", id="a text"),
+        pytest.param({"tool": "Add"}, "unknown_tool", id="another case"),
+        pytest.param({"tool": "list"}, "unknown_tool", id="a name of two servers"),
+        pytest.param({"tool": "x\n\x00" * 999}, "unknown_tool", id="a prompt for a name"),
+        pytest.param({"agent": "poet", "task": "x"}, "unknown_agent", id="an unknown agent"),
+        pytest.param({"tool": "echo", "id": "a b"}, "invalid_graph", id="an id with a space"),
+        pytest.param({"tool": "echo", "id": ""}, "invalid_graph", id="an empty id"),
+        pytest.param({"tool": "echo", "id": True}, "invalid_graph", id="an id that is true"),
+        pytest.param({"tool": "echo", "after": "a"}, "invalid_graph", id="after that is a text"),
+        pytest.param({"tool": "echo", "after": [None]}, "invalid_graph", id="after null"),
+        pytest.param({"tool": "echo", "after": ["a"]}, "invalid_graph", id="after an unknown id"),
+    ],
+)
+def test_what_is_wrong_with_a_call_is_a_typed_error(value: JSON, error: str) -> None:
+    found = error_of(value)
+    assert found.type == error
+    assert 0 < len(found.detail) < 2000
+
+
+def test_one_bad_call_refuses_the_reply() -> None:
+    assert error_of([{"tool": "echo"}, {"tool": "nope"}]).type == "unknown_tool"
+    assert error_of({"tool": "echo"}, {"agent": "writer"}).type == "missing_field"
+
+
+def test_an_unknown_name_is_told_what_there_is() -> None:
+    assert error_of({"tool": "nope"}).detail == (
+        'there is no tool "nope"; tools available: add, echo, one__list, two__list'
+    )
+    assert error_of({"agent": "echo", "task": "x"}).detail == (
+        'there is no agent "echo" (it is a tool); agents available: researcher, writer'
+    )
+    assert "(it is an agent)" in error_of({"tool": "writer"}).detail
+    assert error_of({"tool": "x"}, offers=Offers()).detail.endswith("available: none")
+
+
+def test_a_long_list_of_names_is_cut() -> None:
+    many = Offers(tuple(Tool("s", f"tool_{n}", "", {}) for n in range(5000)))
+    assert len(error_of({"tool": "nope"}, offers=many).detail) < 1200
+
+
+def test_while_a_server_is_down_a_name_that_nobody_offers_passes() -> None:
+    call: JSON = {"tool": "read", "arguments": {"any": "thing"}}
+    assert actions_of([call], SERVER_DOWN) == Actions((ToolCall("1", "read", {"any": "thing"}),))
+    assert error_of({"tool": "add", "arguments": {}}, offers=SERVER_DOWN).type == (
+        "invalid_arguments"
+    )
+    assert error_of({"agent": "lawyer", "task": "x"}, offers=SERVER_DOWN).type == "unknown_agent"
+
+
+def test_an_agent_that_is_down_passes() -> None:
+    task = {"agent": "lawyer", "task": "x"}
+    assert actions_of([task], AGENT_DOWN) == Actions((Delegation("1", "lawyer", "x"),))
+    assert error_of({"tool": "read"}, offers=AGENT_DOWN).type == "unknown_tool"
+
+
+def test_a_reference_implies_after() -> None:
+    found = actions_of(
+        [
+            echo("a"),
+            {**echo("b", x=["${c.y.0}", {"z": "and ${a} ${a}"}]), "after": ["a", "a"]},
+            {"agent": "writer", "task": "Write ${b}.", "id": "c2"},
+            echo("c"),
+        ],
+        OFFERS,
+    )
+    assert isinstance(found, Actions)
+    assert [(call.label, call.after) for call in found.calls] == [
+        ("a", ()),
+        ("b", ("a", "c")),
+        ("c2", ("b",)),
+        ("c", ()),
+    ]
+
+
+def test_without_ids_a_reference_is_just_text() -> None:
+    call: JSON = {"tool": "echo", "arguments": {"x": "${HOME} ${a.b}"}}
+    found = actions_of([call], OFFERS)
+    assert found == Actions((ToolCall("1", "echo", {"x": "${HOME} ${a.b}"}),))
+
+
+def test_with_ids_a_literal_needs_two_dollars() -> None:
+    assert isinstance(actions_of([echo("a", x="$${HOME} $5 ${ {a}")], OFFERS), Actions)
+    refused = error_of(echo("a", x="${HOME}"))
+    assert refused.type == "invalid_graph"
+    assert "$${" in refused.detail
+
+
+def test_numbers_are_ids_too() -> None:
+    calls: list[JSON] = [{"tool": "echo", "id": 1}, {"tool": "echo", "id": 2, "after": [1]}]
+    found = actions_of(calls, OFFERS)
+    assert isinstance(found, Actions)
+    assert [(call.label, call.after) for call in found.calls] == [("1", ()), ("2", ("1",))]
+
+
+@pytest.mark.parametrize(
+    ("calls", "named"),
+    [
+        pytest.param([echo("a"), echo("a")], '"a" is used twice', id="an id twice"),
+        pytest.param([echo("a"), {"tool": "echo", "id": "b", "after": ["c"]}], '"c"', id="unknown"),
+        pytest.param([echo("a", x="${a}")], "circle", id="itself"),
+        pytest.param([echo("a", x="${b}"), echo("b", x="${a.x}")], '"a", "b"', id="each other"),
+        pytest.param([echo("a"), echo("b", x="${}")], '""', id="an empty reference"),
+        pytest.param([echo("a"), {"agent": "writer", "task": "${b}"}], '"b"', id="in a task"),
+    ],
+)
+def test_a_graph_that_cannot_run_is_refused(calls: list[JSON], named: str) -> None:
+    found = error_of(calls)
+    assert found.type == "invalid_graph"
+    assert named in found.detail
+
+
+def test_a_reference_fits_any_schema_until_it_is_filled() -> None:
+    call: JSON = {"tool": "add", "arguments": {"a": "${x}"}}
+    assert isinstance(actions_of([echo("x"), call], OFFERS), Actions)
+    assert error_of(call).type == "invalid_arguments"
+    call = {"tool": "add", "arguments": {"b": "${x}"}}
+    assert "'a' is a required property" in error_of(echo("x"), call).detail
+
+
+def test_a_megabyte_of_arguments_is_read() -> None:
+    text = "y" * 1_000_000
+    reply = json.dumps({"tool": "echo", "arguments": {"text": text}})
+    assert parse(reply, OFFERS) == Actions((ToolCall("1", "echo", {"text": text}),))
+
+
+def test_a_reply_asks_for_a_bounded_number_of_calls():
+    call = '{"tool": "echo"}'
+    most = parse(f"[{', '.join([call] * 64)}]", offers("echo"))
+    assert isinstance(most, Actions)
+    assert len(most.calls) == 64
+    error = parse(f"[{', '.join([call] * 65)}]", offers("echo"))
+    assert isinstance(error, ActionError)
+    assert error.type == "invalid_graph"

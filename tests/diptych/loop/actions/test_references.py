@@ -1,0 +1,127 @@
+"""References to earlier results: `${id}`, `${id.path}`, and the literal `$${` (loop.md §3)."""
+
+import pytest
+
+from diptych.loop.actions.references import MAX_INSERTED, fill, labels_in, referable
+from diptych.loop.messages import JSON, Call, Delegation, ToolCall
+
+VALUES: dict[str, JSON] = {
+    "n": 5,
+    "text": "ü",
+    "none": None,
+    "rows": [{"name": "Ada"}, {"name": "Bob"}],
+    "deep": {"a": {"b": [True, 1.5]}, "0": "zero"},
+    "evil": "${n} $${n}",
+}
+
+
+def filled(value: JSON) -> JSON:
+    call = fill(ToolCall("1", "t", {"v": value}), VALUES)
+    return call.arguments["v"] if isinstance(call, ToolCall) else str(call)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("${n}", 5, id="a number stays one"),
+        pytest.param("${rows}", VALUES["rows"], id="a list stays one"),
+        pytest.param("${none}", None, id="null stays null"),
+        pytest.param("${ n }", 5, id="blanks do not count"),
+        pytest.param("${rows.1.name}", "Bob", id="a field of an element"),
+        pytest.param("${deep.a.b.1}", 1.5, id="deeper"),
+        pytest.param("${deep.0}", "zero", id="a field whose name is a number"),
+        pytest.param("n=${n}", "n=5", id="a number in text"),
+        pytest.param("${n}${n}", "55", id="two in a text"),
+        pytest.param(" ${n}", " 5", id="a blank makes it text"),
+        pytest.param("${text}: ${deep.a}", 'ü: {"b":[true,1.5]}', id="an object in text"),
+        pytest.param("${none}, ${deep.a.b.0}", "null, true", id="null and true in text"),
+        pytest.param("$${n}", "${n}", id="a literal"),
+        pytest.param("$$${n}", "$${n}", id="a dollar and a literal"),
+        pytest.param("$5 ${n} $${ ${", "$5 5 ${ ${", id="dollars"),
+        pytest.param(["${n}", {"x": "${n}", "${n}": 1}], [5, {"x": 5, "${n}": 1}], id="nested"),
+        pytest.param([1, None, True], [1, None, True], id="nothing to fill"),
+        pytest.param("${evil}", "${n} $${n}", id="what is inserted is not read again"),
+        pytest.param("a ${evil}", "a ${n} $${n}", id="nor in text"),
+    ],
+)
+def test_references_are_filled(before: JSON, after: JSON) -> None:
+    assert filled(before) == after
+
+
+def test_a_task_is_text() -> None:
+    task = Delegation("1", "writer", "${rows.0}", label="x", after=("rows",))
+    assert fill(task, VALUES) == Delegation("1", "writer", '{"name":"Ada"}', "x", ("rows",))
+
+
+@pytest.mark.parametrize(
+    ("reference", "named"),
+    [
+        pytest.param("${rows.2.name}", "'2' is not in a list of 2", id="an index too large"),
+        pytest.param("${rows.-1}", "'-1' is not in a list", id="an index below zero"),
+        pytest.param("${rows.\u0661}", "is not in a list", id="another script's digit"),
+        pytest.param("${rows." + "0" * 5000 + "}", "is not in a list", id="an endless index"),
+        pytest.param("${rows.name}", "is not in a list", id="a field of a list"),
+        pytest.param("${deep.c}", "an object with the fields: 0, a", id="an unknown field"),
+        pytest.param("${n.x}", "5, which has no fields", id="a field of a number"),
+        pytest.param("${text.x}", "a text, which has no fields", id="a field of a text"),
+        pytest.param("${text.0}", "a text, which has no fields", id="an index of a text"),
+        pytest.param("${deep.}", "'' is not in", id="an empty field"),
+        pytest.param("so: ${other}", "there is no result of 'other'", id="an unknown call"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_told(reference: str, named: str) -> None:
+    detail = fill(ToolCall("1", "t", {"v": [reference, "${n.y}"]}), VALUES)
+    assert isinstance(detail, str)
+    assert named in detail
+    assert len(detail) < 500
+
+
+def test_the_call_itself_is_not_changed() -> None:
+    call = ToolCall("1", "t", {"v": ["${n}"]})
+    fill(call, VALUES)
+    assert call == ToolCall("1", "t", {"v": ["${n}"]})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(ToolCall("1", "t", {"v": "${big}" * 9}), id="in a text"),
+        pytest.param(ToolCall("1", "t", {"v": ["${big}"] * 9}), id="as values"),
+        pytest.param(Delegation("1", "a", "${big} " * 9), id="in a task"),
+    ],
+)
+def test_what_references_insert_is_bounded(call: Call) -> None:
+    detail = fill(call, {"big": "y" * (MAX_INSERTED // 8)})
+    assert isinstance(detail, str)
+    assert "more than" in detail
+
+
+def test_endless_nesting_is_told() -> None:
+    endless: JSON = []
+    for _ in range(100_000):
+        endless = [endless]
+    assert fill(ToolCall("1", "t", {"v": endless}), {}) == "the arguments are nested too deeply"
+    assert "nested" in str(fill(ToolCall("1", "t", {"v": "${a}"}), {"a": endless}))
+    assert labels_in(endless) == set()
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "stands_for"),
+    [
+        pytest.param(None, "hello", "hello", id="no value"),
+        pytest.param({"result": [1]}, "[1]", [1], id="a wrapper"),
+        pytest.param({"result": None}, "", None, id="a wrapper of null"),
+        pytest.param({"result": 1, "x": 2}, "", {"result": 1, "x": 2}, id="no wrapper"),
+        pytest.param([1], "", [1], id="a list"),
+        pytest.param(0, "zero", 0, id="zero"),
+    ],
+)
+def test_a_result_stands_for_its_value_or_its_text(
+    value: JSON, text: str, stands_for: JSON
+) -> None:
+    assert referable(value, text) == stands_for
+
+
+def test_the_ids_that_references_lead_to_are_known() -> None:
+    value: JSON = {"${key}": ["${a} $${b} ${c.d}", {"x": "${ e }${f", "y": 5}], "z": "${}"}
+    assert labels_in(value) == {"a", "c", "e", ""}

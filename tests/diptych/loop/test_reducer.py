@@ -1,0 +1,313 @@
+"""The reducer: what a run becomes by each event. No clock, no tasks."""
+
+from dataclasses import replace
+
+import pytest
+from support.doubles import offers, tool
+from support.feeding import feed, made, returned, started
+
+from diptych.errors import LoopError
+from diptych.loop.actions import ActionError
+from diptych.loop.catalog import Offers, Unavailable
+from diptych.loop.events import (
+    Aborted,
+    Answered,
+    Asked,
+    AskModel,
+    Called,
+    Completed,
+    Exhausted,
+    Failed,
+    Misread,
+    Offered,
+    Replied,
+    Streamed,
+    Terms,
+    Warn,
+)
+from diptych.loop.messages import Message, Result, ToolCall, Usage
+from diptych.loop.reducer import advance, ending, replay
+from diptych.loop.state import Phase, Run, conversation
+
+ECHO = '{"tool": "echo", "arguments": {"text": "a"}}'
+BAD = '{"tool": "nope"}'
+
+
+def test_a_run_asks_the_model_when_it_is_offered_its_tools():
+    run, commands = started("echo")
+    assert commands == (AskModel((Message("system", "SYSTEM"), Message("user", "hi")), 0),)
+    assert run.outstanding == commands
+
+
+def test_history_comes_before_the_message_and_the_caller_s_system_after_the_prompt():
+    history = (Message("user", "u1"), Message("assistant", "a1"))
+    offered = Offered(Offers(), "SYSTEM")
+    _, (ask,) = feed(Run(history=history), Asked("hi", system="Rhyme."), offered)
+    assert ask.messages[0].content.startswith("SYSTEM\n\n")
+    assert ask.messages[0].content.endswith("Rhyme.")
+    assert ask.messages[1:] == (*history, Message("user", "hi"))
+
+
+@pytest.mark.parametrize("reply", ["{}", "<>", "I know it.", "", "[]", "<think>{}</think>{}"])
+def test_a_reply_without_an_action_starts_phase_two_and_is_not_kept(reply):
+    run, (ask,) = feed(started("echo")[0], Replied(reply))
+    assert run.phase is Phase.ANSWER
+    assert ask.answer
+    assert ask.index == 1
+    assert "final response" in ask.messages[-1].content
+    assert run.messages == (Message("user", "hi"),)
+
+
+def test_the_answer_is_recorded_and_ends_the_run():
+    run, _ = feed(started()[0], Replied("{}", Usage(5, 1)), Streamed("Hel"), Streamed("lo"))
+    run, _ = feed(run, Replied("", Usage(7, 2)))
+    assert run.end == Completed("stop", Usage(12, 3))
+    assert conversation(run) == (Message("user", "hi"), Message("assistant", "Hello"))
+
+
+def test_what_the_model_says_of_its_answer_is_passed_through():
+    run, _ = feed(started()[0], Replied("{}"), Streamed("Hel"), Replied("", finish_reason="length"))
+    assert run.end == Completed("length", Usage())
+
+
+def test_a_call_is_made_and_its_result_given_back():
+    run, commands = feed(started("echo")[0], Replied(ECHO))
+    (call,) = made(commands)
+    assert call == ToolCall("call_1_1", "echo", {"text": "a"})
+    run, (ask,) = feed(run, Called(call, 1), returned("call_1_1", "AAA"))
+    assert run.phase is Phase.ACT
+    assert ask.messages[-2] == Message("assistant", ECHO)
+    assert ask.messages[-1].content == "[Step 1/5] Result of tool echo:\nAAA"
+
+
+def test_results_reach_the_model_in_the_order_it_asked():
+    run, commands = feed(started("a", "b")[0], Replied('[{"tool": "a"}, {"tool": "b"}]'))
+    assert [c.name for c in made(commands)] == ["a", "b"]
+    run, commands = feed(run, returned("call_1_2", "second"))
+    assert commands == ()
+    _, (ask,) = feed(run, returned("call_1_1", "first"))
+    told = ask.messages[-1].content
+    assert told.index("first") < told.index("second")
+
+
+def test_a_call_waits_for_the_one_it_refers_to_and_gets_its_value():
+    reply = '[{"id": "a", "tool": "x"}, {"id": "b", "tool": "y", "arguments": {"n": "${a.value}"}}]'
+    run, commands = feed(started("x", "y")[0], Replied(reply))
+    assert [c.label for c in made(commands)] == ["a"]
+    _, commands = feed(run, returned("call_1_1", "7", value={"value": 7}))
+    assert made(commands)[0].arguments == {"n": 7}
+
+
+def test_a_dependent_of_a_failed_call_is_skipped_and_so_is_its_own():
+    reply = (
+        '[{"id": "a", "tool": "x"}, {"id": "b", "tool": "x", "after": ["a"]},'
+        ' {"id": "c", "tool": "x", "after": ["b"]}]'
+    )
+    run, _ = feed(started("x")[0], Replied(reply))
+    run, (ask,) = feed(run, returned("call_1_1", "boom", error="failed"))
+    assert [r.text for r in run.results] == ["boom", "skipped: a failed", "skipped: b failed"]
+    assert "skipped: b failed" in ask.messages[-1].content
+
+
+def test_a_reference_that_leads_nowhere_is_that_call_s_error():
+    reply = '[{"id": "a", "tool": "x"}, {"id": "b", "tool": "x", "arguments": {"n": "${a.no}"}}]'
+    run, _ = feed(started("x")[0], Replied(reply))
+    run, _ = feed(run, returned("call_1_1", "7", value={"yes": 7}))
+    assert run.results[1].error == "invalid_arguments"
+
+
+def test_filled_arguments_are_validated_again():
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    with_offers = Offers((tool("x"), tool("y", schema=schema)))
+    reply = '[{"id": "a", "tool": "x"}, {"id": "b", "tool": "y", "arguments": {"n": "${a}"}}]'
+    run, _ = feed(started(with_offers=with_offers)[0], Replied(reply))
+    run, _ = feed(run, returned("call_1_1", "seven", value="seven"))
+    assert run.results[1].error == "invalid_arguments"
+
+
+def test_no_more_calls_run_at_once_than_the_terms_allow():
+    reply = "[" + ", ".join(['{"tool": "x"}'] * 5) + "]"
+    run, commands = feed(started("x", terms=Terms(max_parallel_calls=2))[0], Replied(reply))
+    assert len(made(commands)) == 2
+    run, commands = feed(run, returned("call_1_2"))
+    assert [c.id for c in made(commands)] == ["call_1_3"]
+
+
+def test_a_sequential_call_never_overlaps_another_of_its_server():
+    pay, look = tool("pay", sequential=True), tool("look")
+    other = tool("other", server="elsewhere")
+    reply = '[{"tool": "look"}, {"tool": "pay"}, {"tool": "other"}, {"tool": "pay"}]'
+    with_offers = Offers((pay, look, other))
+    run, commands = feed(started(with_offers=with_offers)[0], Replied(reply))
+    assert [c.name for c in made(commands)] == ["look", "other"]
+    run, commands = feed(run, returned("call_1_1"))
+    assert [c.id for c in made(commands)] == ["call_1_2"]
+    run, commands = feed(run, returned("call_1_2"))
+    assert [c.id for c in made(commands)] == ["call_1_4"]
+
+
+def test_a_name_nobody_offers_is_unavailable_while_a_server_is_away():
+    away = Unavailable("server", "calc", "connection refused")
+    run, _ = started(with_offers=Offers((tool("x"),), unavailable=(away,)))
+    run, (ask,) = feed(run, Replied('{"tool": "add"}'))
+    assert run.results == (Result("call_1_1", "unavailable: calc", error="unavailable"),)
+    assert run.started == ()
+    assert "unavailable: calc" in ask.messages[-1].content
+
+
+def test_an_agent_that_is_away_is_unavailable():
+    away = Unavailable("agent", "researcher", "connection refused")
+    run, _ = started(with_offers=Offers(unavailable=(away,)))
+    run, _ = feed(run, Replied('{"agent": "researcher", "task": "look"}'))
+    assert run.results[0].text == "unavailable: researcher"
+
+
+def test_an_error_is_told_to_the_model_with_what_it_said():
+    run, (ask,) = feed(started("echo")[0], Replied(BAD))
+    assert run.step == 1
+    assert ask.messages[-2] == Message("assistant", BAD)
+    told = ask.messages[-1].content
+    assert told.startswith("[Step 1/5] ")
+    assert "error_type: unknown_tool" in told
+    assert "echo" in told
+    assert f"you said: {BAD}" in told
+
+
+def test_after_max_retries_errors_in_a_row_the_next_one_leads_to_phase_two_with_a_warning():
+    run, commands = started("echo")
+    for _ in range(3):
+        run, commands = feed(run, Replied(BAD))
+        assert run.phase is Phase.ACT
+    run, commands = feed(run, Replied(BAD))
+    assert run.phase is Phase.ANSWER
+    assert isinstance(commands[0], Warn)
+    assert commands[1].answer
+
+
+def test_a_good_action_resets_the_count_of_errors():
+    run, _ = feed(started("echo", terms=Terms(max_steps=9))[0], *[Replied(BAD)] * 3)
+    run, _ = feed(run, Replied(ECHO), returned("call_4_1"), *[Replied(BAD)] * 3)
+    assert run.phase is Phase.ACT
+    assert run.errors == 3
+
+
+def test_a_reply_cut_off_by_the_length_limit_never_runs_its_calls():
+    _, commands = feed(started("echo")[0], Replied(ECHO, finish_reason="length"))
+    assert made(commands) == []
+    assert "error_type: truncated" in commands[0].messages[-1].content
+
+
+def test_prose_cut_off_by_the_length_limit_is_still_no_action():
+    run, _ = feed(started("echo")[0], Replied("I think", finish_reason="length"))
+    assert run.phase is Phase.ANSWER
+
+
+def test_at_max_steps_the_answer_is_the_literal_text():
+    run, _ = started("echo", terms=Terms(max_steps=2))
+    run, _ = feed(run, Replied(ECHO), returned("call_1_1"), Replied(ECHO), returned("call_2_1"))
+    assert isinstance(run.end, Exhausted)
+    assert run.end.text == "Reached maximum reasoning steps (2)"
+    assert conversation(run)[-1] == Message("assistant", run.end.text)
+    assert run.model_calls == 2
+
+
+def test_max_steps_can_lead_to_an_answer_instead():
+    run, _ = started("echo", terms=Terms(max_steps=1, on_max_steps="answer"))
+    run, (ask,) = feed(run, Replied(ECHO), returned("call_1_1"))
+    assert ask.answer
+
+
+def test_errors_cost_steps():
+    run, _ = feed(started("echo", terms=Terms(max_steps=1))[0], Replied(BAD))
+    assert isinstance(run.end, Exhausted)
+
+
+def test_a_step_whose_results_are_all_terminal_ends_phase_one():
+    with_offers = Offers((tool("done", terminal=True), tool("x")))
+    run, _ = started(with_offers=with_offers)
+    _, (ask,) = feed(run, Replied('{"tool": "done"}'), returned("call_1_1"))
+    assert ask.answer
+    mixed, _ = feed(run, Replied('[{"tool": "done"}, {"tool": "x"}]'))
+    mixed, (ask,) = feed(mixed, returned("call_1_1"), returned("call_1_2"))
+    assert not ask.answer
+
+
+def test_a_blank_answer_is_asked_for_once_more_and_then_fails():
+    run, commands = feed(started()[0], Replied("{}"), Replied(""))
+    assert commands[0].answer
+    assert commands[0].index == 2
+    run, _ = feed(run, Replied(""))
+    assert run.end == Failed("empty_answer", "the model gave no answer, twice")
+
+
+@pytest.mark.parametrize("finish_reason", ["content_filter", "length"])
+def test_a_blank_answer_that_the_model_explains_is_passed_through(finish_reason):
+    run, _ = feed(started()[0], Replied("{}"), Replied("", finish_reason=finish_reason))
+    assert run.end == Completed(finish_reason, Usage())
+
+
+def test_an_abort_interrupts_what_was_sent_and_skips_what_was_not():
+    reply = '[{"id": "a", "tool": "x"}, {"id": "b", "tool": "x", "after": ["a"]}]'
+    run, commands = feed(started("x")[0], Replied(reply))
+    run, _ = feed(run, Called(made(commands)[0], 1))
+    events = list(ending(run, Aborted("enough")))
+    assert [e.result.error for e in events[:-1]] == ["interrupted", "skipped"]
+    for event in events:
+        run, _ = advance(run, event)
+    assert run.end == Aborted("enough")
+    assert run.outstanding == ()
+    assert "interrupted: enough" in conversation(run)[-1].content
+
+
+def test_nothing_happens_to_a_run_that_is_over():
+    run, _ = advance(started()[0], Aborted("enough"))
+    with pytest.raises(LoopError, match="the run is over"):
+        advance(run, Replied("{}"))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(Streamed("x"), id="text before phase 2"),
+        pytest.param(returned("call_9_9"), id="a result nobody waits for"),
+        pytest.param(Answered("x"), id="an answer out of nowhere"),
+        pytest.param(Called(ToolCall("call_9_9", "x"), 1), id="a call nobody asked for"),
+        pytest.param(Asked("again"), id="a second message"),
+    ],
+)
+def test_an_event_out_of_place_is_a_bug(event):
+    with pytest.raises(LoopError):
+        advance(started("x")[0], event)
+
+
+def test_a_replayed_run_wants_done_what_was_not_done():
+    written = [
+        Asked("hi"),
+        Offered(offers("echo"), "SYSTEM"),
+        Replied(ECHO),
+        Called(ToolCall("call_1_1", "echo", {"text": "a"}), 1),
+    ]
+    run = replay(written)
+    assert run.started == ("call_1_1",)
+    assert made(run.outstanding)[0].id == "call_1_1"
+    assert (
+        replay([*written, returned("call_1_1")]).outstanding[0]
+        == feed(run, returned("call_1_1"))[1][0]
+    )
+
+
+def test_what_the_loop_writes_is_outstanding_until_it_is_written():
+    run, (command,) = advance(started("echo")[0], Replied(BAD))
+    assert isinstance(command.event, Misread)
+    assert run.outstanding == (command,)
+    run, _ = advance(run, command.event)
+    assert command not in run.outstanding
+
+
+def test_too_long_a_bad_reply_is_kept_in_part():
+    run, _ = feed(started("echo")[0], Replied(BAD + " " + "x" * 10_000))
+    assert all(len(m.content) < 2_000 for m in run.messages)
+
+
+def test_an_error_is_a_value():
+    assert replace(ActionError("ambiguous", "x"), detail="y") == ActionError("ambiguous", "y")

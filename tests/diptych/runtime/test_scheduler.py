@@ -1,0 +1,321 @@
+"""Who takes a run to its end, and who follows it: what is seen from inside one process."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from support.doubles import CountingClock, FunctionTools, house, offers, tool, types
+from support.replicas import Replica, ask, replica, told, when
+from support.shared_store import LEASE_SECONDS, SharedStore
+from support.virtual_time import run_virtually
+
+from diptych.adapters.memory.leases import NoFeed
+from diptych.adapters.memory.store import MemoryStore
+from diptych.adapters.no_agents import NoAgents
+from diptych.errors import Overloaded, StoreError
+from diptych.loop.actions import ActionError
+from diptych.loop.codec import Record
+from diptych.loop.events import (
+    Aborted,
+    Asked,
+    Failed,
+    Misread,
+    Offered,
+    Origin,
+    OwnerChanged,
+    Replied,
+    Returned,
+    Terms,
+    Write,
+)
+from diptych.loop.messages import Result
+from diptych.loop.reducer import replay
+from diptych.ports import Notice
+from diptych.ports.entries import Lease, Once
+from diptych.runtime.active_run import MAX_WAITING, MOST_HELD, LiveRun, Reader, Stores
+from diptych.runtime.definition import Charter
+from diptych.runtime.effects import Outside
+from diptych.runtime.service import Runs
+
+HANG = {"content": "{}", "delay_ms": 1e9}
+
+
+def record(seq, event_type="text", **metadata):
+    return Record("run-0000000a-0", "s", seq, event_type, 1_000_000.0, "x", metadata)
+
+
+def now():
+    return asyncio.get_running_loop().time()
+
+
+async def begin(at: Replica, text="hi", session_id=None, **rest):
+    return (await at.run(at.runs.start(ask(text, session_id, **rest)))).run_id
+
+
+# Readers
+
+
+def waiting(reader):
+    return [getattr(item, "seq", item) for item in reader._items]
+
+
+async def test_of_a_reader_that_is_behind_nothing_is_kept_but_that_it_must_read_again():
+    reader = Reader()
+    for n in range(MAX_WAITING):
+        reader.put(record(n + 1))
+    reader.put(Notice("progress"))
+    assert waiting(reader) == [*range(1, MAX_WAITING + 1)], "notices are missed"
+    reader.put(record(MAX_WAITING + 1))
+    reader.put(Notice("progress"))
+    assert waiting(reader)[:2] == [None, MAX_WAITING + 1], "records are not"
+    assert len(await reader.next()) == 3
+    reader.put(record(MAX_WAITING + 2))
+    assert waiting(reader) == [MAX_WAITING + 2]
+
+
+async def test_what_is_kept_for_a_reader_is_bounded_in_size_as_well():
+    reader, text = Reader(), "x" * (MOST_HELD // 4)
+    for n in range(100):
+        reader.put(replace(record(n + 1), content=text))
+        assert sum(len(item.content) for item in reader._items if item) <= 1.25 * MOST_HELD
+    assert waiting(reader)[0] is None
+    assert waiting(reader)[-1] == 100
+
+
+async def test_a_reader_that_has_ended_gives_what_is_left_and_then_nothing():
+    reader = Reader()
+    reader.put(record(1))
+    reader.end()
+    assert len(await reader.next()) == 1
+    assert await reader.next() == []
+
+
+def test_a_notice_that_comes_after_the_end_holds_no_reader_up():
+    async def story():
+        store = SharedStore()
+        a, b = replica(store, "a", "{}", "x"), replica(store, "b")
+        a.trouble = lambda call: 1.0 if call.name == "append" and not call.is_done else None
+        run_id = await begin(a)
+        b.trouble = lambda call: 3.0 if call.name == "read" and not call.is_done else None
+        reader = asyncio.create_task(told(b, run_id))
+        await asyncio.sleep(0.1)
+        late = when("append", "completed", act=lambda: a.tell(run_id, Notice("late")))
+        a.trouble = late
+        async with asyncio.timeout(60):
+            heard = await reader
+        assert "completed" in types(heard)
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("asleep", [0, 15, 25])
+def test_a_reader_elsewhere_begins_anew_once_where_the_store_has_lost_something(asleep):
+    async def story():
+        store = SharedStore()
+        slow = {"content": "a b c d e f g h i j k l", "chunk_ms": 1000}
+        a, b, c = (replica(store, n, "{}", slow) for n in "abc")
+        c.trouble = lambda call: 60.0 if call.name == "unowned" else None  # b takes the run up
+        run_id = await begin(a)
+        reader = asyncio.create_task(told(c, run_id))
+        await asyncio.sleep(5)
+        a.kill()
+        store.lose_tail(run_id, 3)
+        if asleep:
+            c.freeze(asleep)
+        heard = await reader
+        assert b.runs.live_count == 0
+        assert types(heard).count("[reset]") == 1
+        kept = []
+        for item in heard:
+            if isinstance(item, Record):
+                kept.append(item)
+            elif item.type == "reset":
+                del kept[item.fields["last_seq"] :]
+        assert kept == store.runs[run_id].records
+
+    run_virtually(story())
+
+
+def test_who_follows_at_a_process_that_has_left_is_told_so():
+    async def story():
+        store = SharedStore()
+        a, b = replica(store, "a", HANG), replica(store, "b")
+        run_id = await begin(a)
+        b.trouble = lambda call: 2.0 if call.name == "watch" else None
+        reader = asyncio.create_task(told(b, run_id))
+        await asyncio.sleep(1)
+        await b.run(b.runs.close())
+        assert types(await reader)[-1] == "[handed_over]"
+
+    run_virtually(story())
+
+
+# Runs that are opened
+
+
+def test_a_run_that_waits_does_not_lose_its_deadline_with_its_process_s_session():
+    async def story():
+        store = SharedStore()
+        a, b = replica(store, "a", HANG), replica(store, "b", HANG)
+        await begin(a, "Q0", "s")
+        run_id = await begin(a, "Q1", "s", origin=Origin(seconds=40))
+        a.freeze(20)  # b takes the session over, and knows nothing of what waits there
+        await asyncio.sleep(39.5 - (now() - 1_000))
+        assert [e["actor"] for e in store.history if e["kind"] == "claimed"] == ["a", "b"]
+        assert store.runs[run_id].status == "queued"
+        await asyncio.sleep(1)
+        assert types(store.runs[run_id].records) == ["user_message", "failed"]
+        assert b.runs.live_count == 1
+
+    run_virtually(story())
+
+
+def test_a_run_whose_opening_is_answered_late_is_here_once():
+    async def story():
+        store = SharedStore()
+        a = replica(store, "a", {"content": "{}", "delay_ms": 1000}, "x")
+        first = await begin(a, "Q0", "s")
+        a.trouble = lambda call: 5.0 if call.name == "open" and call.is_done else None
+        second = await begin(a, "Q1", "s")  # its turn comes before the store's reply
+        for run_id in (first, second):
+            heard = [i for i in await told(a, run_id) if isinstance(i, Record)]
+            assert heard == store.runs[run_id].records
+            assert [r.seq for r in heard] == list(range(1, len(heard) + 1))
+        await asyncio.sleep(1)
+        assert a.runs.live_count == 0
+
+    run_virtually(story())
+
+
+def test_a_run_whose_opening_failed_half_is_taken_up_once_its_lease_has_run_out():
+    async def story():
+        store = SharedStore()
+        a = replica(store, "a", "{}", "x")
+        a.trouble = lambda call: "lost" if call.name == "open" and call.is_done else None
+        with pytest.raises(StoreError):
+            await begin(a, "Q0", "s", once=Once("k", "d"))
+        a.trouble = lambda _: None
+        run_id = await begin(a, "Q0", "s", once=Once("k", "d"))
+        heard = await told(a, run_id)
+        assert types(heard)[-1] == "completed"
+        assert len(store.runs) == 1
+        assert now() - 1_000 < LEASE_SECONDS + 5
+
+    run_virtually(story())
+
+
+async def test_observers_hear_of_a_request_that_is_sent_again_once():
+    heard = []
+    store = MemoryStore("0000000a")
+    stores = Stores(store, store, store.owners, NoFeed(), CountingClock())
+    model = house("{}", "x").model
+    runs = Runs(Charter(), Outside(model, FunctionTools(), NoAgents()), stores, [heard.append])
+    once = Once("key", "digest")
+    entries = [await runs.start(ask("hi", once=once)) for _ in range(2)]
+    assert entries[0].run_id == entries[1].run_id
+    await runs.close(1)
+    assert types(heard).count("user_message") == 1
+
+
+async def test_a_run_without_an_owner_records_nothing():
+    store = MemoryStore("0000000a")
+    stores = Stores(store, store, store.owners, NoFeed(), CountingClock())
+    live = LiveRun("run-0000000a-0", "s", stores, ())
+    with pytest.raises(StoreError):
+        await live.record([Aborted("x")])
+    live.lease = Lease("s", "another")
+    await live.open(Asked("hi"), None)
+    with pytest.raises(StoreError):
+        await live.record([Aborted("x")])
+    assert types(await store.read("run-0000000a-0")) == ["user_message"]
+
+
+# Leaving
+
+
+def test_a_process_that_has_left_takes_nothing_up():
+    async def story():
+        store = SharedStore()
+        a, b = replica(store, "a", HANG), replica(store, "b", HANG)
+        await begin(a, session_id="s")
+        await asyncio.sleep(1)
+        a.kill()
+        b.trouble = lambda call: 1.5 if call.name in {"unowned", "claim"} else None
+        while store.sessions["s"].held_until > now():  # noqa: ASYNC110 - a moment, not an event
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(1)
+        await b.run(b.runs.close())
+        await asyncio.sleep(60)
+        assert b.runs.live_count == 0
+        assert b.model.heard == []
+        with pytest.raises(Overloaded):
+            await begin(b)
+
+    run_virtually(story())
+
+
+def test_a_run_that_is_opened_while_its_process_leaves_is_left_to_others():
+    async def story():
+        store = SharedStore()
+        a = replica(store, "a", {"content": "{}", "delay_ms": 100}, "A")
+        b = replica(store, "b", {"content": "{}", "delay_ms": 100}, "B")
+        a.trouble = lambda call: 1.0 if call.name == "open" else None
+        starting = asyncio.create_task(begin(a, "Q", "s"))
+        await asyncio.sleep(0.5)
+        await a.run(a.runs.close())
+        run_id = await starting
+        heard = await told(b, run_id)
+        assert [i.content for i in heard if getattr(i, "event_type", "") == "text"] == ["B"]
+        assert now() - 1_000 < LEASE_SECONDS
+
+    run_virtually(story())
+
+
+async def test_a_store_that_ends_with_the_process_leaves_no_run_without_an_end():
+    rooms = house({"content": "{}", "delay_ms": 60_000})
+    runs = [(await rooms.runs.start(ask(f"Q{n}", "s"))).run_id for n in range(3)]
+    await asyncio.sleep(0)
+    await rooms.runs.close()
+    assert [(await rooms.store.entry(run_id)).status for run_id in runs] == ["aborted"] * 3
+
+
+# Commands that a record answers
+
+
+def test_what_another_version_recorded_in_other_words_is_settled_all_the_same():
+    broken = '{"tool": '
+    run = replay([Asked("hi"), Offered(offers("echo"), "S"), Replied(broken)])
+    (due,) = [c for c in run.outstanding if isinstance(c, Write)]
+    assert isinstance(due.event, Misread)
+    other = Misread(ActionError(due.event.error.type, "in other words"), broken)
+    run = replay([Asked("hi"), Offered(offers("echo"), "S"), Replied(broken), other])
+    assert not [c for c in run.outstanding if isinstance(c, Write)]
+
+
+def test_a_result_in_other_words_is_settled_all_the_same():
+    calls = '[{"tool": "a", "id": "x"}, {"tool": "b", "after": ["x"]}]'
+    failed = Returned(Result("call_1_1", "no", error="failed"), "tool", "a")
+    events = [Asked("hi"), Offered(offers("a", "b"), "S"), Replied(calls), failed]
+    (skipped,) = [c.event for c in replay(events).outstanding if isinstance(c, Write)]
+    other = replace(skipped, result=replace(skipped.result, text="in other words"))
+    run = replay([*events, other])
+    assert not [c for c in run.outstanding if isinstance(c, Write)]
+
+
+def test_a_run_that_was_given_up_by_its_model_twice_settles_its_end():
+    events = [Asked("hi"), Offered(offers(), "S", Terms()), Replied("{}"), Replied(""), Replied("")]
+    (due,) = replay(events).outstanding
+    assert isinstance(due, Write)
+    assert isinstance(due.event, Failed)
+    assert replay([*events, due.event]).outstanding == ()
+
+
+@pytest.mark.parametrize("lost_tail", [False, True])
+def test_of_calls_that_have_not_begun_only_a_lost_tail_makes_a_difference(lost_tail):
+    from diptych.loop.catalog import Offers  # noqa: PLC0415
+
+    offered = Offers((tool("charge"), tool("look", read_only=True)))
+    calls = '[{"tool": "charge"}, {"tool": "look"}]'
+    events = [Asked("hi"), Offered(offered, "S"), Replied(calls), OwnerChanged(lost_tail)]
+    kinds = [type(command).__name__ for command in replay(events).outstanding]
+    assert kinds == (["Write", "MakeCall"] if lost_tail else ["MakeCall", "MakeCall"])

@@ -1,0 +1,184 @@
+"""Seeded simulation: several processes on one store, with faults at every call of it.
+
+Each seed makes two or three processes whose models, tools and clients do random things at random
+times. Processes are killed, frozen and asked to leave, calls of the store and their replies are
+lost, it goes away, and messages between processes get lost (`support.world`). Whatever happens,
+`support.history` must find that every promise was kept.
+
+`DIPTYCH_SEEDS=10000 pytest tests/diptych/runtime/test_simulation_owners.py` tries that many seeds,
+half as many of them with a store that loses records, and `DIPTYCH_SEED=123` only that one. A seed
+that once failed stays in `ONCE_FAILED`, or in `ONCE_LOST`.
+"""
+
+import logging
+import os
+from dataclasses import replace
+
+import pytest
+from support.shared_store import SharedStore
+from support.world import found
+
+from diptych.runtime.service import Runs
+
+SEEDS = int(os.environ.get("DIPTYCH_SEEDS", "600"))
+ONLY = os.environ.get("DIPTYCH_SEED")
+PER_BLOCK = 50
+ONCE_FAILED = [27, 41, 69, 84, 119, 131]
+ONCE_LOST = [65, 864, 1427, 1991, 2257, 3042, 4482]
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    """What goes wrong on purpose is logged thousands of times."""
+    logging.disable(logging.ERROR)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def _blocks(count):
+    if ONLY:
+        return [range(int(ONLY), int(ONLY) + 1)]
+    return [range(n, min(n + PER_BLOCK, count)) for n in range(0, count, PER_BLOCK)]
+
+
+@pytest.mark.parametrize("seeds", _blocks(SEEDS), ids=str)
+def test_whatever_breaks_what_is_promised_holds(seeds):
+    wrong = {seed: list(found(seed)) for seed in seeds}
+    assert {seed: what for seed, what in wrong.items() if what} == {}
+
+
+@pytest.mark.parametrize("seed", ONCE_FAILED)
+def test_seeds_that_once_failed(seed):
+    assert found(seed) == []
+
+
+@pytest.mark.parametrize("seeds", _blocks(SEEDS // 2), ids=str)
+def test_of_a_store_that_loses_its_newest_records_only_what_nobody_can_know_is_excused(seeds):
+    """What that is stands in docs/durable.md, and in `support.history` where records are `lost`."""
+    wrong = {seed: found(seed, losing=True) for seed in seeds}
+    assert {seed: what for seed, what in wrong.items() if what} == {}
+
+
+@pytest.mark.parametrize("seed", ONCE_LOST)
+def test_seeds_that_once_failed_where_the_store_loses_records(seed):
+    assert found(seed, losing=True) == []
+
+
+# Each promise broken on purpose
+
+
+class Unfenced(SharedStore):
+    """Takes what a stale owner writes."""
+
+    def check(self, lease):
+        if lease.session_id in self.sessions:
+            return
+        super().check(lease)
+
+
+class Stuttering(SharedStore):
+    """Adds records that are sent again a second time."""
+
+    def _missing(self, run, records):
+        return records
+
+
+class Forgetful(SharedStore):
+    """Does not say which sessions have no owner."""
+
+    def unowned(self):
+        return []
+
+
+class Taking(SharedStore):
+    """Takes a request that is sent again for a new one."""
+
+    def open(self, actor, first, token, once):
+        return super().open(actor, first, token, None)
+
+
+class Careless(SharedStore):
+    """Does not look at the body that a key was used for."""
+
+    def open(self, actor, first, token, once):
+        return super().open(actor, first, token, once and replace(once, digest=""))
+
+
+class Unaware(SharedStore):
+    """Does not know that it has lost anything."""
+
+    def has_lost_tail(self, run_id):
+        return False
+
+
+class Repeating(SharedStore):
+    """Notes what a run said whenever it is told."""
+
+    def conclude(self, run_id, said, lease):
+        session = self.sessions[lease.session_id]
+        if run_id not in session.queue:
+            session.said.append(tuple(said))
+        return super().conclude(run_id, said, lease)
+
+
+class Leaking(SharedStore):
+    """Gives each session what all of them said."""
+
+    def conversation(self, session_id):
+        return tuple(m for name in self.sessions for m in super(Leaking, self).conversation(name))
+
+
+class Skipping(Runs):
+    """Leaves one record out of what it tells."""
+
+    async def follow(self, run_id, after=0):
+        async for batch in super().follow(run_id, after):
+            if kept := [item for item in batch if getattr(item, "seq", 0) != 4]:
+                yield kept
+
+
+class Restarting(Runs):
+    """Tells all from the start, wherever the reader is."""
+
+    def follow(self, run_id, after=0):
+        return super().follow(run_id, 0)
+
+
+def _first_problem(sign, **breaks):
+    for seed in range(300):
+        for problem in found(seed, **breaks):
+            if problem.startswith(sign):
+                return problem
+    return None
+
+
+@pytest.mark.parametrize(
+    ("sign", "breaks"),
+    [
+        pytest.param("G4", {"store": Unfenced}, id="a store that does not check the fence"),
+        pytest.param("G2", {"store": Stuttering}, id="an append that duplicates"),
+        pytest.param("G2", {"runs": Skipping}, id="a reader who misses a record"),
+        pytest.param("G2", {"runs": Restarting}, id="a reader who is told twice"),
+        pytest.param("G1", {"store": Forgetful}, id="nobody takes over"),
+        pytest.param("G5", {"store": Taking}, id="a request that is two runs"),
+        pytest.param("G5", {"store": Careless}, id="a key that stands for two requests"),
+        pytest.param(
+            "G2", {"store": Unaware, "losing": True}, id="a reader who is told of no loss"
+        ),
+        pytest.param("G3", {"store": Unaware, "losing": True}, id="a call that is lost and made"),
+        pytest.param("I8", {"store": Leaking}, id="a session that hears of another"),
+        pytest.param("the conversation", {"store": Repeating}, id="a run that is said twice"),
+    ],
+)
+def test_a_broken_promise_is_found(sign, breaks):
+    assert _first_problem(sign, **breaks)
+
+
+def test_calls_that_are_sent_again_are_found(monkeypatch):
+    monkeypatch.setattr("diptych.loop.pending.is_repeatable", lambda call, offers: True)
+    assert _first_problem("G3")
+
+
+def test_answers_that_go_on_although_they_differ_are_found(monkeypatch):
+    monkeypatch.setattr("diptych.runtime.answer_text.Retelling.rest", lambda self: "")
+    assert _first_problem("G2")

@@ -1,0 +1,227 @@
+"""What a reader of a run costs: how much is read for it, and how much is held for it."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from support.doubles import EPOCH, CountingClock
+from support.face import Face, Speaker, replicas
+from support.replicas import replica, told
+from support.shared_store import SharedStore
+from support.stack import until
+from support.stories import SLOWLY, TAKEN_UP, begin, log, virtually
+from support.world import found
+
+from diptych.adapters.memory.leases import NoFeed
+from diptych.adapters.memory.store import MemoryStore
+from diptych.http.disconnect import leave
+from diptych.loop.codec import Record
+from diptych.ports import Item, Notice
+from diptych.runtime import active_run, subscription
+from diptych.runtime.active_run import MOST_HELD, Stores, size_of
+from diptych.runtime.subscription import LARGEST_PORTION, Following
+
+RUN = f"run-{EPOCH}-{'a' * 32}"
+
+
+class CountingStore(MemoryStore):
+    """Notes what is read of it: of each time, from where, and how many records."""
+
+    def __init__(self) -> None:
+        super().__init__(EPOCH)
+        self.reads: list[tuple[int, int]] = []
+
+    async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Any:
+        found = await super().read(run_id, after, limit)
+        self.reads.append((after, len(found)))
+        return found
+
+
+@dataclass
+class Room:
+    """A run that has ended, and who follows it where it is not owned."""
+
+    store: CountingStore = field(default_factory=CountingStore)
+
+    def __post_init__(self) -> None:
+        store = self.store
+        stores = Stores(store, store, store.owners, NoFeed(), CountingClock())
+        self.following = Following(stores, lambda _: None)
+
+    async def fill(self, *texts: str) -> list[Record]:
+        """Put a run with these texts on record."""
+        rows = [("user_message", "hi"), *(("text", text) for text in texts), ("completed", None)]
+        records = [Record(RUN, "talk", n, *row) for n, row in enumerate(_timed(rows), 1)]
+        opened = await self.store.open(records[0], "t1")
+        await self.store.append(records[1:], opened.lease)
+        return records
+
+    async def batches(self, after: int = 0) -> list[list[Item]]:
+        return [[*batch] async for batch in self.following.follow(RUN, after)]
+
+
+def _timed(rows: Any) -> Any:
+    return [(event_type, 1.5 + n, content) for n, (event_type, content) in enumerate(rows)]
+
+
+# What is read
+
+
+async def test_a_long_record_is_read_in_few_portions() -> None:
+    room = Room()
+    records = await room.fill(*(f"piece {n}" for n in range(2_000)))
+    batches = await room.batches()
+    assert [item for batch in batches for item in batch] == records
+    assert max(map(len, batches)) <= LARGEST_PORTION
+    assert len(room.store.reads) <= 8
+
+
+async def test_large_records_are_read_a_few_at_a_time_and_hardly_twice() -> None:
+    room = Room()
+    texts = ["x" * (MOST_HELD // 10)] * 100
+    records = await room.fill("a", *texts, "x" * (3 * MOST_HELD), *["b"] * 100)
+    batches = await room.batches()
+    assert [item for batch in batches for item in batch] == records
+    assert all(len(b) == 1 or sum(map(_size, b)) <= MOST_HELD for b in batches)
+    assert sum(count for _, count in room.store.reads) < 2 * len(records)
+
+
+@pytest.mark.parametrize("behind", [pytest.param(0, id="the end"), pytest.param(7, id="near it")])
+async def test_who_has_seen_the_most_of_a_record_has_the_rest_read_and_no_more(behind: int) -> None:
+    room = Room()
+    records = await room.fill(*["word"] * 500)
+    batches = await room.batches(len(records) - behind)
+    assert [item for batch in batches for item in batch] == records[len(records) - behind :]
+    assert room.store.reads == [(len(records) - behind - 1, behind + 1)]
+
+
+async def test_who_hangs_up_has_no_more_than_the_beginning_read() -> None:
+    async with elsewhere() as (owner, other):
+        entry = (await owner.house.runs.entries())[0]
+        owner.house.model.go.set()
+        await until(lambda: owner.house.runs.live_count == 0)
+        reads: list[Any] = []
+        store = other.house.store
+        read = store.read
+
+        async def noted(*asked: Any) -> Any:
+            reads.append(asked)
+            return await read(*asked)
+
+        store.read = noted  # type: ignore[method-assign]
+        await leave(other.house.runs, entry.run_id)
+        assert len(reads) == 1
+        assert reads[0][2] < 100
+
+
+@virtually
+async def test_a_loss_after_what_a_reader_has_seen_is_not_told_it() -> None:
+    store = SharedStore()
+    a, b = (replica(store, n, "{}", SLOWLY) for n in "ab")
+    run_id = await begin(a)
+    await asyncio.sleep(4)
+    a.kill()
+    store.lose_tail(run_id, 2)
+    left = len(log(store, run_id))
+    await told(b, run_id)
+    records = log(store, run_id)
+    assert await told(b, run_id, left) == records[left:]
+    reset, *rest = await told(b, run_id, left + 1)
+    assert reset.fields["last_seq"] == left
+    assert rest == records[left:]
+
+
+@virtually
+async def test_a_reader_goes_back_no_further_than_what_the_last_loss_took() -> None:
+    store = SharedStore()
+    a, b, c, d = (replica(store, n, "{}", SLOWLY) for n in "abcd")
+    for other in (c, d):
+        other.runs.stop_admitting()  # they take nothing up, for now
+    run_id = await begin(a)
+    reading = asyncio.create_task(told(d, run_id))
+    await asyncio.sleep(4)
+    a.kill()
+    store.lose_tail(run_id, 2)
+    first = len(log(store, run_id))
+    await until(lambda: len(log(store, run_id)) > first + 2, TAKEN_UP)
+    b.kill()
+    store.lose_tail(run_id, 1)
+    second = len(log(store, run_id))
+    c.runs._turns.is_seeking = True
+    resets = [item for item in await reading if isinstance(item, Notice)]
+    assert [reset.fields["last_seq"] for reset in resets] == [first, second]
+
+
+# What is held
+
+
+def _size(item: Item) -> int:
+    return size_of(item) if isinstance(item, Record) else 0
+
+
+async def test_nothing_of_what_a_reader_was_given_is_held_for_it() -> None:
+    room = Room()
+    await room.fill(*["word"] * 500)
+    async with aclosing(room.following.follow(RUN)) as batches:
+        async for batch in batches:
+            assert sys.getrefcount(batch) == 2  # ours, and that of the question
+
+
+@asynccontextmanager
+async def elsewhere(count: int = 0) -> AsyncIterator[list[Face]]:
+    """Have two replicas, and a run at the first which has said a word, and has more to say."""
+    model = Speaker("one ", ..., *(f"{n} " for n in range(count)))
+    async with replicas(model, Speaker()) as helpers:
+        await helpers[0].http.post("/v1/runs", json={"input": "hi"})
+        await model.has_stopped.wait()
+        yield helpers
+
+
+@pytest.mark.parametrize("at", [pytest.param(0, id="the owner"), pytest.param(1, id="another")])
+async def test_a_reader_that_falls_behind_gets_all_records_once_and_in_order(
+    at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(active_run, "MAX_WAITING", 5)
+    async with elsewhere(40) as helpers:
+        owner, runs = helpers[0].house, helpers[at].house.runs
+        entry = (await runs.entries())[0]
+        heard: list[Item] = []
+        async with aclosing(runs.follow(entry.run_id)) as batches:
+            while not any(getattr(item, "content", "") == "one " for item in heard):
+                heard += await anext(batches)
+            owner.model.go.set()
+            heard += await anext(batches)  # it is listening now, and takes nothing for a while
+            await until(lambda: owner.runs.live_count == 0, 10)
+            assert runs.is_followed(entry.run_id)
+            async for batch in batches:
+                heard += batch
+        assert not runs.is_followed(entry.run_id)
+        assert heard == list(await owner.store.read(entry.run_id))
+
+
+@pytest.mark.parametrize("losing", [False, True])
+def test_readers_who_fall_behind_at_every_step_are_told_what_others_are(
+    losing: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Many processes, with faults at every call of their store: see `test_simulation_owners`."""
+    caplog.set_level("CRITICAL")
+    for module in (active_run, subscription):
+        monkeypatch.setattr(module, "MOST_HELD", 5)
+    monkeypatch.setattr(active_run, "MAX_WAITING", 2)
+    monkeypatch.setattr(subscription, "FIRST_PORTION", 1)
+    monkeypatch.setattr(subscription, "LARGEST_PORTION", 3)
+    wrong = {seed: found(seed, losing=losing) for seed in range(100)}
+    assert {seed: what for seed, what in wrong.items() if what} == {}
+
+
+async def test_a_slow_reader_of_what_is_on_record_counts_as_a_reader() -> None:
+    room = Room()
+    await room.fill(*["word"] * 500)
+    async with aclosing(room.following.follow(RUN)) as batches:
+        await anext(batches)
+        assert room.following.is_followed(RUN)
+    assert not room.following.is_followed(RUN)
