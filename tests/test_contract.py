@@ -12,8 +12,8 @@ from support.agents import agent, around, child, service
 from diptych.config.loader import AgentConfig, LaptopOptions, load_agents
 from diptych.config.manifest import REFERENCES as POD_REFERENCES
 from diptych.errors import ConfigError
-from diptych.runtime.definition import Charter
-from diptych.serve.hosted_agent import Pod
+from diptych.runtime.definition import AgentDefinition
+from diptych.serve.hosted_agent import HostedAgent
 from diptych_operator import resolved
 from diptych_operator.kinds import CONFIG_MAP, DEPLOYMENT, Object
 from diptych_operator.resolved import FILE, FOLDER, config_text
@@ -181,7 +181,7 @@ def test_the_url_of_a_redis_is_read_from_where_it_is_mounted_whenever_it_comes(t
 async def test_ready_names_the_keys_that_are_missing_until_they_come(tmp_path):
     config = read(mount(REFERRING, tmp_path, keys={}))
     async with ClientSession() as http:
-        pod = Pod(config, http)
+        pod = HostedAgent(config, http)
         names = {key.name for key in pod.readiness().missing if key.kind == "key"}
         assert names == {
             "coordinator of ConfigMap prompts",
@@ -195,7 +195,7 @@ async def test_ready_names_the_keys_that_are_missing_until_they_come(tmp_path):
 
 def test_instructions_that_have_changed_are_taken_up(tmp_path):
     config = read(mount(REFERRING, tmp_path))
-    charter = Charter(config.instructions, newer=config.instructions_from)
+    charter = AgentDefinition(config.instructions, newer=config.instructions_from)
     assert charter.current_instructions == "You are careful."
     file = tmp_path / "configmaps/prompts/coordinator"
     file.write_text("You are bold now.")

@@ -9,8 +9,9 @@ from support.model_server import model_server, silence, stalls
 from support.stack import agent, box, call, frames, stage, stages
 
 from diptych.config.settings import PeerConfig, TimeoutConfig, ToolConfig
-from diptych.http import chat, sse
-from diptych.serve.server import Place, Sockets, served
+from diptych.http import sse
+from diptych.http.chat import routes as chat
+from diptych.serve.server import ListenAddress, Sockets, served
 
 AWAY = "http://127.0.0.1:9"
 PATIENT = TimeoutConfig(connect=1, first_byte=30, idle=30, total=30)
@@ -61,7 +62,7 @@ async def test_ready_is_red_until_all_was_tried_once_and_when_the_agent_leaves()
     silent = await asyncio.start_server(deaf, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}/mcp"
     config = agent("{}", "x", tools=(ToolConfig("deaf", url=url),))
-    sockets = Sockets(Place(port=0), 1)
+    sockets = Sockets(ListenAddress(port=0), 1)
     async with silent, served([config], sockets) as (site,):
         import httpx  # noqa: PLC0415
 

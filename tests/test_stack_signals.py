@@ -14,7 +14,7 @@ from support.stack import frames, script, text_of, until
 
 SERVE = """
 import asyncio, sys
-from diptych.serve.server import Place, Sockets, serve
+from diptych.serve.server import ListenAddress, Sockets, serve
 from diptych.config.settings import AgentConfig
 
 async def announce(sites):
@@ -22,7 +22,7 @@ async def announce(sites):
     print(sites[0].url, flush=True)
 
 config = AgentConfig("helper", mock_responses=sys.argv[1])
-asyncio.run(serve([config], Sockets(Place(port=0), 1), announce))
+asyncio.run(serve([config], Sockets(ListenAddress(port=0), 1), announce))
 """
 BODY = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
 

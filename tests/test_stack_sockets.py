@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from support.stack import Stage, stage
 
-from diptych.serve.server import SEND_BUFFER, Place, Sockets
+from diptych.serve.server import SEND_BUFFER, ListenAddress, Sockets
 
 HEAD = (
     b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -99,7 +99,7 @@ async def test_a_connection_is_used_again_after_errors_and_streams() -> None:
 
 
 def test_the_kernel_keeps_little_for_a_reader_that_is_slow() -> None:
-    sockets = Sockets(Place(port=0), 1)
+    sockets = Sockets(ListenAddress(port=0), 1)
     try:
         (bound,) = sockets
         bound.listen()

@@ -24,7 +24,7 @@ from diptych.adapters.scripted import VARIABLE
 from diptych.config.loader import (
     LaptopOptions,
     LoadedAgents,
-    Place,
+    SourceLocation,
     configured,
     load_agents,
 )
@@ -36,12 +36,11 @@ from diptych.http.memory import session_events
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.messages import Message
 from diptych.ports import Item, Model
-from diptych.runtime.answers import keep, whole_answer
-from diptych.runtime.request import Ask
+from diptych.runtime.answers import collect, whole_answer
+from diptych.runtime.request import RunRequest
 from diptych.runtime.subscription import HANDED_OVER
-from diptych.serve.hosted_agent import Extras, Pod, check_scripts
-from diptych.serve.server import Place as Address
-from diptych.serve.server import Sockets, served
+from diptych.serve.hosted_agent import Extras, HostedAgent, check_scripts
+from diptych.serve.server import ListenAddress, Sockets, served
 
 FUNCTIONS = "functions"  # the server that plain Python functions are tools of
 ToolSource = Callable[..., Any] | Mapping[str, Any]
@@ -92,8 +91,8 @@ class Agent:
     """
 
     memory: Memory
-    _opening: Callable[[], AbstractAsyncContextManager[Pod]]
-    _pod: Pod | None
+    _opening: Callable[[], AbstractAsyncContextManager[HostedAgent]]
+    _pod: HostedAgent | None
     _stack: AsyncExitStack
     _starting: asyncio.Lock
 
@@ -152,7 +151,7 @@ class Agent:
         records: list[Record] = []
         async with aclosing(self.stream(message, session_id=session_id)) as items:
             async for item in items:
-                keep(records, item)
+                collect(records, item)
         return _answer(records)
 
     async def stream(self, message: str, *, session_id: str | None = None) -> AsyncGenerator[Item]:
@@ -162,13 +161,13 @@ class Agent:
         `StoreError`.
         """
         pod = await self.start()
-        entry = await pod.runs.start(Ask((Message("user", message),), session_id=session_id))
-        async with aclosing(pod.runs.follow(entry.run_id)) as batches:
+        entry = await pod.runs.start(RunRequest((Message("user", message),), session_id=session_id))
+        async with aclosing(pod.runs.subscribe(entry.run_id)) as batches:
             async for batch in batches:
                 for item in batch:
                     yield item
 
-    async def start(self) -> Pod:
+    async def start(self) -> HostedAgent:
         """Connect to tools and agents, once; other methods do it by themselves."""
         async with self._starting:
             if self._pod is None:
@@ -195,7 +194,7 @@ class Agent:
     ) -> None:
         await self.aclose()
 
-    def _prepare(self, opening: Callable[[], AbstractAsyncContextManager[Pod]]) -> None:
+    def _prepare(self, opening: Callable[[], AbstractAsyncContextManager[HostedAgent]]) -> None:
         self.memory = Memory(self)
         self._opening = opening
         self._pod = None
@@ -219,7 +218,7 @@ def _sessions(store: str | Mapping[str, Any] | None, retention: str | None) -> d
 
 def _configured(name: str, spec: Mapping[str, Any], given: _Given) -> AgentConfig:
     """Check the arguments by the manifest's rules; complaints name its fields."""
-    place = Place(f"Agent({name!r})")
+    place = SourceLocation(f"Agent({name!r})")
     content = {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -237,7 +236,7 @@ def _configured(name: str, spec: Mapping[str, Any], given: _Given) -> AgentConfi
     return config
 
 
-def _check_store(url: str, place: Place) -> None:
+def _check_store(url: str, place: SourceLocation) -> None:
     """Refuse what is no URL of a store: here nobody comes to put it right in a Secret."""
     from diptych.adapters.redis.settings import read_url  # noqa: PLC0415 - heavy, and only needed here
 
@@ -248,14 +247,14 @@ def _check_store(url: str, place: Place) -> None:
 
 
 @asynccontextmanager
-async def _alone(config: AgentConfig, extras: Extras) -> AsyncGenerator[Pod]:
-    async with open_session() as http, Pod(config, http, extras=extras) as pod:
+async def _alone(config: AgentConfig, extras: Extras) -> AsyncGenerator[HostedAgent]:
+    async with open_session() as http, HostedAgent(config, http, extras=extras) as pod:
         yield pod
 
 
 @asynccontextmanager
-async def _one_of(loaded: LoadedAgents, name: str) -> AsyncGenerator[Pod]:
-    sockets = Sockets(Address(port=0), len(loaded.names))
+async def _one_of(loaded: LoadedAgents, name: str) -> AsyncGenerator[HostedAgent]:
+    sockets = Sockets(ListenAddress(port=0), len(loaded.names))
     async with served(loaded.resolve(sockets.urls), sockets) as sites:
         await asyncio.gather(*(site.pod.tried() for site in sites))
         yield next(site.pod for site in sites if site.pod.name == name)

@@ -61,7 +61,7 @@ class InvalidRequest(RequestError):
     """What was sent does not have the right form."""
 
 
-class OnceDiffers(InvalidRequest):
+class IdempotencyMismatch(InvalidRequest):
     """A request came under the key of an earlier one, with another body."""
 
     code = "idempotency_mismatch"
@@ -81,7 +81,7 @@ class SessionBusy(InvalidRequest):
         super().__init__(message, param="session_id")
 
 
-class RunOver(RequestError):
+class RunEnded(RequestError):
     """A message came for a run that takes none any more."""
 
     code = "run_over"
@@ -90,7 +90,7 @@ class RunOver(RequestError):
         super().__init__("the run has ended; go on in its session, with a new run")
 
 
-class UnknownRun(RequestError):
+class RunNotFound(RequestError):
     """No run with this id was ever known here."""
 
     code = "run_not_found"
@@ -99,7 +99,7 @@ class UnknownRun(RequestError):
         super().__init__(message)
 
 
-class LostRun(RequestError):
+class RunLost(RequestError):
     """The run existed, and its record is gone: its process ended, or it was the oldest."""
 
     code = "run_lost"
@@ -115,7 +115,7 @@ class Overloaded(RequestError):
         self.retry_after = retry_after
 
 
-class HeardEnough(Overloaded):
+class TooManyMessages(Overloaded):
     """A message came for a run that takes no more of them."""
 
     def __init__(self) -> None:
@@ -185,15 +185,15 @@ class StoreFull(StoreError):
     """The event log has no room for another record; what ends a run still fits."""
 
 
-class LostBlob(StoreError):
+class BlobMissing(StoreError):
     """What a run was offered is not in the store any more: the run cannot be rebuilt."""
 
 
-class StaleOwner(StoreError):
+class LeaseLost(StoreError):
     """Another process owns the session now: what this one would write is refused."""
 
 
-class LostTail(StoreError):
+class LogTruncated(StoreError):
     """The store has lost the newest records of a run; `seq` is that of the newest it has."""
 
     def __init__(self, seq: int) -> None:

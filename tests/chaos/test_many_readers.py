@@ -16,7 +16,7 @@ async def read(on: Scene, run: str, n: int) -> tuple[Caller, float]:
     """Read a run from its start; gives the seconds until its replay began, too."""
     caller = on.caller(f"reader {n}", n)
     begun = now()
-    reading = asyncio.create_task(caller.follow(run))
+    reading = asyncio.create_task(caller.subscribe(run))
     await until(lambda: caller.frames or reading.done(), 30)
     first = now() - begun
     await reading

@@ -27,8 +27,8 @@ async def test_readers_at_both_pods_see_one_reset_and_the_same_new_text() -> Non
             afar.turn_to_next()
             async with asyncio.timeout(60), asyncio.TaskGroup() as group:
                 run = await asking.start("count", 10.0)
-                group.create_task(near.follow(run))
-                group.create_task(afar.follow(run))
+                group.create_task(near.subscribe(run))
+                group.create_task(afar.subscribe(run))
                 await until(lambda: len(near.text.split()) >= 8, 30)
                 on.pods[0].kill()
                 on.trouble("kill -9", 10.0)

@@ -23,7 +23,7 @@ async def ask(caller: Caller, text: str) -> None:
         await caller.chat(text, 20.0)
     else:
         await caller.start(text, 20.0)
-        await caller.follow()
+        await caller.subscribe()
 
 
 async def all_telling(scene: Scene, count: int) -> None:
@@ -80,7 +80,7 @@ async def test_a_run_that_outlasts_the_grace_is_handed_over_and_told_to_its_end(
             begun = now()
             assert await leaving.exited(2.0 + 5.0) == 0
             took = now() - begun
-            group.create_task(afar.follow(follower.run))
+            group.create_task(afar.subscribe(follower.run))
         assert took >= 1.5, "runs had no time to end"
         assert [caller.text for caller in (chat, follower, afar)] == [TEXT] * 3
         assert follower.events.count("handed_over") == 1
@@ -96,7 +96,7 @@ async def test_who_reads_at_a_leaving_pod_what_another_pod_runs_is_sent_on() -> 
         async with asyncio.timeout(40), asyncio.TaskGroup() as group:
             group.create_task(ask(owner, "run"))
             await all_telling(on, 1)
-            group.create_task(reader.follow(owner.run))
+            group.create_task(reader.subscribe(owner.run))
             await all_telling(on, 2)
             on.pods[1].terminate()
             assert await on.pods[1].exited(2.0 + 5.0) == 0

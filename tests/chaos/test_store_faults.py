@@ -119,7 +119,7 @@ async def emptied(on: Scene, name: str, empty: Any) -> None:
         callers = [on.caller(f"{name} {n}", n) for n in range(6)]
         for caller in callers:
             await caller.start(caller.name, USUAL)
-        reading = [asyncio.create_task(caller.follow()) for caller in callers]
+        reading = [asyncio.create_task(caller.subscribe()) for caller in callers]
         await until(lambda: all_tell(callers, len(callers)), MOST_SECONDS)
         await asyncio.to_thread(empty)
         begun = now()
@@ -131,7 +131,7 @@ async def emptied(on: Scene, name: str, empty: Any) -> None:
         for pod in on.pods:
             await within(5 + on.lateness, pod, "/ready", 200)
             with pytest.raises(Gone) as gone:
-                await Caller("late", on.http, [pod], []).follow(callers[0].run)
+                await Caller("late", on.http, [pod], []).subscribe(callers[0].run)
             assert gone.value.status == 410
     on.begin_anew()
     async with streams(on, f"after {name}", 4):
@@ -145,7 +145,7 @@ async def test_a_full_store_refuses_new_runs_and_ends_those_that_cannot_go_on(on
         callers = [on.caller(f"full {n}", n) for n in range(4)]
         for caller in callers:
             await caller.start(caller.name, USUAL)
-        reading = [asyncio.create_task(caller.follow()) for caller in callers]
+        reading = [asyncio.create_task(caller.subscribe()) for caller in callers]
         await until(lambda: all_tell(callers, len(callers)), MOST_SECONDS)
         on.redis.ask("CONFIG", "SET", "maxmemory", "1mb")
         for pod in on.pods:

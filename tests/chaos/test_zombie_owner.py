@@ -26,7 +26,7 @@ async def test_a_pod_that_stood_still_for_longer_than_its_lease_writes_nothing_m
             await until(lambda: sum(len(caller.text) > 20 for caller in on.callers) == 6, 60)
             others = [on.caller(f"afar {n}", 1) for n in range(6)]
             for caller, other in zip(on.callers[:6], others, strict=True):
-                group.create_task(other.follow(caller.run))
+                group.create_task(other.subscribe(caller.run))
             on.pods[0].pause()
             on.trouble("SIGSTOP", STOPPED + 15.0)
             await asyncio.sleep(STOPPED)
@@ -56,7 +56,7 @@ async def test_the_checker_sees_it_when_pods_keep_no_promise(tools: Charges) -> 
         async with asyncio.timeout(90), asyncio.TaskGroup() as group:
             calls, tells = on.caller("broken call"), on.caller("broken text")
             await tells.start(tells.name, 15.0)
-            reading = group.create_task(tells.follow())
+            reading = group.create_task(tells.subscribe())
             await until(lambda: tells.text, 60)
             await calls.start(calls.name, 15.0)
             await until(lambda: "charge broken call" in str(tools.history()), 60)
@@ -66,7 +66,7 @@ async def test_the_checker_sees_it_when_pods_keep_no_promise(tools: Charges) -> 
             await again.insist(run_request(tells.name, tells.key), 15.0)
             others = [on.caller(f"afar {n}", 1) for n in range(2)]
             following = [
-                group.create_task(other.follow(run))
+                group.create_task(other.subscribe(run))
                 for other, run in zip(others, (tells.run, calls.run), strict=True)
             ]
             await until(lambda: all("owner_changed" in other.events for other in others), 60)

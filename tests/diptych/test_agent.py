@@ -48,7 +48,7 @@ async def test_a_session_survives_its_agent_object(server: RedisServer) -> None:
     model = ListeningModel("{}", "Tom.")
     async with Agent("helper", model=model, store=server.url) as second:
         assert await second.run("Who is my cat?", session_id="talk") == "Tom."
-    told = [message.content for message in model.heard[-1]]
+    told = [message.content for message in model.requests[-1]]
     assert [text for text in told if text in {"My cat is Tom.", "I shall remember."}] == [
         "My cat is Tom.",
         "I shall remember.",

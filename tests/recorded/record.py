@@ -13,12 +13,12 @@ from support.virtual_time import run_virtually
 
 from diptych.errors import DelegationError, ToolError
 from diptych.loop.catalog import Unavailable
-from diptych.loop.codec import from_row, to_row
-from diptych.loop.events import AskModel, MakeCall, Origin, Steered, Terms
-from diptych.loop.messages import Answer, Message
+from diptych.loop.codec import decode, encode
+from diptych.loop.events import AskModel, LoopSettings, MakeCall, Origin, Steered
+from diptych.loop.messages import CallOutput, Message
 from diptych.loop.reducer import replay
-from diptych.runtime.definition import Charter
-from diptych.runtime.request import Ask
+from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.request import RunRequest
 
 HERE = Path(__file__).parent
 SLOWLY = {"content": "one two three four five", "chunk_ms": 1000}
@@ -32,12 +32,12 @@ STEPS = (
 
 async def _charge(amount=1):
     await asyncio.sleep(3)
-    return Answer(f"charged {amount}", {"charged": amount})
+    return CallOutput(f"charged {amount}", {"charged": amount})
 
 
 async def _look(at=""):
     await asyncio.sleep(3)
-    return Answer("seen", {"value": 7, "at": at})
+    return CallOutput("seen", {"value": 7, "at": at})
 
 
 async def _broken():
@@ -50,21 +50,21 @@ async def _peer(errand, progress):
     return f"done: {errand.task}"
 
 
-def begin(store, name, *replies, **terms):
+def begin(store, name, *replies, **settings):
     """Begin a process with tools, a peer and a script."""
     tools = FunctionTools(
         {"charge": _charge, "look": _look, "broken": _broken},
         (tool("charge"), tool("look", read_only=True), tool("broken", sequential=True)),
         (Unavailable("server", "gone", "connection refused"),),
     )
-    charter = Charter("Be brief.", Terms(**terms))
+    charter = AgentDefinition("Be brief.", LoopSettings(**settings))
     return replica(store, name, *replies, tools=tools, agents={"peer": _peer}, charter=charter)
 
 
-async def one(*replies, request=None, **terms):
+async def one(*replies, request=None, **settings):
     """Record a run that nothing befalls."""
     store = SharedStore()
-    at = begin(store, "a", *replies, **terms)
+    at = begin(store, "a", *replies, **settings)
     return store, await _taken(at, request or ask("What is it?"))
 
 
@@ -106,7 +106,7 @@ async def continued():
     trace = f"00-{'a' * 32}-{'b' * 16}-01"
     origin = Origin(("http://peer/card",), trace, 60.0, cancels_on_disconnect=True)
     messages = (Message("user", "earlier"), Message("user", "And that?"))
-    return store, await _taken(at, Ask(messages, "Rhyme.", "s", origin))
+    return store, await _taken(at, RunRequest(messages, "Rhyme.", "s", origin))
 
 
 async def steered(*replies, after, dies=False):
@@ -162,7 +162,7 @@ def describe(command):
             what = to_row_of_call(command)
             return f"{'repeat' if command.again else 'make'} {what}"
         case _:
-            event_type, _, about = to_row(command.event)
+            event_type, _, about = encode(command.event)
             return " ".join(["write", event_type, *map(str, filter(None, [about.get("call_id")]))])
 
 
@@ -177,17 +177,17 @@ def to_row_of_call(command):
 def outcome(rows, kept, history):
     """Say what the current code makes of a log, at each of its records."""
     events = [
-        from_row(row["event_type"], row["content"], row["metadata"], lambda k: kept[k].encode())
+        decode(row["event_type"], row["content"], row["metadata"], lambda k: kept[k].encode())
         for row in rows
     ]
     said = tuple(Message(**message) for message in history)
     runs = [replay(events[:n], said) for n in range(1, len(events) + 1)]
     return {
-        "end": to_row(runs[-1].end)[0] if runs[-1].end else None,
+        "end": encode(runs[-1].end)[0] if runs[-1].end else None,
         "phases": [run.phase.value for run in runs],
         "usage": [runs[-1].usage.prompt_tokens, runs[-1].usage.completion_tokens],
         "messages": [[m.role, m.content] for m in runs[-1].messages],
-        "outstanding": [[describe(command) for command in run.outstanding] for run in runs],
+        "outstanding": [[describe(command) for command in run.pending] for run in runs],
     }
 
 

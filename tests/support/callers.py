@@ -119,7 +119,7 @@ class Caller:
     async def hear_out(self) -> None:
         """Follow the run, if it was not told to its end by the reply to the request."""
         if self.run and not self.end:
-            await self.follow()
+            await self.subscribe()
 
     def _own_key(self, text: str) -> str:
         return f"{self.name}-{text}"[:200]
@@ -162,7 +162,7 @@ class Caller:
 
     # Following
 
-    async def follow(self, run: str = "") -> "Caller":
+    async def subscribe(self, run: str = "") -> "Caller":
         """Follow the run to its end, over all connections that this takes. Raises `Gone`."""
         self.run = run or self.run
         while not self.end:

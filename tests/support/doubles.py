@@ -5,19 +5,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from diptych.adapters.memory.leases import NoFeed
+from diptych.adapters.memory.leases import NullFeed
 from diptych.adapters.memory.store import Bounds, MemoryStore
 from diptych.adapters.scripted import ScriptedModel, read_script
-from diptych.loop.catalog import Offers, Peer, Tool, Unavailable
-from diptych.loop.codec import Record, from_row
+from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable
+from diptych.loop.codec import Record, decode
 from diptych.loop.events import Origin
-from diptych.loop.messages import Answer, Message
-from diptych.ports import Errand, Item, Model, Notice, Progress
+from diptych.loop.messages import CallOutput, Message
+from diptych.ports import DelegationRequest, Item, Model, Notice, Progress
 from diptych.runtime.active_run import Stores
-from diptych.runtime.definition import Charter
-from diptych.runtime.effects import Outside
-from diptych.runtime.request import Ask
-from diptych.runtime.service import Runs
+from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.effects import Backends
+from diptych.runtime.request import RunRequest
+from diptych.runtime.service import RunService
 
 EPOCH = "0000000a"
 
@@ -28,8 +28,8 @@ def tool(name: str, *, server: str = "box", **marks: Any) -> Tool:
     return Tool(server, name, f"does {name}", schema, **marks)
 
 
-def offers(*names: str, agents: Sequence[str] = (), **rest: Any) -> Offers:
-    return Offers(tuple(map(tool, names)), tuple(Peer(a, f"is {a}") for a in agents), **rest)
+def catalog(*names: str, agents: Sequence[str] = (), **rest: Any) -> Catalog:
+    return Catalog(tuple(map(tool, names)), tuple(Peer(a, f"is {a}") for a in agents), **rest)
 
 
 @dataclass
@@ -57,34 +57,36 @@ class FunctionTools:
     called: list[tuple[str, Any]] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
 
-    def offered(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
+    def snapshot(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
         offered = self.tools if self.tools is not None else tuple(map(tool, self.functions))
         return offered, self.unavailable
 
-    async def call(self, tool: Tool, arguments: Any, progress: Progress) -> Answer:
+    async def call(self, tool: Tool, arguments: Any, progress: Progress) -> CallOutput:
         self.called.append((tool.name, arguments))
         try:
             value = await self.functions[tool.name](**arguments)
         except asyncio.CancelledError:
             self.cancelled.append(tool.name)
             raise
-        return value if isinstance(value, Answer) else Answer(str(value), value)
+        return value if isinstance(value, CallOutput) else CallOutput(str(value), value)
 
 
 @dataclass
 class FunctionAgents:
     """Agents that are coroutine functions of an errand."""
 
-    functions: Mapping[str, Callable[[Errand, Progress], Any]] = field(default_factory=dict)
+    functions: Mapping[str, Callable[[DelegationRequest, Progress], Any]] = field(
+        default_factory=dict
+    )
     unavailable: tuple[Unavailable, ...] = ()
-    errands: list[Errand] = field(default_factory=list)
+    errands: list[DelegationRequest] = field(default_factory=list)
 
-    def offered(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
+    def snapshot(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
         return tuple(Peer(name, f"is {name}") for name in self.functions), self.unavailable
 
-    async def delegate(self, errand: Errand, progress: Progress) -> Answer:
+    async def delegate(self, errand: DelegationRequest, progress: Progress) -> CallOutput:
         self.errands.append(errand)
-        return Answer(await self.functions[errand.agent](errand, progress))
+        return CallOutput(await self.functions[errand.agent](errand, progress))
 
 
 class ListeningModel(ScriptedModel):
@@ -94,14 +96,14 @@ class ListeningModel(ScriptedModel):
         import json  # noqa: PLC0415
 
         super().__init__(read_script(json.dumps(list(replies))))
-        self.heard: list[tuple[Message, ...]] = []
+        self.requests: list[tuple[Message, ...]] = []
 
     async def complete(self, messages: Sequence[Message], index: int) -> Any:
-        self.heard.append(tuple(messages))
+        self.requests.append(tuple(messages))
         return await super().complete(messages, index)
 
     async def stream(self, messages: Sequence[Message], index: int) -> Any:
-        self.heard.append(tuple(messages))
+        self.requests.append(tuple(messages))
         async for delta in super().stream(messages, index):
             yield delta
 
@@ -110,7 +112,7 @@ class ListeningModel(ScriptedModel):
 class House:
     """Runs over doubles, with everything at hand."""
 
-    runs: Runs
+    runs: RunService
     store: MemoryStore
     model: Any
     tools: FunctionTools
@@ -120,22 +122,22 @@ class House:
         self, text: str = "hi", session_id: str | None = None, system: str = "", **origin: Any
     ) -> list[Item]:
         """Ask, and give all that was told up to the end."""
-        ask = Ask((Message("user", text),), system, session_id, Origin(**origin))
+        ask = RunRequest((Message("user", text),), system, session_id, Origin(**origin))
         entry = await self.runs.start(ask)
         return await self.told(entry.run_id)
 
     async def told(self, run_id: str, after: int = 0) -> list[Item]:
-        return [item async for batch in self.runs.follow(run_id, after) for item in batch]
+        return [item async for batch in self.runs.subscribe(run_id, after) for item in batch]
 
     async def events(self, run_id: str) -> list[Any]:
         """Read a run's events back from its records."""
         records = await self.store.read(run_id)
         blobs = {
-            r.content: await self.store.kept(str(r.content))
+            r.content: await self.store.get_blob(str(r.content))
             for r in records
             if r.event_type == "offered"
         }
-        return [from_row(r.event_type, r.content, r.metadata, blobs.__getitem__) for r in records]
+        return [decode(r.event_type, r.content, r.metadata, blobs.__getitem__) for r in records]
 
 
 def house(
@@ -143,15 +145,17 @@ def house(
     model: Model | None = None,
     tools: FunctionTools | Mapping[str, Any] | None = None,
     agents: FunctionAgents | Mapping[str, Any] | None = None,
-    charter: Charter | None = None,
+    charter: AgentDefinition | None = None,
     bounds: Bounds | None = None,
 ) -> House:
     model = model or ListeningModel(*replies)
     tools = tools if isinstance(tools, FunctionTools) else FunctionTools(tools or {})
     agents = agents if isinstance(agents, FunctionAgents) else FunctionAgents(agents or {})
     store = MemoryStore(EPOCH, bounds)
-    stores = Stores(store, store, store.owners, NoFeed(), CountingClock())
-    runs = Runs(charter or Charter("Be brief."), Outside(model, tools, agents), stores)
+    stores = Stores(store, store, store.leases, NullFeed(), CountingClock())
+    runs = RunService(
+        charter or AgentDefinition("Be brief."), Backends(model, tools, agents), stores
+    )
     return House(runs, store, model, tools, agents)
 
 

@@ -16,19 +16,19 @@ from fastapi import FastAPI
 from support import redis_stores
 from support.doubles import EPOCH, CountingClock, FunctionAgents, FunctionTools, House, house
 
-from diptych.adapters.memory.leases import SoleOwner
+from diptych.adapters.memory.leases import ProcessLeases
 from diptych.adapters.memory.store import MemoryStore
 from diptych.http.a2a.card_facts import CardFacts
 from diptych.http.app import Served, create_app
 from diptych.http.health import Readiness
 from diptych.loop.codec import Record
-from diptych.loop.events import Demand
-from diptych.ports import Delta, Heard, Model, Notice, Reply
+from diptych.loop.events import Signal
+from diptych.ports import Delta, FeedItem, Model, Notice, Reply
 from diptych.ports.entries import Lease
 from diptych.runtime.active_run import Stores
-from diptych.runtime.definition import Charter
-from diptych.runtime.effects import Outside
-from diptych.runtime.service import Runs
+from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.effects import Backends
+from diptych.runtime.service import RunService
 
 NAME = "helper"
 HI = {"messages": [{"role": "user", "content": "hi"}]}
@@ -73,10 +73,10 @@ async def replicas(
             kept = await stack.enter_async_context(redis_stores.stores(redis_url, len(models)))
         helpers = []
         for model, store in zip(models, kept, strict=True):
-            owners = store if redis_url else store.owners
-            stores = Stores(store, store, owners, store, clock)
+            leases = store if redis_url else store.leases
+            stores = Stores(store, store, leases, store, clock)
             hands, agents = FunctionTools(tools or {}), FunctionAgents()
-            runs = Runs(Charter("Be brief."), Outside(model, hands, agents), stores)
+            runs = RunService(AgentDefinition("Be brief."), Backends(model, hands, agents), stores)
             runs.open()
             stack.push_async_callback(runs.close)
             rooms = House(runs, store, model, hands, agents)
@@ -122,31 +122,31 @@ class SharedMemory(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__(EPOCH)
-        self.owners = SharedOwner(self)
-        self.asked: list[Callable[[str, str, Demand], None]] = []
-        self._watches: defaultdict[str, list[Callable[[Heard], None]]] = defaultdict(list)
+        self.leases = SharedOwner(self)
+        self.asked: list[Callable[[str, str, Signal], None]] = []
+        self._watches: defaultdict[str, list[Callable[[FeedItem], None]]] = defaultdict(list)
 
     async def append(self, records: Sequence[Record], lease: Lease) -> None:
         await super().append(records, lease)
         for record in records:
             self._put(record.run_id, record)
 
-    def tell(self, run_id: str, notice: Notice) -> None:
+    def publish(self, run_id: str, notice: Notice) -> None:
         self._put(run_id, notice)
 
-    async def watch(self, run_id: str, put: Callable[[Heard], None]) -> Callable[[], None]:
+    async def subscribe(self, run_id: str, put: Callable[[FeedItem], None]) -> Callable[[], None]:
         self._watches[run_id].append(put)
         return lambda: self._watches[run_id].remove(put)
 
-    def heed(self, asked: Callable[[str, str, Demand], None]) -> None:
+    def on_signal(self, asked: Callable[[str, str, Signal], None]) -> None:
         self.asked.append(asked)
 
-    def _put(self, run_id: str, item: Heard) -> None:
+    def _put(self, run_id: str, item: FeedItem) -> None:
         for put in tuple(self._watches[run_id]):
             put(item)
 
 
-class SharedOwner(SoleOwner):
+class SharedOwner(ProcessLeases):
     """Leases that outlive their process."""
 
     lease_seconds = 10.0
@@ -154,15 +154,15 @@ class SharedOwner(SoleOwner):
     def __init__(self, store: SharedMemory) -> None:
         super().__init__(store._say)
         self._store = store
-        self._demands: defaultdict[str, list[Demand]] = defaultdict(list)
+        self._demands: defaultdict[str, list[Signal]] = defaultdict(list)
 
-    async def demand(self, run_id: str, demand: Demand) -> None:
+    async def send_signal(self, run_id: str, demand: Signal) -> None:
         self._demands[run_id].append(demand)
         session_id = (await self._store.entry(run_id)).session_id
         for asked in self._store.asked:
             asked(session_id, run_id, demand)
 
-    async def demanded(self, run_id: str) -> Sequence[Demand]:
+    async def pending_signals(self, run_id: str) -> Sequence[Signal]:
         return self._demands[run_id]
 
 

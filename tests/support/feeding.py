@@ -1,16 +1,18 @@
 """Runs that are fed with events, and obey themselves what they are to write."""
 
-from support.doubles import offers
+from support.doubles import catalog
 
-from diptych.loop.catalog import Offers
-from diptych.loop.events import Asked, MakeCall, Offered, Returned, Terms, Write
+from diptych.loop.catalog import Catalog
+from diptych.loop.events import Asked, Emit, LoopSettings, MakeCall, Offered, Returned
 from diptych.loop.messages import Result
 from diptych.loop.reducer import advance
 from diptych.loop.state import Run
 
 
-def started(*names: str, terms: Terms | None = None, with_offers: Offers | None = None, **rest):
-    offered = Offered(with_offers or offers(*names), "SYSTEM", terms or Terms())
+def started(
+    *names: str, settings: LoopSettings | None = None, with_offers: Catalog | None = None, **rest
+):
+    offered = Offered(with_offers or catalog(*names), "SYSTEM", settings or LoopSettings())
     return feed(Run(**rest), Asked("hi"), offered)
 
 
@@ -19,7 +21,7 @@ def feed(run, *events):
     commands = ()
     for event in events:
         run, commands = advance(run, event)
-        while any(isinstance(c, Write) for c in commands):
+        while any(isinstance(c, Emit) for c in commands):
             due, rest = _first_write(commands)
             run, more = advance(run, due)
             commands = rest + more
@@ -27,7 +29,7 @@ def feed(run, *events):
 
 
 def _first_write(commands):
-    index = next(n for n, c in enumerate(commands) if isinstance(c, Write))
+    index = next(n for n, c in enumerate(commands) if isinstance(c, Emit))
     return commands[index].event, commands[:index] + commands[index + 1 :]
 
 

@@ -19,7 +19,7 @@ async def ask(on: Scene, name: str, n: int) -> Caller:
         await caller.start(caller.name, USUAL)
         if n % 6 > 3:
             caller.turn_to_next()
-        await caller.follow()
+        await caller.subscribe()
     return caller
 
 

@@ -40,7 +40,7 @@ async def end(store: RedisStore, entry: RunEntry, lease: Lease, *said: str) -> s
     """Put a run's end on record, and take it out of the queue."""
     await store.append([record(entry, entry.seq + 1, "completed")], lease)
     messages = [Message("assistant", text) for text in said]
-    return await store.conclude(entry.run_id, messages, lease)
+    return await store.finish_run(entry.run_id, messages, lease)
 
 
 async def soon(claim: Callable[[], bool], seconds: float = 5.0) -> None:

@@ -20,13 +20,13 @@ from support.shared_store import SharedStore
 from diptych.errors import DiptychError, StoreError
 from diptych.loop.codec import Record
 from diptych.loop.messages import Message
-from diptych.ports import Heard, Item, Notice
-from diptych.ports.entries import Lease, Once, Opened, RunEntry
+from diptych.ports import FeedItem, Item, Notice
+from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry
 from diptych.runtime.active_run import Stores
-from diptych.runtime.definition import Charter
-from diptych.runtime.effects import Outside
-from diptych.runtime.request import Ask
-from diptych.runtime.service import Runs
+from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.effects import Backends
+from diptych.runtime.request import RunRequest
+from diptych.runtime.service import RunService
 
 PAUSE = 0.05  # seconds after which a patient call is sent again
 PATIENCE = 1.8  # after which one that is not is given up
@@ -60,14 +60,14 @@ class Replica:
         self.store, self.name, self.trouble = store, name, trouble
         self.is_dead = False
         self.loses_messages: Callable[[], bool] = lambda: False
-        self.runs: Runs
+        self.runs: RunService
         self.model: Any = None
         self._going = asyncio.Event()
         self._going.set()
         self._tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self._context = contextvars.copy_context()
         self._context.run(_here.set, self)
-        self._watches: dict[str, list[Callable[[Heard], None]]] = {}
+        self._watches: dict[str, list[Callable[[FeedItem], None]]] = {}
         self._tokens: dict[str, str] = {}
         self._unheard: list[Callable[[], None]] = []
         loop = asyncio.get_running_loop()
@@ -79,11 +79,16 @@ class Replica:
     # Its life
 
     def begin(
-        self, outside: Outside, charter: Charter | None = None, kind: type[Runs] = Runs
+        self,
+        outside: Backends,
+        charter: AgentDefinition | None = None,
+        kind: type[RunService] = RunService,
     ) -> "Replica":
         """Start the runs of this process."""
         stores = Stores(self, self, self, self, self.store)
-        self.runs = self._context.run(kind, charter or Charter("Be brief."), outside, stores)
+        self.runs = self._context.run(
+            kind, charter or AgentDefinition("Be brief."), outside, stores
+        )
         self._context.run(self.runs.open)
         return self
 
@@ -185,8 +190,12 @@ class Replica:
     def lease_seconds(self) -> float | None:
         return self.store.lease_seconds
 
-    async def open(self, first: Record, token: str, once: Once | None = None) -> Opened:
-        return await self._call("open", lambda: self.store.open(self.name, first, token, once))
+    async def open(
+        self, first: Record, token: str, idempotency_key: IdempotencyKey | None = None
+    ) -> Opened:
+        return await self._call(
+            "open", lambda: self.store.open(self.name, first, token, idempotency_key)
+        )
 
     async def append(self, records: Sequence[Record], lease: Lease) -> None:
         types = tuple(record.event_type for record in records)
@@ -204,16 +213,16 @@ class Replica:
         step = lambda: [self.store.entry(r) for r in runs if runs[r].session_id == session_id]  # noqa: E731
         return await self._call("entries", step)
 
-    async def keep(self, key: str, blob: bytes) -> None:
-        await self._call("keep", lambda: self.store.keep(key, blob))
+    async def put_blob(self, key: str, blob: bytes) -> None:
+        await self._call("keep", lambda: self.store.put_blob(key, blob))
 
-    async def kept(self, key: str) -> bytes:
-        return await self._call("kept", lambda: self.store.kept(key))
+    async def get_blob(self, key: str) -> bytes:
+        return await self._call("kept", lambda: self.store.get_blob(key))
 
     async def conversation(self, session_id: str) -> tuple[Message, ...]:
         return await self._call("conversation", lambda: self.store.conversation(session_id))
 
-    async def knows(self, session_id: str) -> bool:
+    async def session_exists(self, session_id: str) -> bool:
         return await self._call("knows", lambda: session_id in self.store.sessions)
 
     async def sessions(self) -> Any:
@@ -225,11 +234,11 @@ class Replica:
     async def claim(self, session_id: str, token: str) -> Lease | None:
         return await self._call("claim", lambda: self.store.claim(self.name, session_id, token))
 
-    async def head(self, lease: Lease) -> str | None:
-        return await self._call("head", lambda: self.store.head(lease))
+    async def next_run(self, lease: Lease) -> str | None:
+        return await self._call("head", lambda: self.store.next_run(lease))
 
-    async def conclude(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
-        step = lambda: self.store.conclude(run_id, said, lease)  # noqa: E731
+    async def finish_run(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
+        step = lambda: self.store.finish_run(run_id, said, lease)  # noqa: E731
         return await self._call("conclude", step, patient=True)
 
     async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
@@ -238,29 +247,29 @@ class Replica:
     async def release(self, lease: Lease) -> None:
         await self._call("release", lambda: self.store.release(lease))
 
-    async def unowned(self) -> Sequence[str]:
-        return await self._call("unowned", self.store.unowned)
+    async def unowned_sessions(self) -> Sequence[str]:
+        return await self._call("unowned", self.store.unowned_sessions)
 
-    async def demand(self, run_id: str, demand: Any) -> None:
-        await self._call("demand", lambda: self.store.demand(run_id, demand))
+    async def send_signal(self, run_id: str, demand: Any) -> None:
+        await self._call("demand", lambda: self.store.send_signal(run_id, demand))
 
-    async def demanded(self, run_id: str) -> Any:
-        return await self._call("demanded", lambda: self.store.demanded(run_id))
+    async def pending_signals(self, run_id: str) -> Any:
+        return await self._call("demanded", lambda: self.store.pending_signals(run_id))
 
-    async def has_lost_tail(self, run_id: str) -> bool:
-        return await self._call("has_lost_tail", lambda: self.store.has_lost_tail(run_id))
+    async def may_be_truncated(self, run_id: str) -> bool:
+        return await self._call("has_lost_tail", lambda: self.store.may_be_truncated(run_id))
 
     # The feed
 
-    def tell(self, run_id: str, notice: Notice) -> None:
+    def publish(self, run_id: str, notice: Notice) -> None:
         if not (self.is_dead or self.store.is_away):
             self.store.publish(run_id, None, [notice])
 
-    async def watch(self, run_id: str, put: Callable[[Heard], None]) -> Callable[[], None]:
+    async def subscribe(self, run_id: str, put: Callable[[FeedItem], None]) -> Callable[[], None]:
         await self._call("watch", lambda: self._watches.setdefault(run_id, []).append(put))
         return lambda: self._watches.get(run_id, []).remove(put) if not self.is_dead else None
 
-    def heed(self, asked: Callable[[str, str, Any], None]) -> None:
+    def on_signal(self, asked: Callable[[str, str, Any], None]) -> None:
         def hear(*about: Any) -> None:
             if not self.loses_messages():
                 self._hear(lambda: asked(*about))
@@ -274,7 +283,7 @@ class Replica:
             else:
                 self._hear(lambda: self._put(run_id, token, items))
 
-    def _put(self, run_id: str, token: str | None, items: Sequence[Heard]) -> None:
+    def _put(self, run_id: str, token: str | None, items: Sequence[FeedItem]) -> None:
         if token is not None and self._tokens.setdefault(run_id, token) != token:
             self._tokens[run_id] = token
             items = [None, *items]
@@ -296,8 +305,8 @@ class Replica:
             self._unheard.append(lambda: self._hear(hear))
 
 
-def ask(text: str, session_id: str | None = None, **rest: Any) -> Ask:
-    return Ask((Message("user", text),), session_id=session_id, **rest)
+def ask(text: str, session_id: str | None = None, **rest: Any) -> RunRequest:
+    return RunRequest((Message("user", text),), session_id=session_id, **rest)
 
 
 class _Numbered(asyncio.Task[Any]):
@@ -334,14 +343,14 @@ def replica(store: SharedStore, name: str, *replies: Any, **rest: Any) -> Replic
     made.model = rest.pop("model", None) or ListeningModel(*replies or ("{}", "x"))
     tools, agents = rest.pop("tools", None) or {}, rest.pop("agents", None) or {}
     tools = tools if isinstance(tools, FunctionTools) else FunctionTools(tools)
-    return made.begin(Outside(made.model, tools, FunctionAgents(agents)), charter)
+    return made.begin(Backends(made.model, tools, FunctionAgents(agents)), charter)
 
 
 async def told(at: Replica, run_id: str, after: int = 0) -> list[Item]:
     """Follow a run at a process to its end, or as long as that follows it."""
 
     async def follow() -> None:
-        async for batch in at.runs.follow(run_id, after):
+        async for batch in at.runs.subscribe(run_id, after):
             heard.extend(batch)
 
     heard: list[Item] = []

@@ -15,22 +15,22 @@ from typing import Any
 import orjson
 
 from diptych.errors import (
-    HeardEnough,
-    LostBlob,
-    LostRun,
-    LostTail,
-    OnceDiffers,
+    BlobMissing,
+    IdempotencyMismatch,
+    LeaseLost,
+    LogTruncated,
     Overloaded,
+    RunLost,
+    RunNotFound,
     SessionBusy,
-    StaleOwner,
     StoreFull,
-    UnknownRun,
+    TooManyMessages,
 )
-from diptych.loop.codec import NOT_IN_MEMORY, TERMINAL, Record
-from diptych.loop.events import Demand, Steered
+from diptych.loop.codec import NOT_IN_MEMORY_VIEW, TERMINAL, Record
+from diptych.loop.events import Signal, Steered
 from diptych.loop.messages import Message
-from diptych.loop.state import MOST_MESSAGES
-from diptych.ports.entries import Lease, Once, Opened, RunEntry, SessionEntry
+from diptych.loop.state import MAX_MESSAGES_PER_RUN
+from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, SessionEntry
 
 LEASE_SECONDS = 10.0
 MOST_WAITING = 1_000
@@ -43,7 +43,7 @@ class StoredRun:
     server: int
     records: list[Record] = field(default_factory=list)
     status: str = "queued"
-    asked: list[Demand] = field(default_factory=list)
+    asked: list[Signal] = field(default_factory=list)
     lost_at: int | None = None  # how many records were left when the server changed
 
 
@@ -72,7 +72,7 @@ class SharedStore:
         self.blobs: dict[str, bytes] = {}
         self.once: dict[str, tuple[str, str]] = {}
         self.watched: list[Callable[[str, str | None, Sequence[Any]], None]] = []
-        self.controlled: list[Callable[[str, str, Demand], None]] = []
+        self.controlled: list[Callable[[str, str, Signal], None]] = []
         self.missed: list[Callable[[], None]] = []
         self.history: list[dict[str, Any]] = []
         self._tokens = 0
@@ -125,19 +125,21 @@ class SharedStore:
 
     # The event log
 
-    def open(self, actor: str, first: Record, token: str, once: Once | None) -> Opened:
+    def open(
+        self, actor: str, first: Record, token: str, idempotency_key: IdempotencyKey | None
+    ) -> Opened:
         run_id, session_id = first.run_id, first.session_id
-        if run_id not in self.runs and once and once.key in self.once:
-            digest, earlier = self.once[once.key]
-            if digest != once.digest:
-                raise OnceDiffers
+        if run_id not in self.runs and idempotency_key and idempotency_key.key in self.once:
+            digest, earlier = self.once[idempotency_key.key]
+            if digest != idempotency_key.digest:
+                raise IdempotencyMismatch
             return Opened(self.entry(earlier), None, is_new=False)
         if run_id in self.runs:  # sent again, for its reply was lost
             is_held = self.sessions[session_id].holder == token
         else:
             self._begin(first)
-            if once:
-                self.once[once.key] = (once.digest, run_id)
+            if idempotency_key:
+                self.once[idempotency_key.key] = (idempotency_key.digest, run_id)
             is_held = self._held(actor, session_id, token)
         return Opened(self.entry(run_id), Lease(session_id, token) if is_held else None)
 
@@ -171,10 +173,10 @@ class SharedStore:
         """Give those of the next records that are not there yet."""
         seq = len(run.records)
         if records[0].seq > seq + 1:
-            raise LostTail(seq)
+            raise LogTruncated(seq)
         for record in records:
             if record.seq <= seq and run.records[record.seq - 1] != record:
-                raise LostTail(seq)
+                raise LogTruncated(seq)
         return [record for record in records if record.seq > seq]
 
     def read(self, run_id: str, after: int, limit: int | None = None) -> Sequence[Record]:
@@ -192,12 +194,12 @@ class SharedStore:
             run.server != self.server or run.lost_at is not None,
         )
 
-    def kept(self, key: str) -> bytes:
+    def get_blob(self, key: str) -> bytes:
         if key not in self.blobs:
-            raise LostBlob(f"nothing is kept under {key}")
+            raise BlobMissing(f"nothing is kept under {key}")
         return self.blobs[key]
 
-    def keep(self, key: str, blob: bytes) -> None:
+    def put_blob(self, key: str, blob: bytes) -> None:
         if self.is_full and key not in self.blobs:
             raise StoreFull("the store is full; try again later")
         self.blobs[key] = blob
@@ -213,7 +215,7 @@ class SharedStore:
             SessionEntry(
                 name,
                 len(session.runs),
-                sum(r.event_type not in NOT_IN_MEMORY for r in self._records(session)),
+                sum(r.event_type not in NOT_IN_MEMORY_VIEW for r in self._records(session)),
                 session.created,
                 max(record.timestamp for record in self._records(session)),
             )
@@ -239,7 +241,7 @@ class SharedStore:
             return None
         return Lease(session_id, token)
 
-    def head(self, lease: Lease) -> str | None:
+    def next_run(self, lease: Lease) -> str | None:
         self.check(lease)
         session = self.sessions[lease.session_id]
         if not session.queue:
@@ -249,16 +251,16 @@ class SharedStore:
         self._hold(session, lease.token)
         return session.queue[0]
 
-    def conclude(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
+    def finish_run(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
         self.check(lease)
         session = self.sessions[lease.session_id]
         if run_id in session.queue:
             run = self.runs[run_id]
             if run.status not in TERMINAL:
-                raise LostTail(len(run.records))
+                raise LogTruncated(len(run.records))
             session.queue.remove(run_id)
             session.said.append(tuple(said))
-        return self.head(lease)
+        return self.next_run(lease)
 
     def renew(self, leases: Sequence[Lease]) -> list[Lease]:
         lost = []
@@ -276,32 +278,32 @@ class SharedStore:
             self._give_back(session, lease.token)
             session.fence = f"-{lease.token}"
 
-    def unowned(self) -> list[str]:
+    def unowned_sessions(self) -> list[str]:
         return [n for n, s in self.sessions.items() if s.queue and self._is_free(s)]
 
-    def demand(self, run_id: str, demand: Demand) -> None:
+    def send_signal(self, run_id: str, demand: Signal) -> None:
         run = self._run(run_id)
         if run.status not in TERMINAL:
             if demand not in run.asked:
-                if isinstance(demand, Steered) and len(run.asked) >= MOST_MESSAGES:
-                    raise HeardEnough
+                if isinstance(demand, Steered) and len(run.asked) >= MAX_MESSAGES_PER_RUN:
+                    raise TooManyMessages
                 run.asked.append(demand)
             for asked in self.controlled:
                 asked(run.session_id, run_id, demand)
 
-    def demanded(self, run_id: str) -> Sequence[Demand]:
+    def pending_signals(self, run_id: str) -> Sequence[Signal]:
         return self._run(run_id).asked
 
-    def has_lost_tail(self, run_id: str) -> bool:
+    def may_be_truncated(self, run_id: str) -> bool:
         run = self._run(run_id)
         return run.server != self.server or run.lost_at == len(run.records)
 
     def check(self, lease: Lease) -> None:
         session = self.sessions.get(lease.session_id)
         if session is None:
-            raise LostRun("the store has lost this run; start it again")
+            raise RunLost("the store has lost this run; start it again")
         if session.fence != lease.token:
-            raise StaleOwner("another process has taken this session over")
+            raise LeaseLost("another process has taken this session over")
 
     def _held(self, actor: str, session_id: str, token: str) -> bool:
         session = self.sessions[session_id]
@@ -337,8 +339,8 @@ class SharedStore:
         if run := self.runs.get(run_id):
             return run
         if run_id.startswith("run-") and run_id.split("-")[1] != self.epoch:
-            raise LostRun("the store of this run was emptied; start it again")
-        raise UnknownRun
+            raise RunLost("the store of this run was emptied; start it again")
+        raise RunNotFound
 
 
 def as_stored(record: Record) -> Record:

@@ -18,7 +18,7 @@ from mcp.server import MCPServer
 from support.model_server import ModelServer
 
 from diptych.config.settings import AgentConfig, ModelConfig, PeerConfig, TimeoutConfig, ToolConfig
-from diptych.serve.server import Place, Site, Sockets, served
+from diptych.serve.server import ListenAddress, ServedAgent, Sockets, served
 
 QUICK = TimeoutConfig(connect=0.5, first_byte=0.2, idle=0.2, total=2.0)
 
@@ -81,7 +81,7 @@ async def listening(app: Any, port: int = 0) -> AsyncIterator[str]:
 class Stage:
     """An agent that is served, and a client that asks it."""
 
-    site: Site
+    site: ServedAgent
     http: httpx.AsyncClient
 
     @property
@@ -127,7 +127,7 @@ class Stage:
 @asynccontextmanager
 async def stages(*configs: AgentConfig) -> AsyncIterator[list[Stage]]:
     """Serve agents side by side; a peer's URL may be the name of one of them."""
-    sockets = Sockets(Place(port=0), len(configs))
+    sockets = Sockets(ListenAddress(port=0), len(configs))
     urls = {config.name: url for config, url in zip(configs, sockets.urls, strict=True)}
     resolved = [replace(config, agents=_resolved(config, urls)) for config in configs]
     async with AsyncExitStack() as stack:

@@ -15,14 +15,14 @@ from support.world_model import Model
 from support.world_reckoning import ALLOWANCE, wrong_in
 
 from diptych.adapters.no_agents import NoAgents
-from diptych.errors import OnceDiffers, Overloaded, RunOver, StoreError, ToolError
+from diptych.errors import IdempotencyMismatch, Overloaded, RunEnded, StoreError, ToolError
 from diptych.loop.codec import Record
-from diptych.loop.events import Steered, Terms
+from diptych.loop.events import LoopSettings, Steered
 from diptych.ports import Notice
-from diptych.ports.entries import Once
-from diptych.runtime.definition import Charter
-from diptych.runtime.effects import Outside
-from diptych.runtime.service import Runs
+from diptych.ports.entries import IdempotencyKey
+from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.effects import Backends
+from diptych.runtime.service import RunService
 
 TROUBLED = 40.0  # seconds, after which nothing breaks any more
 PATIENCE = 1_500.0  # seconds after which what is not done never will be
@@ -35,7 +35,7 @@ def now():
 class World:
     """One seed: the store, the processes that live, the clients, and what they all saw."""
 
-    def __init__(self, seed, store=SharedStore, runs=Runs, *, losing=False):
+    def __init__(self, seed, store=SharedStore, runs=RunService, *, losing=False):
         self.losing = losing  # the newest records, now and then
         self.seed, self.chance, self.runs = seed, random.Random(seed), runs
         random.seed(seed)
@@ -56,9 +56,11 @@ class World:
     def add(self):
         replica = Replica(self.store, f"p{next(self.names)}", self.befalls)
         replica.loses_messages = lambda: self.is_troubled and self.chance.random() < 0.05
-        terms = Terms(max_steps=3, max_parallel_calls=2)
-        outside = Outside(Model(self, replica), self.tools(replica), NoAgents())
-        self.replicas.append(replica.begin(outside, Charter("", terms, self.seconds), self.runs))
+        settings = LoopSettings(max_steps=3, max_parallel_calls=2)
+        outside = Backends(Model(self, replica), self.tools(replica), NoAgents())
+        self.replicas.append(
+            replica.begin(outside, AgentDefinition("", settings, self.seconds), self.runs)
+        )
 
     def tools(self, replica):
         async def call(name, key):
@@ -142,7 +144,7 @@ class World:
         await asyncio.sleep(self.chance.choice([0, 0, 0.05, 3, 12]))
         session = self.chance.choice(["s0", "s1"])
         text = f"Q canary-{session}. {n}"
-        request = ask(text, session, once=Once(f"k{n}", text))
+        request = ask(text, session, idempotency_key=IdempotencyKey(f"k{n}", text))
         asking = [self.taken(request) for _ in range(self.others.choice([1, 1, 2]))]
         run_id, *_ = await asyncio.gather(*asking)
         about = {"text": text, "seconds": self.seconds, "canary": f"canary-{session}."}
@@ -150,7 +152,9 @@ class World:
         self.runs_begun.append(run_id)
         await asyncio.gather(
             self.taken(request, self.others.choice([0.01, 5, 30])),
-            self.taken(ask(f"other {text}", session, once=Once(f"k{n}", "other"))),
+            self.taken(
+                ask(f"other {text}", session, idempotency_key=IdempotencyKey(f"k{n}", "other"))
+            ),
             *(self.reader(f"r{n}.{m}", run_id) for m in range(2)),
         )
 
@@ -163,12 +167,12 @@ class World:
                 async with asyncio.timeout(4):
                     run_id = (await replica.run(replica.runs.start(request))).run_id
                 break
-            except OnceDiffers:
+            except IdempotencyMismatch:
                 run_id = ""
                 break
             except (Killed, StoreError, Overloaded, TimeoutError):
                 await asyncio.sleep(0.3)
-        about = {"key": request.once.key, "body": request.once.digest}
+        about = {"key": request.idempotency_key.key, "body": request.idempotency_key.digest}
         text = request.messages[-1].content
         self.store.note("client", "asked_once", **about, text=text, run=run_id)
         return run_id
@@ -181,14 +185,14 @@ class World:
             patience = self.chance.choice([0.5, 10, 100])
             try:
                 async with asyncio.timeout(patience):
-                    await replica.run(self.follow(replica, name, run_id, place))
+                    await replica.run(self.subscribe(replica, name, run_id, place))
             except (Killed, StoreError, TimeoutError):
                 pass
             await asyncio.sleep(self.chance.choice([0, 0.2, 1]))
         self.store.note(name, "reader_ended", run=run_id)
 
-    async def follow(self, replica, name, run_id, place):
-        async for batch in replica.runs.follow(run_id, place["seq"]):
+    async def subscribe(self, replica, name, run_id, place):
+        async for batch in replica.runs.subscribe(run_id, place["seq"]):
             for item in batch:
                 if isinstance(item, Record):
                     what = {"event_type": item.event_type, "content": item.content}
@@ -221,7 +225,7 @@ class World:
                 async with asyncio.timeout(20):
                     await replica.run(replica.runs.steer(run_id, Steered("more", f"m{n}")))
                 self.steered.append((run_id, f"m{n}"))
-            except (Killed, StoreError, TimeoutError, RunOver):
+            except (Killed, StoreError, TimeoutError, RunEnded):
                 pass
 
     # The whole
@@ -242,7 +246,7 @@ class World:
         for task in left:
             task.cancel()
         broken = [task.exception() for task in {*clients, *others} - left if task.exception()]
-        busy = [replica.name for replica in self.replicas if replica.runs.live_count]
+        busy = [replica.name for replica in self.replicas if replica.runs.active_count]
         for replica in tuple(self.replicas):
             replica.kill()
         return [

@@ -9,7 +9,7 @@ from collections import Counter
 from support.history import TERMINAL, problems
 from support.shared_store import LEASE_SECONDS
 
-from diptych.loop.codec import from_row
+from diptych.loop.codec import decode
 from diptych.loop.reducer import replay
 from diptych.loop.state import Phase
 
@@ -80,13 +80,13 @@ def untrue(store):
             records = store.runs[run_id].records
             try:
                 run = replay(
-                    from_row(r.event_type, r.content, r.metadata, store.kept) for r in records
+                    decode(r.event_type, r.content, r.metadata, store.get_blob) for r in records
                 )
             except Exception as error:  # noqa: BLE001 - whatever it is, it is told
                 yield f"{run_id} cannot be replayed: {error!r}"
                 continue
             said += run.messages
-            if run.phase is not Phase.DONE or run.outstanding:
+            if run.phase is not Phase.DONE or run.pending:
                 yield f"{run_id} is not done"
             calls = Counter(r.metadata["call_id"] for r in records if r.event_type == "tool_call")
             if any(count > 1 for count in calls.values()):

@@ -4,7 +4,7 @@ from typing import NoReturn
 
 from diptych.errors import DelegationError
 from diptych.loop.catalog import Peer, Unavailable
-from diptych.ports import Errand, Progress
+from diptych.ports import DelegationRequest, Progress
 
 
 class NoAgents:
@@ -16,9 +16,9 @@ class NoAgents:
 
     async def first_try(self, timeout: float) -> None: ...  # noqa: ASYNC109 - nothing to wait for
 
-    def offered(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
+    def snapshot(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
         return (), ()
 
-    async def delegate(self, errand: Errand, progress: Progress) -> NoReturn:
+    async def delegate(self, errand: DelegationRequest, progress: Progress) -> NoReturn:
         del progress
         raise DelegationError("refused", f"no agent is called {errand.agent}")

@@ -13,14 +13,14 @@ from diptych.config.loader import LaptopOptions, LoadedAgents, load_agents
 from diptych.errors import ConfigError
 from diptych.loop.messages import Message
 from diptych.ports import Item
-from diptych.runtime.request import Ask
-from diptych.serve.server import Place, Site, Sockets, served
+from diptych.runtime.request import RunRequest
+from diptych.serve.server import ListenAddress, ServedAgent, Sockets, served
 
 
 class LocalAgent:
     """An agent of this process; fulfils `Askable`."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: ServedAgent) -> None:
         self.name = site.pod.name
         self.url = site.url
         self._pod = site.pod
@@ -35,11 +35,11 @@ class LocalAgent:
         session_id: str | None,
         tell: Tell = untold,  # noqa: ARG002 - nothing breaks here
     ) -> Begun:
-        entry = await self._pod.runs.start(Ask((Message("user", question),), "", session_id))
+        entry = await self._pod.runs.start(RunRequest((Message("user", question),), "", session_id))
         return Begun(entry.run_id, entry.session_id)
 
     def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
-        return self._pod.runs.follow(run_id, after)
+        return self._pod.runs.subscribe(run_id, after)
 
     async def cancel(self, run_id: str) -> None:
         await self._pod.runs.cancel(run_id)
@@ -48,7 +48,7 @@ class LocalAgent:
 @asynccontextmanager
 async def local_agents(loaded: LoadedAgents) -> AsyncIterator[list[LocalAgent]]:
     """Serve all agents, and give them once their tools and agents have been tried."""
-    sockets = Sockets(Place(port=0), len(loaded.names))
+    sockets = Sockets(ListenAddress(port=0), len(loaded.names))
     async with served(loaded.resolve(sockets.urls), sockets) as sites:
         await asyncio.gather(*(site.pod.tried() for site in sites))
         yield [LocalAgent(site) for site in sites]

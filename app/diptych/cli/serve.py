@@ -13,7 +13,7 @@ from diptych.cli.options import Secrets, Services, laptop_options, process_envir
 
 if TYPE_CHECKING:
     from diptych.cli.screen import Part
-    from diptych.serve.server import Site
+    from diptych.serve.server import ServedAgent
 
 _log = logging.getLogger(__name__)
 _LOOPBACK = "127.0.0.1"
@@ -52,7 +52,7 @@ def serve(
     from diptych.cli.interrupts import loop_factory
     from diptych.config.loader import LoadedAgents, env_agent, load_agents, process_settings
     from diptych.serve.logs import set_up_logging
-    from diptych.serve.server import Place, Sockets
+    from diptych.serve.server import ListenAddress, Sockets
     from diptych.serve.server import serve as serve_until_told
 
     settings = process_settings(process_environment())
@@ -63,7 +63,7 @@ def serve(
     else:
         alone, count = env_agent(os.environ), 1
     set_up_logging(settings.log_level, settings.log_format)
-    sockets = Sockets(Place(host, settings.port if port is None else port), count)
+    sockets = Sockets(ListenAddress(host, settings.port if port is None else port), count)
     configs = loaded.resolve(sockets.urls) if loaded else (alone,)
     announce = _log_them if settings.log_format == "json" else _show_them
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -71,7 +71,7 @@ def serve(
         runner.run(serving)
 
 
-async def _log_them(sites: Sequence["Site"]) -> None:
+async def _log_them(sites: Sequence["ServedAgent"]) -> None:
     """Say where the agents are to a collector of logs."""
     from diptych.cli.wording import missing_text
 
@@ -85,7 +85,7 @@ async def _log_them(sites: Sequence["Site"]) -> None:
             _log.info("agent %s: %s", site.pod.name, note)
 
 
-async def _show_them(sites: Sequence["Site"]) -> None:
+async def _show_them(sites: Sequence["ServedAgent"]) -> None:
     """Say where the agents are to a person, and how to ask one."""
     from diptych.cli.screen import Screen
     from diptych.cli.wording import missing_text

@@ -1,7 +1,7 @@
 """The environment's form of an agent, for a plain container without a manifest (agent.md).
 
 It is turned into the content of a manifest, so that the same rules check it, together with the
-`Place` that names the variables in their error lines. The process's own variables are here too.
+`SourceLocation` that names the variables in error lines. The process's own variables are here too.
 
 Not here: what becomes of that content (`configuration`).
 """
@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from diptych.config.manifest import API_VERSION, KIND
 from diptych.config.manifest.fields import url_problem
-from diptych.config.problems import Path, Place, refuse
+from diptych.config.problems import Path, SourceLocation, refuse
 from diptych.config.resolver import MOCK, PUBLIC_URL
 from diptych.config.settings import ProcessSettings
 
@@ -74,7 +74,9 @@ def process_settings(environ: Mapping[str, str]) -> ProcessSettings:
     )
 
 
-def manifest_content(environ: Mapping[str, str]) -> tuple[dict[str, Any], Place, list[str]]:
+def manifest_content(
+    environ: Mapping[str, str],
+) -> tuple[dict[str, Any], SourceLocation, list[str]]:
     """Make a manifest's content, the place that names variables, and lines for missing ones."""
     variables = dict(_SIMPLE)
     problems: list[str] = []
@@ -90,7 +92,7 @@ def manifest_content(environ: Mapping[str, str]) -> tuple[dict[str, Any], Place,
         spec["loop"] = {"maxSteps": number}
     metadata = _given(name=_set(environ, "AGENT_NAME"))
     content = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
-    return content, Place("", variables), problems
+    return content, SourceLocation("", variables), problems
 
 
 def _model(environ: Mapping[str, str]) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from typing import Any
 from diptych.config.documents import Document, read_documents
 from diptych.config.environment import manifest_content, process_settings
 from diptych.config.manifest import KIND, AgentManifest
-from diptych.config.problems import Place, refuse, validated
+from diptych.config.problems import SourceLocation, refuse, validated
 from diptych.config.resolver import MOCK, Surroundings, resolved
 from diptych.config.secrets import SecretSources
 from diptych.config.services import Services, redis_names
@@ -40,8 +40,8 @@ __all__ = [
     "ModelConfig",
     "OverrideConfig",
     "PeerConfig",
-    "Place",
     "ProcessSettings",
+    "SourceLocation",
     "StoreConfig",
     "TimeoutConfig",
     "ToolConfig",
@@ -69,7 +69,7 @@ class LaptopOptions:
 class LoadedAgents:
     """Agents that are valid and whose references all lead somewhere, but have no URLs yet."""
 
-    manifests: tuple[tuple[AgentManifest, Place], ...]
+    manifests: tuple[tuple[AgentManifest, SourceLocation], ...]
     surroundings: Surroundings
 
     @property
@@ -136,7 +136,9 @@ def env_agent(environ: Mapping[str, str]) -> AgentConfig:
     return config
 
 
-def configured(content: Mapping[str, Any], place: Place, options: LaptopOptions) -> AgentConfig:
+def configured(
+    content: Mapping[str, Any], place: SourceLocation, options: LaptopOptions
+) -> AgentConfig:
     """Make one agent of a manifest's content that was not read from a file.
 
     `place` names its fields in the lines of the `ConfigError` that this raises.
@@ -153,7 +155,7 @@ def configured(content: Mapping[str, Any], place: Place, options: LaptopOptions)
 class _Contents:
     """What files hold: good manifests, names of all, what stands beside them, and mistakes."""
 
-    manifests: tuple[tuple[AgentManifest, Place], ...] = ()
+    manifests: tuple[tuple[AgentManifest, SourceLocation], ...] = ()
     mentioned: dict[tuple[str, str], str] = field(default_factory=dict)
     beside: list[Document] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -173,7 +175,7 @@ class _Contents:
             )
 
     def _add_agent(self, document: Document) -> None:
-        place = Place(document.source)
+        place = SourceLocation(document.source)
         self._mention(document)
         try:
             manifest = validated(document.content, place)
@@ -212,7 +214,7 @@ def _read(files: Sequence[Path]) -> _Contents:
 
 
 def _resolved_all(
-    manifests: Sequence[tuple[AgentManifest, Place]], around: Surroundings
+    manifests: Sequence[tuple[AgentManifest, SourceLocation]], around: Surroundings
 ) -> tuple[AgentConfig, ...]:
     configs: list[AgentConfig] = []
     problems: list[str] = []

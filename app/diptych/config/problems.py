@@ -50,7 +50,7 @@ _SENTENCES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLocation:
     """Where a manifest comes from, so that a line can name what its reader can change.
 
     `variables` says which environment variable a field was made from; the longest path wins.
@@ -90,7 +90,7 @@ def refuse(problems: Sequence[str]) -> None:
         raise _config_error(problems)
 
 
-def validated(content: Mapping[str, Any], place: Place) -> AgentManifest:
+def validated(content: Mapping[str, Any], place: SourceLocation) -> AgentManifest:
     """Make the typed manifest of a document. Raises `ConfigError` with a line for each mistake."""
     blank = list(_blank_fields(content.get("spec"), ("spec",)))
     mistakes: list[ErrorDetails] = []
@@ -103,7 +103,9 @@ def validated(content: Mapping[str, Any], place: Place) -> AgentManifest:
     raise _config_error(list(_lines(mistakes, blank, place)))
 
 
-def _lines(mistakes: Sequence[ErrorDetails], blank: Sequence[Path], place: Place) -> Iterator[str]:
+def _lines(
+    mistakes: Sequence[ErrorDetails], blank: Sequence[Path], place: SourceLocation
+) -> Iterator[str]:
     """Tell the mistakes, and the blank fields unless all that they stand in must go anyway."""
     paths = [tuple(part for part in mistake["loc"] if part != "[key]") for mistake in mistakes]
     unwelcome = {

@@ -21,7 +21,7 @@ from diptych.config.manifest import (
     VariablesFrom,
 )
 from diptych.config.manifest.fields import url_problem
-from diptych.config.problems import Path, Place, refuse
+from diptych.config.problems import Path, SourceLocation, refuse
 from diptych.config.secrets import Kind, Reference, SecretSources, literal, mounted
 from diptych.config.services import Services, base_url, redis_in_cluster, redis_names
 from diptych.config.settings import (
@@ -33,7 +33,7 @@ from diptych.config.settings import (
     TimeoutConfig,
     ToolConfig,
 )
-from diptych.loop.events import Terms
+from diptych.loop.events import LoopSettings
 from diptych.ports import Secret
 
 MOCK = "DEBUG_MOCK_RESPONSES"
@@ -55,7 +55,7 @@ class Surroundings:
     public_url: str | None = None
 
 
-def resolved(manifest: AgentManifest, place: Place, around: Surroundings) -> AgentConfig:
+def resolved(manifest: AgentManifest, place: SourceLocation, around: Surroundings) -> AgentConfig:
     """Resolve a whole manifest. Raises `ConfigError` with a line for each loose end."""
     resolving = _Resolving(manifest, place, around)
     config = resolving.agent()
@@ -66,7 +66,9 @@ def resolved(manifest: AgentManifest, place: Place, around: Surroundings) -> Age
 class _Resolving:
     """One manifest on its way to an `AgentConfig`, and what was wrong with it so far."""
 
-    def __init__(self, manifest: AgentManifest, place: Place, around: Surroundings) -> None:
+    def __init__(
+        self, manifest: AgentManifest, place: SourceLocation, around: Surroundings
+    ) -> None:
         self.problems: list[str] = []
         self._manifest = manifest
         self._place = place
@@ -93,7 +95,7 @@ class _Resolving:
                 self._tool(("spec", "tools", i), tool, env) for i, tool in enumerate(spec.tools)
             ),
             agents=tuple(self._peer(("spec", "agents", i), p) for i, p in enumerate(spec.agents)),
-            terms=_terms(spec.loop),
+            loop=_loop_settings(spec.loop),
             deadline=spec.loop.deadline,
             public_url=self._public_url(env),
             env=env,
@@ -278,8 +280,8 @@ class _Resolving:
         return url or ""  # never asked: the line above refuses the manifest
 
 
-def _terms(loop: LoopSpec) -> Terms:
-    return Terms(
+def _loop_settings(loop: LoopSpec) -> LoopSettings:
+    return LoopSettings(
         max_steps=loop.max_steps,
         on_max_steps=loop.on_max_steps,
         max_parallel_calls=loop.max_parallel_calls,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from diptych.errors import ConfigError
-from diptych.loop.events import Terms
+from diptych.loop.events import LoopSettings
 from diptych.ports import Secret
 
 ToolFunction = Callable[..., Any]
@@ -139,7 +139,7 @@ class AgentConfig:
     mock_source: str = ""
     tools: tuple[ToolConfig, ...] = ()
     agents: tuple[PeerConfig, ...] = ()
-    terms: Terms = field(default_factory=Terms)
+    loop: LoopSettings = field(default_factory=LoopSettings)
     deadline: float = 300.0
     public_url: str | None = None
     env: Mapping[str, Secret] = field(default_factory=dict)

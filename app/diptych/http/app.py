@@ -18,7 +18,7 @@ from diptych.http.lazy_routes import LateRoutes
 from diptych.http.memory import memory_routes
 from diptych.http.runs.routes import run_routes
 from diptych.runtime.active_run import Stores
-from diptych.runtime.service import Runs
+from diptych.runtime.service import RunService
 
 A2A_PATHS = ("/.well-known/agent-card.json", "/a2a", "/a2a/")
 
@@ -28,7 +28,7 @@ class Served:
     """What an application serves."""
 
     card: CardFacts
-    runs: Runs
+    runs: RunService
     stores: Stores
     readiness: Callable[[], Readiness]
     metrics: Callable[[], tuple[bytes, str]]

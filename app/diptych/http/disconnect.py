@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from diptych.errors import RequestError, StoreError
 from diptych.loop.codec import Record
-from diptych.runtime.service import Runs
+from diptych.runtime.service import RunService
 
 REASON = "the client disconnected"
 Result = TypeVar("Result")
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 async def unless_hung_up(
-    request: Request, runs: Runs, run_id: str, work: Coroutine[Any, Any, Result]
+    request: Request, runs: RunService, run_id: str, work: Coroutine[Any, Any, Result]
 ) -> Result:
     """Do the work of following a run; if the caller hangs up meanwhile, give it up.
 
@@ -43,9 +43,9 @@ async def unless_hung_up(
     raise ClientDisconnect
 
 
-async def leave(runs: Runs, run_id: str) -> None:
+async def leave(runs: RunService, run_id: str) -> None:
     """Take note that a reader of a run has hung up: abort it if that was asked for."""
-    if runs.is_followed(run_id):
+    if runs.has_subscribers(run_id):
         return
     try:
         if await _ends_with_its_readers(runs, run_id):
@@ -54,9 +54,9 @@ async def leave(runs: Runs, run_id: str) -> None:
         _log.warning("run %s could not be cancelled when its client had gone: %s", run_id, error)
 
 
-async def _ends_with_its_readers(runs: Runs, run_id: str) -> bool:
+async def _ends_with_its_readers(runs: RunService, run_id: str) -> bool:
     """Look at the first of a run's events, and at no more of them than come with it."""
-    async with aclosing(runs.follow(run_id)) as batches:
+    async with aclosing(runs.subscribe(run_id)) as batches:
         first, *_ = await anext(batches)
     return isinstance(first, Record) and first.metadata.get("on_disconnect") == "cancel"
 

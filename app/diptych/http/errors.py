@@ -15,12 +15,12 @@ from starlette.responses import Response
 
 from diptych.errors import (
     DiptychError,
-    LostRun,
     Overloaded,
     RequestError,
+    RunLost,
+    RunNotFound,
     StoreError,
     StoreFull,
-    UnknownRun,
 )
 
 _log = logging.getLogger(__name__)
@@ -129,9 +129,9 @@ def error_response(
 def _on_request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
     match error:
-        case UnknownRun():
+        case RunNotFound():
             status = 404
-        case LostRun():
+        case RunLost():
             status = 410
         case Overloaded():
             status = 503

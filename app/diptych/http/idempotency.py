@@ -11,13 +11,13 @@ import orjson
 from fastapi import Request
 
 from diptych.errors import InvalidRequest
-from diptych.ports.entries import Once
+from diptych.ports.entries import IdempotencyKey
 
 HEADER = "Idempotency-Key"
 _KEY = re.compile(r"[\x20-\x7e]{1,255}")
 
 
-async def read_once(request: Request, session_id: str | None) -> Once | None:
+async def read_once(request: Request, session_id: str | None) -> IdempotencyKey | None:
     """Read the key of a request whose body is JSON, and which asks for `session_id`.
 
     Bodies that differ in white space or in the order of their fields alone are the same. Raises
@@ -31,7 +31,7 @@ async def read_once(request: Request, session_id: str | None) -> Once | None:
             f"send one {HEADER}, of 1 to 255 printable ASCII characters", param=HEADER
         )
     whole = [request.url.path.encode(), (session_id or "").encode(), await _canonical(request)]
-    return Once(f"http:{keys[0]}", hashlib.sha256(b"\0".join(whole)).hexdigest())
+    return IdempotencyKey(f"http:{keys[0]}", hashlib.sha256(b"\0".join(whole)).hexdigest())
 
 
 async def _canonical(request: Request) -> bytes:

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from diptych.errors import RequestError
 from diptych.http.views import event_view, session_view
-from diptych.loop.codec import NOT_IN_MEMORY, Record
+from diptych.loop.codec import NOT_IN_MEMORY_VIEW, Record
 from diptych.ports import EventLog, Sessions
 
 DEFAULT_LIMIT = 1_000
@@ -48,5 +48,5 @@ async def session_events(log: EventLog, session_id: str | None) -> list[Record]:
         record
         for entry in await log.entries(session_id)
         for record in await log.read(entry.run_id)
-        if record.event_type not in NOT_IN_MEMORY
+        if record.event_type not in NOT_IN_MEMORY_VIEW
     ]

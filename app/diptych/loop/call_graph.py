@@ -10,7 +10,7 @@ from diptych.errors import CallErrorKind
 from diptych.loop import prompt
 from diptych.loop.actions.arguments import check_arguments
 from diptych.loop.actions.references import fill, referable
-from diptych.loop.catalog import Offers
+from diptych.loop.catalog import Catalog
 from diptych.loop.events import Returned
 from diptych.loop.messages import Call, Delegation, Result, ToolCall
 
@@ -22,7 +22,7 @@ class Graph:
     calls: Sequence[Call]
     decided: frozenset[str]
     results: Mapping[str, Result]
-    offers: Offers
+    catalog: Catalog
 
     def startable(self, most: int) -> Iterator[Call | Returned]:
         """Give each call that can be made now, filled, or the result of one that never will be.
@@ -60,12 +60,12 @@ class Graph:
     def _checked(self, call: Call) -> Call | Returned:
         """Check a filled call once more: its offer may be missing, its arguments may not fit."""
         if isinstance(call, Delegation):
-            if self.offers.agent(call.agent) is None:
+            if self.catalog.agent(call.agent) is None:
                 return failure(call, "unavailable", f"unavailable: {call.agent}")
             return call
-        tool = self.offers.tool(call.name)
+        tool = self.catalog.tool(call.name)
         if tool is None:
-            missing = self.offers.missing_for_tool(call.name)
+            missing = self.catalog.missing_for_tool(call.name)
             return failure(call, "unavailable", f"unavailable: {missing}")
         problem = check_arguments(tool, call.arguments, references_fit=False)
         return failure(call, "invalid_arguments", problem) if problem else call
@@ -79,7 +79,7 @@ class Graph:
 
     def _server(self, call: Call) -> tuple[str | None, bool]:
         """Say which server a call goes to, and whether it must be alone there."""
-        tool = self.offers.tool(call.name) if isinstance(call, ToolCall) else None
+        tool = self.catalog.tool(call.name) if isinstance(call, ToolCall) else None
         return (tool.server, tool.sequential) if tool else (None, False)
 
 
@@ -91,7 +91,7 @@ def failure(call: Call, kind: CallErrorKind, text: str) -> Returned:
     return Returned(result, "tool", call.name)
 
 
-def is_repeatable(call: Call, offers: Offers) -> bool:
+def is_repeatable(call: Call, catalog: Catalog) -> bool:
     """Say whether a call may be made a second time, when nobody knows what became of the first."""
-    tool = offers.tool(call.name) if isinstance(call, ToolCall) else None
+    tool = catalog.tool(call.name) if isinstance(call, ToolCall) else None
     return tool is not None and (tool.read_only or tool.idempotent)

@@ -59,7 +59,7 @@ class Unavailable:
 
 
 @dataclass(frozen=True)
-class Offers:
+class Catalog:
     """All that a run may call, in the manifest's order, and what is missing from it."""
 
     tools: tuple[Tool, ...] = ()

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from diptych.errors import LoopError
 from diptych.loop.actions import ActionError
-from diptych.loop.catalog import Offers, Peer, Tool, Unavailable
+from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable
 from diptych.loop.events import (
     Aborted,
     Answered,
@@ -24,17 +24,17 @@ from diptych.loop.events import (
     Called,
     Completed,
     Event,
-    Exhausted,
     Failed,
-    Misread,
+    LoopSettings,
     Offered,
     Origin,
     OwnerChanged,
     Replied,
+    ReplyRejected,
     Returned,
     Steered,
+    StepsExhausted,
     Streamed,
-    Terms,
 )
 from diptych.loop.messages import JSON, Delegation, Message, Result, ToolCall, Usage
 
@@ -44,7 +44,7 @@ EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     Offered: ("offered",),
     OwnerChanged: ("owner_changed",),
     Replied: ("model_reply",),
-    Misread: ("action_error",),
+    ReplyRejected: ("action_error",),
     Called: ("tool_call", "delegation_request"),
     Returned: ("tool_result", "tool_error", "delegation_response", "delegation_error"),
     Streamed: ("text",),
@@ -53,10 +53,10 @@ EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     Completed: ("completed",),
     Failed: ("failed",),
     Aborted: ("aborted",),
-    Exhausted: ("max_steps",),
+    StepsExhausted: ("max_steps",),
 }
 TERMINAL = frozenset({"completed", "failed", "aborted", "max_steps"})
-NOT_IN_MEMORY = frozenset(
+NOT_IN_MEMORY_VIEW = frozenset(
     {"offered", "owner_changed", "model_reply", "text", "answer_reset", "completed"}
 )
 """Recorded, and left out of `/memory/events`."""
@@ -78,14 +78,14 @@ class Record:
     metadata: Mapping[str, JSON] = field(default_factory=dict)
 
 
-def kept_form(offers: Offers, prompt: str, terms: Terms) -> tuple[Offered, bytes]:
+def catalog_blob(catalog: Catalog, prompt: str, settings: LoopSettings) -> tuple[Offered, bytes]:
     """Give what a run is offered as an event, and as the bytes that are kept under its key."""
-    content = {"offers": asdict(offers), "prompt": prompt, "terms": asdict(terms)}
+    content = {"offers": asdict(catalog), "prompt": prompt, "terms": asdict(settings)}
     blob = json.dumps(content, sort_keys=True).encode()  # schemas may hold what orjson refuses
-    return Offered(offers, prompt, terms, hashlib.sha256(blob).hexdigest()), blob
+    return Offered(catalog, prompt, settings, hashlib.sha256(blob).hexdigest()), blob
 
 
-def to_row(event: Event) -> tuple[str, JSON, dict[str, JSON]]:  # noqa: C901 - a table
+def encode(event: Event) -> tuple[str, JSON, dict[str, JSON]]:  # noqa: C901 - a table
     """Give the event's wire name, content and metadata."""
     match event:
         case Asked():
@@ -98,7 +98,7 @@ def to_row(event: Event) -> tuple[str, JSON, dict[str, JSON]]:  # noqa: C901 - a
             return "owner_changed", None, {"lost_tail": lost_tail}
         case Replied(text, usage, finish_reason):
             return "model_reply", text, {"usage": _usage(usage), "finish_reason": finish_reason}
-        case Misread(error, said):
+        case ReplyRejected(error, said):
             return "action_error", error.detail, {"error_type": error.type, "said": said}
         case Called():
             return _called_row(event)
@@ -114,7 +114,7 @@ def to_row(event: Event) -> tuple[str, JSON, dict[str, JSON]]:  # noqa: C901 - a
             return _terminal_row(event)
 
 
-def from_row(
+def decode(
     event_type: str,
     content: _Stored,
     metadata: Mapping[str, Any],
@@ -126,7 +126,7 @@ def from_row(
     a newer one wrote the log, and only such a one knows what it means.
     """
     event = _read(event_type, content, metadata, kept)
-    if unknown := metadata.keys() - to_row(event)[2].keys():
+    if unknown := metadata.keys() - encode(event)[2].keys():
         name = f"{event_type}.{min(unknown)}"
         raise LoopError(f"the log holds {name!r}, which this version does not know")
     return event
@@ -150,7 +150,7 @@ def _read(  # noqa: C901 - a table
         case "model_reply":
             return Replied(content, _read_usage(metadata["usage"]), metadata["finish_reason"])
         case "action_error":
-            return Misread(ActionError(metadata["error_type"], content), metadata["said"])
+            return ReplyRejected(ActionError(metadata["error_type"], content), metadata["said"])
         case "tool_call" | "delegation_request":
             return _read_called(event_type, content, metadata)
         case "tool_result" | "tool_error" | "delegation_response" | "delegation_error":
@@ -198,7 +198,7 @@ def _terminal_row(event: Event) -> tuple[str, JSON, dict[str, JSON]]:
     match event:
         case Completed(finish_reason, usage):
             return "completed", None, {"finish_reason": finish_reason, "usage": _usage(usage)}
-        case Exhausted(text, results, usage):
+        case StepsExhausted(text, results, usage):
             partial: list[JSON] = [
                 {"call_id": r.call_id, "text": r.text, "error": r.error} for r in results
             ]
@@ -219,7 +219,7 @@ def _read_terminal(event_type: str, content: _Stored, metadata: Mapping[str, Any
             results = tuple(
                 Result(r["call_id"], r["text"], error=r["error"]) for r in metadata["results"]
             )
-            return Exhausted(content, results, _read_usage(metadata["usage"]))
+            return StepsExhausted(content, results, _read_usage(metadata["usage"]))
         case "failed":
             return Failed(metadata["code"], content)
         case "aborted":
@@ -274,15 +274,15 @@ def _read_returned(event_type: str, content: _Stored, metadata: Mapping[str, Any
 
 def _read_offered(key: str, blob: bytes) -> Offered:
     stored = json.loads(blob)
-    offers = stored["offers"]
+    catalog = stored["offers"]
     return Offered(
-        Offers(
-            tuple(Tool(**tool) for tool in offers["tools"]),
-            tuple(Peer(**{**p, "skills": tuple(p["skills"])}) for p in offers["agents"]),
-            tuple(Unavailable(**u) for u in offers["unavailable"]),
+        Catalog(
+            tuple(Tool(**tool) for tool in catalog["tools"]),
+            tuple(Peer(**{**p, "skills": tuple(p["skills"])}) for p in catalog["agents"]),
+            tuple(Unavailable(**u) for u in catalog["unavailable"]),
         ),
         stored["prompt"],
-        Terms(**stored["terms"]),
+        LoopSettings(**stored["terms"]),
         key,
     )
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from diptych.loop.actions import ActionError
-from diptych.loop.catalog import Offers
+from diptych.loop.catalog import Catalog
 from diptych.loop.messages import Call, Message, Result, Usage
 
 CallKind = Literal["tool", "agent"]
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LoopSettings:
     """What a run is held under, from the manifest's `loop`; fixed when it starts."""
 
     max_steps: int = 5
@@ -68,12 +68,12 @@ class Steered:
 class Offered:
     """What the run may call, how it is told so, and its terms; fixed from here on.
 
-    `key` is the hash under which the rest is kept once for many runs (`record.kept_form`).
+    `key` is the hash under which the rest is kept once for many runs (`record.catalog_blob`).
     """
 
-    offers: Offers
+    catalog: Catalog
     prompt: str
-    terms: Terms = field(default_factory=Terms)
+    settings: LoopSettings = field(default_factory=LoopSettings)
     key: str = ""
 
 
@@ -97,7 +97,7 @@ class Replied:
 
 
 @dataclass(frozen=True, slots=True)
-class Misread:
+class ReplyRejected:
     """A reply looked like an action and cannot be run as one."""
 
     error: ActionError
@@ -157,7 +157,7 @@ class Completed:
 
 
 @dataclass(frozen=True, slots=True)
-class Exhausted:
+class StepsExhausted:
     """The end: at `max_steps`, with the literal text of loop.md §2 and what was found so far."""
 
     text: str
@@ -183,17 +183,17 @@ class Aborted:
 Stop: TypeAlias = Failed | Aborted
 """An end that can come from outside, in any phase."""
 
-Demand: TypeAlias = Stop | Steered
+Signal: TypeAlias = Stop | Steered
 """What somebody outside can want of a run that is there."""
 
-Terminal: TypeAlias = Completed | Exhausted | Stop
+Terminal: TypeAlias = Completed | StepsExhausted | Stop
 Event: TypeAlias = (
     Asked
     | Steered
     | Offered
     | OwnerChanged
     | Replied
-    | Misread
+    | ReplyRejected
     | Called
     | Returned
     | Streamed
@@ -230,7 +230,7 @@ class MakeCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class Emit:
     """Record this event, which follows from those before it, and feed it back."""
 
     event: Event
@@ -243,4 +243,4 @@ class Warn:
     text: str
 
 
-Command: TypeAlias = AskModel | MakeCall | Write | Warn
+Command: TypeAlias = AskModel | MakeCall | Emit | Warn

@@ -1,6 +1,6 @@
 """What a conversation is made of: frozen values without behaviour.
 
-Not here: what a run is (`loop`), what it may call (`offers`), how any of this looks on a wire.
+Not here: what a run is (`loop`), what it may call (`catalog`), how any of this looks on a wire.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ Call: TypeAlias = ToolCall | Delegation
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallOutput:
     """What a tool or agent gave back: text for the model, and a value for `${id.path}`."""
 
     text: str

@@ -10,13 +10,13 @@ from diptych.loop.call_graph import failure, is_repeatable
 from diptych.loop.events import (
     AskModel,
     Command,
+    Emit,
     Event,
     MakeCall,
     OwnerChanged,
     Replied,
     Returned,
     Warn,
-    Write,
 )
 from diptych.loop.state import Run
 
@@ -24,26 +24,26 @@ Next = tuple[Run, tuple[Command, ...]]
 """What becomes of a run, and what is to be done."""
 
 
-def command(run: Run, *commands: Command) -> Next:
+def issue(run: Run, *commands: Command) -> Next:
     """Give commands, and remember those that an event must answer."""
     lasting = tuple(c for c in commands if not isinstance(c, Warn))
-    return replace(run, outstanding=run.outstanding + lasting), commands
+    return replace(run, pending=run.pending + lasting), commands
 
 
 def settle(run: Run, event: Event) -> Run:
     """Take off the outstanding commands that this event answers."""
-    left = tuple(c for c in run.outstanding if not _answers(event, c))
-    return run if len(left) == len(run.outstanding) else replace(run, outstanding=left)
+    left = tuple(c for c in run.pending if not _answers(event, c))
+    return run if len(left) == len(run.pending) else replace(run, pending=left)
 
 
-def hand_over(run: Run, event: OwnerChanged) -> Next:
+def take_over(run: Run, event: OwnerChanged) -> Next:
     """Say what is still to be done, by one who does not know how far the old owner came (§9)."""
-    revised = [_for_new_owner(run, c, event) for c in run.outstanding]
+    revised = [_for_new_owner(run, c, event) for c in run.pending]
     if event.lost_tail:  # calls whose turn had not come, by what is left, may have been made too
-        lost = [c for c in run.calls if not (c.id in run.issued or is_repeatable(c, run.offers))]
-        revised += [Write(failure(c, "unknown", prompt.OUTCOME_UNKNOWN)) for c in lost]
+        lost = [c for c in run.calls if not (c.id in run.issued or is_repeatable(c, run.catalog))]
+        revised += [Emit(failure(c, "unknown", prompt.OUTCOME_UNKNOWN)) for c in lost]
         run = replace(run, issued=run.issued | {c.id for c in lost})
-    return command(replace(run, outstanding=()), *revised)
+    return issue(replace(run, pending=()), *revised)
 
 
 def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:
@@ -51,11 +51,11 @@ def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:
         case AskModel(answer=True):
             return replace(given, told=run.answer[run.answer_from :])
         case MakeCall(call) if call.id in run.started or event.lost_tail:
-            if is_repeatable(call, run.offers):
+            if is_repeatable(call, run.catalog):
                 return replace(given, again=call.id in run.started)
-            return Write(failure(call, "unknown", prompt.OUTCOME_UNKNOWN))
-        case MakeCall(call) if run.waiting:
-            return Write(failure(call, "skipped", prompt.SUPERSEDED))
+            return Emit(failure(call, "unknown", prompt.OUTCOME_UNKNOWN))
+        case MakeCall(call) if run.undelivered:
+            return Emit(failure(call, "skipped", prompt.SUPERSEDED))
         case _:
             return given
 
@@ -66,9 +66,9 @@ def _answers(event: Event, given: Command) -> bool:
             return True
         case MakeCall(call), Returned(result):
             return call.id == result.call_id
-        case Write(Returned(due)), Returned(result):
+        case Emit(Returned(due)), Returned(result):
             return due.call_id == result.call_id
-        case Write(due), _:  # whatever its words: another version may have chosen them
+        case Emit(due), _:  # whatever its words: another version may have chosen them
             return type(due) is type(event)
         case _:
             return False

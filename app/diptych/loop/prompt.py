@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from diptych.loop.actions import ActionError
-from diptych.loop.catalog import Offers
+from diptych.loop.catalog import Catalog
 from diptych.loop.messages import Call, Delegation, Message, Result
 
 SAID_LIMIT = 500  # characters of its own reply that a model is shown again (loop.md §3)
@@ -50,20 +50,20 @@ When you have all the information needed to provide a final answer, respond with
 Then you will be asked to provide your final response."""
 
 
-def system_prompt(instructions: str, offers: Offers) -> str:
+def system_prompt(instructions: str, catalog: Catalog) -> str:
     """Write the system prompt: instructions, then what may be called and how, where it applies."""
     parts = [instructions] if instructions else []
-    if offers.tools:
-        parts += [f"## Available Tools\n{_describe_tools(offers)}", _TOOL_RULES]
-    if offers.agents:
+    if catalog.tools:
+        parts += [f"## Available Tools\n{_describe_tools(catalog)}", _TOOL_RULES]
+    if catalog.agents:
         parts += [
-            f"## Available Agents for Delegation\n{_describe_agents(offers)}",
+            f"## Available Agents for Delegation\n{_describe_agents(catalog)}",
             _AGENT_RULES,
         ]
-    if offers.tools or offers.agents:
+    if catalog.tools or catalog.agents:
         parts += [_SEVERAL_RULES, _NO_ACTION_RULES]
-    if offers.unavailable:
-        parts.append(f"## Currently Unavailable\n{_describe_unavailable(offers)}")
+    if catalog.unavailable:
+        parts.append(f"## Currently Unavailable\n{_describe_unavailable(catalog)}")
     return "\n\n".join(parts)
 
 
@@ -107,26 +107,26 @@ def max_steps_text(max_steps: int) -> str:
     return f"Reached maximum reasoning steps ({max_steps})"
 
 
-def _describe_tools(offers: Offers) -> str:
+def _describe_tools(catalog: Catalog) -> str:
     return "\n".join(
         f"- {name}: {_one_line(tool.description)}\n"
         f"  parameters: {json.dumps(tool.input_schema, ensure_ascii=False, sort_keys=True)}"
-        for name, tool in offers.listed()
+        for name, tool in catalog.listed()
     )
 
 
-def _describe_agents(offers: Offers) -> str:
+def _describe_agents(catalog: Catalog) -> str:
     lines = []
-    for peer in offers.agents:
+    for peer in catalog.agents:
         skills = f" (skills: {', '.join(peer.skills)})" if peer.skills else ""
         lines.append(f"- {peer.name}: {_one_line(peer.description)}{skills}")
     return "\n".join(lines)
 
 
-def _describe_unavailable(offers: Offers) -> str:
+def _describe_unavailable(catalog: Catalog) -> str:
     lines = ["Do not claim to have used these, and say so if the answer would need them."]
     names = {"server": "the tools of", "agent": "the agent"}
-    lines += [f"- {names[u.kind]} {u.name}: {u.reason}" for u in offers.unavailable]
+    lines += [f"- {names[u.kind]} {u.name}: {u.reason}" for u in catalog.unavailable]
     return "\n".join(lines)
 
 

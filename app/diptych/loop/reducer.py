@@ -27,27 +27,34 @@ from diptych.loop.events import (
     Called,
     Command,
     Completed,
+    Emit,
     Event,
-    Exhausted,
     Failed,
     MakeCall,
-    Misread,
     Offered,
     OwnerChanged,
     Replied,
+    ReplyRejected,
     Returned,
     Steered,
+    StepsExhausted,
     Stop,
     Streamed,
     Terminal,
     Warn,
-    Write,
 )
 from diptych.loop.messages import Call, Message, ToolCall
-from diptych.loop.pending import Next, command, hand_over, settle
-from diptych.loop.state import Phase, Run, join, lead, say, waited_for
+from diptych.loop.pending import Next, issue, settle, take_over
+from diptych.loop.state import (
+    Phase,
+    Run,
+    append_messages,
+    deliver_messages,
+    open_calls,
+    request_prefix,
+)
 
-PARTIAL_LIMIT = 500  # characters of each result that the end at `max_steps` repeats
+PARTIAL_RESULT_CHARS = 500  # characters of each result that the end at `max_steps` repeats
 _PASSED_ON = frozenset({"length", "content_filter"})  # of what models say ended an answer (§2)
 
 
@@ -70,20 +77,20 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
             return run, ()
         case Phase.QUEUED | Phase.ACT | Phase.CALL | Phase.ANSWER, Steered():
             return _steer(run, event)
-        case Phase.ACT, OwnerChanged() if run.waiting:
-            return _next_step(replace(run, outstanding=()))
+        case Phase.ACT, OwnerChanged() if run.undelivered:
+            return _next_step(replace(run, pending=()))
         case Phase.ACT | Phase.CALL | Phase.ANSWER, OwnerChanged():
-            return hand_over(run, event)
+            return take_over(run, event)
         case Phase.ACT, Replied():
             return _read(_count(run, event), event)
-        case Phase.ACT, Misread():
+        case Phase.ACT, ReplyRejected():
             return _take_error(run, event)
         case Phase.CALL, Called(call) if call.id in run.issued and call.id not in run.started:
             return replace(run, started=(*run.started, call.id)), ()
-        case Phase.CALL, Returned(result) if result.call_id in waited_for(run):
+        case Phase.CALL, Returned(result) if result.call_id in open_calls(run):
             return _take_result(run, event)
-        case Phase.ACT | Phase.CALL, Exhausted(text):
-            return _end(say(run, Message("assistant", text)), event)
+        case Phase.ACT | Phase.CALL, StepsExhausted(text):
+            return _end(append_messages(run, Message("assistant", text)), event)
         case Phase.ANSWER, Streamed(text):
             begun = run.answer_seq or run.seq
             return replace(run, answer=run.answer + text, answer_seq=begun), ()
@@ -100,26 +107,26 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
 
 
 def replay(events: Iterable[Event], history: tuple[Message, ...] = ()) -> Run:
-    """Rebuild a run from its events; what it still wants done is in its `outstanding`."""
-    return ended(Run(history=history), events)
+    """Rebuild a run from its events; what it still wants done is in its `pending`."""
+    return apply_all(Run(history=history), events)
 
 
-def ended(run: Run, events: Iterable[Event]) -> Run:
+def apply_all(run: Run, events: Iterable[Event]) -> Run:
     """Say what became of a run by events that are all that happens, whatever they demand."""
     for event in events:
         run, _ = advance(run, event)
     return run
 
 
-def ending(run: Run, end: Stop) -> Iterator[Event]:
+def closing_events(run: Run, end: Stop) -> Iterator[Event]:
     """List the events that end a run now.
 
     Each call that is on its way is `interrupted` first, each that has not begun `skipped`: in
     the conversation a call and its result are never parted.
     """
-    open_calls = waited_for(run)
+    unresolved = open_calls(run)
     for call in run.calls:
-        if call.id in open_calls:
+        if call.id in unresolved:
             kind: CallErrorKind = "interrupted" if call.id in run.started else "skipped"
             yield failure(call, kind, f"{kind}: {_reason(end)}")
     yield end
@@ -137,9 +144,15 @@ def _take_message(run: Run, event: Asked) -> Run:
 
 def _begin(run: Run, event: Offered) -> Next:
     system = prompt.with_caller(event.prompt, run.system)
-    terms = event.terms
+    settings = event.settings
     return _ask(
-        replace(run, offers=event.offers, terms=terms, system=system, last_step=terms.max_steps)
+        replace(
+            run,
+            catalog=event.catalog,
+            settings=settings,
+            system=system,
+            last_step=settings.max_steps,
+        )
     )
 
 
@@ -149,39 +162,39 @@ def _steer(run: Run, event: Steered) -> Next:
     Calls that have not begun never will. One that comes while the answer is told waits for it.
     """
     message = Message("user", event.message)
-    run = replace(run, heard=run.heard | {event.message_id})
+    run = replace(run, message_ids=run.message_ids | {event.message_id})
     if run.phase is Phase.QUEUED:
-        return say(run, message), ()
-    run = replace(run, waiting=(*run.waiting, message))
+        return append_messages(run, message), ()
+    run = replace(run, undelivered=(*run.undelivered, message))
     return _start_ready(run) if run.phase is Phase.CALL else (run, ())
 
 
 def _read(run: Run, reply: Replied) -> Next:
     """Read a phase-1 reply: an action, an error, or neither, which starts phase 2."""
     said, _ = strip_lead(reply.text)
-    actions = parse(said, run.offers)
+    actions = parse(said, run.catalog)
     if reply.finish_reason == "length" and actions != Actions(()):
         actions = ActionError("truncated", "your reply was cut off by the length limit; be brief")
     match actions:
         case ActionError():
-            return command(run, Write(Misread(actions, said[: prompt.SAID_LIMIT])))
+            return issue(run, Emit(ReplyRejected(actions, said[: prompt.SAID_LIMIT])))
         case Actions(()):
-            return _next_step(run) if run.waiting else _ask_answer(run)
+            return _next_step(run) if run.undelivered else _ask_answer(run)
         case Actions(calls):
             step = run.step + 1
             named = tuple(replace(c, id=f"call_{step}_{n}") for n, c in enumerate(calls, 1))
-            run = say(run, Message("assistant", said))
+            run = append_messages(run, Message("assistant", said))
             return _start_ready(
                 replace(run, phase=Phase.CALL, step=step, errors=0, calls=named, issued=frozenset())
             )
 
 
-def _take_error(run: Run, event: Misread) -> Next:
+def _take_error(run: Run, event: ReplyRejected) -> Next:
     step = run.step + 1
     told = prompt.step_error(step, run.last_step, event.error, event.said)
-    run = say(run, Message("assistant", event.said), told)
+    run = append_messages(run, Message("assistant", event.said), told)
     run = replace(run, step=step, errors=run.errors + 1)
-    if run.errors > run.terms.max_retries and not run.waiting:
+    if run.errors > run.settings.max_retries and not run.undelivered:
         run, commands = _ask_answer(run)
         return run, (Warn(f"{event.error.type}: {event.error.detail}"), *commands)
     return _next_step(run)
@@ -189,51 +202,51 @@ def _take_error(run: Run, event: Misread) -> Next:
 
 def _take_result(run: Run, event: Returned) -> Next:
     run = replace(run, results=(*run.results, event.result))
-    if waited_for(run):
+    if open_calls(run):
         return _start_ready(run)
     by_id = {result.call_id: result for result in run.results}
     told = prompt.step_results(run.step, run.last_step, run.calls, by_id)
     ends_phase = all(_is_terminal(run, call) and not by_id[call.id].error for call in run.calls)
-    run = replace(say(run, told), calls=(), issued=frozenset())
-    return _ask_answer(run) if ends_phase and not run.waiting else _next_step(run)
+    run = replace(append_messages(run, told), calls=(), issued=frozenset())
+    return _ask_answer(run) if ends_phase and not run.undelivered else _next_step(run)
 
 
 def _next_step(run: Run) -> Next:
     """Ask the model for actions, of all that was said up to now; unless it has had its steps."""
-    run = join(run)
+    run = deliver_messages(run)
     if run.step < run.last_step:
         return _ask(run)
-    if run.terms.on_max_steps == "answer":
+    if run.settings.on_max_steps == "answer":
         return _ask_answer(run)
-    text = prompt.max_steps_text(run.terms.max_steps)
-    partial = tuple(replace(r, text=r.text[:PARTIAL_LIMIT], value=None) for r in run.results)
-    return command(run, Write(Exhausted(text, partial, run.usage)))
+    text = prompt.max_steps_text(run.settings.max_steps)
+    partial = tuple(replace(r, text=r.text[:PARTIAL_RESULT_CHARS], value=None) for r in run.results)
+    return issue(run, Emit(StepsExhausted(text, partial, run.usage)))
 
 
 def _ask(run: Run) -> Next:
-    messages = (*lead(run), *run.messages)
-    return command(replace(run, phase=Phase.ACT), AskModel(messages, run.model_calls))
+    messages = (*request_prefix(run), *run.messages)
+    return issue(replace(run, phase=Phase.ACT), AskModel(messages, run.model_calls))
 
 
 def _start_ready(run: Run) -> Next:
     """Command each call that can be made now, and record each that never will be."""
     done = {result.call_id: result for result in run.results}
-    graph = Graph(run.calls, run.issued, done, run.offers)
+    graph = Graph(run.calls, run.issued, done, run.catalog)
     commands: list[Command] = []
     ids = set(run.issued)
-    most = run.terms.max_parallel_calls
-    for decision in graph.superseded() if run.waiting else graph.startable(most):
+    most = run.settings.max_parallel_calls
+    for decision in graph.superseded() if run.undelivered else graph.startable(most):
         if isinstance(decision, Returned):
             ids.add(decision.result.call_id)
-            commands.append(Write(decision))
+            commands.append(Emit(decision))
         else:
             ids.add(decision.id)
             commands.append(MakeCall(decision, run.step))
-    return command(replace(run, issued=frozenset(ids)), *commands)
+    return issue(replace(run, issued=frozenset(ids)), *commands)
 
 
 def _is_terminal(run: Run, call: Call) -> bool:
-    tool = run.offers.tool(call.name) if isinstance(call, ToolCall) else None
+    tool = run.catalog.tool(call.name) if isinstance(call, ToolCall) else None
     return tool is not None and tool.terminal
 
 
@@ -242,31 +255,31 @@ def _is_terminal(run: Run, call: Call) -> bool:
 
 def _ask_answer(run: Run) -> Next:
     final = Message("user", prompt.FINAL_PROMPT)
-    messages = (*lead(run), *run.messages, final)
+    messages = (*request_prefix(run), *run.messages, final)
     ask = AskModel(messages, run.model_calls, answer=True)
-    return command(replace(run, phase=Phase.ANSWER), ask)
+    return issue(replace(run, phase=Phase.ANSWER), ask)
 
 
 def _take_answer(run: Run, reply: Replied) -> Next:
     """Take the end of the answer; a blank one is asked for once more (loop.md §7)."""
     finish_reason = reply.finish_reason if reply.finish_reason in _PASSED_ON else "stop"
     if run.answer.strip() or finish_reason != "stop":
-        return command(run, Write(Answered(run.answer, finish_reason)))
+        return issue(run, Emit(Answered(run.answer, finish_reason)))
     told = replace(run, was_blank=True, answer_from=len(run.answer))
-    if run.waiting:
+    if run.undelivered:
         return _next_step(told)
     if run.was_blank:
-        return command(run, Write(Failed("empty_answer", "the model gave no answer, twice")))
+        return issue(run, Emit(Failed("empty_answer", "the model gave no answer, twice")))
     return _ask_answer(told)
 
 
 def _conclude(run: Run, event: Answered) -> Next:
     """End with the answer, or begin the next turn with what was said while it was told (§6)."""
-    run = say(run, Message("assistant", event.text))
-    if not run.waiting:
-        return command(run, Write(Completed(event.finish_reason, run.usage)))
+    run = append_messages(run, Message("assistant", event.text))
+    if not run.undelivered:
+        return issue(run, Emit(Completed(event.finish_reason, run.usage)))
     run = replace(_forget_answer(run, attempt=1), was_blank=False)
-    return _next_step(replace(run, last_step=run.step + run.terms.max_steps))
+    return _next_step(replace(run, last_step=run.step + run.settings.max_steps))
 
 
 def _forget_answer(run: Run, attempt: int) -> Run:
@@ -281,9 +294,9 @@ def _count(run: Run, reply: Replied) -> Run:
 
 
 def _end(run: Run, end: Terminal) -> Next:
-    run = join(run)
+    run = deliver_messages(run)
     said = () if run.phase is Phase.QUEUED else run.messages  # a run that never began said nothing
-    return replace(run, phase=Phase.DONE, messages=said, outstanding=(), end=end), ()
+    return replace(run, phase=Phase.DONE, messages=said, pending=(), end=end), ()
 
 
 def _reason(end: Stop) -> str:

@@ -6,11 +6,11 @@ Not here: what becomes of it by an event (`loop`).
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from diptych.loop.catalog import Offers
-from diptych.loop.events import Command, Origin, Terminal, Terms
+from diptych.loop.catalog import Catalog
+from diptych.loop.events import Command, LoopSettings, Origin, Terminal
 from diptych.loop.messages import Call, Message, Result, Usage
 
-MOST_MESSAGES = 100  # that one run takes while it is there
+MAX_MESSAGES_PER_RUN = 100  # that one run takes while it is there
 
 
 class Phase(Enum):
@@ -30,13 +30,13 @@ class Run:
 
     history: tuple[Message, ...] = ()
     phase: Phase = Phase.NEW
-    terms: Terms = field(default_factory=Terms)
-    offers: Offers = field(default_factory=Offers)
+    settings: LoopSettings = field(default_factory=LoopSettings)
+    catalog: Catalog = field(default_factory=Catalog)
     system: str = ""  # the whole system prompt, the caller's part included
     origin: Origin = field(default_factory=Origin)
     messages: tuple[Message, ...] = ()  # what this run adds to the conversation
-    heard: frozenset[str] = frozenset()  # ids of the messages that came while it was there
-    waiting: tuple[Message, ...] = ()  # those of them that have not joined the conversation yet
+    message_ids: frozenset[str] = frozenset()  # ids of the messages that came while it was there
+    undelivered: tuple[Message, ...] = ()  # those of them that have not joined the conversation yet
     step: int = 0
     last_step: int = 0  # that it may take: `max_steps` for each turn
     errors: int = 0  # replies in a row that could not be read
@@ -52,7 +52,7 @@ class Run:
     answer_seq: int = 0  # of the first piece of the answer
     answer_attempts: int = 1
     was_blank: bool = False  # the answer was blank once and is asked for again
-    outstanding: tuple[Command, ...] = ()  # what was commanded and has not happened yet
+    pending: tuple[Command, ...] = ()  # what was commanded and has not happened yet
     end: Terminal | None = None
 
 
@@ -61,24 +61,24 @@ def conversation(run: Run) -> tuple[Message, ...]:
     return run.history + run.messages
 
 
-def lead(run: Run) -> tuple[Message, ...]:
+def request_prefix(run: Run) -> tuple[Message, ...]:
     """Give what stands before a run's own messages whenever the model is asked."""
     system = (Message("system", run.system),) if run.system else ()
     return system + run.history
 
 
-def say(run: Run, *messages: Message) -> Run:
+def append_messages(run: Run, *messages: Message) -> Run:
     """Add messages to the conversation."""
     return replace(run, messages=run.messages + messages)
 
 
-def join(run: Run) -> Run:
+def deliver_messages(run: Run) -> Run:
     """Let the messages that wait join the conversation; what was misread before is past."""
-    if not run.waiting:
+    if not run.undelivered:
         return run
-    return replace(say(run, *run.waiting), waiting=(), errors=0)
+    return replace(append_messages(run, *run.undelivered), undelivered=(), errors=0)
 
 
-def waited_for(run: Run) -> frozenset[str]:
+def open_calls(run: Run) -> frozenset[str]:
     """Name the calls of this step that have no result yet."""
     return frozenset(c.id for c in run.calls) - {result.call_id for result in run.results}

@@ -23,7 +23,7 @@ MAX_CONTEXT_CHARS = 200_000  # well inside the 1 MiB that a pod takes as a body,
 MAX_PATH = 16
 MAX_URL_CHARS = 2048
 
-Terms: TypeAlias = tuple[tuple[str, ...], float | None]
+DelegationMetadata: TypeAlias = tuple[tuple[str, ...], float | None]
 """The call path (card URLs, the caller last), and the seconds that the caller has left."""
 
 
@@ -61,7 +61,7 @@ def read_context(value: JSON) -> tuple[Message, ...]:
             raise _invalid('its data part must be {"messages": [...]}')
 
 
-def read_terms(value: JSON) -> Terms:
+def read_terms(value: JSON) -> DelegationMetadata:
     """Read what the metadata of a message holds under `URI`. Raises `InvalidRequest`."""
     match value:
         case None:

@@ -10,9 +10,9 @@ from typing import Protocol, TypeAlias
 
 from diptych.loop.catalog import Peer, Tool, Unavailable
 from diptych.loop.codec import Record
-from diptych.loop.events import Demand
-from diptych.loop.messages import Answer, JSONObject, Message, Usage
-from diptych.ports.entries import Lease, Once, Opened, RunEntry, SessionEntry
+from diptych.loop.events import Signal
+from diptych.loop.messages import CallOutput, JSONObject, Message, Usage
+from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, SessionEntry
 
 Progress = Callable[[str], None]
 """Told in a sentence how far a tool is, or the text that a sub-agent streams. Must not block."""
@@ -69,17 +69,17 @@ class Model(Protocol):
 class Tools(Protocol):
     """The tools of all servers of an agent."""
 
-    def offered(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
+    def snapshot(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
         """Say what can be called now, without asking any server: in the manifest's order."""
         ...
 
-    async def call(self, tool: Tool, arguments: JSONObject, progress: Progress) -> Answer:
+    async def call(self, tool: Tool, arguments: JSONObject, progress: Progress) -> CallOutput:
         """Call a tool once. Raises `ToolError`; never sends a call a second time by itself."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class DelegationRequest:
     """A delegation, ready to be sent (loop.md §5).
 
     `context_id` is new for every delegation. `path` holds the card URLs of the agents that the
@@ -98,11 +98,11 @@ class Errand:
 class Agents(Protocol):
     """The other agents that an agent may delegate to."""
 
-    def offered(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
+    def snapshot(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
         """Say who can be asked now, without asking anyone: in the manifest's order."""
         ...
 
-    async def delegate(self, errand: Errand, progress: Progress) -> Answer:
+    async def delegate(self, errand: DelegationRequest, progress: Progress) -> CallOutput:
         """Give an agent a task and wait for its end. Raises `DelegationError`."""
         ...
 
@@ -111,7 +111,7 @@ class EventLog(Protocol):
     """The record of all runs: append-only, the only truth (loop.md §9).
 
     A run's records have `seq` 1, 2, 3 … without gaps. Every method raises `StoreError` when the
-    store cannot be reached; `UnknownRun` for a run that never was, `LostRun` for one whose record
+    store cannot be reached; `RunNotFound` for a run that never was, `RunLost` for one whose record
     is gone.
     """
 
@@ -120,11 +120,13 @@ class EventLog(Protocol):
         """Name this store's life: part of every run id, so that *lost* and *never was* differ."""
         ...
 
-    async def open(self, first: Record, token: str, once: Once | None = None) -> Opened:
+    async def open(
+        self, first: Record, token: str, idempotency_key: IdempotencyKey | None = None
+    ) -> Opened:
         """Begin a run with its first record, at the end of its session's queue.
 
         In the same step the session is claimed under `token`, if nobody holds it. Raises
-        `Overloaded` if there is no room, `InvalidRequest` if `once` came with another body before.
+        `Overloaded` if there is no room, `IdempotencyMismatch` if the key came with another body.
         """
         ...
 
@@ -132,7 +134,7 @@ class EventLog(Protocol):
         """Add the next records of one run. They are on record, and told, when this returns.
 
         A store that is away is waited for: the caller sets the limit. What is on record already
-        is not added again. Raises `StaleOwner` if the lease is not the newest, `LostTail` if the
+        is not added again. Raises `LeaseLost` if the lease is not the newest, `LogTruncated` if the
         store has lost records that came before these.
         """
         ...
@@ -147,12 +149,12 @@ class EventLog(Protocol):
         """List the runs, of one session or of all, oldest first."""
         ...
 
-    async def keep(self, key: str, blob: bytes) -> None:
+    async def put_blob(self, key: str, blob: bytes) -> None:
         """Store what many runs share, once, under its content's hash."""
         ...
 
-    async def kept(self, key: str) -> bytes:
-        """Give back what `keep` stored. Raises `LostBlob` if it is not there."""
+    async def get_blob(self, key: str) -> bytes:
+        """Give back what `put_blob` stored. Raises `BlobMissing` if it is not there."""
         ...
 
 
@@ -163,7 +165,7 @@ class Sessions(Protocol):
         """Give what the session's ended runs said, in order; nothing for an unknown session."""
         ...
 
-    async def knows(self, session_id: str) -> bool:
+    async def session_exists(self, session_id: str) -> bool:
         """Say whether the session has runs."""
         ...
 
@@ -174,7 +176,7 @@ class Sessions(Protocol):
         ...
 
 
-class Ownership(Protocol):
+class SessionLeases(Protocol):
     """Who takes which run to its end: one owner a session, its runs in the order of their coming.
 
     A session with unfinished runs has a queue of them. Who holds its lease takes them one by one.
@@ -189,18 +191,18 @@ class Ownership(Protocol):
         """Take a session that has work and that nobody holds; None if it is not to be had."""
         ...
 
-    async def head(self, lease: Lease) -> str | None:
+    async def next_run(self, lease: Lease) -> str | None:
         """Name the run whose turn it is; with none left, None, and the lease is given back.
 
-        Raises `StaleOwner`.
+        Raises `LeaseLost`.
         """
         ...
 
-    async def conclude(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
+    async def finish_run(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
         """Take a run that has ended out of the queue, and note what it said for the next.
 
-        In the same step gives what `head` would. A run that is not in the queue says nothing.
-        Waits for a store that is away. Raises `StaleOwner`, and `LostTail` if the store has lost
+        In the same step gives what `next_run` would. A run that is not in the queue says nothing.
+        Waits for a store that is away. Raises `LeaseLost`, and `LogTruncated` if the store has lost
         the run's end.
         """
         ...
@@ -213,44 +215,44 @@ class Ownership(Protocol):
         """Let a session go with its work undone, so that another can claim it at once."""
         ...
 
-    async def unowned(self) -> Sequence[str]:
+    async def unowned_sessions(self) -> Sequence[str]:
         """Name some sessions that have work and that nobody holds."""
         ...
 
-    async def demand(self, run_id: str, demand: Demand) -> None:
+    async def send_signal(self, run_id: str, demand: Signal) -> None:
         """Ask something of a run's owner, or of the next one, if it has none now.
 
         Of a run that has ended nothing can be asked any more: that does nothing. Raises
-        `HeardEnough` for one message too many.
+        `TooManyMessages` for one message too many.
         """
         ...
 
-    async def has_lost_tail(self, run_id: str) -> bool:
+    async def may_be_truncated(self, run_id: str) -> bool:
         """Say whether the newest records of a run may be gone: the store was not always up."""
         ...
 
-    async def demanded(self, run_id: str) -> Sequence[Demand]:
+    async def pending_signals(self, run_id: str) -> Sequence[Signal]:
         """Give what was asked of a run that is to be taken up, in the order of its coming."""
         ...
 
 
 Item: TypeAlias = Record | Notice
-Heard: TypeAlias = Item | None
+FeedItem: TypeAlias = Item | None
 """What a feed tells of a run; None: something may have been missed, so read the record again."""
 
 
 class Feed(Protocol):
     """What happens to runs that other processes own. Nothing in here is a truth: the log is."""
 
-    def tell(self, run_id: str, notice: Notice) -> None:
+    def publish(self, run_id: str, notice: Notice) -> None:
         """Pass a notice on to whoever follows the run elsewhere. Never waits, may lose it."""
         ...
 
-    async def watch(self, run_id: str, put: Callable[[Heard], None]) -> Callable[[], None]:
+    async def subscribe(self, run_id: str, put: Callable[[FeedItem], None]) -> Callable[[], None]:
         """Have `put` called with all that happens to a run from now on; gives what ends that."""
         ...
 
-    def heed(self, asked: Callable[[str, str, Demand], None]) -> None:
+    def on_signal(self, asked: Callable[[str, str, Signal], None]) -> None:
         """Have `asked` called with session, run and demand whenever something is asked of a run."""
         ...
 

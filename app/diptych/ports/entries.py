@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class RunEntry:
     """A run, as lists show it; `seq` and `updated` are seq and time of its newest record.
 
-    `status` is `queued`, `running` or the terminal event's name. `may_have_lost` says that the
+    `status` is `queued`, `running` or the terminal event's name. `may_be_truncated` says that the
     store was not always up since the run began to be driven: its record may be another than it
     was, after where a new owner found that. Times are seconds since the epoch.
     """
@@ -21,7 +21,7 @@ class RunEntry:
     status: str
     seq: int = 1
     updated: float = 0.0
-    may_have_lost: bool = False
+    may_be_truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
+class IdempotencyKey:
     """What tells a request that is sent again from a new one: its key, and its body's hash."""
 
     key: str

@@ -8,17 +8,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from diptych.errors import LostRun, LostTail, StaleOwner, StoreError, UnknownRun
-from diptych.loop.codec import TERMINAL, Record, to_row
-from diptych.loop.events import Asked, Demand, Event, Failed, Steered, Stop
-from diptych.loop.reducer import ended, ending
-from diptych.loop.state import MOST_MESSAGES, Phase, Run
-from diptych.ports import Clock, EventLog, Feed, Heard, Item, Notice, Ownership, Sessions
-from diptych.ports.entries import Lease, Once, Opened
+from diptych.errors import LeaseLost, LogTruncated, RunLost, RunNotFound, StoreError
+from diptych.loop.codec import TERMINAL, Record, encode
+from diptych.loop.events import Asked, Event, Failed, Signal, Steered, Stop
+from diptych.loop.reducer import apply_all, closing_events
+from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run
+from diptych.ports import Clock, EventLog, Feed, FeedItem, Item, Notice, SessionLeases, Sessions
+from diptych.ports.entries import IdempotencyKey, Lease, Opened
 from diptych.runtime.runner import Runner
 
-MAX_WAITING = 1_000  # items that are kept for a slow reader
-MOST_HELD = 2**18  # characters of records that are kept for one, or given to it at once
+MAX_BUFFERED_ITEMS = 1_000  # items that are kept for a slow reader
+MAX_BUFFERED_CHARS = 2**18  # characters of records that are kept for one, or given to it at once
 
 Observer = Callable[[Item], None]
 """Hears every record and notice of every run that is taken to its end here. Must not block."""
@@ -30,7 +30,7 @@ class Stores:
 
     log: EventLog
     sessions: Sessions
-    owners: Ownership
+    leases: SessionLeases
     feed: Feed
     clock: Clock
 
@@ -38,14 +38,14 @@ class Stores:
         """Say whether the store has lost a run; one that cannot say so now has not."""
         try:
             await self.log.entry(run_id)
-        except (LostRun, UnknownRun):
+        except (RunLost, RunNotFound):
             return True
         except StoreError:
             return False
         return False
 
 
-class Reader:
+class SubscriberBuffer:
     """What one follower of a run has not read yet, as far as that is kept for it.
 
     Of one that has fallen behind the rest is forgotten, with a `None` in its place: the records
@@ -53,13 +53,13 @@ class Reader:
     """
 
     def __init__(self) -> None:
-        self._items: list[Heard] = []
+        self._items: list[FeedItem] = []
         self._size = 0
         self._arrived = asyncio.Event()
         self._is_ended = False
 
-    def put(self, item: Heard) -> None:
-        if len(self._items) >= MAX_WAITING or self._size > MOST_HELD:
+    def put(self, item: FeedItem) -> None:
+        if len(self._items) >= MAX_BUFFERED_ITEMS or self._size > MAX_BUFFERED_CHARS:
             if isinstance(item, Notice):
                 return
             self._items, self._size = [None], 0
@@ -73,7 +73,7 @@ class Reader:
         self._is_ended = True
         self._arrived.set()
 
-    async def next(self) -> Sequence[Heard]:
+    async def next(self) -> Sequence[FeedItem]:
         """Wait for something, and give all that there is; nothing once it has ended."""
         await self._arrived.wait()
         if not self._is_ended:
@@ -82,7 +82,7 @@ class Reader:
         return items
 
 
-class LiveRun:
+class ActiveRun:
     """A run in the queue of a session that this process owns.
 
     `lease` is that of its session. `stopped` is how it was asked to end, if it was; `has_begun` is
@@ -107,7 +107,7 @@ class LiveRun:
         self._is_left = False
         self._stores = stores
         self._observers = observers
-        self._readers: set[Reader] = set()
+        self._readers: set[SubscriberBuffer] = set()
         self._asked_at = asyncio.get_running_loop().time()
 
     @property
@@ -119,10 +119,10 @@ class LiveRun:
         """For how many seconds the run has been there."""
         return asyncio.get_running_loop().time() - self._asked_at
 
-    async def open(self, asked: Asked, once: Once | None) -> Opened:
+    async def open(self, asked: Asked, idempotency_key: IdempotencyKey | None) -> Opened:
         """Put the run on record, with its first event. Raises as `EventLog.open` does."""
         (first,) = self._next_records([asked])
-        opened = await self._stores.log.open(first, self._stores.clock.token(), once)
+        opened = await self._stores.log.open(first, self._stores.clock.token(), idempotency_key)
         if opened.is_new and not self.records:  # its turn may have come before this reply
             self._told(first)
         return opened
@@ -147,21 +147,21 @@ class LiveRun:
 
     async def _append(self, records: Sequence[Record]) -> None:
         if self.lease is None:
-            raise StaleOwner("this run has no owner here")
+            raise LeaseLost("this run has no owner here")
         try:
             await self._stores.log.append(records, self.lease)
-        except LostTail as lost:
+        except LogTruncated as lost:
             await self.restore(lost)
             await self._stores.log.append(records, self.lease)
 
-    async def restore(self, lost: LostTail) -> None:
+    async def restore(self, lost: LogTruncated) -> None:
         """Put back what the store has lost: whoever has read it must find it again."""
         if self.lease and (missing := self.records[lost.seq :]):
             await self._stores.log.append(missing, self.lease)
 
     def notice(self, notice: Notice) -> None:
         self._tell(notice)
-        self._stores.feed.tell(self.run_id, notice)
+        self._stores.feed.publish(self.run_id, notice)
 
     def stop(self, stop: Stop) -> bool:
         """End the run; the first reason counts. Says whether it is to be ended before its turn."""
@@ -172,7 +172,7 @@ class LiveRun:
             self.runner.end(stop)
         return not self.has_begun
 
-    def demand(self, demand: Demand) -> None:
+    def send_signal(self, demand: Signal) -> None:
         """Do to the run what was asked of it elsewhere."""
         if isinstance(demand, Steered):
             self.steer(demand)
@@ -183,7 +183,7 @@ class LiveRun:
         """Have a message join the run's conversation, once; False if there are too many."""
         if self.runner:
             self.runner.steer(message)
-        elif message.message_id in self._spoken or len(self._spoken) < MOST_MESSAGES:
+        elif message.message_id in self._spoken or len(self._spoken) < MAX_MESSAGES_PER_RUN:
             self._spoken[message.message_id] = message
         else:
             return False
@@ -214,17 +214,17 @@ class LiveRun:
         """Put an end on record that no runner can."""
         if run.phase is Phase.DONE:
             return run
-        events: list[Event] = [m for m in self.spoken() if m.message_id not in run.heard]
-        events += ending(ended(run, events), stop)
+        events: list[Event] = [m for m in self.spoken() if m.message_id not in run.message_ids]
+        events += closing_events(apply_all(run, events), stop)
         await self.record(events)
-        return ended(run, events)
+        return apply_all(run, events)
 
     def new_context_id(self) -> str:
         return f"context-{self._stores.clock.token()}"
 
-    def join(self, after: int) -> Reader:
+    def join(self, after: int) -> SubscriberBuffer:
         """Give a reader that has all records after `after` waiting, and hears what comes."""
-        reader = Reader()
+        reader = SubscriberBuffer()
         for record in self.records[after:]:
             reader.put(record)
         if self.ended.is_set():
@@ -232,7 +232,7 @@ class LiveRun:
         self._readers.add(reader)
         return reader
 
-    def leave(self, reader: Reader) -> None:
+    def leave(self, reader: SubscriberBuffer) -> None:
         self._readers.discard(reader)
 
     def release(self) -> None:
@@ -255,7 +255,7 @@ class LiveRun:
         return [self._record(seq, event, now) for seq, event in zip(seqs, events, strict=True)]
 
     def _record(self, seq: int, event: Event, now: float) -> Record:
-        event_type, content, metadata = to_row(event)
+        event_type, content, metadata = encode(event)
         return Record(self.run_id, self.session_id, seq, event_type, now, content, metadata)
 
     def _told(self, record: Record) -> None:
@@ -269,7 +269,7 @@ class LiveRun:
             reader.put(item)
 
 
-def is_last(item: Heard) -> bool:
+def is_last(item: FeedItem) -> bool:
     """Say whether nothing of a run comes after this."""
     return isinstance(item, Record) and item.event_type in TERMINAL
 

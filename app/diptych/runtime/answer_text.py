@@ -10,7 +10,7 @@ from collections.abc import Callable
 TEXT_INTERVAL = 0.025  # seconds in which pieces of the answer are merged into one event
 
 
-class Pieces:
+class TextBatcher:
     """What has arrived of an answer and is not yet on record.
 
     The first piece is due at once, later ones together, at most one batch each 25 ms
@@ -49,7 +49,7 @@ class Pieces:
         return text
 
 
-class Retelling:
+class AnswerReplay:
     """An answer that is asked for again, against what was told of it before (loop.md §9).
 
     As long as the new text equals the old, nothing is told twice. At the first difference, or if

@@ -13,7 +13,7 @@ TURN = "\n\n"
 """What stands between the answers of two turns, where they are shown as one text."""
 
 
-def keep(records: list[Record], item: Item) -> None:
+def collect(records: list[Record], item: Item) -> None:
     """Add what was told to the records of a run; a `reset` takes away what is void."""
     if isinstance(item, Record):
         records.append(item)

@@ -6,23 +6,23 @@ Not here: the tools and agents themselves (`adapters`).
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from diptych.loop.catalog import Offers
-from diptych.loop.codec import kept_form
-from diptych.loop.events import Offered, Terms
+from diptych.loop.catalog import Catalog
+from diptych.loop.codec import catalog_blob
+from diptych.loop.events import LoopSettings, Offered
 from diptych.loop.prompt import system_prompt
 from diptych.ports import EventLog
-from diptych.runtime.effects import Outside
+from diptych.runtime.effects import Backends
 
 
 @dataclass(frozen=True, slots=True)
-class Charter:
+class AgentDefinition:
     """What the manifest says of every run of an agent; `seconds` is its `loop.deadline`.
 
     `newer` reads the instructions anew for each run, if they stand in a file that may change.
     """
 
     instructions: str = ""
-    terms: Terms = field(default_factory=Terms)
+    settings: LoopSettings = field(default_factory=LoopSettings)
     seconds: float | None = 300.0
     max_runs: int = 1_000  # queued and running, all sessions together
     newer: Callable[[], str | None] | None = None
@@ -32,14 +32,14 @@ class Charter:
         return (self.newer and self.newer()) or self.instructions
 
 
-class Offering:
+class CatalogRecorder:
     """Takes the offers as they are when a run starts, and keeps them for its replay."""
 
-    def __init__(self, charter: Charter, outside: Outside, log: EventLog) -> None:
+    def __init__(self, charter: AgentDefinition, outside: Backends, log: EventLog) -> None:
         self._charter = charter
         self._outside = outside
         self._log = log
-        self._basis: tuple[str, Offers] | None = None
+        self._basis: tuple[str, Catalog] | None = None
         self._made: tuple[Offered, bytes] | None = None  # of that basis
 
     async def now(self) -> Offered:
@@ -47,12 +47,14 @@ class Offering:
 
         What has not changed is not put into words again. Raises `StoreError`.
         """
-        tools, servers = self._outside.tools.offered()
-        agents, missing = self._outside.agents.offered()
-        basis = self._charter.current_instructions, Offers(tools, agents, (*servers, *missing))
+        tools, servers = self._outside.tools.snapshot()
+        agents, missing = self._outside.agents.snapshot()
+        basis = self._charter.current_instructions, Catalog(tools, agents, (*servers, *missing))
         if self._made is None or self._basis != basis:
-            instructions, offers = self._basis = basis
-            self._made = kept_form(offers, system_prompt(instructions, offers), self._charter.terms)
+            instructions, catalog = self._basis = basis
+            self._made = catalog_blob(
+                catalog, system_prompt(instructions, catalog), self._charter.settings
+            )
         offered, blob = self._made
-        await self._log.keep(offered.key, blob)
+        await self._log.put_blob(offered.key, blob)
         return offered

@@ -19,18 +19,18 @@ from diptych.loop.actions import strip_lead
 from diptych.loop.actions.leading_reasoning import Lead
 from diptych.loop.catalog import Tool
 from diptych.loop.events import AskModel, CallKind, Event, Failed, Replied, Returned
-from diptych.loop.messages import JSON, Answer, Call, Delegation, Result, ToolCall, Usage
+from diptych.loop.messages import JSON, Call, CallOutput, Delegation, Result, ToolCall, Usage
 from diptych.loop.state import Run, conversation
 from diptych.loop.text import RESULT_BYTES, bounded, well_formed
-from diptych.ports import Agents, Errand, Model, Notice, Tools
-from diptych.runtime.answer_text import Pieces, Retelling
+from diptych.ports import Agents, DelegationRequest, Model, Notice, Tools
+from diptych.runtime.answer_text import AnswerReplay, TextBatcher
 
 STOP_SECONDS = 0.9  # that cancelled work has to tell its server: an abort takes effect in 1 s
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class Backends:
     """What a run reaches: the model, the tools and the other agents."""
 
     model: Model
@@ -39,13 +39,13 @@ class Outside:
 
 
 @dataclass(frozen=True, slots=True)
-class Crash:
+class TaskCrashed:
     """A task ended by an exception that nobody foresaw: a bug, to be raised where it is seen."""
 
     cause: BaseException
 
 
-class Outgoing:
+class Effects:
     """Asks and calls for one run; what comes of it goes to `put`, what is told live to `notice`.
 
     `late_at` is the run's deadline by the event loop's clock, None for no limit.
@@ -53,8 +53,8 @@ class Outgoing:
 
     def __init__(
         self,
-        outside: Outside,
-        put: Callable[[Event | Crash], None],
+        outside: Backends,
+        put: Callable[[Event | TaskCrashed], None],
         notice: Callable[[Notice], None],
         late_at: float | None,
     ) -> None:
@@ -68,9 +68,11 @@ class Outgoing:
     def ask(self, command: AskModel) -> None:
         self._spawn(self._ask(command))
 
-    def ask_answer(self, command: AskModel, pieces: Pieces, differs: Callable[[], None]) -> None:
-        """Have an answer streamed into `pieces`; `differs` as `Retelling` has it."""
-        self._spawn(self._stream(command, pieces, Retelling(command.told, differs)))
+    def ask_answer(
+        self, command: AskModel, pieces: TextBatcher, differs: Callable[[], None]
+    ) -> None:
+        """Have an answer streamed into `pieces`; `differs` as `AnswerReplay` has it."""
+        self._spawn(self._stream(command, pieces, AnswerReplay(command.told, differs)))
 
     def call(self, call: Call, run: Run, context_id: str | None) -> None:
         self._spawn(self._call(call, run, context_id))
@@ -97,7 +99,9 @@ class Outgoing:
         self._notice_reasoning(reply.reasoning or strip_lead(reply.text)[1])
         self._put(Replied(reply.text, reply.usage, reply.finish_reason))
 
-    async def _stream(self, command: AskModel, pieces: Pieces, retelling: Retelling) -> None:
+    async def _stream(
+        self, command: AskModel, pieces: TextBatcher, retelling: AnswerReplay
+    ) -> None:
         lead, usage, finish_reason = Lead(), Usage(), "stop"
         try:
             stream = self._outside.model.stream(command.messages, command.index)
@@ -142,7 +146,7 @@ class Outgoing:
         kind: CallKind = "agent" if isinstance(call, Delegation) else "tool"
         self._put(Returned(result, kind, target(call)))
 
-    async def _send(self, call: Call, run: Run, context_id: str | None) -> Answer:
+    async def _send(self, call: Call, run: Run, context_id: str | None) -> CallOutput:
         about: dict[str, JSON] = {"call_id": call.id, "target": target(call)}
 
         def tell(notice_type: str, field: str, text: str) -> None:
@@ -157,12 +161,12 @@ class Outgoing:
             _offered(call, run), call.arguments, lambda text: tell("tool_progress", "message", text)
         )
 
-    def _errand(self, call: Delegation, run: Run, context_id: str | None) -> Errand:
-        limit = run.terms.memory_context_limit
+    def _errand(self, call: Delegation, run: Run, context_id: str | None) -> DelegationRequest:
+        limit = run.settings.memory_context_limit
         left = None
         if self._late_at is not None:
             left = max(self._late_at - asyncio.get_running_loop().time(), 0.0)
-        return Errand(
+        return DelegationRequest(
             agent=call.agent,
             task=call.task,
             context_id=context_id or "",
@@ -182,7 +186,7 @@ class Outgoing:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (cause := task.exception()) is not None:
-            self._put(Crash(cause))
+            self._put(TaskCrashed(cause))
 
 
 def target(call: Call) -> str:
@@ -191,7 +195,7 @@ def target(call: Call) -> str:
 
 
 def _offered(call: ToolCall, run: Run) -> Tool:
-    tool = run.offers.tool(call.name)
+    tool = run.catalog.tool(call.name)
     if tool is None:
         raise LoopError(f"{call} was commanded, and nobody offers it")
     return tool

@@ -10,29 +10,29 @@ from diptych.errors import InvalidRequest
 from diptych.loop.events import Asked, Origin
 from diptych.loop.messages import Message
 from diptych.loop.text import well_formed
-from diptych.ports.entries import Once
+from diptych.ports.entries import IdempotencyKey
 
 SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class RunRequest:
     """A request, whatever protocol it came by.
 
     `messages` are the caller's, without system messages, the last one a user's. With a
     `session_id` only those after the last assistant message are new (loop.md §2). A request with
-    the same `once` as an earlier one is that one, sent again.
+    the same `idempotency_key` as an earlier one is that one, sent again.
     """
 
     messages: tuple[Message, ...]
     system: str = ""
     session_id: str | None = None
     origin: Origin = field(default_factory=Origin)
-    once: Once | None = None
+    idempotency_key: IdempotencyKey | None = None
 
 
-def session_of(ask: Ask) -> str | None:
+def session_of(ask: RunRequest) -> str | None:
     """Give the id of the session that is asked for, if one is. Raises `InvalidRequest`."""
     if ask.session_id is None or SESSION_ID.fullmatch(ask.session_id):
         return ask.session_id
@@ -41,7 +41,7 @@ def session_of(ask: Ask) -> str | None:
     )
 
 
-def asked(ask: Ask, *, is_known: bool) -> Asked:
+def asked(ask: RunRequest, *, is_known: bool) -> Asked:
     """Find what is new in a request: of a session that is known, what follows the last answer.
 
     Raises `InvalidRequest`.

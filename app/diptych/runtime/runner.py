@@ -19,30 +19,34 @@ from diptych.loop.events import (
     AnswerReset,
     AskModel,
     Called,
+    Emit,
     Event,
     Failed,
     MakeCall,
-    Misread,
     Offered,
     Replied,
+    ReplyRejected,
     Returned,
     Steered,
     Stop,
     Streamed,
     Warn,
-    Write,
 )
 from diptych.loop.messages import JSON, Delegation
-from diptych.loop.reducer import advance, ended, ending
-from diptych.loop.state import MOST_MESSAGES, Phase, Run
+from diptych.loop.reducer import advance, apply_all, closing_events
+from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run
 from diptych.ports import Notice
-from diptych.runtime.answer_text import Pieces
-from diptych.runtime.effects import Crash, Outgoing, Outside, target
+from diptych.runtime.answer_text import TextBatcher
+from diptych.runtime.effects import Backends, Effects, TaskCrashed, target
 
 SOON_SECONDS = 0.1  # after which what can wait for company is recorded alone
 BEGUN_SECONDS = 0.025  # the same, of a run's beginning: until then it is shown as queued
 OUT_OF_TIME = Failed("deadline_exceeded", "the run ran out of time")
-_REPEATED = (Offered, Replied, Misread)  # what comes again if it is lost: the model is asked again
+_REPEATED = (
+    Offered,
+    Replied,
+    ReplyRejected,
+)  # what comes again if it is lost: the model is asked again
 
 
 class Sink(Protocol):
@@ -65,7 +69,7 @@ class Runner:
     is on record.
     """
 
-    def __init__(self, run: Run, outside: Outside, sink: Sink, late_at: float | None) -> None:
+    def __init__(self, run: Run, outside: Backends, sink: Sink, late_at: float | None) -> None:
         self.run = run
         self._now = run  # a little further than what is on record
         self._unwritten: list[Event | Notice] = []  # what happened between the two
@@ -73,9 +77,9 @@ class Runner:
         self._soon: asyncio.Task[None] | None = None  # writes it, if nothing does before
         self._sink = sink
         self._late_at = late_at
-        self._inbox: asyncio.Queue[Event | Crash | _Flush | _Leave] = asyncio.Queue()
-        self._outgoing = Outgoing(outside, self._inbox.put_nowait, sink.notice, late_at)
-        self._pieces = Pieces(self._flush_next)
+        self._inbox: asyncio.Queue[Event | TaskCrashed | _Flush | _Leave] = asyncio.Queue()
+        self._outgoing = Effects(outside, self._inbox.put_nowait, sink.notice, late_at)
+        self._pieces = TextBatcher(self._flush_next)
         self._is_to_stop = False
         self._has_left = False
 
@@ -121,9 +125,9 @@ class Runner:
             await self._outgoing.stop()
         return self.run
 
-    async def _receive(self, item: "Event | Crash | _Flush | _Leave") -> None:
+    async def _receive(self, item: "Event | TaskCrashed | _Flush | _Leave") -> None:
         match item:
-            case Crash(cause):
+            case TaskCrashed(cause):
                 raise cause
             case _Flush():
                 await self._flush()
@@ -151,7 +155,7 @@ class Runner:
         todo, calls = deque(commands), list[MakeCall]()
         while todo:
             match todo.popleft():
-                case Write(following):
+                case Emit(following):
                     self._now, more = advance(self._now, following)
                     items.append(following)
                     todo.extend(more)
@@ -187,7 +191,7 @@ class Runner:
                 context_ids[call.id] = self._sink.new_context_id()
             if not command.again:
                 called = Called(call, command.step, context_ids.get(call.id))
-                self._now = ended(self._now, [called])
+                self._now = apply_all(self._now, [called])
                 self._unwritten.append(called)
         await self._write()
         for command in commands:
@@ -197,7 +201,7 @@ class Runner:
         """Stop what is on its way, keep what has come back all the same, and end."""
         await self._outgoing.stop()
         await self._keep_arrived()
-        await self._note(*ending(self._now, end))
+        await self._note(*closing_events(self._now, end))
 
     async def _keep_arrived(self) -> None:
         """Record what came before all was stopped; nothing new is begun."""
@@ -214,14 +218,14 @@ class Runner:
 
     def _hears(self, message: Steered) -> bool:
         """Whether a message is new, and not one too many."""
-        heard = self._now.heard
-        return message.message_id not in heard and len(heard) < MOST_MESSAGES
+        heard = self._now.message_ids
+        return message.message_id not in heard and len(heard) < MAX_MESSAGES_PER_RUN
 
     # The record
 
     async def _note(self, *events: Event) -> None:
         """Record and tell events, and begin nothing that follows from them."""
-        self._now = ended(self._now, events)
+        self._now = apply_all(self._now, events)
         await self._write(*events)
 
     async def _write(self, *items: Event | Notice) -> None:
@@ -251,7 +255,7 @@ class Runner:
                 await self._write()
                 seconds = SOON_SECONDS
         except Exception as error:  # noqa: BLE001 - raised where the run is driven
-            self._inbox.put_nowait(Crash(error))
+            self._inbox.put_nowait(TaskCrashed(error))
 
     def _flush_next(self) -> None:
         self._inbox.put_nowait(_Flush())

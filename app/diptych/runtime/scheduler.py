@@ -14,14 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from diptych.errors import LostRun, LostTail, StaleOwner, StoreError, UnknownRun
-from diptych.loop.events import Demand, Steered, Stop
+from diptych.errors import LeaseLost, LogTruncated, RunLost, RunNotFound, StoreError
+from diptych.loop.events import Signal, Steered, Stop
 from diptych.loop.state import Phase, Run
 from diptych.ports.entries import Lease
-from diptych.runtime.active_run import LiveRun, Observer, Stores
-from diptych.runtime.definition import Charter
-from diptych.runtime.effects import Outside
-from diptych.runtime.executor import Carrier, Unreadable
+from diptych.runtime.active_run import ActiveRun, Observer, Stores
+from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.effects import Backends
+from diptych.runtime.executor import Executor, UnreadableRecord
 from diptych.runtime.runner import OUT_OF_TIME
 
 SEEK_SECONDS = 2.0  # between two looks for sessions whose owner has died
@@ -37,49 +37,49 @@ class _Session:
     task: asyncio.Task[None] | None = None
 
 
-class Turns:
+class Scheduler:
     """The runs that are queued or running in this process."""
 
     def __init__(
         self,
-        charter: Charter,
-        outside: Outside,
+        charter: AgentDefinition,
+        outside: Backends,
         stores: Stores,
         observers: Sequence[Observer] = (),
     ) -> None:
         self._charter = charter
         self._stores = stores
         self._observers = tuple(observers)
-        self._carrier = Carrier(charter, outside, stores)
-        self._live: dict[str, LiveRun] = {}
+        self._carrier = Executor(charter, outside, stores)
+        self._live: dict[str, ActiveRun] = {}
         self._sessions: dict[str, _Session] = {}
         self._unreadable: set[str] = set()  # sessions whose record a newer version wrote
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_seeking = True  # for sessions whose owner has died
         self._is_leaving = False
-        stores.feed.heed(self._heed)
+        stores.feed.on_signal(self._heed)
 
     def __len__(self) -> int:
         return len(self._live)
 
-    def find(self, run_id: str) -> LiveRun | None:
+    def find(self, run_id: str) -> ActiveRun | None:
         """Give a run that is here, once its record is."""
         live = self._live.get(run_id)
         return live if live and live.records else None
 
     def start(self) -> None:
         """Keep what is owned, and look for what nobody owns; needless if leases never end."""
-        if (seconds := self._stores.owners.lease_seconds) is not None:
+        if (seconds := self._stores.leases.lease_seconds) is not None:
             self._spawn(self._keep(seconds / 4))
             self._spawn(self._seek())
 
-    def new(self, run_id: str, session_id: str) -> LiveRun:
+    def new(self, run_id: str, session_id: str) -> ActiveRun:
         """Have a run here that is about to be opened; see `take` and `drop`."""
-        live = LiveRun(run_id, session_id, self._stores, self._observers)
+        live = ActiveRun(run_id, session_id, self._stores, self._observers)
         self._live[run_id] = live
         return live
 
-    def take(self, live: LiveRun, lease: Lease | None, seconds: float | None) -> None:
+    def take(self, live: ActiveRun, lease: Lease | None, seconds: float | None) -> None:
         """Take an opened run to its end when its turn comes, if its session is owned here.
 
         `seconds` is what its caller will wait, for its turn too.
@@ -95,13 +95,13 @@ class Turns:
         else:
             self._leave_to_others(live)
 
-    def drop(self, live: LiveRun) -> None:
+    def drop(self, live: ActiveRun) -> None:
         """Have nothing to do with a run any more."""
         if self._live.get(live.run_id) is live:
             del self._live[live.run_id]
         live.release()
 
-    def stop(self, live: LiveRun, stop: Stop) -> None:
+    def stop(self, live: ActiveRun, stop: Stop) -> None:
         """End a run, wherever it is; the first reason counts."""
         if live.stop(stop) and live.lease:
             live.has_begun = True
@@ -131,7 +131,7 @@ class Turns:
     @property
     def _lasts(self) -> bool:
         """Whether runs outlive this process."""
-        return self._stores.owners.lease_seconds is not None
+        return self._stores.leases.lease_seconds is not None
 
     def _running(self) -> list[asyncio.Task[None]]:
         return [session.task for session in self._sessions.values() if session.task]
@@ -148,27 +148,27 @@ class Turns:
         session.task = asyncio.create_task(self._take_all(session, run_id))
 
     async def _take_all(self, session: _Session, run_id: str | None) -> None:
-        lease, owners = session.lease, self._stores.owners
+        lease, leases = session.lease, self._stores.leases
         try:
-            run_id = run_id or await owners.head(lease)
+            run_id = run_id or await leases.next_run(lease)
             while run_id is not None:
                 run_id = await self._take_one(run_id, lease)
-        except StaleOwner:
+        except LeaseLost:
             _log.warning("another process has taken over session %s", lease.session_id)
-        except (LostRun, UnknownRun):
+        except (RunLost, RunNotFound):
             _log.error("the store has lost session %s", lease.session_id)
             for live in self._of(lease):
                 live.tell_lost()
         except StoreError as error:
             _log.warning("session %s is left to be taken up: %s", lease.session_id, error)
             with suppress(StoreError):
-                await owners.release(lease)
+                await leases.release(lease)
         finally:
             if self._sessions.get(lease.session_id) is session:
                 del self._sessions[lease.session_id]
             self._let_be(lease)
 
-    def _of(self, lease: Lease) -> list[LiveRun]:
+    def _of(self, lease: Lease) -> list[ActiveRun]:
         """Give the runs that are here under a lease."""
         return [live for live in self._live.values() if live.lease == lease]
 
@@ -176,7 +176,7 @@ class Turns:
         for live in self._of(lease):
             self._leave_to_others(live)
 
-    def _leave_to_others(self, live: LiveRun) -> None:
+    def _leave_to_others(self, live: ActiveRun) -> None:
         """Drop a run that is not to be taken to its end here; its caller waits all the same."""
         if live.late and not live.has_begun:
             seconds = live.late.when() - asyncio.get_running_loop().time()
@@ -188,47 +188,47 @@ class Turns:
         live = self._live.get(run_id) or self.new(run_id, lease.session_id)
         if live.has_begun:  # it is being ended before its turn
             await live.ended.wait()
-            return await self._stores.owners.head(lease)
+            return await self._stores.leases.next_run(lease)
         live.has_begun, live.lease = True, lease
         run = await self._carry(live)
         if run is None or run.phase is not Phase.DONE:
-            await self._stores.owners.release(lease)
+            await self._stores.leases.release(lease)
             return None
         following = await self._conclude(live, run, lease)
         self.drop(live)
         return following
 
-    async def _carry(self, live: LiveRun) -> Run | None:
+    async def _carry(self, live: ActiveRun) -> Run | None:
         """Take a run to its end; None if it is to be left as it is."""
         if self._is_leaving and self._lasts:
             return None
         try:
             return await self._carrier.carry(live)
-        except Unreadable as error:
+        except UnreadableRecord as error:
             self._unreadable.add(live.session_id)
             _log.error("run %s cannot be taken up: %s", live.run_id, error)
             return None
 
-    async def _conclude(self, live: LiveRun, run: Run, lease: Lease) -> str | None:
+    async def _conclude(self, live: ActiveRun, run: Run, lease: Lease) -> str | None:
         try:
-            return await self._stores.owners.conclude(live.run_id, run.messages, lease)
-        except LostTail as lost:
+            return await self._stores.leases.finish_run(live.run_id, run.messages, lease)
+        except LogTruncated as lost:
             await live.restore(lost)
-            return await self._stores.owners.conclude(live.run_id, run.messages, lease)
+            return await self._stores.leases.finish_run(live.run_id, run.messages, lease)
 
-    async def _end_before_turn(self, live: LiveRun, stop: Stop, lease: Lease) -> None:
+    async def _end_before_turn(self, live: ActiveRun, stop: Stop, lease: Lease) -> None:
         """End a run that waits; one that has ended meanwhile stays as it is."""
         try:
             run = await self._carrier.end(live, await self._carrier.restored(live), stop)
             await self._conclude(live, run, lease)
-        except (StoreError, UnknownRun, LostRun, Unreadable) as error:
+        except (StoreError, RunNotFound, RunLost, UnreadableRecord) as error:
             _log.warning("run %s could not be ended before its turn: %s", live.run_id, error)
         finally:
             self.drop(live)
 
     # Ownership
 
-    def _heed(self, session_id: str, run_id: str, demand: Demand) -> None:
+    def _heed(self, session_id: str, run_id: str, demand: Signal) -> None:
         """Do what was asked of a run at another process."""
         live = self._live.get(run_id)
         if isinstance(demand, Steered):
@@ -245,8 +245,8 @@ class Turns:
         """See to it that a run ends in time whose owner does not know of it before its turn."""
         await asyncio.sleep(seconds)
         try:
-            await self._stores.owners.demand(run_id, OUT_OF_TIME)
-        except (StoreError, UnknownRun, LostRun) as error:
+            await self._stores.leases.send_signal(run_id, OUT_OF_TIME)
+        except (StoreError, RunNotFound, RunLost) as error:
             _log.warning("run %s cannot be told that its time is over: %s", run_id, error)
 
     async def _keep(self, interval: float) -> None:
@@ -255,7 +255,7 @@ class Turns:
             await asyncio.sleep(interval)
             leases = [session.lease for session in self._sessions.values()]
             try:
-                gone = await self._stores.owners.renew(leases) if leases else ()
+                gone = await self._stores.leases.renew(leases) if leases else ()
             except StoreError as error:
                 _log.warning("leases cannot be renewed now: %s", error)
                 continue
@@ -279,7 +279,7 @@ class Turns:
             if not self.is_seeking or len(self._live) >= self._charter.max_runs:
                 continue
             try:
-                for session_id in await self._stores.owners.unowned():
+                for session_id in await self._stores.leases.unowned_sessions():
                     await self._claim(session_id)
             except StoreError as error:
                 _log.warning("sessions without an owner cannot be looked for now: %s", error)
@@ -287,8 +287,8 @@ class Turns:
     async def _claim(self, session_id: str) -> None:
         if session_id in self._unreadable or not self.is_seeking:
             return
-        owners, token = self._stores.owners, self._stores.clock.token()
-        if lease := await owners.claim(session_id, token):
+        leases, token = self._stores.leases, self._stores.clock.token()
+        if lease := await leases.claim(session_id, token):
             _log.info("taking up session %s", session_id)
             self._own(lease)
 

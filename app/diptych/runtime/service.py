@@ -12,20 +12,20 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from diptych.errors import HeardEnough, OnceDiffers, Overloaded, RunOver, StoreError
+from diptych.errors import IdempotencyMismatch, Overloaded, RunEnded, StoreError, TooManyMessages
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.events import Aborted, Steered, Stop
-from diptych.loop.state import MOST_MESSAGES
+from diptych.loop.state import MAX_MESSAGES_PER_RUN
 from diptych.loop.text import well_formed
 from diptych.ports import Item
 from diptych.ports.entries import RunEntry
 from diptych.ports.run_ids import run_id_of
 from diptych.runtime.active_run import Observer, Stores, is_last
-from diptych.runtime.definition import Charter
-from diptych.runtime.effects import Outside
-from diptych.runtime.request import Ask, asked, session_of
-from diptych.runtime.scheduler import Turns
-from diptych.runtime.subscription import Following
+from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.effects import Backends
+from diptych.runtime.request import RunRequest, asked, session_of
+from diptych.runtime.scheduler import Scheduler
+from diptych.runtime.subscription import Subscriptions
 
 CANCEL_SECONDS = 15.0  # for which a cancelled run's end is waited for: its owner may have to change
 STEER_SECONDS = 15.0  # for which a message is waited for to be on record
@@ -34,20 +34,20 @@ ASK_SECONDS = 2.0  # after which its owner is asked again: it may have changed, 
 JOIN_SECONDS = 0.5  # after which one that waits for its turn is taken to keep what it was sent
 
 
-class Runs:
+class RunService:
     """All runs of one agent: those of this process, and those in its store."""
 
     def __init__(
         self,
-        charter: Charter,
-        outside: Outside,
+        charter: AgentDefinition,
+        outside: Backends,
         stores: Stores,
         observers: Sequence[Observer] = (),
     ) -> None:
         self._charter = charter
         self._stores = stores
-        self._turns = Turns(charter, outside, stores, observers)
-        self._following = Following(stores, self._turns.find)
+        self._turns = Scheduler(charter, outside, stores, observers)
+        self._following = Subscriptions(stores, self._turns.find)
         self._is_closing = False
 
     @property
@@ -56,7 +56,7 @@ class Runs:
         return self._is_closing
 
     @property
-    def live_count(self) -> int:
+    def active_count(self) -> int:
         """How many runs are queued or running here."""
         return len(self._turns)
 
@@ -64,7 +64,7 @@ class Runs:
         """Take part in the ownership of sessions; needed once, where a store is shared."""
         self._turns.start()
 
-    async def start(self, ask: Ask) -> RunEntry:
+    async def start(self, ask: RunRequest) -> RunEntry:
         """Accept a run: it is on record when this returns, and goes on whoever listens.
 
         Raises `InvalidRequest` for a request that makes no sense, `Overloaded` while there is no
@@ -73,12 +73,12 @@ class Runs:
         self._admit()
         stores = self._stores
         session_id = session_of(ask) or f"session-{stores.clock.token()}"
-        is_known = ask.session_id is not None and await stores.sessions.knows(session_id)
+        is_known = ask.session_id is not None and await stores.sessions.session_exists(session_id)
         first = asked(ask, is_known=is_known)
         live = self._turns.new(run_id_of(stores.log.epoch, stores.clock.token()), session_id)
         live.is_first = ask.session_id is None
         try:
-            opened = await live.open(first, ask.once)
+            opened = await live.open(first, ask.idempotency_key)
         except BaseException:
             if not live.has_begun:  # its turn may have come before the reply that was lost
                 self._turns.drop(live)
@@ -89,13 +89,13 @@ class Runs:
             self._turns.drop(live)
         return opened.entry
 
-    def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
-        """Follow a run from after a seq; see `Following.follow`."""
-        return self._following.follow(run_id, after)
+    def subscribe(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
+        """Follow a run from after a seq; see `Subscriptions.subscribe`."""
+        return self._following.subscribe(run_id, after)
 
-    def is_followed(self, run_id: str) -> bool:
+    def has_subscribers(self, run_id: str) -> bool:
         """Say whether somebody follows a run at this process."""
-        return self._following.is_followed(run_id)
+        return self._following.has_subscribers(run_id)
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> RunEntry:
         """Abort a run and wait until its end is on record; one that has ended stays as it is.
@@ -111,8 +111,8 @@ class Runs:
         """Have a message join a run, wherever that is; one that is sent again joins once.
 
         It is on record when this returns, or is kept with a run that waits for its turn. Raises
-        `RunOver` if the run ended before it could, `OnceDiffers` if its id came with other words,
-        `HeardEnough` if it takes no more, `StoreError` if its owner does not answer.
+        `RunEnded` if the run ended before it could, `IdempotencyMismatch` if its id came with other
+        words, `TooManyMessages` if it takes no more, `StoreError` if its owner does not answer.
         """
         message = replace(message, message=well_formed(message.message))
         with suppress(TimeoutError):
@@ -155,9 +155,9 @@ class Runs:
     def _admit(self) -> None:
         if self._is_closing:
             raise Overloaded("this agent is shutting down; try again later", retry_after=5)
-        if self.live_count >= self._charter.max_runs:
+        if self.active_count >= self._charter.max_runs:
             raise Overloaded(
-                f"this agent has {self.live_count} unfinished runs, and takes no more at once"
+                f"this agent has {self.active_count} unfinished runs, and takes no more at once"
             )
 
     async def _end(self, run_id: str, stop: Stop) -> None:
@@ -169,10 +169,10 @@ class Runs:
             entry = await self._stores.log.entry(run_id)
             if entry.status in TERMINAL:
                 return
-            await self._stores.owners.demand(run_id, stop)
+            await self._stores.leases.send_signal(run_id, stop)
             with suppress(TimeoutError):
                 async with asyncio.timeout(ASK_SECONDS):
-                    async for _ in self.follow(run_id, entry.seq):
+                    async for _ in self.subscribe(run_id, entry.seq):
                         pass
 
     async def _waits(self, entry: RunEntry) -> bool:
@@ -187,8 +187,8 @@ class Runs:
         """Give a message to its run's owner, and look for news a while."""
         live = self._turns.find(entry.run_id)
         if live and not live.steer(message):
-            raise HeardEnough
-        await self._stores.owners.demand(entry.run_id, message)
+            raise TooManyMessages
+        await self._stores.leases.send_signal(entry.run_id, message)
         loop, pause = asyncio.get_running_loop(), 0.01
         until = loop.time() + seconds
         while loop.time() < until:
@@ -200,16 +200,16 @@ class Runs:
 
 
 def _has_heard(records: Sequence[Record], message: Steered) -> bool:
-    """Say whether a message is on record. Raises as `Runs.steer` does."""
+    """Say whether a message is on record. Raises as `RunService.steer` does."""
     heard = {r.metadata["message_id"]: r.content for r in records if _is_message(r)}
     if message.message_id in heard:
         if heard[message.message_id] != message.message:
-            raise OnceDiffers
+            raise IdempotencyMismatch
         return True
     if is_last(records[-1]):
-        raise RunOver
-    if len(heard) >= MOST_MESSAGES:
-        raise HeardEnough
+        raise RunEnded
+    if len(heard) >= MAX_MESSAGES_PER_RUN:
+        raise TooManyMessages
     return False
 
 

@@ -13,8 +13,15 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from diptych.errors import StoreError
 from diptych.loop.codec import Record
 from diptych.loop.messages import JSON
-from diptych.ports import Heard, Item, Notice
-from diptych.runtime.active_run import MOST_HELD, LiveRun, Reader, Stores, is_last, size_of
+from diptych.ports import FeedItem, Item, Notice
+from diptych.runtime.active_run import (
+    MAX_BUFFERED_CHARS,
+    ActiveRun,
+    Stores,
+    SubscriberBuffer,
+    is_last,
+    size_of,
+)
 
 PATIENCE_SECONDS = 10.0  # for which a reader waits for a store that is away
 FIRST_PORTION = 50  # records that are read at once, until their size is known
@@ -25,25 +32,27 @@ HANDED_OVER = "handed_over"
 _GOES_ON = "this process is leaving; the run goes on: follow it again with the last id"
 
 
-class Following:
+class Subscriptions:
     """All who follow runs at this process; `find` gives a run that is owned here."""
 
-    def __init__(self, stores: Stores, find: Callable[[str], LiveRun | None]) -> None:
+    def __init__(self, stores: Stores, find: Callable[[str], ActiveRun | None]) -> None:
         self.stores = stores
         self.find = find
-        self.elsewhere: set[Reader] = set()  # who listens to runs that other processes own
+        self.elsewhere: set[SubscriberBuffer] = (
+            set()
+        )  # who listens to runs that other processes own
         self.has_closed = False
         self._followed: Counter[str] = Counter()
 
-    async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
+    async def subscribe(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
         """Give what is on record after `after`, then what happens, up to the terminal record.
 
         What arrived together comes together, as far as a slow reader can hold it: nothing of it is
         kept here while the reader takes it. Notices come live only; `reset` is one, for a reader
         who has seen more than the store still has, `handed_over` another, the last of a process
-        that is leaving. Raises `UnknownRun`, `LostRun` or `StoreError`.
+        that is leaving. Raises `RunNotFound`, `RunLost` or `StoreError`.
         """
-        follower = _Follower(self, run_id, after)
+        follower = _Subscriber(self, run_id, after)
         self._followed[run_id] += 1
         try:
             while batch := await follower.next():
@@ -54,7 +63,7 @@ class Following:
             if not self._followed[run_id]:
                 del self._followed[run_id]
 
-    def is_followed(self, run_id: str) -> bool:
+    def has_subscribers(self, run_id: str) -> bool:
         """Say whether somebody follows a run at this process."""
         return run_id in self._followed
 
@@ -65,10 +74,10 @@ class Following:
             reader.end()
 
 
-class _Follower:
+class _Subscriber:
     """One who follows a run, and how far it has come: `seq` is what it has seen last."""
 
-    def __init__(self, following: Following, run_id: str, after: int) -> None:
+    def __init__(self, following: Subscriptions, run_id: str, after: int) -> None:
         self._following = following
         self._stores = following.stores
         self._run_id = run_id
@@ -79,8 +88,8 @@ class _Follower:
         self._is_over = False
         self._count = FIRST_PORTION
         self._patience = 0.0  # who has been told something can wait
-        self._reader: Reader | None = None
-        self._left: deque[Heard] = deque()  # what was heard, and not looked at
+        self._reader: SubscriberBuffer | None = None
+        self._left: deque[FeedItem] = deque()  # what was heard, and not looked at
         self._unlisten: Callable[[], None] | None = None
         self._is_here = False
 
@@ -128,15 +137,15 @@ class _Follower:
         self._reached([*seen, *new])
         return [*new]
 
-    async def _is_what_was_seen(self, found: Record, live: LiveRun | None) -> bool:
+    async def _is_what_was_seen(self, found: Record, live: ActiveRun | None) -> bool:
         """Say whether a record is the one of its seq that the reader has seen, for all it knows."""
         if self._last is not None:
             return self._last == _mark(found)
         if live:  # it came with a number only
             return not live.was_resumed
-        return not (await self._stores.log.entry(self._run_id)).may_have_lost
+        return not (await self._stores.log.entry(self._run_id)).may_be_truncated
 
-    async def _still_held(self, live: LiveRun | None) -> Record | None:
+    async def _still_held(self, live: ActiveRun | None) -> Record | None:
         """Look for the newest record that the reader has seen as it is now.
 
         Who has seen what a loss took away, or may have, has not seen what came in its place.
@@ -152,10 +161,10 @@ class _Follower:
             if len(found) < self._count:
                 return held
 
-    async def _records(self, live: LiveRun | None, after: int, limit: int) -> Sequence[Record]:
+    async def _records(self, live: ActiveRun | None, after: int, limit: int) -> Sequence[Record]:
         return live.records[after : after + limit] if live else await self._read(after, limit)
 
-    def _found(self) -> LiveRun | None:
+    def _found(self) -> ActiveRun | None:
         """Give a run that is owned here, unless its reader has been elsewhere and knows more.
 
         Nor to one that listens elsewhere: what it missed, a former owner may have missed as well.
@@ -180,7 +189,7 @@ class _Follower:
         size = 0
         for n, record in enumerate(records):
             size += size_of(record)
-            if n and size > MOST_HELD:
+            if n and size > MAX_BUFFERED_CHARS:
                 self._has_more, self._count = True, n
                 return records[:n]
         if self._has_more:
@@ -194,8 +203,8 @@ class _Follower:
             self._is_here, self._reader = True, live.join(self._seq)
             self._unlisten = lambda reader=self._reader: live.leave(reader)
             return []
-        reader, elsewhere = Reader(), self._following.elsewhere
-        unwatch = await self._stores.feed.watch(self._run_id, reader.put)
+        reader, elsewhere = SubscriberBuffer(), self._following.elsewhere
+        unwatch = await self._stores.feed.subscribe(self._run_id, reader.put)
         elsewhere.add(reader)
 
         def unlisten() -> None:
@@ -208,7 +217,7 @@ class _Follower:
             reader.end()
         return []
 
-    async def _hear(self, reader: Reader) -> list[Item]:
+    async def _hear(self, reader: SubscriberBuffer) -> list[Item]:
         """Give what is new in what is heard next."""
         self._left = self._left or deque(await reader.next())
         if self._left:

@@ -18,7 +18,7 @@ import aiohttp
 from fastapi import FastAPI
 
 from diptych.adapters.mcp import McpTools
-from diptych.adapters.memory.leases import NoFeed
+from diptych.adapters.memory.leases import NullFeed
 from diptych.adapters.memory.store import MemoryStore
 from diptych.adapters.metrics import Metrics
 from diptych.adapters.no_agents import NoAgents
@@ -32,9 +32,9 @@ from diptych.http.health import Readiness
 from diptych.loop.catalog import Unavailable
 from diptych.ports import Clock, Model
 from diptych.runtime.active_run import Stores
-from diptych.runtime.definition import Charter
-from diptych.runtime.effects import Outside
-from diptych.runtime.service import Runs
+from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.effects import Backends
+from diptych.runtime.service import RunService
 
 if TYPE_CHECKING:
     from diptych.adapters.a2a import A2aAgents
@@ -62,7 +62,7 @@ class Extras:
     servers: tuple[ToolConfig, ...] = ()
 
 
-class Pod:
+class HostedAgent:
     """An agent that runs: use it in `async with`.
 
     `http` is the process's client for models. Raises `ConfigError` for a script that is none.
@@ -88,12 +88,12 @@ class Pod:
         self._memory = MemoryStore(clock.token()[:8])
         self.stores = _stores(self._redis, self._memory, clock)
         model = _model(config, http, extras.model)
-        self._metrics = Metrics(lambda: self.runs.live_count, lambda: self._memory.dropped)
-        self.runs = Runs(
-            Charter(
-                config.instructions, config.terms, config.deadline, newer=config.instructions_from
+        self._metrics = Metrics(lambda: self.runs.active_count, lambda: self._memory.dropped)
+        self.runs = RunService(
+            AgentDefinition(
+                config.instructions, config.loop, config.deadline, newer=config.instructions_from
             ),
-            Outside(model, self._tools, self._agents),
+            Backends(model, self._tools, self._agents),
             self.stores,
             [self._metrics.observe],
         )
@@ -141,8 +141,8 @@ class Pod:
     def readiness(self) -> Readiness:
         """Say whether the agent takes work, and what is missing from it."""
         missing = (
-            *self._tools.offered()[1],
-            *self._agents.offered()[1],
+            *self._tools.snapshot()[1],
+            *self._agents.snapshot()[1],
             *(_missing_key(name) for name, read in self._config.keys.items() if read() is None),
         )
         reason = self._why_not_ready()
@@ -182,7 +182,7 @@ def _redis(config: AgentConfig) -> "RedisStore | None":
 def _stores(redis: "RedisStore | None", memory: MemoryStore, clock: Clock) -> Stores:
     if redis:
         return Stores(redis, redis, redis, redis, clock)
-    return Stores(memory, memory, memory.owners, NoFeed(), clock)
+    return Stores(memory, memory, memory.leases, NullFeed(), clock)
 
 
 def _missing_key(name: str) -> Unavailable:

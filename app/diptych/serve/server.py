@@ -21,7 +21,7 @@ from fastapi import FastAPI
 from diptych.adapters.openai_chat.completions import open_session
 from diptych.config.settings import AgentConfig
 from diptych.errors import ConfigError
-from diptych.serve.hosted_agent import Pod, check_scripts
+from diptych.serve.hosted_agent import HostedAgent, check_scripts
 
 GRACE_SECONDS = 20.0  # that runs get to end after SIGTERM, if nothing else is said
 SEND_BUFFER = 2**17  # bytes that the kernel keeps for a slow reader; by itself it takes megabytes
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ListenAddress:
     """Where agents listen: from `port` up, or on free ports if it is 0."""
 
     host: str = "127.0.0.1"
@@ -47,10 +47,10 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ServedAgent:
     """An agent that is being served, and its base URL."""
 
-    pod: Pod
+    pod: HostedAgent
     url: str
 
 
@@ -60,7 +60,7 @@ class Sockets:
     Raises `ConfigError` for an address that cannot be had.
     """
 
-    def __init__(self, place: Place, count: int) -> None:
+    def __init__(self, place: ListenAddress, count: int) -> None:
         self.place = place
         self._sockets = [
             _bound(place.host, place.port + n if place.port else 0) for n in range(count)
@@ -79,7 +79,9 @@ class Sockets:
 
 
 @contextlib.asynccontextmanager
-async def served(configs: Sequence[AgentConfig], sockets: Sockets) -> AsyncIterator[list[Site]]:
+async def served(
+    configs: Sequence[AgentConfig], sockets: Sockets
+) -> AsyncIterator[list[ServedAgent]]:
     """Serve agents while the block lasts; at its end, let their runs end and leave nothing.
 
     Raises `ConfigError` before any port opens.
@@ -89,7 +91,7 @@ async def served(configs: Sequence[AgentConfig], sockets: Sockets) -> AsyncItera
         check_scripts(configs)
         http = await stack.enter_async_context(open_session())
         sites = [
-            Site(Pod(config, http, url=url), url)
+            ServedAgent(HostedAgent(config, http, url=url), url)
             for config, url in zip(configs, sockets.urls, strict=True)
         ]
         hang_up = await stack.enter_async_context(_listening(sites, sockets))
@@ -103,7 +105,7 @@ async def served(configs: Sequence[AgentConfig], sockets: Sockets) -> AsyncItera
 async def serve(
     configs: Sequence[AgentConfig],
     sockets: Sockets,
-    on_ready: Callable[[Sequence[Site]], Coroutine[Any, Any, None]],
+    on_ready: Callable[[Sequence[ServedAgent]], Coroutine[Any, Any, None]],
     *,
     grace: float = GRACE_SECONDS,
 ) -> None:
@@ -122,7 +124,7 @@ async def serve(
         await _drain(sites, stop, grace)
 
 
-async def _settle(sites: Sequence[Site]) -> None:
+async def _settle(sites: Sequence[ServedAgent]) -> None:
     """Leave what is loaded by now, and stays, out of garbage collection.
 
     To look through it takes some 90 ms, in which nothing else is done (docs/performance.md).
@@ -132,11 +134,11 @@ async def _settle(sites: Sequence[Site]) -> None:
     gc.freeze()
 
 
-async def _drain(sites: Sequence[Site], hurry: asyncio.Event, grace: float) -> None:
+async def _drain(sites: Sequence[ServedAgent], hurry: asyncio.Event, grace: float) -> None:
     """Take no new runs, and give those that are there time to end."""
     closing = asyncio.create_task(_close(sites, grace))
     hurrying = asyncio.create_task(hurry.wait())
-    if live := sum(site.pod.runs.live_count for site in sites):
+    if live := sum(site.pod.runs.active_count for site in sites):
         _log.info("ending: %d runs get %g s; a second signal ends them now", live, grace)
     await asyncio.wait([closing, hurrying], return_when=asyncio.FIRST_COMPLETED)
     hurrying.cancel()
@@ -144,13 +146,13 @@ async def _drain(sites: Sequence[Site], hurry: asyncio.Event, grace: float) -> N
     await closing
 
 
-async def _close(sites: Sequence[Site], seconds: float) -> None:
+async def _close(sites: Sequence[ServedAgent], seconds: float) -> None:
     await asyncio.gather(*(site.pod.runs.close(seconds) for site in sites))
 
 
 @contextlib.asynccontextmanager
 async def _listening(
-    sites: Sequence[Site], sockets: Sockets
+    sites: Sequence[ServedAgent], sockets: Sockets
 ) -> AsyncIterator[Callable[[], Coroutine[Any, Any, None]]]:
     """Have a server for each agent; gives what ends them, as the block's end does.
 
@@ -216,7 +218,7 @@ def _bound(host: str, port: int) -> socket.socket:
     return bound
 
 
-def _url(place: Place, port: int) -> str:
+def _url(place: ListenAddress, port: int) -> str:
     """Give the URL under which this machine reaches a port."""
     host = "127.0.0.1" if place.host in ("0.0.0.0", "localhost") else place.host  # noqa: S104
     host = "[::1]" if host == "::" else f"[{host}]" if ":" in host else host

@@ -28,5 +28,5 @@ WITHOUT_FENCE = (  # anybody may write, at whatever seq is free
 for name in ("APPEND", "APPEND_END", "CONCLUDE", "RENEW", "HEAD"):
     setattr(scripts, name, broken(getattr(scripts, name), *WITHOUT_FENCE))
 scripts.OPEN = broken(scripts.OPEN, ("local once = ARGV[12] ~= '' and", "local once = false and"))
-pending.is_repeatable = lambda call, offers: True
+pending.is_repeatable = lambda call, catalog: True
 main()

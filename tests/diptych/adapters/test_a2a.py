@@ -21,9 +21,9 @@ from diptych.adapters.a2a import A2aAgents
 from diptych.config.settings import PeerConfig
 from diptych.errors import DelegationError
 from diptych.loop.catalog import Peer, Unavailable
-from diptych.loop.messages import Answer, Message
+from diptych.loop.messages import CallOutput, Message
 from diptych.net import a2a_extension
-from diptych.ports import Errand
+from diptych.ports import DelegationRequest
 
 OWN_URL = "http://me:8000"
 OWN_CARD = "http://me:8000/.well-known/agent-card.json"
@@ -138,13 +138,13 @@ async def test_streamed_text_is_told_as_it_comes_and_given_whole() -> None:
     peer, told = ScriptedPeer(), list[str]()
     async with delegating_to(peer) as agents:
         answer = await agents.delegate(errand(), told.append)
-    assert answer == Answer("It is 4")
+    assert answer == CallOutput("It is 4")
     assert told == ["It is ", "4"]
 
 
 async def test_the_peer_is_offered_under_its_configured_name() -> None:
     async with delegating_to(ScriptedPeer()) as agents:
-        assert agents.offered() == ((Peer("adder", "Counts.", ("adding",)),), ())
+        assert agents.snapshot() == ((Peer("adder", "Counts.", ("adding",)),), ())
         assert [(s.name, s.tried, s.problem) for s in agents.status()] == [("adder", True, None)]
 
 
@@ -154,7 +154,7 @@ async def test_an_agent_that_does_not_stream_is_asked_again_until_it_is_done() -
     peer.replies["GetTask"] = {"result": task("COMPLETED", "7")}
     async with delegating_to(peer) as agents:
         answer = await agents.delegate(errand(), print)
-    assert answer == Answer("7")
+    assert answer == CallOutput("7")
     assert peer.methods == ["card", "SendMessage", "GetTask"]
     assert peer.seen[1][1]["configuration"] == {"returnImmediately": True}
 
@@ -162,13 +162,13 @@ async def test_an_agent_that_does_not_stream_is_asked_again_until_it_is_done() -
 async def test_a_plain_message_is_an_answer_too() -> None:
     reply = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "hello"}]}
     async with delegating_to(ScriptedPeer([{"message": reply}])) as agents:
-        assert await agents.delegate(errand(), print) == Answer("hello")
+        assert await agents.delegate(errand(), print) == CallOutput("hello")
 
 
 async def test_words_of_the_last_status_answer_when_there_is_no_artifact() -> None:
     peer = ScriptedPeer([STARTED, ended("COMPLETED", "done it")])
     async with delegating_to(peer) as agents:
-        assert await agents.delegate(errand(), print) == Answer("done it")
+        assert await agents.delegate(errand(), print) == CallOutput("done it")
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ async def test_a_stream_that_breaks_off_is_taken_up_where_it_was() -> None:
     peer.replies["SubscribeToTask"] = [{"task": task("WORKING", "It is")}, piece(" 4"), DONE]
     async with delegating_to(peer) as agents:
         answer = await agents.delegate(errand(), told.append)
-    assert answer == Answer("It is 4")
+    assert answer == CallOutput("It is 4")
     assert told == ["It ", "is", " 4"]
 
 
@@ -303,7 +303,7 @@ async def test_a_task_that_ended_while_the_line_was_down_is_read() -> None:
     peer = ScriptedPeer([STARTED, ConnectionError])
     peer.replies["GetTask"] = {"result": task("COMPLETED", "It is 4")}
     async with delegating_to(peer) as agents:
-        assert await agents.delegate(errand(), print) == Answer("It is 4")
+        assert await agents.delegate(errand(), print) == CallOutput("It is 4")
     assert peer.methods[-2:] == ["SubscribeToTask", "GetTask"]
 
 
@@ -318,7 +318,7 @@ async def test_a_task_of_an_agent_that_died_has_an_unknown_end() -> None:
             await waiting
         assert caught.value.kind == "unknown"
         assert time.monotonic() - began < 2
-        assert agents.offered()[1][0].name == "adder"
+        assert agents.snapshot()[1][0].name == "adder"
 
 
 async def test_a_request_that_is_lost_before_a_task_is_named_has_an_unknown_end() -> None:
@@ -337,10 +337,10 @@ async def test_a_peer_that_is_down_at_the_start_is_offered_once_it_is_up() -> No
     base = f"http://127.0.0.1:{listener.getsockname()[1]}"
     listener.close()
     async with agents_of(base) as agents:
-        assert agents.offered() == ((), (Unavailable("agent", "adder", "it cannot be reached"),))
+        assert agents.snapshot() == ((), (Unavailable("agent", "adder", "it cannot be reached"),))
         assert (await failure(agents, errand())).kind == "unavailable"
         async with serving(ScriptedPeer(), base), asyncio.timeout(3):
-            while not agents.offered()[0]:  # noqa: ASYNC110 - what is offered is a snapshot
+            while not agents.snapshot()[0]:  # noqa: ASYNC110 - what is offered is a snapshot
                 await asyncio.sleep(0.02)
             assert (await agents.delegate(errand(), print)).text == "It is 4"
 
@@ -350,7 +350,7 @@ async def test_a_peer_that_went_away_is_unavailable_from_the_first_failure_on() 
         await peer_dies(base)
         error = await failure(agents, errand())
         assert error.kind == "unavailable"
-        assert agents.offered()[0] == ()
+        assert agents.snapshot()[0] == ()
 
 
 def errand(
@@ -359,12 +359,12 @@ def errand(
     path: tuple[str, ...] = ("http://first",),
     seconds_left: float | None = 5.0,
     traceparent: str | None = None,
-) -> Errand:
+) -> DelegationRequest:
     context = (Message("system", "a secret"), Message("user", "our conversation"))
-    return Errand(agent, "add 2 and 2", "c-1", context, path, seconds_left, traceparent)
+    return DelegationRequest(agent, "add 2 and 2", "c-1", context, path, seconds_left, traceparent)
 
 
-async def failure(agents: A2aAgents, sent: Errand) -> DelegationError:
+async def failure(agents: A2aAgents, sent: DelegationRequest) -> DelegationError:
     with pytest.raises(DelegationError) as caught:
         await agents.delegate(sent, lambda _: None)
     return caught.value

@@ -5,14 +5,14 @@ from a2a.types import StreamResponse
 from google.protobuf.json_format import ParseDict
 
 from diptych.adapters.a2a.http_client import card_url, identity, may_lead_to
-from diptych.adapters.a2a.task_progress import KEPT_LIMIT, Heard
-from diptych.loop.messages import JSON, Answer
+from diptych.adapters.a2a.task_progress import KEPT_LIMIT, TaskProgress
+from diptych.loop.messages import JSON, CallOutput
 
 CARD = "/.well-known/agent-card.json"
 
 
-def hear(*events: JSON) -> Answer:
-    heard = Heard()
+def hear(*events: JSON) -> CallOutput:
+    heard = TaskProgress()
     for event in events:
         heard.take(ParseDict(event, StreamResponse()))
     return heard.answer("peer")
@@ -33,22 +33,26 @@ def test_several_artifacts_are_one_answer_with_a_blank_line_between() -> None:
         piece("a", {"text": "!"}, append=True),
         DONE,
     )
-    assert answer == Answer("one!\n\ntwo")
+    assert answer == CallOutput("one!\n\ntwo")
 
 
 def test_a_piece_that_does_not_append_starts_its_artifact_over() -> None:
-    assert hear(piece("a", {"text": "bad"}), piece("a", {"text": "good"}), DONE) == Answer("good")
+    assert hear(piece("a", {"text": "bad"}), piece("a", {"text": "good"}), DONE) == CallOutput(
+        "good"
+    )
 
 
 def test_data_is_the_value_of_the_answer_and_whole_numbers_stay_whole() -> None:
     answer = hear(piece("a", {"data": {"n": 4326, "x": [1, 2.5, None]}}), DONE)
-    assert answer == Answer('{"n": 4326, "x": [1, 2.5, null]}', {"n": 4326, "x": [1, 2.5, None]})
+    assert answer == CallOutput(
+        '{"n": 4326, "x": [1, 2.5, null]}', {"n": 4326, "x": [1, 2.5, None]}
+    )
 
 
 def test_files_are_named_and_not_shown() -> None:
     link: JSON = {"url": "https://x/y.pdf", "filename": "y.pdf"}
-    assert hear(piece("a", link), DONE) == Answer("[y.pdf: https://x/y.pdf]")
-    assert hear(piece("a", {"raw": "aGk="}), DONE) == Answer("[a file of 2 bytes, not shown]")
+    assert hear(piece("a", link), DONE) == CallOutput("[y.pdf: https://x/y.pdf]")
+    assert hear(piece("a", {"raw": "aGk="}), DONE) == CallOutput("[a file of 2 bytes, not shown]")
 
 
 def test_an_endless_answer_is_kept_in_part() -> None:
@@ -57,7 +61,7 @@ def test_an_endless_answer_is_kept_in_part() -> None:
 
 
 def test_nothing_said_is_an_empty_answer() -> None:
-    assert hear(DONE) == Answer("")
+    assert hear(DONE) == CallOutput("")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from diptych.adapters.a2a import A2aAgents
 from diptych.config.settings import PeerConfig
 from diptych.errors import DelegationError
-from diptych.ports import Errand, Secret
+from diptych.ports import DelegationRequest, Secret
 
 BASE = "http://peer:8000"
 SSE = {"Content-Type": "text/event-stream"}
@@ -125,13 +125,13 @@ async def test_what_went_wrong_on_the_line_decides_whether_the_task_may_have_beg
 
     async with agents_to(fail) as agents:
         assert (await failure(agents)).kind == kind
-        assert agents.offered()[1][0].reason == "it could not be reached"
+        assert agents.snapshot()[1][0].reason == "it could not be reached"
 
 
 async def test_an_agent_that_is_busy_is_still_offered() -> None:
     async with agents_to(lambda _: httpx.Response(200, json={"error": BUSY})) as agents:
         await failure(agents)
-        assert agents.offered()[1] == ()
+        assert agents.snapshot()[1] == ()
 
 
 async def test_an_unknown_name_is_refused() -> None:
@@ -173,7 +173,7 @@ async def test_a_card_that_cannot_be_used_makes_the_peer_unavailable(
     reply: httpx.Response, problem: str
 ) -> None:
     async with agents_to(lambda _: says("hi"), lambda _: reply) as agents:
-        (missing,) = agents.offered()[1]
+        (missing,) = agents.snapshot()[1]
         assert problem in missing.reason
         assert (await failure(agents)).kind == "unavailable"
 
@@ -182,7 +182,7 @@ async def test_a_card_says_only_so_much_to_our_model() -> None:
     skills = [{"id": "s", "name": "n" * 500, "description": "d", "tags": ["t"]}] * 50
     long = httpx.Response(200, json=card(description="x" * 5_000, skills=skills))
     async with agents_to(lambda _: says("hi"), lambda _: long) as agents:
-        (peer,) = agents.offered()[0]
+        (peer,) = agents.snapshot()[0]
     assert (len(peer.description), len(peer.skills), len(peer.skills[0])) == (2_000, 20, 100)
 
 
@@ -221,7 +221,7 @@ async def test_secret_headers_do_not_follow_a_card_to_another_origin() -> None:
 
 async def test_a_missing_secret_makes_the_peer_unavailable_and_is_named() -> None:
     async with agents_to(lambda _: says("hi"), headers={"X-Key": lambda: None}) as agents:
-        (missing,) = agents.offered()[1]
+        (missing,) = agents.snapshot()[1]
     assert "X-Key" in missing.reason
 
 
@@ -233,12 +233,14 @@ async def test_a_secret_that_goes_missing_later_is_named_too() -> None:
     assert (error.kind, "X-Key" in error.message) == ("unavailable", True)
 
 
-ERRAND = Errand("adder", "add 2 and 2", "c-1", seconds_left=5.0)
+ERRAND = DelegationRequest("adder", "add 2 and 2", "c-1", seconds_left=5.0)
 
 
 async def failure(agents: A2aAgents, name: str = "adder") -> DelegationError:
     with pytest.raises(DelegationError) as caught:
-        await agents.delegate(Errand(name, "add", "c-1", seconds_left=5.0), lambda _: None)
+        await agents.delegate(
+            DelegationRequest(name, "add", "c-1", seconds_left=5.0), lambda _: None
+        )
     return caught.value
 
 

@@ -23,7 +23,7 @@ from diptych.adapters.mcp import McpTools, Pace
 from diptych.config.settings import OverrideConfig, ToolConfig
 from diptych.errors import ToolError
 from diptych.loop.catalog import Tool, Unavailable
-from diptych.loop.messages import Answer
+from diptych.loop.messages import CallOutput
 
 App = Callable[..., Any]
 QUICK = Pace(first=0.02, most=0.1, look=0.1, connect=2.0)
@@ -95,7 +95,7 @@ async def tool_of(tools: McpTools, long_name: str) -> Tool:
     """Wait until a tool is offered."""
     async with asyncio.timeout(10):
         while True:
-            offered = {tool.long_name: tool for tool in tools.offered()[0]}
+            offered = {tool.long_name: tool for tool in tools.snapshot()[0]}
             if long_name in offered:
                 return offered[long_name]
             await asyncio.sleep(0.01)
@@ -123,26 +123,26 @@ def ends_as(kind: str, text: str | None = None) -> Iterator[None]:
 
 async def test_a_tool_is_offered_as_its_server_describes_it_and_can_be_called() -> None:
     async with serving(app_of(calculator())) as url, connected(ToolConfig("c", url=url)) as tools:
-        [tool], unavailable = tools.offered()
+        [tool], unavailable = tools.snapshot()
         assert (tool.server, tool.name, tool.description) == ("c", "add", "Add two numbers.")
         assert set(tool.input_schema["properties"]) == {"a", "b"}  # type: ignore[arg-type]
         assert unavailable == ()
         assert tools.status() == [("c", True, "")]
         answer = await tools.call(tool, {"a": 2, "b": 3}, unheard)
-        assert answer == Answer("5", {"result": 5})
+        assert answer == CallOutput("5", {"result": 5})
 
 
 async def test_the_older_protocol_is_spoken_too() -> None:
     app = older(app_of(calculator()))
     async with serving(app) as url, connected(ToolConfig("c", url=url)) as tools:
-        assert (await tools.call(tools.offered()[0][0], {"a": 2, "b": 3}, unheard)).text == "5"
+        assert (await tools.call(tools.snapshot()[0][0], {"a": 2, "b": 3}, unheard)).text == "5"
 
 
 async def test_a_server_that_is_down_at_the_start_is_offered_when_it_is_up() -> None:
     port = free_port()
     async with connected(ToolConfig("c", url=f"http://127.0.0.1:{port}/mcp")) as tools:
         down = Unavailable("server", "c", "connection refused")
-        assert tools.offered() == ((), (down,))
+        assert tools.snapshot() == ((), (down,))
         async with serving(app_of(calculator()), port):
             tool = await tool_of(tools, "c__add")
             assert (await tools.call(tool, {"a": 1, "b": 1}, unheard)).text == "2"
@@ -159,7 +159,7 @@ async def test_a_dead_server_takes_no_other_down() -> None:
     dead = ToolConfig("dead", url=f"http://127.0.0.1:{free_port()}/mcp")
     async with serving(app_of(calculator())) as url:
         async with connected(dead, ToolConfig("c", url=url)) as tools:
-            offered, unavailable = tools.offered()
+            offered, unavailable = tools.snapshot()
             assert [tool.name for tool in offered] == ["add"]
             assert [missing.name for missing in unavailable] == ["dead"]
             assert (await tools.call(offered[0], {"a": 1, "b": 1}, unheard)).text == "2"
@@ -189,9 +189,9 @@ async def test_new_tools_of_a_server_are_noticed_by_looking() -> None:
 
 async def test_unchanged_tools_stay_the_same_objects() -> None:
     async with serving(app_of(calculator())) as url, connected(ToolConfig("c", url=url)) as tools:
-        before = tools.offered()[0][0]
+        before = tools.snapshot()[0][0]
         await asyncio.sleep(QUICK.look * 1.5)
-        assert tools.offered()[0][0] is before
+        assert tools.snapshot()[0][0] is before
 
 
 class Killable:
@@ -245,10 +245,10 @@ async def test_a_server_killed_between_two_questions_is_unavailable_and_then_bac
         await tools.call(tool, {"text": "first"}, unheard)
 
         await killable.kill()
-        assert tools.offered()[0], "nothing has noticed yet"
+        assert tools.snapshot()[0], "nothing has noticed yet"
         with ends_as("unavailable", "tally: connection refused"):
             await tools.call(tool, {"text": "second"}, unheard)
-        assert tools.offered() == (
+        assert tools.snapshot() == (
             (),
             (Unavailable("server", "tally", "connection refused"),),
         )
@@ -269,7 +269,7 @@ async def test_a_server_killed_in_a_call_leaves_it_unknown_and_sent_once(
         await killable.kill()
         with ends_as("unknown"):
             await call
-        assert tools.offered()[0] == ()
+        assert tools.snapshot()[0] == ()
         await killable.start()
         await tool_of(tools, "tally__wait")
     assert killable.lines == ["waiting"]
@@ -309,7 +309,7 @@ async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(
         slow = ToolConfig("w", url=url, overrides=(OverrideConfig("wa*", timeout=0.1),))
         async with connected(slow) as tools:
             with ends_as("timeout", "wait gave no answer within 0.1 s"):
-                await tools.call(tools.offered()[0][0], {}, unheard)
+                await tools.call(tools.snapshot()[0][0], {}, unheard)
             await until(lambda: waiting.cancelled)
             assert tools.status() == [("w", True, "")]
     assert (waiting.began, waiting.cancelled) == (1, 1)
@@ -320,7 +320,7 @@ async def test_cancelling_a_call_cancels_it_at_the_server(era: Callable[[App], A
     waiting = Waiting()
     async with serving(era(app_of(waiting.server))) as url:
         async with connected(ToolConfig("w", url=url)) as tools:
-            call = asyncio.create_task(tools.call(tools.offered()[0][0], {}, unheard))
+            call = asyncio.create_task(tools.call(tools.snapshot()[0][0], {}, unheard))
             await until(lambda: waiting.began)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -339,7 +339,7 @@ async def test_many_calls_run_at_once_on_one_session(era: Callable[[App], App]) 
         return str(number)
 
     async with serving(era(app_of(server))) as url, connected(ToolConfig("m", url=url)) as tools:
-        tool = tools.offered()[0][0]
+        tool = tools.snapshot()[0][0]
         calls = [tools.call(tool, {"number": n}, unheard) for n in range(50)]
         answers = await asyncio.gather(*calls)
     assert [answer.text for answer in answers] == [str(n) for n in range(50)]
@@ -369,7 +369,7 @@ async def test_progress_is_told_while_the_tool_runs(era: Callable[[App], App]) -
         return "there"
 
     async with serving(era(app_of(server))) as url, connected(ToolConfig("s", url=url)) as tools:
-        answer = await tools.call(tools.offered()[0][0], {}, told.append)
+        answer = await tools.call(tools.snapshot()[0][0], {}, told.append)
     assert answer.text == "there"
     assert told == ["the first step", "2 of 3", "2.5"]
 
@@ -409,7 +409,7 @@ async def test_a_tool_that_asks_back_fails_cleanly_and_is_not_asked_again() -> N
     server: Server[Any] = Server("asking", on_list_tools=listing, on_call_tool=asking)
     async with serving(app_of(server)) as url, connected(ToolConfig("a", url=url)) as tools:
         with ends_as("failed", "asks for input"):
-            await tools.call(tools.offered()[0][0], {}, unheard)
+            await tools.call(tools.snapshot()[0][0], {}, unheard)
     assert asked == ["ask"]
 
 
@@ -426,7 +426,7 @@ async def test_an_answer_that_does_not_fit_its_schema_is_an_error() -> None:
     server: Server[Any] = Server("unfit", on_list_tools=listing, on_call_tool=answering)
     async with serving(app_of(server)) as url, connected(ToolConfig("u", url=url)) as tools:
         with ends_as("failed", "^the answer of n does not fit its output schema or the protocol$"):
-            await tools.call(tools.offered()[0][0], {}, unheard)
+            await tools.call(tools.snapshot()[0][0], {}, unheard)
 
 
 async def test_a_listing_in_pages_is_read_to_its_end() -> None:
@@ -440,7 +440,7 @@ async def test_a_listing_in_pages_is_read_to_its_end() -> None:
 
     server: Server[Any] = Server("paged", on_list_tools=listing)
     async with serving(app_of(server)) as url, connected(ToolConfig("p", url=url)) as tools:
-        assert [tool.name for tool in tools.offered()[0]] == ["tool0", "tool1", "tool2"]
+        assert [tool.name for tool in tools.snapshot()[0]] == ["tool0", "tool1", "tool2"]
 
 
 @pytest.mark.parametrize("as_json", [pytest.param(True, id="json"), pytest.param(False, id="sse")])
@@ -450,7 +450,7 @@ async def test_a_result_of_2_mib_arrives(era: Callable[[App], App], as_json: boo
     server.add_tool(lambda: "x" * 2**21, name="shout")
     app = era(app_of(server, json_response=as_json))
     async with serving(app) as url, connected(ToolConfig("l", url=url)) as tools:
-        answer = await tools.call(tools.offered()[0][0], {}, unheard)
+        answer = await tools.call(tools.snapshot()[0][0], {}, unheard)
     assert answer.text == "x" * 2**21
 
 
@@ -465,7 +465,7 @@ async def test_headers_are_read_when_they_are_used() -> None:
     async with serving(app_of(server)) as url:
         guarded = ToolConfig("g", url=url, headers={"Authorization": lambda: secrets["key"]})
         async with connected(guarded) as tools:
-            tool = tools.offered()[0][0]
+            tool = tools.snapshot()[0][0]
             assert (await tools.call(tool, {}, unheard)).text == "first"
             secrets["key"] = "second\n"
             assert (await tools.call(tool, {}, unheard)).text == "second"
@@ -593,7 +593,7 @@ async def test_a_call_whose_stream_cannot_be_taken_up_again_is_unknown_and_sent_
     app = Forgetful()
     async with serving(app) as url, connected(ToolConfig("f", url=url)) as tools:
         with ends_as("unknown"):
-            await tools.call(tools.offered()[0][0], {"a": 1, "b": 1}, unheard)
+            await tools.call(tools.snapshot()[0][0], {"a": 1, "b": 1}, unheard)
         await tool_of(tools, "f__add")
     assert app.calls == 1
 
@@ -661,7 +661,7 @@ async def test_what_is_wrong_with_a_server_is_said_in_a_few_words(
     server: ToolConfig, reason: str
 ) -> None:
     async with connected(server) as tools:
-        assert tools.offered() == ((), (Unavailable("server", "x", reason),))
+        assert tools.snapshot() == ((), (Unavailable("server", "x", reason),))
         with ends_as("unavailable", f"^tool server x: {reason}$"):
             await tools.call(Tool("x", "t", "", {}), {}, unheard)
 

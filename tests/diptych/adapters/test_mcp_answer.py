@@ -7,7 +7,7 @@ import pytest
 
 from diptych.adapters.mcp.output import answer
 from diptych.errors import ToolError
-from diptych.loop.messages import Answer
+from diptych.loop.messages import CallOutput
 
 
 def result(*content: mcp_types.ContentBlock, **more: Any) -> mcp_types.CallToolResult:
@@ -59,17 +59,17 @@ def text(said: str) -> mcp_types.TextContent:
     ],
 )
 def test_content_becomes_text(content: list[mcp_types.ContentBlock], expected: str) -> None:
-    assert answer("t", result(*content)) == Answer(expected)
+    assert answer("t", result(*content)) == CallOutput(expected)
 
 
 def test_structured_content_alone_is_its_text_too() -> None:
-    assert answer("t", result(structured_content={"a": [1, "ü"]})) == Answer(
+    assert answer("t", result(structured_content={"a": [1, "ü"]})) == CallOutput(
         '{"a":[1,"ü"]}', {"a": [1, "ü"]}
     )
 
 
 def test_structured_content_beside_a_text_is_the_value() -> None:
-    assert answer("t", result(text("three"), structured_content={"n": 3})) == Answer(
+    assert answer("t", result(text("three"), structured_content={"n": 3})) == CallOutput(
         "three", {"n": 3}
     )
 

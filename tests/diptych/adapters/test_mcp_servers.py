@@ -17,7 +17,7 @@ from diptych.adapters.mcp.tool_rules import offers, timeout_of
 from diptych.config.settings import OverrideConfig, ToolConfig
 from diptych.errors import ConfigError, ToolError
 from diptych.loop.catalog import Tool
-from diptych.loop.messages import Answer
+from diptych.loop.messages import CallOutput
 from diptych.ports import Tools
 
 TALLY = Path(__file__).parent / "servers" / "tally.py"
@@ -31,7 +31,7 @@ async def tool_of(tools: McpTools, long_name: str) -> Tool:
     """Wait until a tool is offered."""
     async with asyncio.timeout(10):
         while True:
-            offered = {tool.long_name: tool for tool in tools.offered()[0]}
+            offered = {tool.long_name: tool for tool in tools.snapshot()[0]}
             if long_name in offered:
                 return offered[long_name]
             await asyncio.sleep(0.01)
@@ -53,7 +53,7 @@ def ends_as(kind: str, text: str | None = None) -> Iterator[None]:
 
 def test_it_is_an_implementation_of_the_port() -> None:
     port: Tools = McpTools([])
-    assert port.offered() == ((), ())
+    assert port.snapshot() == ((), ())
 
 
 # Functions
@@ -76,15 +76,15 @@ def divide(n: int) -> float:
 @pytest.mark.parametrize("function", [sync_double, async_double])
 async def test_a_function_is_a_tool(function: Callable[..., Any]) -> None:
     async with connected(ToolConfig("f", functions=(function,))) as tools:
-        [tool], _ = tools.offered()
+        [tool], _ = tools.snapshot()
         assert (tool.name, tool.description) == (function.__name__, function.__doc__ or "")
-        assert await tools.call(tool, {"n": 4}, unheard) == Answer("8", {"result": 8})
+        assert await tools.call(tool, {"n": 4}, unheard) == CallOutput("8", {"result": 8})
 
 
 async def test_what_a_function_raises_is_told() -> None:
     async with connected(ToolConfig("f", functions=(divide,))) as tools:
         with ends_as("failed", "ZeroDivisionError: division by zero"):
-            await tools.call(tools.offered()[0][0], {"n": 0}, unheard)
+            await tools.call(tools.snapshot()[0][0], {"n": 0}, unheard)
 
 
 async def test_a_function_that_blocks_its_thread_runs_into_its_limit() -> None:
@@ -95,7 +95,7 @@ async def test_a_function_that_blocks_its_thread_runs_into_its_limit() -> None:
 
     async with connected(ToolConfig("f", functions=(block,), timeout=0.05)) as tools:
         with ends_as("timeout"):
-            await tools.call(tools.offered()[0][0], {}, unheard)
+            await tools.call(tools.snapshot()[0][0], {}, unheard)
         released.set()
 
 
@@ -129,7 +129,7 @@ def test_functions_that_cannot_be_tools_are_named() -> None:
 async def test_only_allowed_tools_are_offered_and_called() -> None:
     server = ToolConfig("f", functions=(sync_double, async_double, divide), allow=("*_double",))
     async with connected(server) as tools:
-        assert [tool.name for tool in tools.offered()[0]] == ["sync_double", "async_double"]
+        assert [tool.name for tool in tools.snapshot()[0]] == ["sync_double", "async_double"]
         with ends_as("refused", "divide is not allowed on tool server f"):
             await tools.call(Tool("f", "divide", "", {}), {"n": 1}, unheard)
 

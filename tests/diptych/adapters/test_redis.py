@@ -10,9 +10,9 @@ from support.redis_server import RedisServer, redis_server
 from support.redis_stores import end, first, record, stores
 
 from diptych.adapters.redis import RedisStore
-from diptych.errors import LostRun, LostTail, Overloaded, StaleOwner, StoreError
+from diptych.errors import LeaseLost, LogTruncated, Overloaded, RunLost, StoreError
 from diptych.loop.messages import Message
-from diptych.ports.entries import Lease, Once
+from diptych.ports.entries import IdempotencyKey, Lease
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +35,9 @@ async def test_when_a_lease_runs_out_its_fence_holds_until_another_claims(server
         opened = await one.open(first(one), "t1")
         await asyncio.sleep(0.06)
         await one.append([record(opened.entry, 2)], opened.lease)  # nobody else wants it
-        assert list(await two.unowned()) == ["talk"]
+        assert list(await two.unowned_sessions()) == ["talk"]
         assert await two.claim("talk", "t2") == Lease("talk", "t2")
-        with pytest.raises(StaleOwner):
+        with pytest.raises(LeaseLost):
             await one.append([record(opened.entry, 3)], opened.lease)
         assert list(await one.renew([opened.lease])) == [opened.lease]
 
@@ -62,10 +62,10 @@ async def test_who_has_let_a_session_go_writes_no_more(server):
     async with stores(server.url) as [store]:
         opened = await store.open(first(store), "t1")
         await store.release(opened.lease)
-        with pytest.raises(StaleOwner):
+        with pytest.raises(LeaseLost):
             await store.append([record(opened.entry, 2)], opened.lease)
         assert list(await store.renew([opened.lease])) == [opened.lease]
-        assert list(await store.unowned()) == ["talk"]
+        assert list(await store.unowned_sessions()) == ["talk"]
 
 
 async def test_of_many_that_claim_a_session_one_gets_it(server):
@@ -96,7 +96,7 @@ async def test_other_records_under_a_seq_that_is_taken_are_refused(server):
     async with stores(server.url) as [store]:
         opened = await store.open(first(store), "t1")
         await store.append([record(opened.entry, 2)], opened.lease)
-        with pytest.raises(LostTail) as lost:
+        with pytest.raises(LogTruncated) as lost:
             await store.append([record(opened.entry, 2, content="another")], opened.lease)
         assert lost.value.seq == 2
         assert (await store.read(opened.entry.run_id, 1))[0].content == "…"
@@ -105,7 +105,7 @@ async def test_other_records_under_a_seq_that_is_taken_are_refused(server):
 async def test_a_gap_is_a_lost_tail_and_nothing_is_added(server):
     async with stores(server.url) as [store]:
         opened = await store.open(first(store), "t1")
-        with pytest.raises(LostTail) as lost:
+        with pytest.raises(LogTruncated) as lost:
             await store.append([record(opened.entry, 4), record(opened.entry, 5)], opened.lease)
         assert lost.value.seq == 1
         assert len(await store.read(opened.entry.run_id)) == 1
@@ -114,8 +114,8 @@ async def test_a_gap_is_a_lost_tail_and_nothing_is_added(server):
 async def test_a_run_that_is_opened_again_is_the_same_and_as_far_as_it_was(server):
     async with stores(server.url) as [store]:
         one = first(store)
-        opened = await store.open(one, "t1", Once("key", "digest"))
-        again = await store.open(one, "t1", Once("key", "digest"))
+        opened = await store.open(one, "t1", IdempotencyKey("key", "digest"))
+        again = await store.open(one, "t1", IdempotencyKey("key", "digest"))
         assert again == opened
         assert len(await store.entries()) == 1
 
@@ -132,7 +132,7 @@ async def test_concluding_again_says_nothing_again(server):
         opened = await store.open(first(store), "t1")
         await end(store, opened.entry, opened.lease, "bye")
         again = [Message("assistant", "bye")]
-        assert await store.conclude(opened.entry.run_id, again, opened.lease) is None
+        assert await store.finish_run(opened.entry.run_id, again, opened.lease) is None
         assert len(await store.conversation("talk")) == 1
 
 
@@ -140,18 +140,18 @@ async def test_a_run_whose_end_is_not_on_record_is_not_taken_out_of_the_queue(se
     async with stores(server.url) as [store]:
         opened = await store.open(first(store), "t1")
         await store.append([record(opened.entry, 2)], opened.lease)
-        with pytest.raises(LostTail) as lost:
-            await store.conclude(opened.entry.run_id, (), opened.lease)
+        with pytest.raises(LogTruncated) as lost:
+            await store.finish_run(opened.entry.run_id, (), opened.lease)
         assert lost.value.seq == 2
-        assert await store.head(opened.lease) == opened.entry.run_id
+        assert await store.next_run(opened.lease) == opened.entry.run_id
 
 
 async def test_one_key_that_is_sent_by_many_at_once_begins_one_run(server):
     async with stores(server.url, 2) as replicas:
-        once = Once("key", "digest")
+        idempotency_key = IdempotencyKey("key", "digest")
         asked = [replicas[i % 2] for i in range(20)]
         opened = await asyncio.gather(
-            *(s.open(first(s), f"t{i}", once) for i, s in enumerate(asked))
+            *(s.open(first(s), f"t{i}", idempotency_key) for i, s in enumerate(asked))
         )
         assert sum(o.is_new for o in opened) == 1
         assert len({o.entry.run_id for o in opened}) == 1
@@ -186,16 +186,16 @@ async def test_nothing_of_an_unfinished_session_expires(server):
 async def test_a_finished_session_expires_and_is_known_to_have_been(server):
     async with stores(server.url, retention=0.05) as [store]:
         opened = await store.open(first(store), "t1")
-        await store.keep("abc", b"blob")
+        await store.put_blob("abc", b"blob")
         await end(store, opened.entry, opened.lease, "bye")
         await asyncio.sleep(0.1)
         run_id = opened.entry.run_id
         for gone in (store.entry(run_id), store.read(run_id)):
-            with pytest.raises(LostRun):
+            with pytest.raises(RunLost):
                 await gone
         assert list(await store.entries()) == list(await store.sessions()) == []
         assert await store.conversation("talk") == ()
-        assert await store.unowned() == []
+        assert await store.unowned_sessions() == []
         assert keys(server, store) == ["blob:abc", "epoch", "order", f"run:{run_id}"]
 
 
@@ -214,14 +214,14 @@ async def test_earlier_runs_of_a_session_are_kept_as_long_as_its_newest(server):
 async def test_what_a_run_was_offered_is_kept_longer_than_the_run(server):
     async with stores(server.url, retention=60) as [store]:
         opened = await store.open(first(store), "t1")
-        await store.keep("abc", b"blob")
+        await store.put_blob("abc", b"blob")
         prefix = store._settings.prefix
         server.ask("EXPIRE", f"{prefix}:blob:abc", 5)
         await store.append([record(opened.entry, 2, "offered", "abc")], opened.lease)
         assert server.ask("TTL", f"{prefix}:blob:abc") > 24 * 3600
         server.ask("EXPIRE", f"{prefix}:blob:abc", 5)
         await store.append([record(opened.entry, 3, "completed")], opened.lease)
-        await store.conclude(opened.entry.run_id, (), opened.lease)
+        await store.finish_run(opened.entry.run_id, (), opened.lease)
         assert server.ask("TTL", f"{prefix}:blob:abc") > 24 * 3600
 
 
@@ -253,7 +253,7 @@ async def test_a_run_costs_one_command_for_each_thing_that_is_done(server):
         await end(store, replace(warm.entry, seq=2), warm.lease)
         with server.watched() as seen:
             opened = await store.open(first(store), "t1")
-            await store.keep("abc", b"blob")
+            await store.put_blob("abc", b"blob")
             for seq in range(2, 7):
                 await store.append([record(opened.entry, seq)], opened.lease)
             await end(store, replace(opened.entry, seq=6), opened.lease)
@@ -275,13 +275,13 @@ async def test_a_server_that_was_restarted_is_sent_the_scripts_once(server):
 async def test_stores_of_two_prefixes_see_nothing_of_each_other(server):
     async with stores(server.url) as [one], stores(server.url) as [two]:
         opened = await one.open(first(one), "t1")
-        await one.keep("abc", b"blob")
+        await one.put_blob("abc", b"blob")
         assert one.epoch != two.epoch
-        assert list(await two.entries()) == list(await two.unowned()) == []
-        with pytest.raises(LostRun):
+        assert list(await two.entries()) == list(await two.unowned_sessions()) == []
+        with pytest.raises(RunLost):
             await two.entry(opened.entry.run_id)
         with pytest.raises(StoreError):
-            await two.kept("abc")
+            await two.get_blob("abc")
 
 
 async def test_session_ids_that_look_like_keys_are_kept_apart(server):

@@ -9,7 +9,7 @@ from support.redis_server import redis_server
 from support.redis_stores import end, first, record, soon, stores
 from support.tcp_proxy import tcp_proxy
 
-from diptych.errors import LostRun, LostTail, StaleOwner, StoreError, StoreFull
+from diptych.errors import LeaseLost, LogTruncated, RunLost, StoreError, StoreFull
 from diptych.loop.messages import Message
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
@@ -20,7 +20,7 @@ async def test_a_run_goes_on_over_a_restart_and_who_waits_for_it_is_not_told_of_
         async with stores(server.url) as [store]:
             opened = await store.open(first(store), "t1")
             heard: list[Any] = []
-            await store.watch(opened.entry.run_id, heard.append)
+            await store.subscribe(opened.entry.run_id, heard.append)
             epoch = store.epoch
             server.kill()
             waiting = asyncio.create_task(store.append([record(opened.entry, 2)], opened.lease))
@@ -38,14 +38,14 @@ async def test_when_the_data_are_lost_in_a_restart_so_are_the_runs():
         async with stores(server.url) as [store]:
             opened = await store.open(first(store), "t1")
             heard: list[Any] = []
-            await store.watch(opened.entry.run_id, heard.append)
+            await store.subscribe(opened.entry.run_id, heard.append)
             server.kill()
             server.lose_data()
             server.start()
-            with pytest.raises(LostRun):
+            with pytest.raises(RunLost):
                 await store.append([record(opened.entry, 2)], opened.lease)
             for gone in (store.read(opened.entry.run_id), store.entry(opened.entry.run_id)):
-                with pytest.raises(LostRun):
+                with pytest.raises(RunLost):
                     await gone
             await soon(lambda: None in heard)
 
@@ -55,18 +55,18 @@ async def test_when_the_store_is_emptied_all_learn_it_at_once(caplog):
         async with stores(server.url) as [store]:
             opened = await store.open(first(store), "t1")
             heard: list[Any] = []
-            await store.watch(opened.entry.run_id, heard.append)
+            await store.subscribe(opened.entry.run_id, heard.append)
             another = first(store)
             epoch = store.epoch
             server.ask("FLUSHALL")
-            with pytest.raises(LostRun):
+            with pytest.raises(RunLost):
                 await store.append([record(opened.entry, 2)], opened.lease)
-            with pytest.raises(LostRun):
-                await store.conclude(opened.entry.run_id, (), opened.lease)
+            with pytest.raises(RunLost):
+                await store.finish_run(opened.entry.run_id, (), opened.lease)
             with pytest.raises(StoreError):
                 await store.open(another, "t2")
             assert store.epoch != epoch
-            with pytest.raises(LostRun):
+            with pytest.raises(RunLost):
                 await store.read(opened.entry.run_id)
             assert heard == [None]
             assert list(await store.renew([opened.lease])) == [opened.lease]
@@ -85,7 +85,7 @@ async def test_records_that_a_restart_has_lost_are_asked_for_again():
             server.kill()
             server.restore_data()
             server.start()
-            with pytest.raises(LostTail) as lost:
+            with pytest.raises(LogTruncated) as lost:
                 await one.append([record(opened.entry, 5)], opened.lease)
             assert lost.value.seq == 2
             await one.append([*missing, record(opened.entry, 5)], opened.lease)
@@ -101,10 +101,10 @@ async def test_an_end_that_a_restart_has_lost_keeps_its_run_in_the_queue():
             server.kill()
             server.restore_data()
             server.start()
-            with pytest.raises(LostTail):
-                await store.conclude(opened.entry.run_id, (), opened.lease)
+            with pytest.raises(LogTruncated):
+                await store.finish_run(opened.entry.run_id, (), opened.lease)
             await store.append([record(opened.entry, 2, "completed")], opened.lease)
-            assert await store.conclude(opened.entry.run_id, (), opened.lease) is None
+            assert await store.finish_run(opened.entry.run_id, (), opened.lease) is None
 
 
 async def test_an_owner_whose_claim_a_restart_has_lost_writes_no_more():
@@ -117,7 +117,7 @@ async def test_an_owner_whose_claim_a_restart_has_lost_writes_no_more():
             server.kill()
             server.restore_data()
             server.start()
-            with pytest.raises(StaleOwner):
+            with pytest.raises(LeaseLost):
                 await two.append([record(opened.entry, 2)], lease)
 
 
@@ -127,16 +127,16 @@ async def test_a_new_owner_learns_that_a_tail_may_be_lost_until_it_has_written()
             opened = await one.open(first(one), "t1")
             run_id = opened.entry.run_id
             await one.append([record(opened.entry, 2)], opened.lease)
-            assert not await two.has_lost_tail(run_id)
+            assert not await two.may_be_truncated(run_id)
             server.kill()
             server.start()
-            assert await two.has_lost_tail(run_id)
+            assert await two.may_be_truncated(run_id)
             assert await two.claim("talk", "t2")
             await asyncio.sleep(0.06)  # it dies before it has written, and a third comes
             lease = await one.claim("talk", "t3")
-            assert await one.has_lost_tail(run_id)
+            assert await one.may_be_truncated(run_id)
             await one.append([record(opened.entry, 3)], lease)
-            assert not await one.has_lost_tail(run_id)
+            assert not await one.may_be_truncated(run_id)
 
 
 async def test_a_full_store_still_takes_the_ends_of_runs():
@@ -149,7 +149,7 @@ async def test_a_full_store_still_takes_the_ends_of_runs():
             with pytest.raises(StoreFull):
                 await store.open(first(store), "t2")
             with pytest.raises(StoreFull):
-                await store.keep("abc", b"blob")
+                await store.put_blob("abc", b"blob")
             assert list(await store.renew([opened.lease])) == []
             await end(store, opened.entry, opened.lease, "bye")
             assert (await store.entry(opened.entry.run_id)).status == "completed"
@@ -220,7 +220,7 @@ async def test_a_partition_is_noticed_and_told_at_once_and_heals_by_itself():
             async with stores(f"redis://127.0.0.1:{proxy.port}") as [store]:
                 opened = await store.open(first(store), "t1")
                 heard: list[Any] = []
-                await store.watch(opened.entry.run_id, heard.append)
+                await store.subscribe(opened.entry.run_id, heard.append)
                 proxy.passing.clear()
                 began = time.perf_counter()
                 waiting = asyncio.create_task(store.append([record(opened.entry, 2)], opened.lease))
@@ -229,11 +229,11 @@ async def test_a_partition_is_noticed_and_told_at_once_and_heals_by_itself():
                 assert time.perf_counter() - began < 2.0
                 await soon(lambda: store.problem() != "", began + 5.0 - time.perf_counter())
                 began = time.perf_counter()
-                for ask in (store.sessions, store.entries, store.unowned):
+                for ask in (store.sessions, store.entries, store.unowned_sessions):
                     with pytest.raises(StoreError, match="does not answer"):
                         await ask()
                 with pytest.raises(StoreError):
-                    await store.watch("run-x", heard.append)
+                    await store.subscribe("run-x", heard.append)
                 assert time.perf_counter() - began < 0.1
                 proxy.passing.set()
                 await soon(lambda: store.problem() == "", 5.0)

@@ -8,11 +8,11 @@ import pytest
 from support.redis_server import RedisServer, redis_server
 from support.redis_stores import end, first, record, soon, stores
 
-from diptych.adapters.redis.locator import Place
+from diptych.adapters.redis.locator import MasterLocator
 from diptych.adapters.redis.subscriber import Channel, Subscriber
-from diptych.errors import HeardEnough, StoreError, StoreFull, UnknownRun
+from diptych.errors import RunNotFound, StoreError, StoreFull, TooManyMessages
 from diptych.loop.events import Aborted, Failed, Steered
-from diptych.loop.state import MOST_MESSAGES
+from diptych.loop.state import MAX_MESSAGES_PER_RUN
 from diptych.ports import Notice
 
 
@@ -29,56 +29,58 @@ async def test_an_end_that_is_asked_for_is_heard_everywhere_and_kept(server):
     async with stores(server.url, 2) as [one, two]:
         heard: list[Any] = []
         for store in (one, two):
-            store.heed(lambda *asked: heard.append(asked))
+            store.on_signal(lambda *asked: heard.append(asked))
         opened = await one.open(first(one), "t1")
         await asyncio.sleep(0.05)
-        await two.demand(opened.entry.run_id, Aborted("not needed"))
+        await two.send_signal(opened.entry.run_id, Aborted("not needed"))
         await soon(lambda: len(heard) == 2)
         assert heard == [("talk", opened.entry.run_id, Aborted("not needed"))] * 2
-        await two.demand(opened.entry.run_id, Failed("deadline", "too late"))
+        await two.send_signal(opened.entry.run_id, Failed("deadline", "too late"))
         demands = [Aborted("not needed"), Failed("deadline", "too late")]
-        assert await one.demanded(opened.entry.run_id) == demands
+        assert await one.pending_signals(opened.entry.run_id) == demands
 
 
 async def test_an_end_of_a_run_that_never_was_or_is_over_is_not_kept(server):
     async with stores(server.url) as [store]:
-        with pytest.raises(UnknownRun):
-            await store.demand(first(store).run_id, Aborted("why"))
+        with pytest.raises(RunNotFound):
+            await store.send_signal(first(store).run_id, Aborted("why"))
         opened = await store.open(first(store), "t1")
         await end(store, opened.entry, opened.lease)
-        await store.demand(opened.entry.run_id, Failed("deadline", "too late"))
-        assert not await store.demanded(opened.entry.run_id)
+        await store.send_signal(opened.entry.run_id, Failed("deadline", "too late"))
+        assert not await store.pending_signals(opened.entry.run_id)
 
 
 async def test_a_message_is_kept_for_a_run_until_that_has_ended(server):
     async with stores(server.url, 2) as [one, two]:
         heard: list[Any] = []
-        one.heed(lambda *asked: heard.append(asked))
+        one.on_signal(lambda *asked: heard.append(asked))
         opened = await one.open(first(one), "t1")
         await asyncio.sleep(0.05)
         run_id, more = opened.entry.run_id, Steered("more", "m-1")
         for _ in range(3):
-            await two.demand(run_id, more)
-        await two.demand(run_id, Aborted("enough"))
-        assert await one.demanded(run_id) == [more, Aborted("enough")]
+            await two.send_signal(run_id, more)
+        await two.send_signal(run_id, Aborted("enough"))
+        assert await one.pending_signals(run_id) == [more, Aborted("enough")]
         await soon(lambda: len(heard) == 4)
         assert heard == [("talk", run_id, more)] * 3 + [("talk", run_id, Aborted("enough"))]
         await end(one, opened.entry, opened.lease)
-        assert not await one.demanded(run_id)
-        assert not [key for key in server.ask("KEYS", "*") if b"asked" in bytes(key)]
+        assert not await one.pending_signals(run_id)
+        assert not [
+            key for key in server.ask("KEYS", "*") if f"asked:{run_id}".encode() in bytes(key)
+        ]
 
 
 async def test_one_message_too_many_is_refused_and_an_end_is_not(server):
     async with stores(server.url) as [store]:
         run_id = (await store.open(first(store), "t1")).entry.run_id
-        messages = [Steered("more", f"m-{n}") for n in range(MOST_MESSAGES)]
+        messages = [Steered("more", f"m-{n}") for n in range(MAX_MESSAGES_PER_RUN)]
         for message in messages:
-            await store.demand(run_id, message)
-        with pytest.raises(HeardEnough):
-            await store.demand(run_id, Steered("more", "one too many"))
-        await store.demand(run_id, messages[0])
-        await store.demand(run_id, Aborted("enough"))
-        assert await store.demanded(run_id) == [*messages, Aborted("enough")]
+            await store.send_signal(run_id, message)
+        with pytest.raises(TooManyMessages):
+            await store.send_signal(run_id, Steered("more", "one too many"))
+        await store.send_signal(run_id, messages[0])
+        await store.send_signal(run_id, Aborted("enough"))
+        assert await store.pending_signals(run_id) == [*messages, Aborted("enough")]
 
 
 async def test_a_full_store_takes_ends_and_no_messages(server):
@@ -87,24 +89,24 @@ async def test_a_full_store_takes_ends_and_no_messages(server):
         server.ask("CONFIG", "SET", "maxmemory", "1")
         try:
             with pytest.raises(StoreFull):
-                await store.demand(run_id, Steered("more", "m-1"))
-            await store.demand(run_id, Aborted("enough"))
+                await store.send_signal(run_id, Steered("more", "m-1"))
+            await store.send_signal(run_id, Aborted("enough"))
         finally:
             server.ask("CONFIG", "SET", "maxmemory", "0")
-        assert await store.demanded(run_id) == [Aborted("enough")]
+        assert await store.pending_signals(run_id) == [Aborted("enough")]
 
 
 async def test_messages_of_newer_versions_are_passed_over(server, caplog):
     async with stores(server.url) as [store]:
         heard: list[Any] = []
-        store.heed(lambda *asked: heard.append(asked))
+        store.on_signal(lambda *asked: heard.append(asked))
         opened = await store.open(first(store), "t1")
-        await store.watch(opened.entry.run_id, heard.append)
+        await store.subscribe(opened.entry.run_id, heard.append)
         prefix = store._settings.prefix
         for message in ("nonsense", "[1]", '["a","b","[\\"paused\\",null,{}]"]'):
             server.ask("PUBLISH", f"{prefix}:control", message)
         server.ask("PUBLISH", f"{prefix}:told:{opened.entry.run_id}", "{}\nnonsense")
-        await store.demand(opened.entry.run_id, Aborted("why"))
+        await store.send_signal(opened.entry.run_id, Aborted("why"))
         await soon(lambda: len(heard) == 2)
         assert heard == [None, ("talk", opened.entry.run_id, Aborted("why"))]
 
@@ -116,11 +118,11 @@ async def test_who_watches_a_run_hears_its_records_and_notices(server):
     async with stores(server.url, 2) as [one, two]:
         heard: list[Any] = []
         opened = await one.open(first(one), "t1")
-        await two.watch(opened.entry.run_id, heard.append)
+        await two.subscribe(opened.entry.run_id, heard.append)
         added = [record(opened.entry, 2), record(opened.entry, 3, content="a\nb")]
         await one.append(added, opened.lease)
         notice = Notice("progress", {"step": 1, "text": "a\nb"})
-        one.tell(opened.entry.run_id, notice)
+        one.publish(opened.entry.run_id, notice)
         await soon(lambda: len(heard) == 3)
         assert heard == [*added, notice]
 
@@ -130,8 +132,8 @@ async def test_two_who_watch_a_run_hear_the_same_until_they_stop(server):
         opened = await store.open(first(store), "t1")
         one: list[Any] = []
         two: list[Any] = []
-        stop_one = await store.watch(opened.entry.run_id, one.append)
-        stop_two = await store.watch(opened.entry.run_id, two.append)
+        stop_one = await store.subscribe(opened.entry.run_id, one.append)
+        stop_two = await store.subscribe(opened.entry.run_id, two.append)
         await store.append([record(opened.entry, 2)], opened.lease)
         await soon(lambda: len(one) == len(two) == 1)
         stop_one()
@@ -149,8 +151,8 @@ async def test_who_stops_and_watches_again_at_once_hears_what_follows(server):
         opened = await store.open(first(store), "t1")
         heard: list[Any] = []
         for seq in range(2, 30):
-            (await store.watch(opened.entry.run_id, lambda _: None))()
-            stop = await store.watch(opened.entry.run_id, heard.append)
+            (await store.subscribe(opened.entry.run_id, lambda _: None))()
+            stop = await store.subscribe(opened.entry.run_id, heard.append)
             await store.append([record(opened.entry, seq)], opened.lease)
             await soon(lambda seq=seq: len(heard) == seq - 1)
             stop()
@@ -158,7 +160,7 @@ async def test_who_stops_and_watches_again_at_once_hears_what_follows(server):
 
 
 async def test_a_subscription_counts_from_its_own_confirmation_on():
-    subscriber = Subscriber(Place(lambda: None))
+    subscriber = Subscriber(MasterLocator(lambda: None))
     subscriber._is_connected = True
     dropped, wanted = [Channel(b"run", lambda _: None, lambda: None) for _ in range(2)]
     subscriber.add(dropped)
@@ -174,7 +176,7 @@ async def test_a_new_owner_makes_who_watches_read_the_record_again(server):
     async with stores(server.url) as [store]:
         opened = await store.open(first(store), "t1")
         heard: list[Any] = []
-        await store.watch(opened.entry.run_id, heard.append)
+        await store.subscribe(opened.entry.run_id, heard.append)
         await store.append([record(opened.entry, 2)], opened.lease)
         await store.release(opened.lease)
         lease = await store.claim("talk", "t2")
@@ -188,7 +190,7 @@ async def test_a_lost_subscription_comes_back_and_says_that_something_may_be_mis
     async with stores(server.url) as [store]:
         opened = await store.open(first(store), "t1")
         heard: list[Any] = []
-        await store.watch(opened.entry.run_id, heard.append)
+        await store.subscribe(opened.entry.run_id, heard.append)
         server.ask("CLIENT", "KILL", "TYPE", "pubsub")
         await soon(lambda: heard == [None])
         await store.append([record(opened.entry, 2)], opened.lease)
@@ -199,12 +201,12 @@ async def test_notices_that_come_together_go_out_together_and_never_wait(server)
     async with stores(server.url) as [store]:
         opened = await store.open(first(store), "t1")
         heard: list[Any] = []
-        await store.watch(opened.entry.run_id, heard.append)
-        store.tell(opened.entry.run_id, Notice("warm", {}))
+        await store.subscribe(opened.entry.run_id, heard.append)
+        store.publish(opened.entry.run_id, Notice("warm", {}))
         await soon(lambda: len(heard) == 1)
         server.ask("CONFIG", "RESETSTAT")
         for number in range(1_500):
-            store.tell(opened.entry.run_id, Notice("n", {"number": number}))
+            store.publish(opened.entry.run_id, Notice("n", {"number": number}))
         await soon(lambda: len(heard) == 1_001)
         assert heard[-1].fields == {"number": 1_499}
         assert server.calls()["publish"] == 1
@@ -216,7 +218,7 @@ async def test_a_watch_that_is_not_confirmed_in_time_is_refused_and_leaves_nothi
             opened = await store.open(first(store), "t1")
             server.pause()
             with pytest.raises(StoreError, match="does not answer"):
-                await store.watch(opened.entry.run_id, lambda _: None)
+                await store.subscribe(opened.entry.run_id, lambda _: None)
             assert store._watches == {}
             server.resume()
-            await store.watch(opened.entry.run_id, lambda _: None)
+            await store.subscribe(opened.entry.run_id, lambda _: None)

@@ -14,7 +14,7 @@ import pytest
 from support.redis_server import RedisServer, free_port, redis_server
 from support.redis_stores import end, first, record, soon, stores
 
-from diptych.errors import LostRun, LostTail, StaleOwner
+from diptych.errors import LeaseLost, LogTruncated, RunLost
 
 BACK_SECONDS = 15.0  # faults.md R5
 
@@ -88,7 +88,7 @@ async def test_a_run_goes_on_at_the_new_master_and_its_fence_holds():
         async with stores(servers.url, 2, lease_seconds=0.2) as [one, two]:
             opened = await one.open(first(one), "t1")
             heard: list[Any] = []
-            await two.watch(opened.entry.run_id, heard.append)
+            await two.subscribe(opened.entry.run_id, heard.append)
             epoch = one.epoch
             assert servers.master.ask("WAIT", 1, 1_000) == 1
             servers.master.kill()
@@ -96,11 +96,11 @@ async def test_a_run_goes_on_at_the_new_master_and_its_fence_holds():
                 await one.append([record(opened.entry, 2)], opened.lease)
             await soon(lambda: two.problem() == "" and None in heard)
             assert one.epoch == epoch
-            assert await two.has_lost_tail(opened.entry.run_id)
+            assert await two.may_be_truncated(opened.entry.run_id)
             await asyncio.sleep(0.2)
             lease = await two.claim("talk", "t2")
             assert lease
-            with pytest.raises(StaleOwner):
+            with pytest.raises(LeaseLost):
                 await one.append([record(opened.entry, 3)], opened.lease)
             await end(two, replace(opened.entry, seq=2), lease)
 
@@ -119,9 +119,9 @@ async def test_what_the_new_master_never_got_is_a_lost_tail():
             servers.master.kill()
             servers.replica.resume()
             async with asyncio.timeout(BACK_SECONDS):
-                with pytest.raises(LostTail) as lost:
+                with pytest.raises(LogTruncated) as lost:
                     await store.append([record(opened.entry, 5)], opened.lease)
-                with pytest.raises(LostRun):
+                with pytest.raises(RunLost):
                     await store.append([record(late.entry, 2)], late.lease)
             assert lost.value.seq == 2
             await store.append([*missing, record(opened.entry, 5)], opened.lease)

@@ -177,12 +177,12 @@ async def use(store: RedisStore) -> None:
     """Do what needs scripts, streams and pub/sub."""
     assert store.problem() == ""
     opened = await store.open(first(store), "t1")
-    await store.keep("abc", b"blob")
-    await store.watch(opened.entry.run_id, lambda _: None)
+    await store.put_blob("abc", b"blob")
+    await store.subscribe(opened.entry.run_id, lambda _: None)
     await store.append([record(opened.entry, 2, "completed")], opened.lease)
-    await store.conclude(opened.entry.run_id, (), opened.lease)
+    await store.finish_run(opened.entry.run_id, (), opened.lease)
     assert len(await store.read(opened.entry.run_id)) == 2
-    assert await store.unowned() == []
+    assert await store.unowned_sessions() == []
     assert await store.delete("talk")
 
 

@@ -10,7 +10,7 @@ from support.redis_server import redis_server
 from support.redis_stores import first, record, stores
 
 from diptych.adapters.redis import RedisStore
-from diptych.errors import StaleOwner, StoreError
+from diptych.errors import LeaseLost, StoreError
 from diptych.loop.messages import Message
 from diptych.ports.entries import Lease, RunEntry
 
@@ -28,17 +28,17 @@ class Replica:
 
     async def work(self, done: asyncio.Event) -> None:
         while not done.is_set():
-            for session_id in await patiently(self._store.unowned):
+            for session_id in await patiently(self._store.unowned_sessions):
                 token = f"{self._chance.getrandbits(128):032x}"
                 if lease := await patiently(self._store.claim, session_id, token):
                     try:
                         await self._take_all(lease)
-                    except StaleOwner:
+                    except LeaseLost:
                         self.refused += 1
             await asyncio.sleep(0.02)
 
     async def _take_all(self, lease: Lease) -> None:
-        run_id = await patiently(self._store.head, lease)
+        run_id = await patiently(self._store.next_run, lease)
         while run_id is not None:
             records = await patiently(self._store.read, run_id)
             entry = RunEntry(run_id, lease.session_id, 1.5, "running")
@@ -47,7 +47,7 @@ class Replica:
                     await asyncio.sleep(2.5 * LEASE_SECONDS)
                 event_type = "text" if seq < LAST_SEQ else "completed"
                 await self._store.append([record(entry, seq, event_type, lease.token)], lease)
-            run_id = await self._store.conclude(run_id, [Message("assistant", run_id)], lease)
+            run_id = await self._store.finish_run(run_id, [Message("assistant", run_id)], lease)
 
 
 async def patiently(ask: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
@@ -55,7 +55,7 @@ async def patiently(ask: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
     while True:
         try:
             return await ask(*arguments)
-        except StaleOwner:
+        except LeaseLost:
             raise
         except StoreError:
             await asyncio.sleep(0.05)

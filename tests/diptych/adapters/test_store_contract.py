@@ -1,4 +1,4 @@
-"""What every store promises (`ports.EventLog`, `Sessions`, `Ownership`), in memory and in Redis."""
+"""What every store promises, in memory and in Redis: event log, sessions and session leases."""
 
 import secrets
 from collections.abc import AsyncIterator, Iterator
@@ -11,11 +11,11 @@ from support.redis_server import RedisServer, redis_server
 
 from diptych.adapters.memory.store import MemoryStore
 from diptych.adapters.redis import RedisSettings, RedisStore
-from diptych.errors import InvalidRequest, LostRun, StaleOwner, StoreError, UnknownRun
+from diptych.errors import InvalidRequest, LeaseLost, RunLost, RunNotFound, StoreError
 from diptych.loop.codec import Record
 from diptych.loop.messages import Message
-from diptych.ports import EventLog, Ownership, Sessions
-from diptych.ports.entries import Lease, Once, RunEntry
+from diptych.ports import EventLog, SessionLeases, Sessions
+from diptych.ports.entries import IdempotencyKey, Lease, RunEntry
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Store:
 
     log: EventLog
     sessions: Sessions
-    owners: Ownership
+    leases: SessionLeases
 
     def run_id(self) -> str:
         return f"run-{self.log.epoch}-{secrets.token_hex(16)}"
@@ -36,7 +36,7 @@ class Store:
         """Put a run's end on record, and take it out of the queue."""
         await self.log.append([record(entry, entry.seq + 1, "completed")], lease)
         messages = tuple(Message("assistant", text) for text in said)
-        return await self.owners.conclude(entry.run_id, messages, lease)
+        return await self.leases.finish_run(entry.run_id, messages, lease)
 
 
 def first(run_id: str, session_id: str, at: float = 100.5) -> Record:
@@ -58,7 +58,7 @@ def server() -> Iterator[RedisServer]:
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     if request.param == "memory":
         memory = MemoryStore("0000000a")
-        yield Store(memory, memory, memory.owners)
+        yield Store(memory, memory, memory.leases)
         return
     server = request.getfixturevalue("server")
     kept = RedisStore(RedisSettings(partial(str, server.url), f"test:{secrets.token_hex(4)}"))
@@ -169,7 +169,7 @@ async def test_the_list_says_of_each_run_what_its_entry_says(store):
 async def test_a_store_that_was_always_up_has_lost_nothing(store):
     opened = await store.open()
     await store.end(opened.entry, opened.lease)
-    assert not (await store.log.entry(opened.entry.run_id)).may_have_lost
+    assert not (await store.log.entry(opened.entry.run_id)).may_be_truncated
 
 
 async def test_entries_are_listed_in_the_order_of_their_coming(store):
@@ -182,33 +182,33 @@ async def test_entries_are_listed_in_the_order_of_their_coming(store):
 
 async def test_a_run_that_never_was_is_unknown(store):
     for run_id in (store.run_id(), "nonsense", "", "run-xyz"):
-        with pytest.raises(UnknownRun):
+        with pytest.raises(RunNotFound):
             await store.log.entry(run_id)
-        with pytest.raises(UnknownRun):
+        with pytest.raises(RunNotFound):
             await store.log.read(run_id)
 
 
 async def test_a_run_of_another_epoch_is_lost(store):
     run_id = f"run-{int(store.log.epoch, 16) ^ 1:08x}-{'a' * 32}"
-    with pytest.raises(LostRun):
+    with pytest.raises(RunLost):
         await store.log.entry(run_id)
-    with pytest.raises(LostRun):
+    with pytest.raises(RunLost):
         await store.log.read(run_id, 5)
 
 
 async def test_what_is_kept_is_given_back_and_kept_once(store):
-    await store.log.keep("abc", b"\0blob")
-    await store.log.keep("abc", b"\0blob")
-    assert await store.log.kept("abc") == b"\0blob"
+    await store.log.put_blob("abc", b"\0blob")
+    await store.log.put_blob("abc", b"\0blob")
+    assert await store.log.get_blob("abc") == b"\0blob"
     with pytest.raises(StoreError):
-        await store.log.kept("abd")
+        await store.log.get_blob("abd")
 
 
 async def test_a_request_that_is_sent_again_gets_the_run_that_it_began(store):
-    once = Once("key", "digest")
-    opened = await store.open(once=once)
+    idempotency_key = IdempotencyKey("key", "digest")
+    opened = await store.open(idempotency_key=idempotency_key)
     await store.log.append([record(opened.entry, 2)], opened.lease)
-    again = await store.open(token="t2", once=once)
+    again = await store.open(token="t2", idempotency_key=idempotency_key)
     assert not again.is_new
     assert again.lease is None
     assert again.entry == await store.log.entry(opened.entry.run_id)
@@ -216,19 +216,19 @@ async def test_a_request_that_is_sent_again_gets_the_run_that_it_began(store):
 
 
 async def test_a_key_with_another_body_is_refused(store):
-    await store.open(once=Once("key", "digest"))
+    await store.open(idempotency_key=IdempotencyKey("key", "digest"))
     with pytest.raises(InvalidRequest) as refused:
-        await store.open(once=Once("key", "other"))
+        await store.open(idempotency_key=IdempotencyKey("key", "other"))
     assert refused.value.code == "idempotency_mismatch"
     assert refused.value.param == "Idempotency-Key"
     assert len(await store.log.entries()) == 1
 
 
 async def test_a_key_whose_run_is_gone_begins_a_new_one(store):
-    opened = await store.open(once=Once("key", "digest"))
+    opened = await store.open(idempotency_key=IdempotencyKey("key", "digest"))
     await store.end(opened.entry, opened.lease)
     await store.sessions.delete("talk")
-    assert (await store.open(once=Once("key", "digest"))).is_new
+    assert (await store.open(idempotency_key=IdempotencyKey("key", "digest"))).is_new
 
 
 # The sessions
@@ -262,9 +262,9 @@ async def test_a_session_was_updated_with_its_newest_record(store):
 
 
 async def test_a_session_is_known_from_its_first_run_on(store):
-    assert not await store.sessions.knows("talk")
+    assert not await store.sessions.session_exists("talk")
     await store.open()
-    assert await store.sessions.knows("talk")
+    assert await store.sessions.session_exists("talk")
 
 
 async def test_a_session_with_unfinished_runs_is_not_deleted(store):
@@ -279,11 +279,11 @@ async def test_a_deleted_session_leaves_nothing(store):
     await store.end(opened.entry, opened.lease, "bye")
     assert await store.sessions.delete("talk")
     assert not await store.sessions.delete("talk")
-    assert not await store.sessions.knows("talk")
+    assert not await store.sessions.session_exists("talk")
     assert await store.sessions.conversation("talk") == ()
     assert list(await store.sessions.sessions()) == []
     assert list(await store.log.entries()) == []
-    with pytest.raises(UnknownRun):
+    with pytest.raises(RunNotFound):
         await store.log.read(opened.entry.run_id)
 
 
@@ -292,9 +292,9 @@ async def test_a_deleted_session_leaves_nothing(store):
 
 async def test_runs_of_a_session_have_their_turns_in_the_order_of_their_coming(store):
     one, two, three = [await store.open(token=token) for token in ("t1", "t2", "t3")]
-    assert await store.owners.head(one.lease) == one.entry.run_id
+    assert await store.leases.next_run(one.lease) == one.entry.run_id
     assert await store.end(one.entry, one.lease) == two.entry.run_id
-    assert await store.owners.head(one.lease) == two.entry.run_id
+    assert await store.leases.next_run(one.lease) == two.entry.run_id
     assert await store.end(two.entry, one.lease) == three.entry.run_id
     assert await store.end(three.entry, one.lease) is None
 
@@ -302,8 +302,8 @@ async def test_runs_of_a_session_have_their_turns_in_the_order_of_their_coming(s
 async def test_a_session_is_free_after_its_last_run(store):
     opened = await store.open()
     await store.end(opened.entry, opened.lease)
-    assert await store.owners.claim("talk", "t2") is None
-    assert list(await store.owners.unowned()) == []
+    assert await store.leases.claim("talk", "t2") is None
+    assert list(await store.leases.unowned_sessions()) == []
     assert (await store.open(token="t3")).lease == Lease("talk", "t3")
 
 
@@ -317,59 +317,59 @@ async def test_a_run_that_is_not_in_the_queue_says_nothing(store):
     one, two = [await store.open(token=token) for token in ("t1", "t2")]
     await store.end(one.entry, one.lease, "once")
     said = (Message("assistant", "twice"),)
-    assert await store.owners.conclude(one.entry.run_id, said, one.lease) == two.entry.run_id
+    assert await store.leases.finish_run(one.entry.run_id, said, one.lease) == two.entry.run_id
     assert [m.content for m in await store.sessions.conversation("talk")] == ["once"]
 
 
 async def test_a_session_that_is_held_or_without_work_cannot_be_claimed(store):
-    assert await store.owners.claim("nobody", "t9") is None
+    assert await store.leases.claim("nobody", "t9") is None
     await store.open()
-    assert await store.owners.claim("talk", "t9") is None
+    assert await store.leases.claim("talk", "t9") is None
 
 
 async def test_a_session_that_was_let_go_can_be_claimed_at_once(store):
     opened = await store.open()
-    assert list(await store.owners.unowned()) == []
-    await store.owners.release(opened.lease)
-    assert list(await store.owners.unowned()) == ["talk"]
-    lease = await store.owners.claim("talk", "t2")
+    assert list(await store.leases.unowned_sessions()) == []
+    await store.leases.release(opened.lease)
+    assert list(await store.leases.unowned_sessions()) == ["talk"]
+    lease = await store.leases.claim("talk", "t2")
     assert lease == Lease("talk", "t2")
-    assert await store.owners.head(lease) == opened.entry.run_id
-    assert list(await store.owners.unowned()) == []
+    assert await store.leases.next_run(lease) == opened.entry.run_id
+    assert list(await store.leases.unowned_sessions()) == []
 
 
 async def test_the_opener_of_a_session_that_was_let_go_gets_the_older_runs_too(store):
     one = await store.open()
-    await store.owners.release(one.lease)
+    await store.leases.release(one.lease)
     two = await store.open(token="t2")
     assert two.lease == Lease("talk", "t2")
-    assert await store.owners.head(two.lease) == one.entry.run_id
+    assert await store.leases.next_run(two.lease) == one.entry.run_id
 
 
 async def test_a_former_owner_can_write_nothing(store):
     opened = await store.open()
-    await store.owners.release(opened.lease)
-    await store.owners.claim("talk", "t2")
-    with pytest.raises(StaleOwner):
+    await store.leases.release(opened.lease)
+    await store.leases.claim("talk", "t2")
+    with pytest.raises(LeaseLost):
         await store.log.append([record(opened.entry, 2)], opened.lease)
-    with pytest.raises(StaleOwner):
-        await store.owners.head(opened.lease)
-    with pytest.raises(StaleOwner):
-        await store.owners.conclude(opened.entry.run_id, (), opened.lease)
-    await store.owners.release(opened.lease)
-    assert list(await store.owners.unowned()) == []
+    with pytest.raises(LeaseLost):
+        await store.leases.next_run(opened.lease)
+    with pytest.raises(LeaseLost):
+        await store.leases.finish_run(opened.entry.run_id, (), opened.lease)
+    await store.leases.release(opened.lease)
+    assert list(await store.leases.unowned_sessions()) == []
     assert len(await store.log.read(opened.entry.run_id)) == 1
 
 
 async def test_renewing_names_the_leases_that_are_lost(store):
     one, two = await store.open("one"), await store.open("two", token="t2")
-    await store.owners.release(one.lease)
-    await store.owners.claim("one", "t3")
-    assert list(await store.owners.renew([one.lease, two.lease])) == [one.lease]
-    assert list(await store.owners.renew([])) == []
+    await store.leases.release(one.lease)
+    await store.leases.claim("one", "t3")
+    assert list(await store.leases.renew([one.lease, two.lease])) == [one.lease]
+    assert list(await store.leases.renew([])) == []
 
 
 async def test_a_run_is_not_asked_to_end_and_has_its_whole_record_by_itself(store):
     opened = await store.open()
-    assert not await store.owners.demanded(opened.entry.run_id)
-    assert not await store.owners.has_lost_tail(opened.entry.run_id)
+    assert not await store.leases.pending_signals(opened.entry.run_id)
+    assert not await store.leases.may_be_truncated(opened.entry.run_id)

@@ -18,8 +18,8 @@ from diptych.cli.remote import RemoteAgent, agent_at
 from diptych.cli.show import ASKING_AGAIN
 from diptych.config.loader import AgentConfig
 from diptych.ports import Item, Notice
-from diptych.runtime.service import Runs
-from diptych.serve.server import Place, Sockets, served
+from diptych.runtime.service import RunService
+from diptych.serve.server import ListenAddress, Sockets, served
 
 NEVER = 600.0  # seconds by which a reply is late that does not come
 
@@ -44,8 +44,8 @@ BEGUN = said("202 Accepted", {"id": "run-1", "session_id": "s"})
 
 
 @asynccontextmanager
-async def behind_a_bad_network() -> AsyncIterator[tuple[RemoteAgent, TcpProxy, Runs]]:
-    sockets = Sockets(Place(port=0), 1)
+async def behind_a_bad_network() -> AsyncIterator[tuple[RemoteAgent, TcpProxy, RunService]]:
+    sockets = Sockets(ListenAddress(port=0), 1)
     config = AgentConfig("helper", mock_responses='["{}", "Hello there."]')
     async with (
         served([config], sockets) as sites,
@@ -56,7 +56,7 @@ async def behind_a_bad_network() -> AsyncIterator[tuple[RemoteAgent, TcpProxy, R
         yield agent, proxy, sites[0].pod.runs
 
 
-async def begun(runs: Runs) -> None:
+async def begun(runs: RunService) -> None:
     async with asyncio.timeout(10):
         while not await runs.entries():  # noqa: ASYNC110 - told to nobody
             await asyncio.sleep(0.01)

@@ -26,7 +26,7 @@ from diptych.cli.target import Target
 from diptych.config.loader import AgentConfig
 from diptych.errors import ConfigError
 from diptych.ports import Item, Notice
-from diptych.serve.server import Place, Sockets, served
+from diptych.serve.server import ListenAddress, Sockets, served
 
 Type = Callable[..., Any]
 Object = dict[str, Any]
@@ -68,7 +68,7 @@ class Seen:
 @asynccontextmanager
 async def pod(script: str = '["{}", "Hello."]') -> AsyncIterator[int]:
     """Serve an agent, and give its port."""
-    sockets = Sockets(Place(port=0), 1)
+    sockets = Sockets(ListenAddress(port=0), 1)
     async with served([AgentConfig("helper", mock_responses=script)], sockets) as sites:
         await sites[0].pod.tried()
         yield int(sockets.urls[0].rpartition(":")[2])

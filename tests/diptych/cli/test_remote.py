@@ -18,7 +18,7 @@ from diptych.config.loader import AgentConfig
 from diptych.config.settings import ToolConfig
 from diptych.loop.codec import Record
 from diptych.ports import Item
-from diptych.serve.server import Place, Sockets, served
+from diptych.serve.server import ListenAddress, Sockets, served
 
 
 class NoPatience(Patience):
@@ -46,7 +46,7 @@ class Seen:
 @asynccontextmanager
 async def agent(script: str, *tools: ToolConfig) -> AsyncIterator[RemoteAgent]:
     config = AgentConfig("helper", mock_responses=script, tools=tools)
-    sockets = Sockets(Place(port=0), 1)
+    sockets = Sockets(ListenAddress(port=0), 1)
     url = sockets.urls[0]
     async with served([config], sockets) as sites, agent_at(url.removeprefix("http://")) as remote:
         await sites[0].pod.tried()

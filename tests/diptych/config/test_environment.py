@@ -44,7 +44,7 @@ def test_the_whole_form_makes_an_agent() -> None:
         "http://checker:8000",
         True,
     )
-    assert config.terms.max_steps == 7
+    assert config.loop.max_steps == 7
     assert config.public_url == "https://agents.example.com"
 
 

@@ -7,7 +7,7 @@ import pytest
 from diptych.config.loader import (
     AgentConfig,
     LaptopOptions,
-    Place,
+    SourceLocation,
     check,
     configured,
     load_agents,
@@ -107,7 +107,7 @@ def test_every_reference_is_followed() -> None:
     assert calculator.headers["Authorization"]() == "Bearer t1"
     assert calculator.allow == ("*",)
     assert (calculator.overrides[0].read_only, calculator.overrides[0].timeout) == (False, 300)
-    assert (coordinator.terms.max_steps, coordinator.deadline) == (7, 300)
+    assert (coordinator.loop.max_steps, coordinator.deadline) == (7, 300)
 
 
 def test_variables_of_the_container_hold_for_their_agent() -> None:
@@ -254,7 +254,7 @@ def test_a_library_gives_content_and_names_of_its_own() -> None:
         "metadata": {"name": "a"},
         "spec": {"loop": {"maxSteps": 50}},
     }
-    place = Place("Agent", {("spec", "loop", "maxSteps"): "max_steps"})
+    place = SourceLocation("Agent", {("spec", "loop", "maxSteps"): "max_steps"})
     with pytest.raises(ConfigError, match=r"^max_steps: must be 25 or less \(got 50\)$"):
         configured(content, place, MOCKED)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from diptych.config.manifest import API_VERSION
-from diptych.config.problems import Place, validated
+from diptych.config.problems import SourceLocation, validated
 from diptych.errors import ConfigError
 
 URL = "http://127.0.0.1:8000/mcp"
@@ -25,7 +25,7 @@ def manifest(**spec: Any) -> dict[str, Any]:
 
 def problems_of(content: dict[str, Any]) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        validated(content, Place("agent.yaml"))
+        validated(content, SourceLocation("agent.yaml"))
     return [line.removeprefix("agent.yaml: ") for line in caught.value.problems]
 
 

@@ -8,7 +8,7 @@ import yaml
 
 from diptych.config.loader import AgentConfig, LaptopOptions, check, load_agents
 from diptych.config.manifest import API_VERSION, REFERENCES
-from diptych.config.problems import Place, validated
+from diptych.config.problems import SourceLocation, validated
 from diptych.errors import ConfigError
 
 URL = {"urlFrom": {"secretKeyRef": {"name": "redis", "key": "url"}}}
@@ -35,7 +35,7 @@ def manifest(
 
 def problems_of(content: dict[str, Any]) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        validated(content, Place(""))
+        validated(content, SourceLocation(""))
     return list(caught.value.problems)
 
 
@@ -132,12 +132,12 @@ def test_a_mistake_is_one_line(content: dict[str, Any], line: str) -> None:
 )
 def test_a_retention_is_read_as_seconds(retention: str, seconds: float) -> None:
     content = manifest({"redis": URL, "retention": retention})
-    assert validated(content, Place("")).spec.sessions.retention == seconds
+    assert validated(content, SourceLocation("")).spec.sessions.retention == seconds
 
 
 @pytest.mark.parametrize("replicas", [0, 1])
 def test_one_replica_or_none_needs_no_redis(replicas: int) -> None:
-    assert validated(manifest(replicas=replicas), Place("")).spec.replicas == replicas
+    assert validated(manifest(replicas=replicas), SourceLocation("")).spec.replicas == replicas
 
 
 def test_check_says_the_same_and_follows_no_reference(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ async def test_a_message_joins_a_task_that_another_replica_works_on() -> None:
     assert ended.status.state == TaskState.TASK_STATE_COMPLETED
     assert texts(ended) == [("answer", "Voilà.")]
     assert [(m.message_id, m.parts[0].text) for m in ended.history][1] == ("m-2", "and in French")
-    assert model.heard[1][-1].content == "and in French"
+    assert model.requests[1][-1].content == "and in French"
 
 
 async def test_a_message_that_comes_while_the_answer_is_told_is_answered_in_the_same_task() -> None:
@@ -169,8 +169,8 @@ async def test_a_task_whose_process_has_died_hears_it_from_its_next_owner() -> N
     models = [ListeningModel(SLOW, "{}", "One."), ListeningModel(SLOW, "{}", "Two.")]
     async with agents(*models) as ([here, there], client):
         task = await begun(await client(here))
-        await until(lambda: models[0].heard, 5)
+        await until(lambda: models[0].requests, 5)
         await here.house.runs.close()
         ended = await task_of((await client(there)).send_message(asking("more", "m-2", task)))
     assert texts(ended) == [("answer", "Two.")]
-    assert any(m.content == "more" for m in models[1].heard[-1])
+    assert any(m.content == "more" for m in models[1].requests[-1])

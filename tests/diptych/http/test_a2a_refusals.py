@@ -9,12 +9,12 @@ from starlette.applications import Starlette
 
 from diptych.errors import (
     InvalidRequest,
-    LostRun,
     Overloaded,
-    RunOver,
+    RunEnded,
+    RunLost,
+    RunNotFound,
     StoreError,
     StoreFull,
-    UnknownRun,
 )
 from diptych.http.a2a.card_facts import CardFacts
 from diptych.http.a2a.handler import a2a_routes
@@ -22,8 +22,8 @@ from diptych.loop.codec import Record
 from diptych.loop.events import Steered
 from diptych.net import a2a_extension
 from diptych.ports.entries import RunEntry
-from diptych.runtime.request import Ask
-from diptych.runtime.service import Runs
+from diptych.runtime.request import RunRequest
+from diptych.runtime.service import RunService
 
 HEADERS = {"A2A-Version": "1.0"}
 MESSAGE = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
@@ -35,17 +35,17 @@ class FewRuns:
     def __init__(self, failure: Exception | None = None) -> None:
         self.failure = failure or AssertionError("nothing was to be started")
 
-    async def start(self, ask: Ask) -> RunEntry:
+    async def start(self, ask: RunRequest) -> RunEntry:
         raise self.failure
 
     async def steer(self, run_id: str, message: Steered) -> RunEntry:
-        raise RunOver
+        raise RunEnded
 
     async def entry(self, run_id: str) -> RunEntry:
         if run_id == "run-lost":
-            raise LostRun("the record of this run is gone")
+            raise RunLost("the record of this run is gone")
         if run_id not in ("run-1", "run-2"):
-            raise UnknownRun(f"there is no run {run_id}")
+            raise RunNotFound(f"there is no run {run_id}")
         return RunEntry(run_id, "session-1", 1.0, "running" if run_id == "run-1" else "completed")
 
     async def records(self, run_id: str, after: int = 0) -> list[Record]:
@@ -265,7 +265,7 @@ async def post(
 
 def asgi(runs: FewRuns) -> httpx.ASGITransport:
     facts = CardFacts("clerk", "Files things.", "1.2.3")
-    return httpx.ASGITransport(Starlette(routes=a2a_routes(cast("Runs", runs), facts)))
+    return httpx.ASGITransport(Starlette(routes=a2a_routes(cast("RunService", runs), facts)))
 
 
 async def test_a_task_that_has_ended_cannot_be_cancelled_or_subscribed_to() -> None:

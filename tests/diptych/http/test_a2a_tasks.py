@@ -1,4 +1,4 @@
-"""The A2A server over a scripted double of `Runs`: asked by the SDK's client, and by raw HTTP."""
+"""The A2A server over a scripted `RunService`: asked by the SDK's client, and by raw HTTP."""
 
 import asyncio
 import socket
@@ -28,17 +28,17 @@ from starlette.applications import Starlette
 
 from diptych.adapters.a2a import A2aAgents
 from diptych.config.settings import PeerConfig
-from diptych.errors import LostRun, UnknownRun
+from diptych.errors import RunLost, RunNotFound
 from diptych.http.a2a.card_facts import CardFacts
 from diptych.http.a2a.handler import a2a_routes
 from diptych.loop import messages
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.events import Origin
 from diptych.net import a2a_extension
-from diptych.ports import Errand, Item, Notice
+from diptych.ports import DelegationRequest, Item, Notice
 from diptych.ports.entries import RunEntry
-from diptych.runtime.request import Ask
-from diptych.runtime.service import Runs
+from diptych.runtime.request import RunRequest
+from diptych.runtime.service import RunService
 
 FACTS = CardFacts("clerk", "Files things.", "1.2.3")
 HELLO = [("offered", "hash"), ("text", "Hel"), ("text", "lo"), ("agent_response", "Hello")]
@@ -50,7 +50,7 @@ class ScriptedRuns:
 
     def __init__(self, *script: tuple[str, Any] | EllipsisType) -> None:
         self.script = script or (*HELLO, ("completed", None))
-        self.asks: list[Ask] = []
+        self.asks: list[RunRequest] = []
         self.refuses: Exception | None = None
         self.go = asyncio.Event()
         self._changed = asyncio.Condition()
@@ -59,7 +59,7 @@ class ScriptedRuns:
         self._notices: list[Notice] = []
         self._plays: dict[str, asyncio.Task[None]] = {}
 
-    async def start(self, ask: Ask) -> RunEntry:
+    async def start(self, ask: RunRequest) -> RunEntry:
         if self.refuses:
             raise self.refuses
         self.asks.append(ask)
@@ -80,7 +80,7 @@ class ScriptedRuns:
         del self._log["run-1"][after:]
         await self.tell(Notice("reset", {"epoch": "x", "last_seq": after}))
 
-    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Sequence[Item]]:
+    async def subscribe(self, run_id: str, after: int = 0) -> AsyncIterator[Sequence[Item]]:
         while True:
             if self._notices:
                 notice = self._notices.pop()
@@ -107,9 +107,9 @@ class ScriptedRuns:
 
     async def records(self, run_id: str, after: int = 0) -> list[Record]:
         if run_id == "run-lost":
-            raise LostRun("the record of this run is gone")
+            raise RunLost("the record of this run is gone")
         if run_id not in self._log:
-            raise UnknownRun(f"there is no run {run_id}")
+            raise RunNotFound(f"there is no run {run_id}")
         return self._log[run_id][after:]
 
     async def _play(self, run_id: str) -> None:
@@ -391,7 +391,7 @@ async def test_a_delegation_of_ours_arrives_with_context_path_and_deadline() -> 
         await agents.first_try(2)
         told: list[str] = []
         answer = await agents.delegate(
-            Errand("clerk", "look it up", "context-1", context, ("http://first",), 60.0),
+            DelegationRequest("clerk", "look it up", "context-1", context, ("http://first",), 60.0),
             told.append,
         )
         await agents.aclose()
@@ -457,7 +457,7 @@ async def post(
 
 
 def app_of(runs: ScriptedRuns, facts: CardFacts = FACTS) -> Starlette:
-    return Starlette(routes=a2a_routes(cast("Runs", runs), facts, shutdown_grace_period=0))
+    return Starlette(routes=a2a_routes(cast("RunService", runs), facts, shutdown_grace_period=0))
 
 
 def asgi(runs: ScriptedRuns, facts: CardFacts = FACTS) -> httpx.ASGITransport:

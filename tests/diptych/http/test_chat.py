@@ -9,8 +9,8 @@ from support.face import HI, NAME, Face, face, openai_error
 from support.stack import Frame, call, frames, text_of
 
 from diptych.errors import ToolError
-from diptych.loop.events import Terms
-from diptych.runtime.definition import Charter
+from diptych.loop.events import LoopSettings
+from diptych.runtime.definition import AgentDefinition
 
 CHAT = "/v1/chat/completions"
 ECHO = call("echo", text="hello")
@@ -109,7 +109,7 @@ async def test_a_warning_and_a_delegation_are_told_as_progress_too() -> None:
 
     bad = call("nope")
     replies = ('{"agent": "finder", "task": "t"}', *[bad] * 4, "Never mind.")
-    charter = Charter(terms=Terms(max_steps=9))
+    charter = AgentDefinition(settings=LoopSettings(max_steps=9))
     async with face(*replies, agents={"finder": find}, charter=charter) as helper:
         told = [f.json["type"] for f in await streamed(helper) if f.event == "progress"]
         assert told == ["progress", "delegation_progress", "format_warning"]
@@ -126,7 +126,7 @@ async def test_the_id_of_a_frame_is_the_seq_of_its_text_event() -> None:
 
 
 async def test_at_max_steps_the_literal_text_is_the_answer_streamed_or_not() -> None:
-    charter = Charter(terms=Terms(max_steps=1))
+    charter = AgentDefinition(settings=LoopSettings(max_steps=1))
     async with face(ECHO, tools={"echo": echo}, charter=charter) as helper:
         choice = (await ask(helper)).json()["choices"][0]
         assert choice["message"]["content"] == "Reached maximum reasoning steps (1)"
@@ -156,7 +156,9 @@ async def test_a_session_is_continued_by_header_or_by_field(stream: bool) -> Non
             headers = {"X-Session-ID": "s-1"} if by_header else {}
             response = await helper.http.post(CHAT, json=body, headers=headers)
             assert response.headers["X-Session-ID"] == "s-1"
-            heard = [m.content for m in helper.house.model.heard[2 * number] if m.role != "system"]
+            heard = [
+                m.content for m in helper.house.model.requests[2 * number] if m.role != "system"
+            ]
             assert heard == [*["hi", "Yes."] * number, "hi"]
 
 
@@ -171,7 +173,7 @@ async def test_requests_without_a_session_know_nothing_of_each_other() -> None:
     async with face() as helper:
         first, second = await ask(helper, "one"), await ask(helper, "two")
         assert first.headers["X-Session-ID"] != second.headers["X-Session-ID"]
-        assert "one" not in str(helper.house.model.heard[2])
+        assert "one" not in str(helper.house.model.requests[2])
 
 
 async def test_the_messages_of_a_request_are_its_history() -> None:
@@ -187,7 +189,7 @@ async def test_the_messages_of_a_request_are_its_history() -> None:
     ]
     async with face() as helper:
         assert (await helper.http.post(CHAT, json={"messages": said})).status_code == 200
-        system, *heard = helper.house.model.heard[0]
+        system, *heard = helper.house.model.requests[0]
         assert system.content.endswith("Rhyme.")
         assert [(m.role, m.content) for m in heard] == [
             ("user", "one"),
@@ -250,7 +252,7 @@ async def test_a_script_that_is_used_up_is_a_failure() -> None:
 
 
 async def test_a_full_agent_says_when_to_come_back() -> None:
-    async with face(charter=Charter(max_runs=0)) as helper:
+    async with face(charter=AgentDefinition(max_runs=0)) as helper:
         response = await ask(helper)
         assert openai_error(response, 503)["code"] == "overloaded"
         assert int(response.headers["Retry-After"]) >= 1

@@ -10,8 +10,8 @@ import pytest
 from support.face import HI, LOCAL, NAME, Face, Speaker, checked_error, face, openai_error, replicas
 from support.stack import Frame, frames, text_of, until
 
-from diptych.errors import LostRun, StoreError
-from diptych.http import chat as chat_module
+from diptych.errors import RunLost, StoreError
+from diptych.http.chat import routes as chat_module
 from diptych.ports import Notice
 from diptych.runtime import scheduler
 
@@ -213,7 +213,7 @@ async def test_a_reader_who_was_told_nothing_that_the_store_lost_reads_on() -> N
     ("error", "status", "code"),
     [
         pytest.param(StoreError("redis://:secret@x"), 503, "store_away", id="a store that is away"),
-        pytest.param(LostRun("the record is gone"), 410, "run_lost", id="a run that was lost"),
+        pytest.param(RunLost("the record is gone"), 410, "run_lost", id="a run that was lost"),
     ],
 )
 async def test_a_chat_whose_run_cannot_be_followed_names_it_and_forbids_a_retry(
@@ -224,7 +224,7 @@ async def test_a_chat_whose_run_cannot_be_followed_names_it_and_forbids_a_retry(
         yield
 
     async with face() as helper:
-        monkeypatch.setattr(helper.house.runs, "follow", fails)
+        monkeypatch.setattr(helper.house.runs, "subscribe", fails)
         response = await helper.http.post(CHAT, json=body)
         assert openai_error(response, status)["code"] == code
         assert response.headers["x-should-retry"] == "false"

@@ -93,7 +93,7 @@ async def test_a_deleted_session_is_gone_with_its_runs_and_begins_anew() -> None
         assert (await events(helper))["total"] == 0
         assert problem(await helper.http.delete("/memory/sessions/s"), 404)
         await ask(helper, "two", "s")
-        assert "one" not in str(helper.house.model.heard[-1])
+        assert "one" not in str(helper.house.model.requests[-1])
 
 
 async def test_a_session_at_work_is_not_deleted() -> None:

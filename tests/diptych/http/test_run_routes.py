@@ -9,8 +9,8 @@ from support.face import Face, Speaker, face, openai_error
 from support.stack import call, frames, until
 
 from diptych.adapters.memory.store import Bounds
-from diptych.loop.events import Terms
-from diptych.runtime.definition import Charter
+from diptych.loop.events import LoopSettings
+from diptych.runtime.definition import AgentDefinition
 
 ECHO = call("echo", text="hello")
 
@@ -145,7 +145,7 @@ async def test_two_readers_get_the_same_bytes() -> None:
 async def test_what_became_of_a_run_is_shown(
     replies: list[Any], status: str, shown: dict[str, Any]
 ) -> None:
-    charter = Charter(terms=Terms(max_steps=1))
+    charter = AgentDefinition(settings=LoopSettings(max_steps=1))
     async with face(*replies, tools={"echo": echo}, charter=charter) as helper:
         run_id = (await start(helper))["id"]
         assert frames(await events(helper, run_id))[-1].event == status
@@ -320,6 +320,6 @@ async def test_a_run_can_be_started_with_messages() -> None:
     ]
     async with face() as helper:
         await events(helper, (await start(helper, messages=said))["id"])
-        heard = helper.house.model.heard[0]
+        heard = helper.house.model.requests[0]
         assert heard[0].content.endswith("Rhyme.")
         assert [m.content for m in heard[1:]] == ["one", "ok", "two"]

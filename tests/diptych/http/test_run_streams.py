@@ -8,7 +8,7 @@ import pytest
 from support.face import Face, Speaker, checked_error, face, openai_error, replicas
 from support.stack import frames
 
-from diptych.errors import LostRun, StoreError, StoreFull
+from diptych.errors import RunLost, StoreError, StoreFull
 from diptych.ports import Notice
 from diptych.runtime import scheduler
 
@@ -133,7 +133,7 @@ async def test_a_reader_who_saw_more_than_there_is_is_set_back_without_an_id() -
     [
         pytest.param(StoreError("redis://:secret@x"), 503, "store_away", id="a store that is away"),
         pytest.param(StoreFull("OOM secret"), 503, "store_full", id="a full store"),
-        pytest.param(LostRun("the record of this run is gone"), 410, "run_lost", id="a lost run"),
+        pytest.param(RunLost("the record of this run is gone"), 410, "run_lost", id="a lost run"),
     ],
 )
 async def test_a_store_that_fails_is_told_before_a_stream_and_in_it(
@@ -169,7 +169,7 @@ async def test_a_notice_of_a_hand_over_in_the_middle_of_a_stream_is_nobodys_end(
         run_id = await start(owner)
         reading = asyncio.create_task(events(other, run_id))
         await model.has_stopped.wait()
-        owner.house.store.tell(run_id, Notice("handed_over", {}))  # from a third process
+        owner.house.store.publish(run_id, Notice("handed_over", {}))  # from a third process
         model.go.set()
         told = [f.event for f in frames((await reading).text)]
         assert "handed_over" not in told

@@ -14,7 +14,8 @@ import pytest
 from support.face import Face, Speaker, face
 from support.stack import frames, listening, until
 
-from diptych.http import run_events, sse
+from diptych.http import sse
+from diptych.http.runs import event_stream
 from diptych.http.runs.event_stream import event_frames
 from diptych.http.sse import SLICE, SseResponse
 
@@ -119,15 +120,15 @@ async def test_one_that_takes_little_is_waited_for_and_a_ping_stands_between_fra
 async def test_all_readers_of_a_large_event_hold_one_frame_between_them() -> None:
     async with face("{}", LARGE) as helper:
         run_id = (await helper.http.post("/v1/runs", json={"input": "hi"})).json()["id"]
-        await until(lambda: helper.house.runs.live_count == 0)
+        await until(lambda: helper.house.runs.active_count == 0)
         reading = [event_frames(helper.house.runs, run_id, 0) for _ in range(5)]
         held = [await large(each) for each in reading]
         assert all(frame is held[0] for frame in held)
-        assert len(run_events._shared) == 1
+        assert len(event_stream._shared) == 1
         for each in reading:
             await each.aclose()
         gc.collect()
-        assert not run_events._shared
+        assert not event_stream._shared
 
 
 async def large(frames_of: AsyncGenerator[bytes]) -> bytes:
@@ -224,7 +225,7 @@ async def test_a_reader_that_takes_nothing_is_cut_and_goes_on_after_its_last_id(
 ) -> None:
     async with stuck(events_of) as (helper, run_id, reader):
         runs = helper.house.runs
-        await until(lambda: not runs.is_followed(run_id))
+        await until(lambda: not runs.has_subscribers(run_id))
         assert any(line.startswith("lagged") for line in caplog.messages)
         assert (await runs.entry(run_id)).status == "running"
         async with asyncio.timeout(10):
@@ -243,5 +244,5 @@ async def test_a_reader_that_takes_nothing_is_cut_and_goes_on_after_its_last_id(
 async def test_a_run_that_is_to_end_with_its_readers_ends_when_the_last_takes_nothing() -> None:
     async with stuck(events_of, **CANCEL) as (helper, run_id, _):
         runs = helper.house.runs
-        await until(lambda: runs.live_count == 0)
+        await until(lambda: runs.active_count == 0)
         assert (await runs.entry(run_id)).status == "aborted"

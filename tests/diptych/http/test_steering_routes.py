@@ -29,13 +29,13 @@ async def facts(helper: Face) -> list[str]:
 async def test_a_message_joins_a_run_and_is_part_of_its_record() -> None:
     async with face(SLOW, "{}", "Voilà.") as helper:
         run_id = await started(helper)
-        await until(lambda: helper.house.model.heard, 5)
+        await until(lambda: helper.house.model.requests, 5)
         reply = await steered(helper, run_id)
         assert reply.status_code == 202, reply.text
         assert (reply.json()["id"], reply.json()["status"]) == (run_id, "running")
         await helper.house.told(run_id)
         assert await facts(helper) == ["user_message", "user_message", "agent_response"]
-        assert helper.house.model.heard[1][-1].content == "and in French"
+        assert helper.house.model.requests[1][-1].content == "and in French"
 
 
 async def test_a_message_under_one_key_joins_once_and_another_one_under_it_is_refused() -> None:

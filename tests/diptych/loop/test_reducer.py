@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from support.doubles import offers, tool
+from support.doubles import catalog, tool
 from support.feeding import feed, made, returned, started
 
 from diptych.errors import LoopError
 from diptych.loop.actions import ActionError
-from diptych.loop.catalog import Offers, Unavailable
+from diptych.loop.catalog import Catalog, Unavailable
 from diptych.loop.events import (
     Aborted,
     Answered,
@@ -16,17 +16,17 @@ from diptych.loop.events import (
     AskModel,
     Called,
     Completed,
-    Exhausted,
     Failed,
-    Misread,
+    LoopSettings,
     Offered,
     Replied,
+    ReplyRejected,
+    StepsExhausted,
     Streamed,
-    Terms,
     Warn,
 )
 from diptych.loop.messages import Message, Result, ToolCall, Usage
-from diptych.loop.reducer import advance, ending, replay
+from diptych.loop.reducer import advance, closing_events, replay
 from diptych.loop.state import Phase, Run, conversation
 
 ECHO = '{"tool": "echo", "arguments": {"text": "a"}}'
@@ -36,12 +36,12 @@ BAD = '{"tool": "nope"}'
 def test_a_run_asks_the_model_when_it_is_offered_its_tools():
     run, commands = started("echo")
     assert commands == (AskModel((Message("system", "SYSTEM"), Message("user", "hi")), 0),)
-    assert run.outstanding == commands
+    assert run.pending == commands
 
 
 def test_history_comes_before_the_message_and_the_caller_s_system_after_the_prompt():
     history = (Message("user", "u1"), Message("assistant", "a1"))
-    offered = Offered(Offers(), "SYSTEM")
+    offered = Offered(Catalog(), "SYSTEM")
     _, (ask,) = feed(Run(history=history), Asked("hi", system="Rhyme."), offered)
     assert ask.messages[0].content.startswith("SYSTEM\n\n")
     assert ask.messages[0].content.endswith("Rhyme.")
@@ -118,7 +118,7 @@ def test_a_reference_that_leads_nowhere_is_that_call_s_error():
 
 def test_filled_arguments_are_validated_again():
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
-    with_offers = Offers((tool("x"), tool("y", schema=schema)))
+    with_offers = Catalog((tool("x"), tool("y", schema=schema)))
     reply = '[{"id": "a", "tool": "x"}, {"id": "b", "tool": "y", "arguments": {"n": "${a}"}}]'
     run, _ = feed(started(with_offers=with_offers)[0], Replied(reply))
     run, _ = feed(run, returned("call_1_1", "seven", value="seven"))
@@ -127,7 +127,9 @@ def test_filled_arguments_are_validated_again():
 
 def test_no_more_calls_run_at_once_than_the_terms_allow():
     reply = "[" + ", ".join(['{"tool": "x"}'] * 5) + "]"
-    run, commands = feed(started("x", terms=Terms(max_parallel_calls=2))[0], Replied(reply))
+    run, commands = feed(
+        started("x", settings=LoopSettings(max_parallel_calls=2))[0], Replied(reply)
+    )
     assert len(made(commands)) == 2
     run, commands = feed(run, returned("call_1_2"))
     assert [c.id for c in made(commands)] == ["call_1_3"]
@@ -137,7 +139,7 @@ def test_a_sequential_call_never_overlaps_another_of_its_server():
     pay, look = tool("pay", sequential=True), tool("look")
     other = tool("other", server="elsewhere")
     reply = '[{"tool": "look"}, {"tool": "pay"}, {"tool": "other"}, {"tool": "pay"}]'
-    with_offers = Offers((pay, look, other))
+    with_offers = Catalog((pay, look, other))
     run, commands = feed(started(with_offers=with_offers)[0], Replied(reply))
     assert [c.name for c in made(commands)] == ["look", "other"]
     run, commands = feed(run, returned("call_1_1"))
@@ -148,7 +150,7 @@ def test_a_sequential_call_never_overlaps_another_of_its_server():
 
 def test_a_name_nobody_offers_is_unavailable_while_a_server_is_away():
     away = Unavailable("server", "calc", "connection refused")
-    run, _ = started(with_offers=Offers((tool("x"),), unavailable=(away,)))
+    run, _ = started(with_offers=Catalog((tool("x"),), unavailable=(away,)))
     run, (ask,) = feed(run, Replied('{"tool": "add"}'))
     assert run.results == (Result("call_1_1", "unavailable: calc", error="unavailable"),)
     assert run.started == ()
@@ -157,7 +159,7 @@ def test_a_name_nobody_offers_is_unavailable_while_a_server_is_away():
 
 def test_an_agent_that_is_away_is_unavailable():
     away = Unavailable("agent", "researcher", "connection refused")
-    run, _ = started(with_offers=Offers(unavailable=(away,)))
+    run, _ = started(with_offers=Catalog(unavailable=(away,)))
     run, _ = feed(run, Replied('{"agent": "researcher", "task": "look"}'))
     assert run.results[0].text == "unavailable: researcher"
 
@@ -185,7 +187,7 @@ def test_after_max_retries_errors_in_a_row_the_next_one_leads_to_phase_two_with_
 
 
 def test_a_good_action_resets_the_count_of_errors():
-    run, _ = feed(started("echo", terms=Terms(max_steps=9))[0], *[Replied(BAD)] * 3)
+    run, _ = feed(started("echo", settings=LoopSettings(max_steps=9))[0], *[Replied(BAD)] * 3)
     run, _ = feed(run, Replied(ECHO), returned("call_4_1"), *[Replied(BAD)] * 3)
     assert run.phase is Phase.ACT
     assert run.errors == 3
@@ -203,27 +205,27 @@ def test_prose_cut_off_by_the_length_limit_is_still_no_action():
 
 
 def test_at_max_steps_the_answer_is_the_literal_text():
-    run, _ = started("echo", terms=Terms(max_steps=2))
+    run, _ = started("echo", settings=LoopSettings(max_steps=2))
     run, _ = feed(run, Replied(ECHO), returned("call_1_1"), Replied(ECHO), returned("call_2_1"))
-    assert isinstance(run.end, Exhausted)
+    assert isinstance(run.end, StepsExhausted)
     assert run.end.text == "Reached maximum reasoning steps (2)"
     assert conversation(run)[-1] == Message("assistant", run.end.text)
     assert run.model_calls == 2
 
 
 def test_max_steps_can_lead_to_an_answer_instead():
-    run, _ = started("echo", terms=Terms(max_steps=1, on_max_steps="answer"))
+    run, _ = started("echo", settings=LoopSettings(max_steps=1, on_max_steps="answer"))
     run, (ask,) = feed(run, Replied(ECHO), returned("call_1_1"))
     assert ask.answer
 
 
 def test_errors_cost_steps():
-    run, _ = feed(started("echo", terms=Terms(max_steps=1))[0], Replied(BAD))
-    assert isinstance(run.end, Exhausted)
+    run, _ = feed(started("echo", settings=LoopSettings(max_steps=1))[0], Replied(BAD))
+    assert isinstance(run.end, StepsExhausted)
 
 
 def test_a_step_whose_results_are_all_terminal_ends_phase_one():
-    with_offers = Offers((tool("done", terminal=True), tool("x")))
+    with_offers = Catalog((tool("done", terminal=True), tool("x")))
     run, _ = started(with_offers=with_offers)
     _, (ask,) = feed(run, Replied('{"tool": "done"}'), returned("call_1_1"))
     assert ask.answer
@@ -250,12 +252,12 @@ def test_an_abort_interrupts_what_was_sent_and_skips_what_was_not():
     reply = '[{"id": "a", "tool": "x"}, {"id": "b", "tool": "x", "after": ["a"]}]'
     run, commands = feed(started("x")[0], Replied(reply))
     run, _ = feed(run, Called(made(commands)[0], 1))
-    events = list(ending(run, Aborted("enough")))
+    events = list(closing_events(run, Aborted("enough")))
     assert [e.result.error for e in events[:-1]] == ["interrupted", "skipped"]
     for event in events:
         run, _ = advance(run, event)
     assert run.end == Aborted("enough")
-    assert run.outstanding == ()
+    assert run.pending == ()
     assert "interrupted: enough" in conversation(run)[-1].content
 
 
@@ -283,25 +285,24 @@ def test_an_event_out_of_place_is_a_bug(event):
 def test_a_replayed_run_wants_done_what_was_not_done():
     written = [
         Asked("hi"),
-        Offered(offers("echo"), "SYSTEM"),
+        Offered(catalog("echo"), "SYSTEM"),
         Replied(ECHO),
         Called(ToolCall("call_1_1", "echo", {"text": "a"}), 1),
     ]
     run = replay(written)
     assert run.started == ("call_1_1",)
-    assert made(run.outstanding)[0].id == "call_1_1"
+    assert made(run.pending)[0].id == "call_1_1"
     assert (
-        replay([*written, returned("call_1_1")]).outstanding[0]
-        == feed(run, returned("call_1_1"))[1][0]
+        replay([*written, returned("call_1_1")]).pending[0] == feed(run, returned("call_1_1"))[1][0]
     )
 
 
 def test_what_the_loop_writes_is_outstanding_until_it_is_written():
     run, (command,) = advance(started("echo")[0], Replied(BAD))
-    assert isinstance(command.event, Misread)
-    assert run.outstanding == (command,)
+    assert isinstance(command.event, ReplyRejected)
+    assert run.pending == (command,)
     run, _ = advance(run, command.event)
-    assert command not in run.outstanding
+    assert command not in run.pending
 
 
 def test_too_long_a_bad_reply_is_kept_in_part():

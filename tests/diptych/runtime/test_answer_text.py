@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.virtual_time import run_virtually
 
-from diptych.runtime.answer_text import TEXT_INTERVAL, Pieces, Retelling
+from diptych.runtime.answer_text import TEXT_INTERVAL, AnswerReplay, TextBatcher
 
 
 def retold(told, *pieces):
     """Give what is told of an answer that comes again, and how often it was started over."""
     resets = []
-    retelling = Retelling(told, lambda: resets.append(1))
+    retelling = AnswerReplay(told, lambda: resets.append(1))
     texts = [retelling.unheard(piece) for piece in pieces]
     return "".join([*texts, retelling.rest()]), len(resets)
 
@@ -52,7 +52,7 @@ async def _batches(*arrivals):
     """Add texts, each so many seconds after the one before; give each batch with its time."""
     batches = []
     loop = asyncio.get_running_loop()
-    pieces = Pieces(lambda: batches.append((round(loop.time() - begun, 3), pieces.take())))
+    pieces = TextBatcher(lambda: batches.append((round(loop.time() - begun, 3), pieces.take())))
     begun = loop.time()
     for seconds, text in arrivals:
         await asyncio.sleep(seconds)
@@ -82,7 +82,7 @@ def test_pieces_are_merged_in_time(arrivals, batches):
 def test_what_is_taken_early_is_not_due_again():
     async def take():
         dues = []
-        pieces = Pieces(lambda: dues.append(1))
+        pieces = TextBatcher(lambda: dues.append(1))
         pieces.add("a")
         pieces.take()
         pieces.add("b")

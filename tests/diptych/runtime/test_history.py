@@ -36,8 +36,10 @@ OTHER = {**ACCEPTED, "run": "q", "session": "z", "canary": "cat"}
 def test_a_history_in_which_all_is_well_has_no_problems():
     said = note("conversation", session="s", said=["Q"])
     refused = {**ASKED_ONCE, "body": "c", "text": "P", "run": ""}
-    once = [ASKED_ONCE, ASKED_ONCE, refused, TOLD_ONCE, TOLD_ONCE]
-    assert problems([CLAIMED, WRITE, ACCEPTED, STARTED, *TOLD, READ, *LOG, said, *once], 15) == []
+    repeats = [ASKED_ONCE, ASKED_ONCE, refused, TOLD_ONCE, TOLD_ONCE]
+    assert (
+        problems([CLAIMED, WRITE, ACCEPTED, STARTED, *TOLD, READ, *LOG, said, *repeats], 15) == []
+    )
 
 
 @pytest.mark.parametrize(

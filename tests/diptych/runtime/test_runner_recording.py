@@ -8,8 +8,8 @@ from support.shared_store import SharedStore
 from support.stories import begin, log, virtually
 from support.virtual_time import run_virtually
 
-from diptych.loop.events import Terms
-from diptych.runtime.definition import Charter
+from diptych.loop.events import LoopSettings
+from diptych.runtime.definition import AgentDefinition
 
 MISREAD = '{"tool": "nope"}'
 
@@ -37,8 +37,8 @@ class Buggy(ListeningModel):
     """Misreads at first, and has a bug at the second question."""
 
     async def complete(self, messages, index):
-        if self.heard:
-            self.heard.append(tuple(messages))
+        if self.requests:
+            self.requests.append(tuple(messages))
             await asyncio.sleep(0.2)
             raise RuntimeError("a bug")
         return await super().complete(messages, index)
@@ -57,12 +57,14 @@ async def test_a_bug_ends_the_run_at_once_also_while_a_write_is_under_way():
     await told(a, run_id)
     recorded = ["user_message", "offered", "model_reply", "action_error", "failed"]
     assert event_types(store, run_id) == recorded
-    assert len(model.heard) == 2
+    assert len(model.requests) == 2
 
 
 def test_a_warning_comes_after_the_reply_that_it_is_about():
     async def story():
-        rooms = house(MISREAD, MISREAD, "So.", charter=Charter("", Terms(max_retries=1)))
+        rooms = house(
+            MISREAD, MISREAD, "So.", charter=AgentDefinition("", LoopSettings(max_retries=1))
+        )
         heard = types(await rooms.ask())
         assert heard.index("[format_warning]") > heard.index("action_error")
         last = len(heard) - 1 - heard[::-1].index("action_error")

@@ -4,12 +4,12 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from support.doubles import CountingClock, FunctionTools, house, offers, tool, types
+from support.doubles import CountingClock, FunctionTools, catalog, house, tool, types
 from support.replicas import Replica, ask, replica, told, when
 from support.shared_store import LEASE_SECONDS, SharedStore
 from support.virtual_time import run_virtually
 
-from diptych.adapters.memory.leases import NoFeed
+from diptych.adapters.memory.leases import NullFeed
 from diptych.adapters.memory.store import MemoryStore
 from diptych.adapters.no_agents import NoAgents
 from diptych.errors import Overloaded, StoreError
@@ -18,24 +18,30 @@ from diptych.loop.codec import Record
 from diptych.loop.events import (
     Aborted,
     Asked,
+    Emit,
     Failed,
-    Misread,
+    LoopSettings,
     Offered,
     Origin,
     OwnerChanged,
     Replied,
+    ReplyRejected,
     Returned,
-    Terms,
-    Write,
 )
 from diptych.loop.messages import Result
 from diptych.loop.reducer import replay
 from diptych.ports import Notice
-from diptych.ports.entries import Lease, Once
-from diptych.runtime.active_run import MAX_WAITING, MOST_HELD, LiveRun, Reader, Stores
-from diptych.runtime.definition import Charter
-from diptych.runtime.effects import Outside
-from diptych.runtime.service import Runs
+from diptych.ports.entries import IdempotencyKey, Lease
+from diptych.runtime.active_run import (
+    MAX_BUFFERED_CHARS,
+    MAX_BUFFERED_ITEMS,
+    ActiveRun,
+    Stores,
+    SubscriberBuffer,
+)
+from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.effects import Backends
+from diptych.runtime.service import RunService
 
 HANG = {"content": "{}", "delay_ms": 1e9}
 
@@ -60,30 +66,30 @@ def waiting(reader):
 
 
 async def test_of_a_reader_that_is_behind_nothing_is_kept_but_that_it_must_read_again():
-    reader = Reader()
-    for n in range(MAX_WAITING):
+    reader = SubscriberBuffer()
+    for n in range(MAX_BUFFERED_ITEMS):
         reader.put(record(n + 1))
     reader.put(Notice("progress"))
-    assert waiting(reader) == [*range(1, MAX_WAITING + 1)], "notices are missed"
-    reader.put(record(MAX_WAITING + 1))
+    assert waiting(reader) == [*range(1, MAX_BUFFERED_ITEMS + 1)], "notices are missed"
+    reader.put(record(MAX_BUFFERED_ITEMS + 1))
     reader.put(Notice("progress"))
-    assert waiting(reader)[:2] == [None, MAX_WAITING + 1], "records are not"
+    assert waiting(reader)[:2] == [None, MAX_BUFFERED_ITEMS + 1], "records are not"
     assert len(await reader.next()) == 3
-    reader.put(record(MAX_WAITING + 2))
-    assert waiting(reader) == [MAX_WAITING + 2]
+    reader.put(record(MAX_BUFFERED_ITEMS + 2))
+    assert waiting(reader) == [MAX_BUFFERED_ITEMS + 2]
 
 
 async def test_what_is_kept_for_a_reader_is_bounded_in_size_as_well():
-    reader, text = Reader(), "x" * (MOST_HELD // 4)
+    reader, text = SubscriberBuffer(), "x" * (MAX_BUFFERED_CHARS // 4)
     for n in range(100):
         reader.put(replace(record(n + 1), content=text))
-        assert sum(len(item.content) for item in reader._items if item) <= 1.25 * MOST_HELD
+        assert sum(len(item.content) for item in reader._items if item) <= 1.25 * MAX_BUFFERED_CHARS
     assert waiting(reader)[0] is None
     assert waiting(reader)[-1] == 100
 
 
 async def test_a_reader_that_has_ended_gives_what_is_left_and_then_nothing():
-    reader = Reader()
+    reader = SubscriberBuffer()
     reader.put(record(1))
     reader.end()
     assert len(await reader.next()) == 1
@@ -123,7 +129,7 @@ def test_a_reader_elsewhere_begins_anew_once_where_the_store_has_lost_something(
         if asleep:
             c.freeze(asleep)
         heard = await reader
-        assert b.runs.live_count == 0
+        assert b.runs.active_count == 0
         assert types(heard).count("[reset]") == 1
         kept = []
         for item in heard:
@@ -165,7 +171,7 @@ def test_a_run_that_waits_does_not_lose_its_deadline_with_its_process_s_session(
         assert store.runs[run_id].status == "queued"
         await asyncio.sleep(1)
         assert types(store.runs[run_id].records) == ["user_message", "failed"]
-        assert b.runs.live_count == 1
+        assert b.runs.active_count == 1
 
     run_virtually(story())
 
@@ -182,7 +188,7 @@ def test_a_run_whose_opening_is_answered_late_is_here_once():
             assert heard == store.runs[run_id].records
             assert [r.seq for r in heard] == list(range(1, len(heard) + 1))
         await asyncio.sleep(1)
-        assert a.runs.live_count == 0
+        assert a.runs.active_count == 0
 
     run_virtually(story())
 
@@ -193,9 +199,9 @@ def test_a_run_whose_opening_failed_half_is_taken_up_once_its_lease_has_run_out(
         a = replica(store, "a", "{}", "x")
         a.trouble = lambda call: "lost" if call.name == "open" and call.is_done else None
         with pytest.raises(StoreError):
-            await begin(a, "Q0", "s", once=Once("k", "d"))
+            await begin(a, "Q0", "s", idempotency_key=IdempotencyKey("k", "d"))
         a.trouble = lambda _: None
-        run_id = await begin(a, "Q0", "s", once=Once("k", "d"))
+        run_id = await begin(a, "Q0", "s", idempotency_key=IdempotencyKey("k", "d"))
         heard = await told(a, run_id)
         assert types(heard)[-1] == "completed"
         assert len(store.runs) == 1
@@ -207,11 +213,13 @@ def test_a_run_whose_opening_failed_half_is_taken_up_once_its_lease_has_run_out(
 async def test_observers_hear_of_a_request_that_is_sent_again_once():
     heard = []
     store = MemoryStore("0000000a")
-    stores = Stores(store, store, store.owners, NoFeed(), CountingClock())
+    stores = Stores(store, store, store.leases, NullFeed(), CountingClock())
     model = house("{}", "x").model
-    runs = Runs(Charter(), Outside(model, FunctionTools(), NoAgents()), stores, [heard.append])
-    once = Once("key", "digest")
-    entries = [await runs.start(ask("hi", once=once)) for _ in range(2)]
+    runs = RunService(
+        AgentDefinition(), Backends(model, FunctionTools(), NoAgents()), stores, [heard.append]
+    )
+    idempotency_key = IdempotencyKey("key", "digest")
+    entries = [await runs.start(ask("hi", idempotency_key=idempotency_key)) for _ in range(2)]
     assert entries[0].run_id == entries[1].run_id
     await runs.close(1)
     assert types(heard).count("user_message") == 1
@@ -219,8 +227,8 @@ async def test_observers_hear_of_a_request_that_is_sent_again_once():
 
 async def test_a_run_without_an_owner_records_nothing():
     store = MemoryStore("0000000a")
-    stores = Stores(store, store, store.owners, NoFeed(), CountingClock())
-    live = LiveRun("run-0000000a-0", "s", stores, ())
+    stores = Stores(store, store, store.leases, NullFeed(), CountingClock())
+    live = ActiveRun("run-0000000a-0", "s", stores, ())
     with pytest.raises(StoreError):
         await live.record([Aborted("x")])
     live.lease = Lease("s", "another")
@@ -246,8 +254,8 @@ def test_a_process_that_has_left_takes_nothing_up():
         await asyncio.sleep(1)
         await b.run(b.runs.close())
         await asyncio.sleep(60)
-        assert b.runs.live_count == 0
-        assert b.model.heard == []
+        assert b.runs.active_count == 0
+        assert b.model.requests == []
         with pytest.raises(Overloaded):
             await begin(b)
 
@@ -284,38 +292,44 @@ async def test_a_store_that_ends_with_the_process_leaves_no_run_without_an_end()
 
 def test_what_another_version_recorded_in_other_words_is_settled_all_the_same():
     broken = '{"tool": '
-    run = replay([Asked("hi"), Offered(offers("echo"), "S"), Replied(broken)])
-    (due,) = [c for c in run.outstanding if isinstance(c, Write)]
-    assert isinstance(due.event, Misread)
-    other = Misread(ActionError(due.event.error.type, "in other words"), broken)
-    run = replay([Asked("hi"), Offered(offers("echo"), "S"), Replied(broken), other])
-    assert not [c for c in run.outstanding if isinstance(c, Write)]
+    run = replay([Asked("hi"), Offered(catalog("echo"), "S"), Replied(broken)])
+    (due,) = [c for c in run.pending if isinstance(c, Emit)]
+    assert isinstance(due.event, ReplyRejected)
+    other = ReplyRejected(ActionError(due.event.error.type, "in other words"), broken)
+    run = replay([Asked("hi"), Offered(catalog("echo"), "S"), Replied(broken), other])
+    assert not [c for c in run.pending if isinstance(c, Emit)]
 
 
 def test_a_result_in_other_words_is_settled_all_the_same():
     calls = '[{"tool": "a", "id": "x"}, {"tool": "b", "after": ["x"]}]'
     failed = Returned(Result("call_1_1", "no", error="failed"), "tool", "a")
-    events = [Asked("hi"), Offered(offers("a", "b"), "S"), Replied(calls), failed]
-    (skipped,) = [c.event for c in replay(events).outstanding if isinstance(c, Write)]
+    events = [Asked("hi"), Offered(catalog("a", "b"), "S"), Replied(calls), failed]
+    (skipped,) = [c.event for c in replay(events).pending if isinstance(c, Emit)]
     other = replace(skipped, result=replace(skipped.result, text="in other words"))
     run = replay([*events, other])
-    assert not [c for c in run.outstanding if isinstance(c, Write)]
+    assert not [c for c in run.pending if isinstance(c, Emit)]
 
 
 def test_a_run_that_was_given_up_by_its_model_twice_settles_its_end():
-    events = [Asked("hi"), Offered(offers(), "S", Terms()), Replied("{}"), Replied(""), Replied("")]
-    (due,) = replay(events).outstanding
-    assert isinstance(due, Write)
+    events = [
+        Asked("hi"),
+        Offered(catalog(), "S", LoopSettings()),
+        Replied("{}"),
+        Replied(""),
+        Replied(""),
+    ]
+    (due,) = replay(events).pending
+    assert isinstance(due, Emit)
     assert isinstance(due.event, Failed)
-    assert replay([*events, due.event]).outstanding == ()
+    assert replay([*events, due.event]).pending == ()
 
 
 @pytest.mark.parametrize("lost_tail", [False, True])
 def test_of_calls_that_have_not_begun_only_a_lost_tail_makes_a_difference(lost_tail):
-    from diptych.loop.catalog import Offers  # noqa: PLC0415
+    from diptych.loop.catalog import Catalog  # noqa: PLC0415
 
-    offered = Offers((tool("charge"), tool("look", read_only=True)))
+    offered = Catalog((tool("charge"), tool("look", read_only=True)))
     calls = '[{"tool": "charge"}, {"tool": "look"}]'
     events = [Asked("hi"), Offered(offered, "S"), Replied(calls), OwnerChanged(lost_tail)]
-    kinds = [type(command).__name__ for command in replay(events).outstanding]
-    assert kinds == (["Write", "MakeCall"] if lost_tail else ["MakeCall", "MakeCall"])
+    kinds = [type(command).__name__ for command in replay(events).pending]
+    assert kinds == (["Emit", "MakeCall"] if lost_tail else ["MakeCall", "MakeCall"])

@@ -9,20 +9,20 @@ from support.virtual_time import run_virtually
 from diptych.adapters.memory.store import Bounds
 from diptych.errors import (
     InvalidRequest,
-    LostRun,
     ModelError,
     Overloaded,
+    RunLost,
+    RunNotFound,
     ToolError,
-    UnknownRun,
 )
 from diptych.loop.catalog import Unavailable
 from diptych.loop.codec import Record
-from diptych.loop.events import Terms
-from diptych.loop.messages import Answer, Message
+from diptych.loop.events import LoopSettings
+from diptych.loop.messages import CallOutput, Message
 from diptych.loop.reducer import replay
 from diptych.ports import Delta, Notice, Reply
-from diptych.runtime.definition import Charter
-from diptych.runtime.request import Ask
+from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.request import RunRequest
 
 
 async def echo(text=""):
@@ -124,7 +124,7 @@ def test_events_are_recorded_as_they_happen_and_results_told_as_they_were_asked(
         rooms = house(calls, "{}", "x", tools={"slow": slow})
         told = await rooms.ask()
         results = [i.content for i in told if getattr(i, "event_type", "") == "tool_result"]
-        return results, rooms.model.heard[1][-1].content
+        return results, rooms.model.requests[1][-1].content
 
     results, model_heard = run_virtually(race())
     assert results == ["early", "late"]
@@ -138,12 +138,12 @@ async def test_a_tool_that_fails_is_a_result_that_the_model_sees():
     rooms = house('{"tool": "broken"}', "{}", "Sorry.", tools={"broken": broken})
     told = await rooms.ask()
     assert facts(told) == ["user_message", "tool_call", "tool_error", "agent_response"]
-    assert "no answer within 60 s" in rooms.model.heard[1][-1].content
+    assert "no answer within 60 s" in rooms.model.requests[1][-1].content
 
 
 async def test_a_run_goes_on_when_nobody_listens():
     rooms = house(ECHO, "{}", "x", tools={"echo": echo})
-    entry = await rooms.runs.start(Ask((Message("user", "hi"),)))
+    entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
     assert entry.status == "queued"
     await rooms.runs.close(1)
     assert (await rooms.runs.entry(entry.run_id)).status == "completed"
@@ -160,7 +160,7 @@ async def test_every_reader_sees_the_same_from_any_point():
 def test_readers_that_come_late_get_what_was_and_what_comes():
     async def late():
         rooms = house("{}", {"content": "a b c d e f", "chunk_ms": 100})
-        entry = await rooms.runs.start(Ask((Message("user", "hi"),)))
+        entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
         readers = []
         for _ in range(8):
             readers.append(asyncio.create_task(rooms.told(entry.run_id)))
@@ -186,13 +186,15 @@ def test_text_that_arrives_within_25_ms_is_one_event():
 def test_runs_of_a_session_go_one_after_another_and_continue_it():
     async def three():
         rooms = house('{"tool": "slow"}', "{}", "done", tools={"slow": slow})
-        asks = [Ask((Message("user", text),), session_id="s") for text in ("one", "two", "three")]
+        asks = [
+            RunRequest((Message("user", text),), session_id="s") for text in ("one", "two", "three")
+        ]
         entries = [await rooms.runs.start(ask) for ask in asks]
         await asyncio.gather(*(rooms.told(entry.run_id) for entry in entries))
         return rooms, [list(await rooms.store.read(e.run_id)) for e in entries]
 
     rooms, _ = run_virtually(three())
-    asked = [heard[1:] for heard in rooms.model.heard[::3]]
+    asked = [heard[1:] for heard in rooms.model.requests[::3]]
     assert [m.content for m in asked[0]] == ["one"]
     assert [m.content for m in asked[1] if m.role == "user"][0::2] == ["one", "two"]
     assert asked[2][-1].content == "three"
@@ -203,38 +205,38 @@ async def test_of_a_known_session_only_what_follows_the_last_answer_is_new():
     rooms = house("{}", "a1")
     await rooms.ask("u1", session_id="s")
     resent = (Message("user", "u1"), Message("assistant", "a1"), Message("user", "u2"))
-    entry = await rooms.runs.start(Ask(resent, session_id="s"))
+    entry = await rooms.runs.start(RunRequest(resent, session_id="s"))
     await rooms.told(entry.run_id)
-    assert [m.content for m in rooms.model.heard[2][1:]] == ["u1", "a1", "u2"]
+    assert [m.content for m in rooms.model.requests[2][1:]] == ["u1", "a1", "u2"]
 
 
 async def test_a_request_without_a_session_brings_its_history_along():
     rooms = house("{}", "a2")
     history = (Message("user", "u1"), Message("assistant", "a1"), Message("user", "u2"))
-    entry = await rooms.runs.start(Ask(history))
+    entry = await rooms.runs.start(RunRequest(history))
     await rooms.told(entry.run_id)
-    assert rooms.model.heard[0][1:] == history
+    assert rooms.model.requests[0][1:] == history
 
 
 async def test_the_system_message_of_a_caller_holds_for_its_run_only():
     rooms = house("{}", "x")
     await rooms.ask("one", session_id="s", system="Rhyme.")
     await rooms.ask("two", session_id="s")
-    assert rooms.model.heard[0][0].content.endswith("Rhyme.")
-    assert "Rhyme." not in rooms.model.heard[2][0].content
+    assert rooms.model.requests[0][0].content.endswith("Rhyme.")
+    assert "Rhyme." not in rooms.model.requests[2][0].content
 
 
 async def test_the_system_prompt_is_the_same_bytes_in_every_step_and_run():
     rooms = house(ECHO, "{}", "x", tools={"echo": echo})
     await rooms.ask()
     await rooms.ask()
-    assert len({heard[0].content for heard in rooms.model.heard}) == 1
+    assert len({heard[0].content for heard in rooms.model.requests}) == 1
 
 
 def test_an_abort_cancels_the_call_and_records_it_as_interrupted():
     async def stop():
         rooms = house('{"tool": "forever"}', "{}", "x", tools={"forever": forever})
-        entry = await rooms.runs.start(Ask((Message("user", "hi"),)))
+        entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
         await asyncio.sleep(1)
         before = asyncio.get_running_loop().time()
         ended = await rooms.runs.cancel(entry.run_id, "enough")
@@ -252,7 +254,9 @@ def test_an_abort_cancels_the_call_and_records_it_as_interrupted():
 def test_a_queued_run_can_be_cancelled_and_the_next_one_still_waits_its_turn():
     async def stop():
         rooms = house('{"tool": "slow"}', "{}", "x", tools={"slow": slow})
-        asks = [await rooms.runs.start(Ask((Message("user", t),), session_id="s")) for t in "abc"]
+        asks = [
+            await rooms.runs.start(RunRequest((Message("user", t),), session_id="s")) for t in "abc"
+        ]
         await asyncio.sleep(0.1)
         ended = await rooms.runs.cancel(asks[1].run_id)
         assert (await rooms.runs.entry(asks[0].run_id)).status == "running"
@@ -275,7 +279,7 @@ async def test_cancelling_a_run_that_has_ended_changes_nothing():
 
 def test_the_deadline_ends_a_run_wherever_it_is():
     async def late():
-        charter = Charter(seconds=5)
+        charter = AgentDefinition(seconds=5)
         rooms = house('{"tool": "forever"}', tools={"forever": forever}, charter=charter)
         before = asyncio.get_running_loop().time()
         told = await rooms.ask()
@@ -347,7 +351,7 @@ async def test_a_tool_that_is_cancelled_from_within_hangs_nobody():
 
 async def test_a_result_over_1_mib_is_cut_with_a_mark_and_has_no_value():
     async def long():
-        return Answer("ü" * 2**20, {"text": "ü" * 2**20})
+        return CallOutput("ü" * 2**20, {"text": "ü" * 2**20})
 
     told = await house('{"tool": "long"}', "{}", "x", tools={"long": long}).ask()
     result = next(i for i in told if getattr(i, "event_type", "") == "tool_result")
@@ -358,7 +362,7 @@ async def test_a_result_over_1_mib_is_cut_with_a_mark_and_has_no_value():
 @pytest.mark.parametrize("value", [2**70, float("nan"), "caf\ud83d", ["x" * 2**21]], ids=str)
 async def test_a_value_that_no_record_can_hold_leaves_its_text(value):
     async def odd():
-        return Answer("odd", value)
+        return CallOutput("odd", value)
 
     told = await house('{"tool": "odd"}', "{}", "x", tools={"odd": odd}).ask()
     assert end(told).event_type == "completed"
@@ -366,15 +370,15 @@ async def test_a_value_that_no_record_can_hold_leaves_its_text(value):
 
 async def test_half_a_surrogate_pair_hurts_nobody():
     rooms = house("{}", "x")
-    entry = await rooms.runs.start(Ask((Message("user", "caf\ud83d"),)))
+    entry = await rooms.runs.start(RunRequest((Message("user", "caf\ud83d"),)))
     assert (await rooms.told(entry.run_id))[0].content == "caf\ufffd"
 
 
 async def test_a_slow_reader_gets_everything_up_to_the_end():
     rooms = house(ECHO, "{}", "one two three", tools={"echo": echo})
-    entry = await rooms.runs.start(Ask((Message("user", "hi"),)))
+    entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
     told = []
-    async for batch in rooms.runs.follow(entry.run_id):
+    async for batch in rooms.runs.subscribe(entry.run_id):
         told += [item for item in batch if isinstance(item, Record)]
         await asyncio.sleep(0.02)
     assert told == list(await rooms.store.read(entry.run_id))
@@ -382,16 +386,16 @@ async def test_a_slow_reader_gets_everything_up_to_the_end():
 
 async def test_a_run_can_be_cancelled_before_its_first_step():
     rooms = house("{}", "x")
-    entry = await rooms.runs.start(Ask((Message("user", "hi"),)))
+    entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
     assert (await rooms.runs.cancel(entry.run_id)).status == "aborted"
-    assert rooms.runs.live_count == 0
+    assert rooms.runs.active_count == 0
     assert await rooms.store.delete(entry.session_id)
 
 
 def test_a_callers_deadline_counts_from_its_request_on():
     async def late():
         rooms = house('{"tool": "slow", "arguments": {"seconds": 9}}', tools={"slow": slow})
-        await rooms.runs.start(Ask((Message("user", "a"),), session_id="s"))
+        await rooms.runs.start(RunRequest((Message("user", "a"),), session_id="s"))
         before = asyncio.get_running_loop().time()
         told = await rooms.ask("b", session_id="s", seconds=2)
         return asyncio.get_running_loop().time() - before, told
@@ -404,8 +408,8 @@ def test_a_callers_deadline_counts_from_its_request_on():
 def test_an_abort_after_the_whole_answer_changes_nothing():
     async def abort():
         rooms = house("{}", "Hello")
-        entry = await rooms.runs.start(Ask((Message("user", "hi"),)))
-        async for batch in rooms.runs.follow(entry.run_id):
+        entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
+        async for batch in rooms.runs.subscribe(entry.run_id):
             if "agent_response" in types(batch):
                 await rooms.runs.cancel(entry.run_id)
         return await rooms.told(entry.run_id)
@@ -421,7 +425,7 @@ async def test_errors_in_a_row_end_in_phase_two_with_a_warning():
 
 
 async def test_at_max_steps_the_text_is_told_and_kept():
-    charter = Charter(terms=Terms(max_steps=1))
+    charter = AgentDefinition(settings=LoopSettings(max_steps=1))
     rooms = house(ECHO, tools={"echo": echo}, charter=charter)
     told = await rooms.ask(session_id="s")
     assert facts(told) == ["user_message", "tool_call", "tool_result", "max_steps"]
@@ -448,8 +452,8 @@ async def test_a_server_that_is_away_is_named_to_the_model():
     rooms = house('{"tool": "add"}', "{}", "x", tools=tools)
     told = await rooms.ask()
     assert facts(told) == ["user_message", "tool_error", "agent_response"]
-    assert "calc: connection refused" in rooms.model.heard[0][0].content
-    assert "unavailable: calc" in rooms.model.heard[1][-1].content
+    assert "calc: connection refused" in rooms.model.requests[0][0].content
+    assert "unavailable: calc" in rooms.model.requests[1][-1].content
 
 
 async def test_offers_are_fixed_when_a_run_starts():
@@ -483,24 +487,24 @@ async def test_a_malformed_session_id_is_refused(session_id):
 )
 async def test_a_request_without_a_question_is_refused(messages):
     with pytest.raises(InvalidRequest):
-        await house("{}", "x").runs.start(Ask(messages))
+        await house("{}", "x").runs.start(RunRequest(messages))
 
 
 async def test_unknown_runs_and_lost_runs_are_told_apart():
     rooms = house("{}", "x")
-    with pytest.raises(UnknownRun):
+    with pytest.raises(RunNotFound):
         await rooms.runs.entry("run-0000000a-" + "0" * 32)
-    with pytest.raises(UnknownRun):
+    with pytest.raises(RunNotFound):
         await rooms.runs.entry("nonsense")
-    with pytest.raises(LostRun):
+    with pytest.raises(RunLost):
         await rooms.runs.entry("run-0000000b-" + "0" * 32)
 
 
 async def test_there_is_a_bound_on_unfinished_runs():
-    charter = Charter(max_runs=2)
+    charter = AgentDefinition(max_runs=2)
     rooms = house('{"tool": "forever"}', tools={"forever": forever}, charter=charter)
     for _ in range(2):
-        await rooms.runs.start(Ask((Message("user", "hi"),)))
+        await rooms.runs.start(RunRequest((Message("user", "hi"),)))
     with pytest.raises(Overloaded):
         await rooms.ask()
     await rooms.runs.close()
@@ -511,9 +515,9 @@ def test_closing_lets_runs_end_and_then_aborts_what_is_left():
         rooms = house(
             '{"tool": "slow", "arguments": {"seconds": 3}}', "{}", "x", tools={"slow": slow}
         )
-        short = await rooms.runs.start(Ask((Message("user", "hi"),)))
+        short = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
         await asyncio.sleep(2)
-        late = await rooms.runs.start(Ask((Message("user", "hi"),)))
+        late = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
         await rooms.runs.close(2)
         with pytest.raises(Overloaded):
             await rooms.ask()
@@ -527,13 +531,13 @@ async def test_the_oldest_finished_runs_make_room_and_that_is_said(caplog):
     runs = [end(await rooms.ask()).run_id for _ in range(5)]
     assert [e.run_id for e in await rooms.runs.entries()] == runs[2:]
     assert "dropped" in caplog.text
-    with pytest.raises(LostRun):
+    with pytest.raises(RunLost):
         await rooms.runs.entry(runs[0])
 
 
 async def test_a_store_full_of_unfinished_runs_takes_no_more():
     rooms = house('{"tool": "forever"}', tools={"forever": forever}, bounds=Bounds(sessions=1))
-    await rooms.runs.start(Ask((Message("user", "hi"),)))
+    await rooms.runs.start(RunRequest((Message("user", "hi"),)))
     with pytest.raises(Overloaded):
         await rooms.ask()
     await rooms.runs.close()
@@ -553,7 +557,7 @@ async def test_what_many_runs_share_is_kept_once_and_goes_with_the_last():
 
 async def test_a_busy_session_is_not_deleted():
     rooms = house('{"tool": "forever"}', tools={"forever": forever})
-    await rooms.runs.start(Ask((Message("user", "hi"),), session_id="s"))
+    await rooms.runs.start(RunRequest((Message("user", "hi"),), session_id="s"))
     with pytest.raises(InvalidRequest, match="not finished"):
         await rooms.store.delete("s")
     await rooms.runs.close()

@@ -15,16 +15,16 @@ import pytest
 from support.doubles import FunctionAgents, FunctionTools, House, house, tool
 from support.virtual_time import run_virtually
 
-from diptych.errors import DelegationError, ModelError, RunOver, ToolError
+from diptych.errors import DelegationError, ModelError, RunEnded, ToolError
 from diptych.loop.catalog import Unavailable
 from diptych.loop.codec import TERMINAL, Record
-from diptych.loop.events import Steered, Terms
+from diptych.loop.events import LoopSettings, Steered
 from diptych.loop.messages import Message
 from diptych.loop.reducer import replay
 from diptych.loop.state import Phase
 from diptych.ports import Delta, Reply
-from diptych.runtime.definition import Charter
-from diptych.runtime.request import Ask
+from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.request import RunRequest
 
 ONCE_FAILED = [0]
 BLOCKS, SEEDS_PER_BLOCK = 20, 100
@@ -103,20 +103,20 @@ def simulated(seed: int) -> tuple[House, random.Random]:
         (tool("a"), tool("b"), tool("alone", sequential=True)),
         (Unavailable("server", "gone", "connection refused"),),
     )
-    terms = Terms(
+    settings = LoopSettings(
         max_steps=chance.randrange(1, 6),
         on_max_steps=chance.choice(["stop", "answer"]),
         max_retries=chance.randrange(3),
         max_parallel_calls=chance.randrange(1, 4),
     )
-    charter = Charter("", terms, chance.choice([None, 5, 60]))
+    charter = AgentDefinition("", settings, chance.choice([None, 5, 60]))
     agents = FunctionAgents({"peer": delegate})
     return house(model=RandomModel(chance), tools=tools, agents=agents, charter=charter), chance
 
 
 async def scenario(seed: int) -> None:
     rooms, chance = simulated(seed)
-    asks = [Ask((Message("user", f"q{n}"),), session_id=f"s{n % 2}") for n in range(4)]
+    asks = [RunRequest((Message("user", f"q{n}"),), session_id=f"s{n % 2}") for n in range(4)]
     entries = [await rooms.runs.start(ask) for ask in asks]
     readers = [asyncio.create_task(rooms.told(entry.run_id)) for entry in entries]
     if chance.random() < 0.5:
@@ -142,7 +142,7 @@ async def steer(rooms: House, chance: random.Random, run_id: str) -> list[str]:
     taken = []
     for n in range(chance.choice([0, 0, 1, 2])):
         await asyncio.sleep(chance.choice([0, 0.1, 1, 3]))
-        with suppress(RunOver):
+        with suppress(RunEnded):
             await rooms.runs.steer(run_id, Steered("more", f"{run_id}-{n}"))
             taken.append(f"{run_id}-{n}")
     return taken
@@ -163,10 +163,10 @@ async def check(rooms: House, records: list[Record]) -> None:
     events = await rooms.events(records[0].run_id)
     run = replay(events)
     assert run.phase is Phase.DONE
-    assert run.outstanding == ()
-    most = run.terms.max_steps + 2
-    assert run.model_calls <= most + len(run.heard) * most  # each may begin a turn
-    check_overlaps(records, run.terms.max_parallel_calls)
+    assert run.pending == ()
+    most = run.settings.max_steps + 2
+    assert run.model_calls <= most + len(run.message_ids) * most  # each may begin a turn
+    check_overlaps(records, run.settings.max_parallel_calls)
     told = ""
     for record in records:
         if record.event_type == "text":

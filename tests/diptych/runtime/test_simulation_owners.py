@@ -18,7 +18,7 @@ import pytest
 from support.shared_store import SharedStore
 from support.world import found
 
-from diptych.runtime.service import Runs
+from diptych.runtime.service import RunService
 
 SEEDS = int(os.environ.get("DIPTYCH_SEEDS", "600"))
 ONLY = os.environ.get("DIPTYCH_SEED")
@@ -86,39 +86,41 @@ class Stuttering(SharedStore):
 class Forgetful(SharedStore):
     """Does not say which sessions have no owner."""
 
-    def unowned(self):
+    def unowned_sessions(self):
         return []
 
 
 class Taking(SharedStore):
     """Takes a request that is sent again for a new one."""
 
-    def open(self, actor, first, token, once):
+    def open(self, actor, first, token, idempotency_key):
         return super().open(actor, first, token, None)
 
 
 class Careless(SharedStore):
     """Does not look at the body that a key was used for."""
 
-    def open(self, actor, first, token, once):
-        return super().open(actor, first, token, once and replace(once, digest=""))
+    def open(self, actor, first, token, idempotency_key):
+        return super().open(
+            actor, first, token, idempotency_key and replace(idempotency_key, digest="")
+        )
 
 
 class Unaware(SharedStore):
     """Does not know that it has lost anything."""
 
-    def has_lost_tail(self, run_id):
+    def may_be_truncated(self, run_id):
         return False
 
 
 class Repeating(SharedStore):
     """Notes what a run said whenever it is told."""
 
-    def conclude(self, run_id, said, lease):
+    def finish_run(self, run_id, said, lease):
         session = self.sessions[lease.session_id]
         if run_id not in session.queue:
             session.said.append(tuple(said))
-        return super().conclude(run_id, said, lease)
+        return super().finish_run(run_id, said, lease)
 
 
 class Leaking(SharedStore):
@@ -128,20 +130,20 @@ class Leaking(SharedStore):
         return tuple(m for name in self.sessions for m in super(Leaking, self).conversation(name))
 
 
-class Skipping(Runs):
+class Skipping(RunService):
     """Leaves one record out of what it tells."""
 
-    async def follow(self, run_id, after=0):
-        async for batch in super().follow(run_id, after):
+    async def subscribe(self, run_id, after=0):
+        async for batch in super().subscribe(run_id, after):
             if kept := [item for item in batch if getattr(item, "seq", 0) != 4]:
                 yield kept
 
 
-class Restarting(Runs):
+class Restarting(RunService):
     """Tells all from the start, wherever the reader is."""
 
-    def follow(self, run_id, after=0):
-        return super().follow(run_id, 0)
+    def subscribe(self, run_id, after=0):
+        return super().subscribe(run_id, 0)
 
 
 def _first_problem(sign, **breaks):
@@ -175,10 +177,10 @@ def test_a_broken_promise_is_found(sign, breaks):
 
 
 def test_calls_that_are_sent_again_are_found(monkeypatch):
-    monkeypatch.setattr("diptych.loop.pending.is_repeatable", lambda call, offers: True)
+    monkeypatch.setattr("diptych.loop.pending.is_repeatable", lambda call, catalog: True)
     assert _first_problem("G3")
 
 
 def test_answers_that_go_on_although_they_differ_are_found(monkeypatch):
-    monkeypatch.setattr("diptych.runtime.answer_text.Retelling.rest", lambda self: "")
+    monkeypatch.setattr("diptych.runtime.answer_text.AnswerReplay.rest", lambda self: "")
     assert _first_problem("G2")

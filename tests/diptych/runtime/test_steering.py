@@ -10,9 +10,9 @@ from support.shared_store import SharedStore
 from support.stories import begin, log, records, virtually
 from support.virtual_time import run_virtually
 
-from diptych.errors import OnceDiffers, Overloaded, RunOver, UnknownRun
+from diptych.errors import IdempotencyMismatch, Overloaded, RunEnded, RunNotFound
 from diptych.http.disconnect import leave
-from diptych.loop.catalog import Offers
+from diptych.loop.catalog import Catalog
 from diptych.loop.events import (
     Aborted,
     Answered,
@@ -20,19 +20,19 @@ from diptych.loop.events import (
     AskModel,
     Called,
     Completed,
-    Exhausted,
+    LoopSettings,
     Offered,
     Origin,
     Replied,
     Steered,
+    StepsExhausted,
     Streamed,
-    Terms,
 )
 from diptych.loop.messages import Message
-from diptych.loop.reducer import ending, replay
-from diptych.loop.state import MOST_MESSAGES, Phase, Run, conversation
-from diptych.runtime.definition import Charter
-from diptych.runtime.request import Ask
+from diptych.loop.reducer import closing_events, replay
+from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run, conversation
+from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.request import RunRequest
 
 MORE = Steered("and in French", "m-1")
 MORE_SAID = Message("user", "and in French")
@@ -52,9 +52,9 @@ def said(run):
 
 
 def test_before_the_run_begins_it_stands_behind_the_question():
-    run, (ask,) = feed(Run(), Asked("hi"), MORE, Offered(Offers(), "SYSTEM"))
+    run, (ask,) = feed(Run(), Asked("hi"), MORE, Offered(Catalog(), "SYSTEM"))
     assert [m.content for m in ask.messages] == ["SYSTEM", "hi", "and in French"]
-    assert run.waiting == ()
+    assert run.undelivered == ()
 
 
 def test_calls_that_the_model_asks_for_without_having_heard_it_are_not_made():
@@ -70,8 +70,8 @@ def test_calls_that_the_model_asks_for_without_having_heard_it_are_not_made():
 
 
 def test_it_joins_after_the_calls_now_running():
-    terms = Terms(max_parallel_calls=1)
-    run, commands = feed(started("a", "b", terms=terms)[0], Replied(TWO))
+    settings = LoopSettings(max_parallel_calls=1)
+    run, commands = feed(started("a", "b", settings=settings)[0], Replied(TWO))
     (call,) = made(commands)
     run, commands = feed(run, Called(call, 1), MORE)
     assert commands == ()
@@ -92,7 +92,7 @@ def test_a_reply_without_an_action_does_not_start_the_answer_to_an_older_questio
 
 def test_what_the_model_could_not_write_before_it_is_forgiven():
     bad = Replied('{"tool": "nope"}')
-    run, _ = feed(started(terms=Terms(max_retries=1, max_steps=9))[0], bad, MORE, bad)
+    run, _ = feed(started(settings=LoopSettings(max_retries=1, max_steps=9))[0], bad, MORE, bad)
     assert run.phase is Phase.ACT
     assert run.errors == 0
     assert said(run)[-1] == "and in French"
@@ -112,10 +112,10 @@ def test_while_the_answer_is_told_it_waits_and_then_begins_the_next_turn():
 
 
 def test_the_next_turn_has_steps_of_its_own_and_counts_on():
-    run, _ = feed(started("echo", terms=Terms(max_steps=1))[0], Replied(ECHO))
+    run, _ = feed(started("echo", settings=LoopSettings(max_steps=1))[0], Replied(ECHO))
     assert run.phase is Phase.CALL
     answering, _ = feed(
-        started("echo", terms=Terms(max_steps=1, on_max_steps="answer"))[0],
+        started("echo", settings=LoopSettings(max_steps=1, on_max_steps="answer"))[0],
         Replied(ECHO),
         returned("call_1_1"),
     )
@@ -127,27 +127,27 @@ def test_the_next_turn_has_steps_of_its_own_and_counts_on():
 
 
 def test_at_max_steps_it_is_part_of_what_was_said():
-    run, _ = feed(started("echo", terms=Terms(max_steps=1))[0], Replied(ECHO), MORE)
+    run, _ = feed(started("echo", settings=LoopSettings(max_steps=1))[0], Replied(ECHO), MORE)
     run, _ = feed(run, returned("call_1_1"))
-    assert isinstance(run.end, Exhausted)
+    assert isinstance(run.end, StepsExhausted)
     assert said(run)[-2:] == ["and in French", "Reached maximum reasoning steps (1)"]
 
 
 def test_an_end_that_comes_first_leaves_it_in_the_conversation():
     run, _ = feed(started("echo")[0], MORE)
-    run, _ = feed(run, *ending(run, Aborted("enough")))
+    run, _ = feed(run, *closing_events(run, Aborted("enough")))
     assert said(run) == ["hi", "and in French"]
 
 
 def test_a_run_is_replayed_with_all_that_it_heard():
-    offered = Offered(Offers(), "SYSTEM")
+    offered = Offered(Catalog(), "SYSTEM")
     events = [Asked("hi"), offered, Replied("{}"), Streamed("Hello."), MORE]
     run = replay(events)
-    assert run.waiting == (MORE_SAID,)
+    assert run.undelivered == (MORE_SAID,)
     events += [Replied(""), Answered("Hello.")]
     run = replay(events)
-    assert [type(c) for c in run.outstanding] == [AskModel]
-    assert run.heard == {"m-1"}
+    assert [type(c) for c in run.pending] == [AskModel]
+    assert run.message_ids == {"m-1"}
 
 
 # Wherever the run is
@@ -161,7 +161,7 @@ async def slowly(**_):
 def test_it_is_on_record_and_told_when_it_has_been_taken():
     async def story():
         rooms = house('{"tool": "slow"}', "{}", "{}", "Voilà.", tools={"slow": slowly})
-        entry = await rooms.runs.start(Ask((Message("user", "hi"),)))
+        entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
         await asyncio.sleep(1)
         await rooms.runs.steer(entry.run_id, MORE)
         record = (await rooms.store.read(entry.run_id))[-1]
@@ -170,7 +170,7 @@ def test_it_is_on_record_and_told_when_it_has_been_taken():
         assert facts(heard) == [
             *("user_message", "tool_call", "user_message", "tool_result", "agent_response")
         ]
-        assert MORE_SAID in rooms.model.heard[1]
+        assert MORE_SAID in rooms.model.requests[1]
 
     run_virtually(story())
 
@@ -178,9 +178,9 @@ def test_it_is_on_record_and_told_when_it_has_been_taken():
 def test_one_that_is_sent_again_joins_once_and_with_other_words_never():
     async def story():
         rooms = house({"content": "{}", "delay_ms": 5000}, "{}", "Hello.")
-        entry = await rooms.runs.start(Ask((Message("user", "hi"),)))
+        entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
         await asyncio.gather(*(rooms.runs.steer(entry.run_id, MORE) for _ in range(3)))
-        with pytest.raises(OnceDiffers):
+        with pytest.raises(IdempotencyMismatch):
             await rooms.runs.steer(entry.run_id, Steered("something else", "m-1"))
         assert facts(await rooms.told(entry.run_id)).count("user_message") == 2
 
@@ -190,15 +190,15 @@ def test_one_that_is_sent_again_joins_once_and_with_other_words_never():
 def test_a_run_that_has_ended_or_never_was_or_has_heard_enough_takes_none():
     async def story():
         rooms = house({"content": "{}", "delay_ms": 5000}, "{}", "Hello.")
-        entry = await rooms.runs.start(Ask((Message("user", "hi"),)))
-        for n in range(MOST_MESSAGES):
+        entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
+        for n in range(MAX_MESSAGES_PER_RUN):
             await rooms.runs.steer(entry.run_id, Steered("more", f"m-{n}"))
         with pytest.raises(Overloaded, match="enough"):
             await rooms.runs.steer(entry.run_id, Steered("more", "one too many"))
         await rooms.told(entry.run_id)
-        with pytest.raises(RunOver):
+        with pytest.raises(RunEnded):
             await rooms.runs.steer(entry.run_id, Steered("more", "too late"))
-        with pytest.raises(UnknownRun):
+        with pytest.raises(RunNotFound):
             await rooms.runs.steer(f"{entry.run_id[:-1]}x", MORE)
 
     run_virtually(story())
@@ -207,13 +207,13 @@ def test_a_run_that_has_ended_or_never_was_or_has_heard_enough_takes_none():
 def test_a_run_that_waits_for_its_turn_keeps_it():
     async def story():
         rooms = house({"content": "{}", "delay_ms": 5000}, "Hello.")
-        first = await rooms.runs.start(Ask((Message("user", "one"),), session_id="s"))
-        second = await rooms.runs.start(Ask((Message("user", "two"),), session_id="s"))
+        first = await rooms.runs.start(RunRequest((Message("user", "one"),), session_id="s"))
+        second = await rooms.runs.start(RunRequest((Message("user", "two"),), session_id="s"))
         assert (await rooms.runs.steer(second.run_id, MORE)).status == "queued"
         assert (await rooms.runs.entry(first.run_id)).status == "running"
         heard = await rooms.told(second.run_id)
         assert types(heard)[:3] == ["user_message", "user_message", "offered"]
-        assert [m.content for m in rooms.model.heard[2]][-2:] == ["two", "and in French"]
+        assert [m.content for m in rooms.model.requests[2]][-2:] == ["two", "and in French"]
 
     run_virtually(story())
 
@@ -231,8 +231,8 @@ async def test_it_reaches_a_run_of_another_process(is_queued):
     await b.run(b.runs.steer(run_id, MORE))
     heard = await told(b, run_id)
     assert facts(heard)[:2] == ["user_message", "user_message"]
-    assert any(MORE_SAID in messages for messages in a.model.heard)
-    assert b.model.heard == []
+    assert any(MORE_SAID in messages for messages in a.model.requests)
+    assert b.model.requests == []
 
 
 @virtually
@@ -247,7 +247,7 @@ async def test_it_reaches_the_next_owner_of_a_run_whose_owner_has_died():
     heard = await told(b, run_id)
     assert facts(heard).count("user_message") == 2
     assert facts(heard)[-1] == "agent_response"
-    assert any(MORE_SAID in messages for messages in b.model.heard)
+    assert any(MORE_SAID in messages for messages in b.model.requests)
 
 
 @virtually
@@ -269,9 +269,9 @@ async def test_what_a_queued_run_was_told_survives_its_process():
 def test_a_run_that_waits_for_its_turn_takes_no_more_messages_than_one_that_runs():
     async def story():
         rooms = house({"content": "{}", "delay_ms": 600_000}, "Hello.")
-        await rooms.runs.start(Ask((Message("user", "one"),), session_id="s"))
-        second = await rooms.runs.start(Ask((Message("user", "two"),), session_id="s"))
-        for n in range(MOST_MESSAGES):
+        await rooms.runs.start(RunRequest((Message("user", "one"),), session_id="s"))
+        second = await rooms.runs.start(RunRequest((Message("user", "two"),), session_id="s"))
+        for n in range(MAX_MESSAGES_PER_RUN):
             await rooms.runs.steer(second.run_id, Steered("more", f"m-{n}"))
         with pytest.raises(Overloaded):
             await rooms.runs.steer(second.run_id, Steered("more", "one too many"))
@@ -285,10 +285,10 @@ async def test_what_is_left_in_the_store_for_one_run_is_bounded():
     a = replica(store, "a", {"content": "{}", "delay_ms": 600_000}, "Hello.")
     await begin(a, "one", session_id="s")
     second = await begin(a, "two", session_id="s")
-    messages = [Steered("more", f"m-{n}") for n in range(MOST_MESSAGES * 3)]
+    messages = [Steered("more", f"m-{n}") for n in range(MAX_MESSAGES_PER_RUN * 3)]
     sent = [a.run(a.runs.steer(second, message)) for message in messages]
     await asyncio.gather(*sent, return_exceptions=True)
-    assert len(store.runs[second].asked) <= MOST_MESSAGES
+    assert len(store.runs[second].asked) <= MAX_MESSAGES_PER_RUN
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "another process"])
@@ -318,7 +318,7 @@ async def test_a_call_that_has_not_begun_when_a_message_came_is_not_made_by_the_
 
     two = '[{"tool": "one"}, {"tool": "two"}]'
     about = {"tools": FunctionTools({"one": work, "two": work})}
-    about["charter"] = Charter("", Terms(max_parallel_calls=1))
+    about["charter"] = AgentDefinition("", LoopSettings(max_parallel_calls=1))
     a = replica(store, "a", two, "{}", "Hi.", trouble=slow, **about)
     b = replica(store, "b", "{}", "{}", "Hi.", **about)
     run_id = await begin(a)
@@ -336,9 +336,11 @@ async def test_a_call_that_has_not_begun_when_a_message_came_is_not_made_by_the_
 @virtually
 async def test_who_only_waits_for_a_message_to_join_is_no_follower_of_the_run():
     rooms = house({"content": "{}", "delay_ms": 60_000}, "Hello.")
-    await rooms.runs.start(Ask((Message("user", "one"),), session_id="s"))
+    await rooms.runs.start(RunRequest((Message("user", "one"),), session_id="s"))
     mine = await rooms.runs.start(
-        Ask((Message("user", "two"),), session_id="s", origin=Origin(cancels_on_disconnect=True))
+        RunRequest(
+            (Message("user", "two"),), session_id="s", origin=Origin(cancels_on_disconnect=True)
+        )
     )
     steering = asyncio.create_task(rooms.runs.steer(mine.run_id, Steered("more", "m-1")))
     await asyncio.sleep(0.1)
@@ -352,13 +354,13 @@ async def test_who_only_waits_for_a_message_to_join_is_no_follower_of_the_run():
 def test_a_run_takes_a_hundred_messages_also_if_all_come_at_once():
     async def story():
         rooms = house({"content": "{}", "delay_ms": 60_000}, "{}", "Hello.")
-        entry = await rooms.runs.start(Ask((Message("user", "hi"),)))
+        entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
         await asyncio.sleep(1)
         sent = [rooms.runs.steer(entry.run_id, Steered("more", f"m-{n}")) for n in range(300)]
         await asyncio.gather(*sent, return_exceptions=True)
         rows = [r for r in await rooms.store.read(entry.run_id) if "message_id" in r.metadata]
         await rooms.runs.close()
-        assert len(rows) <= MOST_MESSAGES
+        assert len(rows) <= MAX_MESSAGES_PER_RUN
 
     run_virtually(story())
 
@@ -370,9 +372,9 @@ def test_a_step_is_never_beyond_what_progress_says_is_the_most():
     async def story():
         slowly = {"content": "One two three", "chunk_ms": 1000}
         call = '{"tool": "echo"}'
-        charter = Charter("", Terms(max_steps=1, on_max_steps="answer"))
+        charter = AgentDefinition("", LoopSettings(max_steps=1, on_max_steps="answer"))
         rooms = house(call, slowly, call, "Two.", tools={"echo": echo}, charter=charter)
-        entry = await rooms.runs.start(Ask((Message("user", "hi"),)))
+        entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
         telling = asyncio.create_task(rooms.told(entry.run_id))
         await asyncio.sleep(1.5)
         await rooms.runs.steer(entry.run_id, Steered("more", "m-1"))

@@ -16,14 +16,14 @@ from support.stack import until
 from support.stories import SLOWLY, TAKEN_UP, begin, log, virtually
 from support.world import found
 
-from diptych.adapters.memory.leases import NoFeed
+from diptych.adapters.memory.leases import NullFeed
 from diptych.adapters.memory.store import MemoryStore
 from diptych.http.disconnect import leave
 from diptych.loop.codec import Record
 from diptych.ports import Item, Notice
 from diptych.runtime import active_run, subscription
-from diptych.runtime.active_run import MOST_HELD, Stores, size_of
-from diptych.runtime.subscription import LARGEST_PORTION, Following
+from diptych.runtime.active_run import MAX_BUFFERED_CHARS, Stores, size_of
+from diptych.runtime.subscription import LARGEST_PORTION, Subscriptions
 
 RUN = f"run-{EPOCH}-{'a' * 32}"
 
@@ -49,8 +49,8 @@ class Room:
 
     def __post_init__(self) -> None:
         store = self.store
-        stores = Stores(store, store, store.owners, NoFeed(), CountingClock())
-        self.following = Following(stores, lambda _: None)
+        stores = Stores(store, store, store.leases, NullFeed(), CountingClock())
+        self.following = Subscriptions(stores, lambda _: None)
 
     async def fill(self, *texts: str) -> list[Record]:
         """Put a run with these texts on record."""
@@ -61,7 +61,7 @@ class Room:
         return records
 
     async def batches(self, after: int = 0) -> list[list[Item]]:
-        return [[*batch] async for batch in self.following.follow(RUN, after)]
+        return [[*batch] async for batch in self.following.subscribe(RUN, after)]
 
 
 def _timed(rows: Any) -> Any:
@@ -82,11 +82,11 @@ async def test_a_long_record_is_read_in_few_portions() -> None:
 
 async def test_large_records_are_read_a_few_at_a_time_and_hardly_twice() -> None:
     room = Room()
-    texts = ["x" * (MOST_HELD // 10)] * 100
-    records = await room.fill("a", *texts, "x" * (3 * MOST_HELD), *["b"] * 100)
+    texts = ["x" * (MAX_BUFFERED_CHARS // 10)] * 100
+    records = await room.fill("a", *texts, "x" * (3 * MAX_BUFFERED_CHARS), *["b"] * 100)
     batches = await room.batches()
     assert [item for batch in batches for item in batch] == records
-    assert all(len(b) == 1 or sum(map(_size, b)) <= MOST_HELD for b in batches)
+    assert all(len(b) == 1 or sum(map(_size, b)) <= MAX_BUFFERED_CHARS for b in batches)
     assert sum(count for _, count in room.store.reads) < 2 * len(records)
 
 
@@ -103,7 +103,7 @@ async def test_who_hangs_up_has_no_more_than_the_beginning_read() -> None:
     async with elsewhere() as (owner, other):
         entry = (await owner.house.runs.entries())[0]
         owner.house.model.go.set()
-        await until(lambda: owner.house.runs.live_count == 0)
+        await until(lambda: owner.house.runs.active_count == 0)
         reads: list[Any] = []
         store = other.house.store
         read = store.read
@@ -166,7 +166,7 @@ def _size(item: Item) -> int:
 async def test_nothing_of_what_a_reader_was_given_is_held_for_it() -> None:
     room = Room()
     await room.fill(*["word"] * 500)
-    async with aclosing(room.following.follow(RUN)) as batches:
+    async with aclosing(room.following.subscribe(RUN)) as batches:
         async for batch in batches:
             assert sys.getrefcount(batch) == 2  # ours, and that of the question
 
@@ -185,21 +185,21 @@ async def elsewhere(count: int = 0) -> AsyncIterator[list[Face]]:
 async def test_a_reader_that_falls_behind_gets_all_records_once_and_in_order(
     at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(active_run, "MAX_WAITING", 5)
+    monkeypatch.setattr(active_run, "MAX_BUFFERED_ITEMS", 5)
     async with elsewhere(40) as helpers:
         owner, runs = helpers[0].house, helpers[at].house.runs
         entry = (await runs.entries())[0]
         heard: list[Item] = []
-        async with aclosing(runs.follow(entry.run_id)) as batches:
+        async with aclosing(runs.subscribe(entry.run_id)) as batches:
             while not any(getattr(item, "content", "") == "one " for item in heard):
                 heard += await anext(batches)
             owner.model.go.set()
             heard += await anext(batches)  # it is listening now, and takes nothing for a while
-            await until(lambda: owner.runs.live_count == 0, 10)
-            assert runs.is_followed(entry.run_id)
+            await until(lambda: owner.runs.active_count == 0, 10)
+            assert runs.has_subscribers(entry.run_id)
             async for batch in batches:
                 heard += batch
-        assert not runs.is_followed(entry.run_id)
+        assert not runs.has_subscribers(entry.run_id)
         assert heard == list(await owner.store.read(entry.run_id))
 
 
@@ -210,8 +210,8 @@ def test_readers_who_fall_behind_at_every_step_are_told_what_others_are(
     """Many processes, with faults at every call of their store: see `test_simulation_owners`."""
     caplog.set_level("CRITICAL")
     for module in (active_run, subscription):
-        monkeypatch.setattr(module, "MOST_HELD", 5)
-    monkeypatch.setattr(active_run, "MAX_WAITING", 2)
+        monkeypatch.setattr(module, "MAX_BUFFERED_CHARS", 5)
+    monkeypatch.setattr(active_run, "MAX_BUFFERED_ITEMS", 2)
     monkeypatch.setattr(subscription, "FIRST_PORTION", 1)
     monkeypatch.setattr(subscription, "LARGEST_PORTION", 3)
     wrong = {seed: found(seed, losing=losing) for seed in range(100)}
@@ -221,7 +221,7 @@ def test_readers_who_fall_behind_at_every_step_are_told_what_others_are(
 async def test_a_slow_reader_of_what_is_on_record_counts_as_a_reader() -> None:
     room = Room()
     await room.fill(*["word"] * 500)
-    async with aclosing(room.following.follow(RUN)) as batches:
+    async with aclosing(room.following.subscribe(RUN)) as batches:
         await anext(batches)
-        assert room.following.is_followed(RUN)
-    assert not room.following.is_followed(RUN)
+        assert room.following.has_subscribers(RUN)
+    assert not room.following.has_subscribers(RUN)

@@ -29,7 +29,7 @@ from support.stories import (
 from diptych.loop.codec import Record
 from diptych.loop.events import Origin
 from diptych.loop.messages import Message
-from diptych.runtime.definition import Charter
+from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.executor import MOST_OWNERS
 
 # What the next owner does
@@ -50,7 +50,7 @@ async def test_a_model_that_was_being_asked_is_asked_again():
         *("text", "model_reply", "agent_response", "completed"),
     ]
     assert now() - killed < TAKEN_UP + 5
-    assert len(b.model.heard) == 2
+    assert len(b.model.requests) == 2
 
 
 @virtually
@@ -67,7 +67,7 @@ async def test_a_call_that_may_have_been_made_is_not_made_again():
     assert charge.count == 1
     (error,) = [r for r in records(heard) if r.event_type == "tool_error"]
     assert error.metadata["error"] == "unknown"
-    assert "unknown" in b.model.heard[0][-1].content
+    assert "unknown" in b.model.requests[0][-1].content
 
 
 @pytest.mark.parametrize("mark", ["read_only", "idempotent"])
@@ -248,7 +248,7 @@ async def test_a_run_that_ended_is_not_run_again_and_is_said_once():
     assert ends(await told(b, second)) == ["completed"]
     assert ends(log(store, first)) == ["completed"]
     said = [("user", "Q1"), ("assistant", "A1"), ("user", "Q2")]
-    assert [(m.role, m.content) for m in b.model.heard[0][1:]] == said
+    assert [(m.role, m.content) for m in b.model.requests[0][1:]] == said
     assert store.conversation("s") == (
         *(Message(role, text) for role, text in said),
         Message("assistant", "A2"),
@@ -269,19 +269,19 @@ async def test_what_waits_goes_on_after_its_owner_s_death_in_its_order():
     assert all(f.timestamp <= b.timestamp for f, b in zip(finished, begun[1:], strict=False))
     said = [m.content for m in store.conversation("s") if m.role == "user"]
     assert said == ["Q0", "Q1", "Q2", "Q3"]
-    assert [m.content for m in b.model.heard[-1] if m.content.startswith("Q")] == said
+    assert [m.content for m in b.model.requests[-1] if m.content.startswith("Q")] == said
 
 
 @virtually
 async def test_nothing_is_asked_of_a_run_that_is_out_of_time_when_it_is_taken_up():
-    store, charter = SharedStore(), Charter(seconds=8)
+    store, charter = SharedStore(), AgentDefinition(seconds=8)
     a, b = replica(store, "a", model=Hung(), charter=charter), replica(store, "b", charter=charter)
     run_id = await begin(a)
     await asyncio.sleep(1)
     a.kill()
     heard = await told(b, run_id)
     assert heard[-1].metadata["code"] == "deadline_exceeded"
-    assert b.model.heard == []
+    assert b.model.requests == []
     assert now() - 1_000 < 8 + TAKEN_UP
 
 
@@ -289,7 +289,7 @@ async def test_nothing_is_asked_of_a_run_that_is_out_of_time_when_it_is_taken_up
 @virtually
 async def test_the_time_that_a_run_has_counts_over_all_its_owners(of):
     store = SharedStore()
-    charter = Charter(seconds=20 if of == "manifest" else None)
+    charter = AgentDefinition(seconds=20 if of == "manifest" else None)
     origin = Origin(seconds=20 if of == "caller" else None)
     a, b = (replica(store, n, model=Hung(), charter=charter) for n in "ab")
     run_id = await begin(a, origin=origin)
@@ -413,6 +413,6 @@ async def test_a_run_that_ends_while_its_process_leaves_is_the_last_there():
     a.trouble = when("append", "completed", act=lambda: a.spawn(a.runs.close()))
     for run_id in runs:
         assert ends(await told(b, run_id)) == ["completed"]
-    owners = [e["actor"] for e in store.history if e["kind"] == "write_accepted"]
-    assert set(owners[: owners.index("b")]) == {"a"}
-    assert set(owners[owners.index("b") :]) == {"b"}
+    leases = [e["actor"] for e in store.history if e["kind"] == "write_accepted"]
+    assert set(leases[: leases.index("b")]) == {"a"}
+    assert set(leases[leases.index("b") :]) == {"b"}

@@ -25,7 +25,7 @@ from support.stories import (
     virtually,
 )
 
-from diptych.errors import LostRun, StoreError
+from diptych.errors import RunLost, StoreError
 from diptych.loop.codec import Record
 from diptych.loop.events import Origin
 from diptych.loop.messages import Message
@@ -144,8 +144,8 @@ async def test_questions_asked_at_once_in_a_new_session_see_each_other():
         for run_id in pair:
             await told(b, run_id)
         await asyncio.sleep(1)
-        later = [m for m in (*a.model.heard, *b.model.heard) if m[-1].content == "Q2"][-1]
-        earlier = [m for m in (*a.model.heard, *b.model.heard) if m[-1].content == "Q1"][-1]
+        later = [m for m in (*a.model.requests, *b.model.requests) if m[-1].content == "Q2"][-1]
+        earlier = [m for m in (*a.model.requests, *b.model.requests) if m[-1].content == "Q1"][-1]
         seen = {len([m for m in heard if m.role == "user"]) for heard in (earlier, later)}
         assert seen == {1, 2}
 
@@ -164,21 +164,21 @@ async def test_a_question_that_comes_as_its_session_is_let_go_is_answered():
         await asyncio.sleep(5)
         assert ends(log(store, second)) == ["completed"]
         assert problems(store.history, TAKEN_UP) == []
-        assert a.runs.live_count == 0
+        assert a.runs.active_count == 0
 
 
 @virtually
 async def test_a_request_that_is_sent_again_is_no_second_run():
-    from diptych.ports import Once  # noqa: PLC0415
+    from diptych.ports.entries import IdempotencyKey  # noqa: PLC0415
 
     store = SharedStore()
     a, b = replica(store, "a", "{}", "A"), replica(store, "b", "{}", "A")
-    runs = {await begin(at, "Q", "s", once=Once("k", "d")) for at in (a, a, b)}
+    runs = {await begin(at, "Q", "s", idempotency_key=IdempotencyKey("k", "d")) for at in (a, a, b)}
     assert len(runs) == 1
     (run_id,) = runs
     assert ends(await told(b, run_id)) == ["completed"]
     assert len(store.runs) == 1
-    assert b.runs.live_count == 0
+    assert b.runs.active_count == 0
 
 
 # A store that loses things
@@ -250,9 +250,9 @@ async def test_a_store_that_was_emptied_ends_its_runs_and_says_so(caplog):
     heard = await reader
     assert heard[-1].metadata["code"] == "store_lost"
     assert now() - emptied < 10
-    with pytest.raises(LostRun):
+    with pytest.raises(RunLost):
         await elsewhere
-    assert a.runs.live_count == 0
+    assert a.runs.active_count == 0
     assert await begin(a) in store.runs
 
 
@@ -343,7 +343,7 @@ async def test_a_process_that_can_read_it_takes_it_up(caplog):
     del log(store, run_id)[-1]  # for this process the log is as it should be
     newer = replica(store, "newer", "{}", "Hello.")
     assert ends(await told(newer, run_id)) == ["completed"]
-    assert b.model.heard == []
+    assert b.model.requests == []
 
 
 @virtually
@@ -388,12 +388,12 @@ async def test_a_reader_who_knows_more_than_a_stale_owner_loses_nothing():
     await taken_up.wait()
     await asyncio.sleep(40 - (now() - 1_005))
     seen = len(log(store, run_id))
-    assert a.runs.live_count == 1  # it does not know yet
+    assert a.runs.active_count == 1  # it does not know yet
     heard = await told(a, run_id, seen)
     assert records(heard) == log(store, run_id)[seen:]
     assert ends(heard) == ["completed"]
     assert "[reset]" not in types(heard)
-    assert b.runs.live_count == 0
+    assert b.runs.active_count == 0
 
 
 @virtually

@@ -17,16 +17,16 @@ from a2a.types import Message, Part, Role, SendMessageConfiguration, SendMessage
 from a2a.utils.errors import InternalError
 from google.protobuf.json_format import ParseDict
 
-from diptych.adapters.a2a.delegation import SentErrand
+from diptych.adapters.a2a.delegation import DelegationTask
 from diptych.adapters.a2a.http_client import card_url, http_client, identity
 from diptych.adapters.a2a.peer import Known, PeerStatus, PeerWatch
 from diptych.config.settings import PeerConfig
 from diptych.errors import DelegationError
 from diptych.loop.catalog import Peer, Unavailable
-from diptych.loop.messages import Answer
+from diptych.loop.messages import CallOutput
 from diptych.loop.text import well_formed
 from diptych.net import a2a_extension
-from diptych.ports import Errand, Progress
+from diptych.ports import DelegationRequest, Progress
 
 __all__ = ["A2aAgents", "PeerStatus", "http_client"]
 
@@ -82,14 +82,14 @@ class A2aAgents:
         """Say how each agent stands, in the manifest's order."""
         return tuple(watch.status for watch in self._watches.values())
 
-    def offered(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
-        offers = [watch.offered() for watch in self._watches.values()]
+    def snapshot(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
+        offers = [watch.snapshot() for watch in self._watches.values()]
         return (
             tuple(offer for offer in offers if isinstance(offer, Peer)),
             tuple(offer for offer in offers if isinstance(offer, Unavailable)),
         )
 
-    async def delegate(self, errand: Errand, progress: Progress) -> Answer:
+    async def delegate(self, errand: DelegationRequest, progress: Progress) -> CallOutput:
         watch = self._watches.get(errand.agent)
         if watch is None:
             raise DelegationError("refused", f"no agent is called {errand.agent}")
@@ -101,7 +101,9 @@ class A2aAgents:
         seconds = DEFAULT_SECONDS if errand.seconds_left is None else errand.seconds_left
         if seconds <= 0:
             raise DelegationError("timeout", "there was no time left to ask another agent")
-        sent = SentErrand(errand.agent, known.client, _call_context(errand, watch, known), progress)
+        sent = DelegationTask(
+            errand.agent, known.client, _call_context(errand, watch, known), progress
+        )
         request = _request(errand, watch.address, path, seconds)
         request.configuration.return_immediately = not known.card.capabilities.streaming
         try:
@@ -112,7 +114,7 @@ class A2aAgents:
                 watch.mark_down("it could not be reached")
             raise
 
-    def _path(self, errand: Errand, known: Known) -> tuple[str, ...]:
+    def _path(self, errand: DelegationRequest, known: Known) -> tuple[str, ...]:
         """Give the path with this agent on it. Raises `DelegationError` if it may not be gone."""
         own = card_url(self._own_url if isinstance(self._own_url, str) else self._own_url())
         path = (*errand.path, own)
@@ -129,8 +131,8 @@ class A2aAgents:
         return path
 
     async def _within(
-        self, seconds: float, sent: SentErrand, request: SendMessageRequest
-    ) -> Answer:
+        self, seconds: float, sent: DelegationTask, request: SendMessageRequest
+    ) -> CallOutput:
         """Take the errand to its end, or call it off: at its agent too, however it is left."""
         try:
             async with asyncio.timeout(seconds):
@@ -144,7 +146,7 @@ class A2aAgents:
             await self._say_goodbye(sent)
             raise
 
-    async def _say_goodbye(self, sent: SentErrand) -> None:
+    async def _say_goodbye(self, sent: DelegationTask) -> None:
         """Cancel the task at its agent, and wait a little for it; a second cancel does not."""
         task = asyncio.create_task(sent.cancel())
         self._goodbyes.add(task)
@@ -152,7 +154,7 @@ class A2aAgents:
         await asyncio.wait([task], timeout=GOODBYE)
 
 
-def _call_context(errand: Errand, watch: PeerWatch, known: Known) -> ClientCallContext:
+def _call_context(errand: DelegationRequest, watch: PeerWatch, known: Known) -> ClientCallContext:
     headers = watch.headers() if known.takes_headers else {}
     if watch.address.share_context:
         headers[HTTP_EXTENSION_HEADER] = a2a_extension.URI
@@ -162,7 +164,7 @@ def _call_context(errand: Errand, watch: PeerWatch, known: Known) -> ClientCallC
 
 
 def _request(
-    errand: Errand, address: PeerConfig, path: tuple[str, ...], seconds: float
+    errand: DelegationRequest, address: PeerConfig, path: tuple[str, ...], seconds: float
 ) -> SendMessageRequest:
     """Put a delegation into one message: the task alone, for an agent that shares no context."""
     message = Message(

@@ -20,9 +20,9 @@ from a2a.types import (
 from a2a.utils.errors import A2AError, InternalError
 
 from diptych.adapters.a2a.http_client import GARBAGE
-from diptych.adapters.a2a.task_progress import Heard
+from diptych.adapters.a2a.task_progress import TaskProgress
 from diptych.errors import DelegationError
-from diptych.loop.messages import Answer
+from diptych.loop.messages import CallOutput
 from diptych.ports import Progress
 
 LINGER = 1.0  # seconds that a stream has to end by itself after its last event: a clean connection
@@ -42,7 +42,7 @@ TURNED_AWAY = frozenset({429, 502, 503})
 _log = logging.getLogger(__name__)
 
 
-class SentErrand:
+class DelegationTask:
     """A task that another agent was given, until it is over."""
 
     def __init__(
@@ -52,9 +52,9 @@ class SentErrand:
         self._client = client
         self._context = context
         self._progress = progress
-        self._heard = Heard()
+        self._heard = TaskProgress()
 
-    async def run(self, request: SendMessageRequest) -> Answer:
+    async def run(self, request: SendMessageRequest) -> CallOutput:
         """Send the request and wait for the task's end. Raises `DelegationError`."""
         try:
             await self._listen(self._client.send_message(request, context=self._context))

@@ -67,7 +67,7 @@ class PeerWatch:
     def status(self) -> PeerStatus:
         return PeerStatus(self.address.name, self.tried.is_set(), self._problem)
 
-    def offered(self) -> Peer | Unavailable:
+    def snapshot(self) -> Peer | Unavailable:
         if self.known and self._problem is None:
             return self.known.peer
         return Unavailable("agent", self.address.name, self._problem or "")

@@ -10,7 +10,7 @@ from a2a.types import Artifact, Message, Part, StreamResponse, Task, TaskState, 
 from google.protobuf.json_format import MessageToDict
 
 from diptych.errors import DelegationError
-from diptych.loop.messages import JSON, Answer
+from diptych.loop.messages import JSON, CallOutput
 
 KEPT_LIMIT = 4 * 2**20  # characters of an answer that are kept; the runner cuts it further
 WORDS_LIMIT = 2_000  # characters of a reason
@@ -26,7 +26,7 @@ ENDED = frozenset(
 WAITING = frozenset({TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED})
 
 
-class Heard:
+class TaskProgress:
     """The task of one delegation, put together from what its agent sends."""
 
     def __init__(self) -> None:
@@ -73,14 +73,14 @@ class Heard:
             self._take_piece(artifact, appends=False)
         return self._text().removeprefix(before)
 
-    def answer(self, name: str) -> Answer:
+    def answer(self, name: str) -> CallOutput:
         """Give the answer of a task that is over, of the agent `name`. Raises `DelegationError`."""
         if self._reply is not None:
-            return Answer(self._reply.text, self._reply.value)
+            return CallOutput(self._reply.text, self._reply.value)
         match self._state:
             case TaskState.TASK_STATE_COMPLETED:
                 values = [p.value for p in self._artifacts.values() if p.value is not None]
-                return Answer(self._text() or self._words, values[-1] if values else None)
+                return CallOutput(self._text() or self._words, values[-1] if values else None)
             case TaskState.TASK_STATE_REJECTED:
                 problem = "rejected the task"
             case TaskState.TASK_STATE_CANCELED:

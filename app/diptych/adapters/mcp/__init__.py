@@ -19,7 +19,7 @@ from diptych.adapters.mcp.tool_rules import allows
 from diptych.config.settings import ToolConfig
 from diptych.errors import ConfigError, ToolError
 from diptych.loop.catalog import Tool, Unavailable
-from diptych.loop.messages import Answer, JSONObject
+from diptych.loop.messages import CallOutput, JSONObject
 from diptych.ports import Progress
 
 __all__ = ["McpTools", "Pace"]
@@ -73,7 +73,7 @@ class McpTools:
         for keeper in self._keepers.values():
             keeper.wake()
 
-    def offered(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
+    def snapshot(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
         """Give the tools of the servers that are connected, and the names of those that are not.
 
         Those are tried again at once, in the background: someone wants them.
@@ -88,7 +88,7 @@ class McpTools:
                 keeper.wake()
         return tuple(tools), tuple(unavailable)
 
-    async def call(self, tool: Tool, arguments: JSONObject, progress: Progress) -> Answer:
+    async def call(self, tool: Tool, arguments: JSONObject, progress: Progress) -> CallOutput:
         """Call a tool once, within its time limit. Cancelling it cancels it at its server.
 
         A call that provably never left is sent on a new connection, if there is one; one that was

@@ -1,4 +1,4 @@
-"""Turns what an MCP tool gave back into an `Answer`, or the `ToolError` that it says it is.
+"""Turns what an MCP tool gave back into an `CallOutput`, or the `ToolError` that it says it is.
 
 Not here: calls that have no result at all (`session`).
 """
@@ -8,10 +8,10 @@ import json
 import mcp_types
 
 from diptych.errors import ToolError
-from diptych.loop.messages import Answer
+from diptych.loop.messages import CallOutput
 
 
-def answer(tool: str, result: mcp_types.CallToolResult) -> Answer:
+def answer(tool: str, result: mcp_types.CallToolResult) -> CallOutput:
     """Give the text for the model and the structured value.
 
     Raises `ToolError` `failed` if the tool says so, or if its value is no JSON.
@@ -21,12 +21,12 @@ def answer(tool: str, result: mcp_types.CallToolResult) -> Answer:
         raise ToolError("failed", text or f"{tool} failed and does not say why")
     value = result.structured_content
     if value is None:
-        return Answer(text)
+        return CallOutput(text)
     try:
         compact = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise ToolError("failed", f"the answer of {tool} does not fit: it is no JSON") from error
-    return Answer(text or compact, value)
+    return CallOutput(text or compact, value)
 
 
 def _text(block: mcp_types.ContentBlock) -> str:

@@ -6,18 +6,18 @@ Leases never end and nothing happens elsewhere. The queues are as real as in a s
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 
-from diptych.errors import StaleOwner
-from diptych.loop.events import Demand
+from diptych.errors import LeaseLost
+from diptych.loop.events import Signal
 from diptych.loop.messages import Message
-from diptych.ports import Heard, Notice
+from diptych.ports import FeedItem, Notice
 from diptych.ports.entries import Lease
 
 Said = Callable[[str, Sequence[Message]], None]
 """Told what a run that has ended adds to its session's conversation."""
 
 
-class SoleOwner:
-    """Fulfils `ports.Ownership`; nothing in here ever waits."""
+class ProcessLeases:
+    """Fulfils `ports.SessionLeases`; nothing in here ever waits."""
 
     lease_seconds = None
 
@@ -32,27 +32,27 @@ class SoleOwner:
         return self._take(session_id, token)
 
     def check(self, lease: Lease) -> None:
-        """Raise `StaleOwner` if a session is owned under another lease."""
+        """Raise `LeaseLost` if a session is owned under another lease."""
         if self._leases.get(lease.session_id) != lease:
-            raise StaleOwner("this session is owned under another lease")
+            raise LeaseLost("this session is owned under another lease")
 
     async def claim(self, session_id: str, token: str) -> Lease | None:
         return self._take(session_id, token) if session_id in self._queues else None
 
-    async def head(self, lease: Lease) -> str | None:
+    async def next_run(self, lease: Lease) -> str | None:
         self.check(lease)
         if queue := self._queues[lease.session_id]:
             return queue[0]
         del self._queues[lease.session_id], self._leases[lease.session_id]
         return None
 
-    async def conclude(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
+    async def finish_run(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
         self.check(lease)
         queue = self._queues[lease.session_id]
         if run_id in queue:
             queue.remove(run_id)
             self._said(run_id, said)
-        return await self.head(lease)
+        return await self.next_run(lease)
 
     async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         return [lease for lease in leases if self._leases.get(lease.session_id) != lease]
@@ -61,17 +61,17 @@ class SoleOwner:
         if self._leases.get(lease.session_id) == lease:
             del self._leases[lease.session_id]
 
-    async def unowned(self) -> Sequence[str]:
+    async def unowned_sessions(self) -> Sequence[str]:
         return [name for name in self._queues if name not in self._leases]
 
-    async def demand(self, run_id: str, demand: Demand) -> None:
+    async def send_signal(self, run_id: str, demand: Signal) -> None:
         """Do nothing: whoever asks is the owner, and knows."""
 
-    async def demanded(self, run_id: str) -> Sequence[Demand]:
+    async def pending_signals(self, run_id: str) -> Sequence[Signal]:
         del run_id
         return ()
 
-    async def has_lost_tail(self, run_id: str) -> bool:
+    async def may_be_truncated(self, run_id: str) -> bool:
         del run_id
         return False
 
@@ -82,15 +82,15 @@ class SoleOwner:
         return lease
 
 
-class NoFeed:
+class NullFeed:
     """Fulfils `ports.Feed` where nothing happens elsewhere."""
 
-    def tell(self, run_id: str, notice: Notice) -> None:
+    def publish(self, run_id: str, notice: Notice) -> None:
         """Do nothing: whoever follows the run is here."""
 
-    async def watch(self, run_id: str, put: Callable[[Heard], None]) -> Callable[[], None]:
+    async def subscribe(self, run_id: str, put: Callable[[FeedItem], None]) -> Callable[[], None]:
         del run_id, put
         return lambda: None
 
-    def heed(self, asked: Callable[[str, str, Demand], None]) -> None:
+    def on_signal(self, asked: Callable[[str, str, Signal], None]) -> None:
         """Do nothing: nobody else asks."""

@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from diptych.adapters.memory.leases import SoleOwner
+from diptych.adapters.memory.leases import ProcessLeases
 from diptych.errors import (
-    LostBlob,
-    LostRun,
-    OnceDiffers,
+    BlobMissing,
+    IdempotencyMismatch,
     Overloaded,
+    RunLost,
+    RunNotFound,
     SessionBusy,
-    UnknownRun,
 )
-from diptych.loop.codec import NOT_IN_MEMORY, TERMINAL, Record
+from diptych.loop.codec import NOT_IN_MEMORY_VIEW, TERMINAL, Record
 from diptych.loop.messages import Message
-from diptych.ports.entries import Lease, Once, Opened, RunEntry, SessionEntry
+from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, SessionEntry
 from diptych.ports.run_ids import epoch_of
 
 _RECORD_BYTES = 400  # what a record takes beside its content, roughly
@@ -64,7 +64,7 @@ class _Session:
 class MemoryStore:
     """Fulfils `ports.EventLog` and `ports.Sessions`; nothing in here ever waits.
 
-    `owners` fulfils `ports.Ownership` for the same runs.
+    `leases` fulfils `ports.SessionLeases` for the same runs.
     """
 
     def __init__(self, epoch: str, bounds: Bounds | None = None) -> None:
@@ -76,38 +76,40 @@ class MemoryStore:
         self._blobs: dict[str, tuple[bytes, set[str]]] = {}
         self._gone: deque[str] = deque(maxlen=10_000)
         self._once: OrderedDict[str, tuple[str, str]] = OrderedDict()  # key: digest, run
-        self.owners = SoleOwner(self._say)
+        self.leases = ProcessLeases(self._say)
         self._events = 0
         self._size = 0
 
     # The event log
 
-    async def open(self, first: Record, token: str, once: Once | None = None) -> Opened:
+    async def open(
+        self, first: Record, token: str, idempotency_key: IdempotencyKey | None = None
+    ) -> Opened:
         run_id, session_id, created = first.run_id, first.session_id, first.timestamp
-        if once and (earlier := self._begun_before(once)):
+        if idempotency_key and (earlier := self._begun_before(idempotency_key)):
             return Opened(await self.entry(earlier), None, is_new=False)
         self._make_room(sessions=0 if session_id in self._sessions else 1)
         self._runs[run_id] = run = _Run(session_id, created)
         self._sessions.setdefault(session_id, _Session(created)).runs.append(run_id)
-        if once:
-            self._once[once.key] = (once.digest, run_id)
+        if idempotency_key:
+            self._once[idempotency_key.key] = (idempotency_key.digest, run_id)
         self._add(run, [first])
-        return Opened(_entry(run_id, run), self.owners.enqueue(session_id, run_id, token))
+        return Opened(_entry(run_id, run), self.leases.enqueue(session_id, run_id, token))
 
     async def append(self, records: Sequence[Record], lease: Lease) -> None:
         run = self._run(records[0].run_id)
-        self.owners.check(lease)
+        self.leases.check(lease)
         self._add(run, records)
 
-    def _begun_before(self, once: Once) -> str | None:
+    def _begun_before(self, idempotency_key: IdempotencyKey) -> str | None:
         """Name the run that a request began when it was sent first, if that is still there."""
         while len(self._once) > _MOST_KEYS:
             self._once.popitem(last=False)
-        digest, run_id = self._once.get(once.key, ("", ""))
+        digest, run_id = self._once.get(idempotency_key.key, ("", ""))
         if run_id not in self._runs:
             return None
-        if digest != once.digest:
-            raise OnceDiffers
+        if digest != idempotency_key.digest:
+            raise IdempotencyMismatch
         return run_id
 
     def _add(self, run: _Run, records: Sequence[Record]) -> None:
@@ -133,14 +135,14 @@ class MemoryStore:
         session = self._sessions.get(session_id)
         return [_entry(r, self._runs[r]) for r in session.runs] if session else []
 
-    async def keep(self, key: str, blob: bytes) -> None:
+    async def put_blob(self, key: str, blob: bytes) -> None:
         if key not in self._blobs:
             self._blobs[key] = (blob, set())
             self._size += len(blob)
 
-    async def kept(self, key: str) -> bytes:
+    async def get_blob(self, key: str) -> bytes:
         if key not in self._blobs:
-            raise LostBlob(f"nothing is kept under {key}")
+            raise BlobMissing(f"nothing is kept under {key}")
         return self._blobs[key][0]
 
     # The sessions
@@ -149,7 +151,7 @@ class MemoryStore:
         session = self._sessions.get(session_id)
         return tuple(m for r in session.runs for m in self._runs[r].said) if session else ()
 
-    async def knows(self, session_id: str) -> bool:
+    async def session_exists(self, session_id: str) -> bool:
         return session_id in self._sessions
 
     async def sessions(self) -> Sequence[SessionEntry]:
@@ -223,14 +225,14 @@ class MemoryStore:
         if run := self._runs.get(run_id):
             return run
         if run_id in self._gone:
-            raise LostRun("the record of this run is gone: the oldest finished runs are dropped")
+            raise RunLost("the record of this run is gone: the oldest finished runs are dropped")
         if epoch_of(run_id) not in ("", self.epoch):
-            raise LostRun("this run ended with the process that ran it; start it again")
-        raise UnknownRun
+            raise RunLost("this run ended with the process that ran it; start it again")
+        raise RunNotFound
 
     def _session_entry(self, session_id: str, session: _Session) -> SessionEntry:
         records = [r for run_id in session.runs for r in self._runs[run_id].records]
-        shown = sum(record.event_type not in NOT_IN_MEMORY for record in records)
+        shown = sum(record.event_type not in NOT_IN_MEMORY_VIEW for record in records)
         updated = records[-1].timestamp if records else session.created
         return SessionEntry(session_id, len(session.runs), shown, session.created, updated)
 

@@ -27,7 +27,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from diptych.adapters.redis.locator import Place, Unreachable, Wire, unreachable
+from diptych.adapters.redis.locator import MasterLocator, Unreachable, Wire, unreachable
 from diptych.adapters.redis.outbox import Argument, Command, Outbox, Pauses, end
 from diptych.adapters.redis.scripts import ALL, EPOCH, Script
 from diptych.adapters.redis.server import Server, read_info
@@ -50,7 +50,7 @@ class _Cut(Exception):
 class Link:
     """The shared connection to one store; `prefix` stands before all its keys."""
 
-    def __init__(self, place: Place, prefix: str) -> None:
+    def __init__(self, place: MasterLocator, prefix: str) -> None:
         self.prefix = prefix
         self.server = Server()
         self._place = place

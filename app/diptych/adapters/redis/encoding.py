@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from diptych.errors import LoopError
-from diptych.loop.codec import Record, from_row, to_row
-from diptych.loop.events import Demand
+from diptych.loop.codec import Record, decode, encode
+from diptych.loop.events import Signal
 from diptych.loop.messages import Message
 from diptych.ports import Notice
 
@@ -54,19 +54,19 @@ def read_said(packed: bytes) -> tuple[Message, ...]:
     return tuple(Message(m["role"], m["content"]) for m in loads(packed))
 
 
-def pack_demand(demand: Demand) -> bytes:
+def pack_demand(demand: Signal) -> bytes:
     """Write what was asked of a run."""
-    return dumps(to_row(demand))
+    return dumps(encode(demand))
 
 
-def read_demand(packed: bytes) -> Demand | None:
+def read_demand(packed: bytes) -> Signal | None:
     """Read what was asked of a run; None for what only a newer version knows."""
     event_type, content, metadata = loads(packed)
     try:
-        event = from_row(event_type, content, metadata, _nothing_kept)
+        event = decode(event_type, content, metadata, _nothing_kept)
     except LoopError:
         return None
-    return event if isinstance(event, Demand) else None
+    return event if isinstance(event, Signal) else None
 
 
 def pack_notice(notice: Notice) -> bytes:

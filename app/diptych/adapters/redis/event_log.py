@@ -10,9 +10,9 @@ from diptych.adapters.redis import scripts
 from diptych.adapters.redis.connection import Reply
 from diptych.adapters.redis.encoding import dumps, pack_record, read_record
 from diptych.adapters.redis.store_part import META, Part, expired, raise_if_refused
-from diptych.errors import LostBlob, OnceDiffers, Overloaded, StoreError
-from diptych.loop.codec import NOT_IN_MEMORY, TERMINAL, Record
-from diptych.ports.entries import Lease, Once, Opened, RunEntry
+from diptych.errors import BlobMissing, IdempotencyMismatch, Overloaded, StoreError
+from diptych.loop.codec import NOT_IN_MEMORY_VIEW, TERMINAL, Record
+from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry
 from diptych.ports.run_ids import epoch_of
 
 KEPT_SECONDS = 60.0  # for which a blob that was there is taken to be there still
@@ -28,7 +28,9 @@ class LogPart(Part):
     def epoch(self) -> str:
         return self._link.epoch
 
-    async def open(self, first: Record, token: str, once: Once | None = None) -> Opened:
+    async def open(
+        self, first: Record, token: str, idempotency_key: IdempotencyKey | None = None
+    ) -> Opened:
         reply = await self._link.run(
             scripts.OPEN,
             epoch_of(first.run_id),
@@ -37,19 +39,19 @@ class LogPart(Part):
             token,
             repr(first.timestamp),
             pack_record(first),
-            int(first.event_type not in NOT_IN_MEMORY),
+            int(first.event_type not in NOT_IN_MEMORY_VIEW),
             self._link.server.run_id,
             self._lease_ms,
             self._settings.most_waiting,
-            once.key if once else "",
-            once.digest if once else "",
+            idempotency_key.key if idempotency_key else "",
+            idempotency_key.digest if idempotency_key else "",
         )
         match reply:
             case [b"ok", run_id, is_new, is_claimed, *meta]:
                 lease = Lease(first.session_id, token) if is_claimed else None
                 return Opened(self._entry_of(run_id.decode(), meta), lease, bool(is_new))
             case [b"other"]:
-                raise OnceDiffers
+                raise IdempotencyMismatch
             case [b"full"]:
                 raise Overloaded("too many runs of this session are waiting; try again later")
             case _:
@@ -68,7 +70,7 @@ class LogPart(Part):
             records[0].seq,
             last.event_type if ends else "running",
             repr(last.timestamp),
-            "".join("01"[r.event_type not in NOT_IN_MEMORY] for r in records),
+            "".join("01"[r.event_type not in NOT_IN_MEMORY_VIEW] for r in records),
             str(offered.content) if offered else "",
             self._blob_ms,
             dumps([lease.session_id, lease.token]),
@@ -117,7 +119,7 @@ class LogPart(Part):
         rows.sort(key=lambda row: row[0])
         return [entry for _, entry in rows]
 
-    async def keep(self, key: str, blob: bytes) -> None:
+    async def put_blob(self, key: str, blob: bytes) -> None:
         now, seen = asyncio.get_running_loop().time(), (self._link.server.run_id, key)
         if now - self._kept.get(seen, -KEPT_SECONDS) < KEPT_SECONDS:
             return
@@ -126,8 +128,8 @@ class LogPart(Part):
             self._kept.clear()
         self._kept[seen] = now
 
-    async def kept(self, key: str) -> bytes:
+    async def get_blob(self, key: str) -> bytes:
         [blob] = await self._link.ask(("GET", self._key("blob", key)))
         if blob is None:
-            raise LostBlob(f"nothing is kept under {key}")
+            raise BlobMissing(f"nothing is kept under {key}")
         return bytes(blob)

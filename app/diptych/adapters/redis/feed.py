@@ -23,8 +23,8 @@ from diptych.adapters.redis.settings import RedisSettings
 from diptych.adapters.redis.store_part import Part
 from diptych.adapters.redis.subscriber import Channel, Subscriber
 from diptych.errors import StoreError
-from diptych.loop.events import Demand
-from diptych.ports import Heard, Notice
+from diptych.loop.events import Signal
+from diptych.ports import FeedItem, Notice
 
 SUBSCRIBE_SECONDS = 1.8
 TELL_SECONDS = 0.025  # what is told within this time goes out together
@@ -32,8 +32,8 @@ MOST_UNTOLD = 1_000
 _NOTICES = b"notices"  # the head of a message that holds no records
 _log = logging.getLogger(__name__)
 
-Put = Callable[[Heard], None]
-Asked = Callable[[str, str, Demand], None]
+Put = Callable[[FeedItem], None]
+Asked = Callable[[str, str, Signal], None]
 
 
 class FeedPart(Part):
@@ -50,11 +50,11 @@ class FeedPart(Part):
         subscriber.add(Channel(control, self._hear_control, _pass))
         link.on_new_epoch(self._miss_all)
 
-    def tell(self, run_id: str, notice: Notice) -> None:
+    def publish(self, run_id: str, notice: Notice) -> None:
         self._untold.append((run_id, pack_notice(notice)))
         self._has_untold.set()
 
-    async def watch(self, run_id: str, put: Put) -> Callable[[], None]:
+    async def subscribe(self, run_id: str, put: Put) -> Callable[[], None]:
         if problem := self._link.problem():
             raise StoreError(f"{problem}; try again later")
         watch = self._watches.get(run_id)
@@ -72,7 +72,7 @@ class FeedPart(Part):
             raise
         return lambda: self._end_watch(watch, put)
 
-    def heed(self, asked: Asked) -> None:
+    def on_signal(self, asked: Asked) -> None:
         self._asked.append(asked)
 
     async def tell_what_is_untold(self) -> None:
@@ -136,16 +136,16 @@ class _Watch:
             items = [None]
         self._put_all(items)
 
-    def _read(self, head: bytes, lines: list[bytes]) -> list[Heard]:
+    def _read(self, head: bytes, lines: list[bytes]) -> list[FeedItem]:
         if head == _NOTICES:
             return [read_notice(line) for line in lines]
         session_id, token, *_ = loads(head)
-        records: list[Heard] = [read_record(line, self.run_id, session_id) for line in lines]
+        records: list[FeedItem] = [read_record(line, self.run_id, session_id) for line in lines]
         has_changed = self._token not in {None, token}
         self._token = token
         return [None, *records] if has_changed else records
 
-    def _put_all(self, items: list[Heard]) -> None:
+    def _put_all(self, items: list[FeedItem]) -> None:
         for put in tuple(self.puts):
             for item in items:
                 put(item)

@@ -60,7 +60,7 @@ class Unreachable(Exception):
         self.is_settled = is_settled
 
 
-class Place:
+class MasterLocator:
     """Where the store is: its URL is read anew for each connection, for it may come or change."""
 
     def __init__(self, url: Secret) -> None:

@@ -1,6 +1,6 @@
 """The conversations in Redis: what each ended run said, one element of a list.
 
-Not here: how it comes there (`ownership.conclude`, in the step that takes the run off the queue).
+Not here: how it comes there (`ownership.finish_run`, in the step that takes the run off the queue).
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class SessionsPart(Part):
         [said] = await self._link.ask(("LRANGE", self._key("said", session_id), 0, -1))
         return tuple(message for packed in said for message in read_said(packed))
 
-    async def knows(self, session_id: str) -> bool:
+    async def session_exists(self, session_id: str) -> bool:
         [there] = await self._link.ask(("EXISTS", self._key("session", session_id)))
         return bool(there)
 

@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from diptych.adapters.redis.connection import Link
 from diptych.adapters.redis.event_log import LogPart
 from diptych.adapters.redis.feed import FeedPart
-from diptych.adapters.redis.leases import OwnershipPart
-from diptych.adapters.redis.locator import Place
+from diptych.adapters.redis.leases import LeasesPart
+from diptych.adapters.redis.locator import MasterLocator
 from diptych.adapters.redis.outbox import end
 from diptych.adapters.redis.sessions import SessionsPart
 from diptych.adapters.redis.settings import RedisSettings
 from diptych.adapters.redis.subscriber import Subscriber
 
 
-class RedisStore(LogPart, SessionsPart, OwnershipPart, FeedPart):
-    """Fulfils `ports.EventLog`, `Sessions`, `Ownership` and `Feed`.
+class RedisStore(LogPart, SessionsPart, LeasesPart, FeedPart):
+    """Fulfils `ports.EventLog`, `Sessions`, `SessionLeases` and `Feed`.
 
     To be made inside an event loop.
     """
 
     def __init__(self, settings: RedisSettings) -> None:
-        subscriber = Subscriber(Place(settings.url))
-        super().__init__(settings, Link(Place(settings.url), settings.prefix), subscriber)
+        subscriber = Subscriber(MasterLocator(settings.url))
+        super().__init__(settings, Link(MasterLocator(settings.url), settings.prefix), subscriber)
         self._telling: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

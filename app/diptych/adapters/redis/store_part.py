@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from diptych.adapters.redis.connection import Link, Reply
 from diptych.adapters.redis.settings import RedisSettings
-from diptych.errors import LostRun, LostTail, RequestError, StaleOwner, UnknownRun
+from diptych.errors import LeaseLost, LogTruncated, RequestError, RunLost, RunNotFound
 from diptych.ports.entries import RunEntry
 from diptych.ports.run_ids import epoch_of
 
@@ -48,13 +48,13 @@ class Part:
         """Say what became of a run that is not there. Raises `StoreError`."""
         epoch = epoch_of(run_id)
         if epoch and epoch != await self._link.refresh_epoch():
-            return LostRun("the store of this run was emptied; start it again")
-        return UnknownRun()
+            return RunLost("the store of this run was emptied; start it again")
+        return RunNotFound()
 
 
-def expired() -> LostRun:
+def expired() -> RunLost:
     """Say of a run that it was here, and was not kept for ever."""
-    return LostRun("the record of this run is gone: it was kept for its time")
+    return RunLost("the record of this run is gone: it was kept for its time")
 
 
 def raise_if_refused(reply: Sequence[Reply]) -> None:
@@ -63,8 +63,8 @@ def raise_if_refused(reply: Sequence[Reply]) -> None:
         case [b"ok", *_]:
             return
         case [b"stale"]:
-            raise StaleOwner("another process has taken this session over")
+            raise LeaseLost("another process has taken this session over")
         case [b"tail", seq]:
-            raise LostTail(int(seq))
+            raise LogTruncated(int(seq))
         case _:
-            raise LostRun("the store has lost this run; start it again")
+            raise RunLost("the store has lost this run; start it again")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from diptych.adapters.redis.locator import Place, Unreachable, Wire, unreachable
+from diptych.adapters.redis.locator import MasterLocator, Unreachable, Wire, unreachable
 from diptych.adapters.redis.outbox import Outbox, Pauses, end
 
 PING_SECONDS = 1.0
@@ -31,7 +31,7 @@ class Channel:
 class Subscriber:
     """The connection, and the channels that it is subscribed to."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: MasterLocator) -> None:
         self._place = place
         self._channels: dict[bytes, Channel] = {}
         self._due: Counter[bytes] = Counter()  # confirmations that are on their way

@@ -1,7 +1,7 @@
 """A2A 1.0 over JSON-RPC: other agents (and people) give this agent tasks.
 
 A task is a run and a context is a session, so there is no second store of tasks: each method is
-a few lines of translation over `Runs`, and `http.a2a_task` shows a run's records as a task.
+a few lines of translation over `RunService`, and `http.a2a_task` shows a run's records as a task.
 
 A stream whose process is leaving, or whose store has lost what was told, ends before its task:
 the client subscribes again, and gets a snapshot first.
@@ -47,13 +47,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from diptych.errors import (
-    LostRun,
     Overloaded,
     RequestError,
-    RunOver,
+    RunEnded,
+    RunLost,
+    RunNotFound,
     StoreError,
     StoreFull,
-    UnknownRun,
 )
 from diptych.http.a2a.card import RPC_PATH, card_route
 from diptych.http.a2a.card_facts import CardFacts
@@ -64,8 +64,8 @@ from diptych.loop.codec import TERMINAL, Record
 from diptych.net import a2a_extension
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
-from diptych.runtime.answers import keep
-from diptych.runtime.service import Runs
+from diptych.runtime.answers import collect
+from diptych.runtime.service import RunService
 
 __all__ = ["CardFacts", "a2a_routes"]
 
@@ -79,7 +79,7 @@ _log = logging.getLogger(__name__)
 
 
 def a2a_routes(
-    runs: Runs, facts: CardFacts, *, shutdown_grace_period: float = SHUTDOWN_GRACE
+    runs: RunService, facts: CardFacts, *, shutdown_grace_period: float = SHUTDOWN_GRACE
 ) -> list[Route]:
     """Give the routes of the agent card and of JSON-RPC, at `/a2a` and `/a2a/`.
 
@@ -97,9 +97,9 @@ def a2a_routes(
 
 
 class RunsAsTasks(RequestHandler):
-    """The methods of A2A (specification, section 3.1) over `Runs`."""
+    """The methods of A2A (specification, section 3.1) over `RunService`."""
 
-    def __init__(self, runs: Runs) -> None:
+    def __init__(self, runs: RunService) -> None:
         self._runs = runs
 
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
@@ -196,9 +196,9 @@ class RunsAsTasks(RequestHandler):
     async def _heard_out(self, run_id: str) -> list[Record]:
         """Wait for a task's end; what is on record by then, should this process leave earlier."""
         records: list[Record] = []
-        async for batch in self._runs.follow(run_id):
+        async for batch in self._runs.subscribe(run_id):
             for item in batch:
-                keep(records, item)
+                collect(records, item)
         return records
 
     async def _picked_up(self, entry: RunEntry, length: int | None = None) -> AsyncIterator[Event]:
@@ -215,7 +215,7 @@ class RunsAsTasks(RequestHandler):
     async def _updates(
         self, entry: RunEntry, telling: Telling, after: int = 0
     ) -> AsyncIterator[Update]:
-        async for batch in self._runs.follow(entry.run_id, after):
+        async for batch in self._runs.subscribe(entry.run_id, after):
             if any(isinstance(item, Notice) and item.type == "reset" for item in batch):
                 return
             for update in telling.updates(item for item in batch if isinstance(item, Record)):
@@ -240,12 +240,12 @@ class _InWordsOfA2A:
         match error:
             case None | A2AError():
                 return
-            case UnknownRun() | LostRun():
+            case RunNotFound() | RunLost():
                 raise TaskNotFoundError(error.message) from error
             case Overloaded():
                 wait = {"retryAfterSeconds": str(error.retry_after)}
                 raise InternalError(str(error), wait) from error
-            case RunOver():
+            case RunEnded():
                 raise UnsupportedOperationError(_WHEN_OVER) from error
             case RequestError(code="idempotency_mismatch"):
                 raise InvalidParamsError(_SAME_ID) from error

@@ -17,10 +17,10 @@ from a2a.utils.task import (
     validate_page_size,
 )
 
-from diptych.errors import LostRun, UnknownRun
+from diptych.errors import RunLost, RunNotFound
 from diptych.http.a2a.task import STATES, milliseconds, snapshot
 from diptych.ports.entries import RunEntry
-from diptych.runtime.service import Runs
+from diptych.runtime.service import RunService
 
 _TOKEN_LIMIT = 512  # characters
 _NANOSECONDS = 1_000_000  # in a millisecond
@@ -29,7 +29,7 @@ _Place = tuple[int, str]
 """Where a task stands in the list: the time of its status in milliseconds, and its id."""
 
 
-async def list_tasks(runs: Runs, asked: ListTasksRequest) -> ListTasksResponse:
+async def list_tasks(runs: RunService, asked: ListTasksRequest) -> ListTasksResponse:
     """Give a page of tasks. Raises the errors of A2A, `StoreError`."""
     validate_history_length(asked)
     if asked.HasField("page_size"):
@@ -48,7 +48,7 @@ async def list_tasks(runs: Runs, asked: ListTasksRequest) -> ListTasksResponse:
     )
 
 
-async def _found(runs: Runs, asked: ListTasksRequest) -> list[tuple[_Place, RunEntry]]:
+async def _found(runs: RunService, asked: ListTasksRequest) -> list[tuple[_Place, RunEntry]]:
     """Give the runs that fit, in the list's order."""
     found = [
         ((milliseconds(entry.updated), entry.run_id), entry)
@@ -61,11 +61,11 @@ async def _found(runs: Runs, asked: ListTasksRequest) -> list[tuple[_Place, RunE
     return sorted(found, key=lambda each: each[0], reverse=True)
 
 
-async def _task(runs: Runs, entry: RunEntry, asked: ListTasksRequest) -> Task | None:
+async def _task(runs: RunService, entry: RunEntry, asked: ListTasksRequest) -> Task | None:
     """Show a task as it was when it was found; None if it has gone since."""
     try:
         records = (await runs.records(entry.run_id))[: entry.seq]
-    except (UnknownRun, LostRun):
+    except (RunNotFound, RunLost):
         return None
     length = asked.history_length if asked.HasField("history_length") else None
     task = snapshot(entry, records, length)

@@ -20,13 +20,13 @@ from google.protobuf.message import Message as ProtobufMessage
 from diptych.loop import messages
 from diptych.loop.events import Origin, Steered
 from diptych.net import a2a_extension
-from diptych.ports.entries import Once
-from diptych.runtime.request import SESSION_ID, Ask
+from diptych.ports.entries import IdempotencyKey
+from diptych.runtime.request import SESSION_ID, RunRequest
 
 _ID_LIMIT = 128  # characters of a message's id that are kept as they are
 
 
-def read_ask(request: SendMessageRequest, headers: Mapping[str, str]) -> Ask:
+def read_ask(request: SendMessageRequest, headers: Mapping[str, str]) -> RunRequest:
     """Read the task, and what a delegation of ours carries beside it.
 
     The caller's context stands before the task, so that the model reads both as one conversation.
@@ -40,15 +40,15 @@ def read_ask(request: SendMessageRequest, headers: Mapping[str, str]) -> Ask:
     if not task.strip():
         raise InvalidParamsError("the message has no text; send the task as a text part")
     path, seconds = a2a_extension.read_terms(_json(message.metadata).get(a2a_extension.URI))
-    return Ask(
+    return RunRequest(
         messages=(*context, messages.Message("user", task)),
         session_id=message.context_id or None,
         origin=Origin(path, headers.get("traceparent"), seconds),
-        once=_once(message),
+        idempotency_key=_once(message),
     )
 
 
-def read_follow_up(message: Message, ask: Ask) -> Steered:
+def read_follow_up(message: Message, ask: RunRequest) -> Steered:
     """Give what a message says to the task that it names; what context it brings is left out."""
     message_id = message.message_id
     if len(message_id) > _ID_LIMIT:
@@ -67,14 +67,14 @@ def _check_form(request: SendMessageRequest) -> None:
         raise PushNotificationNotSupportedError
 
 
-def _once(message: Message) -> Once:
+def _once(message: Message) -> IdempotencyKey:
     """Tell a message from others by its id and context, as the specification allows (3.3.1).
 
     Its parts are what it says; the seconds that its caller has left differ when it is sent again.
     """
     name = f"{message.context_id or '-'}:{message.message_id}"
     parts = b"".join(part.SerializeToString(deterministic=True) + b"\0" for part in message.parts)
-    return Once(f"a2a:{_sha256(name.encode())}", _sha256(parts))
+    return IdempotencyKey(f"a2a:{_sha256(name.encode())}", _sha256(parts))
 
 
 def _sha256(data: bytes) -> str:

@@ -28,9 +28,9 @@ from diptych.loop.codec import Record
 from diptych.loop.events import Origin
 from diptych.ports import Item, Notice
 from diptych.ports.entries import RunEntry
-from diptych.runtime.answers import TURN, keep, whole_answer
-from diptych.runtime.request import Ask
-from diptych.runtime.service import Runs
+from diptych.runtime.answers import TURN, collect, whole_answer
+from diptych.runtime.request import RunRequest
+from diptych.runtime.service import RunService
 
 HOLD_SECONDS = 10.0  # for how long the headers of a stream wait for something to tell
 TOLD_NOTICES = frozenset({"progress", "tool_progress", "delegation_progress", "format_warning"})
@@ -38,7 +38,7 @@ _CALLS = frozenset({"tool_call", "delegation_request"})
 _log = logging.getLogger(__name__)
 
 
-def chat_routes(name: str, runs: Runs) -> APIRouter:
+def chat_routes(name: str, runs: RunService) -> APIRouter:
     """Give the routes of the agent called `name`."""
     router = APIRouter()
     started = int(time.time())
@@ -72,7 +72,7 @@ def chat_routes(name: str, runs: Runs) -> APIRouter:
 class _Chat:
     """One run, told as a chat completion."""
 
-    def __init__(self, runs: Runs, entry: RunEntry, model: str) -> None:
+    def __init__(self, runs: RunService, entry: RunEntry, model: str) -> None:
         self.headers = {"X-Session-ID": entry.session_id, "X-Run-ID": entry.run_id}
         self._runs = runs
         self._entry = entry
@@ -88,7 +88,7 @@ class _Chat:
         records: list[Record] = []
         async for batch in self._followed():
             for item in batch:
-                keep(records, item)
+                collect(records, item)
                 if isinstance(item, Record):
                     self._note(item)
         end = run_end.end_of(records)
@@ -134,7 +134,7 @@ class _Chat:
     async def _followed(self) -> AsyncGenerator[Sequence[Item]]:
         """Follow the run. Raises `RunFailed` if that cannot go on."""
         try:
-            async with aclosing(self._runs.follow(self._entry.run_id)) as batches:
+            async with aclosing(self._runs.subscribe(self._entry.run_id)) as batches:
                 async for batch in batches:
                     yield batch
         except StoreError as error:
@@ -268,14 +268,14 @@ async def _release(
             yield frame(run_error(error.code, error.message))
 
 
-async def _read_ask(request: Request, body: ChatBody) -> Ask:
+async def _read_ask(request: Request, body: ChatBody) -> RunRequest:
     messages, system = read_messages(body.messages)
     session_id = read_session_id(request, body.session_id)
     origin = Origin(
         traceparent=request.headers.get("traceparent"),
         cancels_on_disconnect=body.on_disconnect == "cancel",
     )
-    return Ask(messages, system, session_id, origin, await read_once(request, session_id))
+    return RunRequest(messages, system, session_id, origin, await read_once(request, session_id))
 
 
 def _check_model(model: str | None, name: str) -> None:

@@ -17,16 +17,16 @@ from diptych.http.views import event_view, notice_view
 from diptych.loop.codec import Record
 from diptych.ports import Item
 from diptych.runtime.active_run import size_of
-from diptych.runtime.service import Runs
+from diptych.runtime.service import RunService
 
 LARGE = 2**16  # characters of a record whose frame all its readers have in common
 _log = logging.getLogger(__name__)
 
 
-async def event_frames(runs: Runs, run_id: str, after: int) -> AsyncGenerator[bytes]:
+async def event_frames(runs: RunService, run_id: str, after: int) -> AsyncGenerator[bytes]:
     """Give what happened after `after`, then what happens, as frames; those of a batch together."""
     try:
-        async with aclosing(runs.follow(run_id, after)) as batches:
+        async with aclosing(runs.subscribe(run_id, after)) as batches:
             async for batch in batches:
                 frames = _frames(batch)
                 del batch  # a slow reader is to hold no more than its frames

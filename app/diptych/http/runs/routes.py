@@ -23,8 +23,8 @@ from diptych.loop.codec import TERMINAL
 from diptych.loop.events import Origin, Steered
 from diptych.loop.messages import Message
 from diptych.ports.entries import RunEntry
-from diptych.runtime.request import Ask
-from diptych.runtime.service import Runs
+from diptych.runtime.request import RunRequest
+from diptych.runtime.service import RunService
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000
@@ -34,7 +34,7 @@ Status = Literal["queued", "running", "completed", "failed", "aborted", "max_ste
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
 
 
-def run_routes(runs: Runs) -> APIRouter:
+def run_routes(runs: RunService) -> APIRouter:
     """Give the routes under `/v1/runs`."""
     router = APIRouter()
 
@@ -79,7 +79,7 @@ def run_routes(runs: Runs) -> APIRouter:
     return router
 
 
-async def _read_ask(request: Request) -> Ask:
+async def _read_ask(request: Request) -> RunRequest:
     body = await read_body(request, RunBody)
     messages, system = _messages(body)
     session_id = read_session_id(request, body.session_id)
@@ -87,15 +87,15 @@ async def _read_ask(request: Request) -> Ask:
         traceparent=request.headers.get("traceparent"),
         cancels_on_disconnect=body.on_disconnect == "cancel",
     )
-    return Ask(messages, system, session_id, origin, await read_once(request, session_id))
+    return RunRequest(messages, system, session_id, origin, await read_once(request, session_id))
 
 
 async def _read_message(request: Request) -> Steered:
     body = await read_body(request, MessageBody)
     if not body.message.strip():
         raise InvalidRequest("message is empty", param="message")
-    once = await read_once(request, None)
-    return Steered(body.message, once.key if once else f"http:{uuid4().hex}")
+    idempotency_key = await read_once(request, None)
+    return Steered(body.message, idempotency_key.key if idempotency_key else f"http:{uuid4().hex}")
 
 
 def _messages(body: RunBody) -> tuple[tuple[Message, ...], str]:

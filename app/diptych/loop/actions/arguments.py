@@ -3,7 +3,7 @@
 Schemas come from strangers. A reference to another document is never fetched, and a schema that
 is wrong in itself checks nothing: its server still does.
 
-Not here: finding the tool (`offers`), filling references (`references`).
+Not here: finding the tool (`catalog`), filling references (`references`).
 """
 
 import json

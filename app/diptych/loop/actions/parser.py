@@ -16,7 +16,7 @@ from typing import Any
 from diptych.loop.actions.arguments import check_arguments
 from diptych.loop.actions.extraction import ActionError, read
 from diptych.loop.actions.references import labels_in
-from diptych.loop.catalog import Offers
+from diptych.loop.catalog import Catalog
 from diptych.loop.messages import JSON, Call, Delegation, ToolCall
 
 MAX_CALLS = 64  # in one reply: what a step may keep waiting is bounded
@@ -39,15 +39,15 @@ class Actions:
     calls: tuple[Call, ...]
 
 
-def parse(reply: str, offers: Offers) -> Actions | ActionError:
+def parse(reply: str, catalog: Catalog) -> Actions | ActionError:
     """Read a phase-1 reply. Never raises, whatever the text."""
     values = read(reply)
     if isinstance(values, ActionError):
         return values
-    return actions_of(values, offers)
+    return actions_of(values, catalog)
 
 
-def actions_of(values: Sequence[JSON], offers: Offers) -> Actions | ActionError:
+def actions_of(values: Sequence[JSON], catalog: Catalog) -> Actions | ActionError:
     """Check values that are already JSON: calls, lists of calls, `{"calls": […]}`, or `{}`.
 
     For what did not come as text: native tool calls, the edits of an approval.
@@ -66,7 +66,7 @@ def actions_of(values: Sequence[JSON], offers: Offers) -> Actions | ActionError:
         return linked
     labelled = any(call.label is not None for call in linked)
     for call in linked:
-        if problem := _offer_problem(call, offers, references_fit=labelled):
+        if problem := _offer_problem(call, catalog, references_fit=labelled):
             return problem
     return Actions(linked)
 
@@ -200,32 +200,32 @@ def _in_circle(calls: Sequence[Call]) -> list[str]:
     return [call.label or f"(call {call.id})" for call in calls if call.id in blocked]
 
 
-def _offer_problem(call: Call, offers: Offers, *, references_fit: bool) -> ActionError | None:
+def _offer_problem(call: Call, catalog: Catalog, *, references_fit: bool) -> ActionError | None:
     """Say what is wrong with a call's name or arguments.
 
     A name that may belong to a server or agent out of reach passes: its result is `unavailable`.
     """
     match call:
         case Delegation(agent=name):
-            if offers.agent(name) or offers.is_unavailable_agent(name):
+            if catalog.agent(name) or catalog.is_unavailable_agent(name):
                 return None
-            agents = _listed(peer.name for peer in offers.agents)
-            hint = " (it is a tool)" if offers.tool(name) else ""
+            agents = _listed(peer.name for peer in catalog.agents)
+            hint = " (it is a tool)" if catalog.tool(name) else ""
             problem = f"there is no agent {_quoted(name)}{hint}; agents available: {agents}"
             return ActionError("unknown_agent", problem)
         case ToolCall(name=name, arguments=arguments):
-            tool = offers.tool(name)
+            tool = catalog.tool(name)
             if tool is None:
-                return _unknown_tool(name, offers)
+                return _unknown_tool(name, catalog)
             misfit = check_arguments(tool, arguments, references_fit=references_fit)
             return ActionError("invalid_arguments", misfit) if misfit else None
 
 
-def _unknown_tool(name: str, offers: Offers) -> ActionError | None:
-    if offers.missing_for_tool(name):
+def _unknown_tool(name: str, catalog: Catalog) -> ActionError | None:
+    if catalog.missing_for_tool(name):
         return None
-    tools = _listed(listed for listed, _ in offers.listed())
-    hint = " (it is an agent)" if offers.agent(name) else ""
+    tools = _listed(listed for listed, _ in catalog.listed())
+    hint = " (it is an agent)" if catalog.agent(name) else ""
     problem = f"there is no tool {_quoted(name)}{hint}; tools available: {tools}"
     return ActionError("unknown_tool", problem)
 

@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from support.doubles import offers
+from support.doubles import catalog
 
 from diptych.loop.actions import ActionError, Actions, actions_of, parse
-from diptych.loop.catalog import Offers, Peer, Tool, Unavailable
+from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable
 from diptych.loop.messages import JSON, Delegation, ToolCall
 
 ADD = Tool(
@@ -21,12 +21,12 @@ ADD = Tool(
     },
 )
 ECHO = Tool("words", "echo", "Says it again.", {"type": "object"})
-OFFERS = Offers(
+OFFERS = Catalog(
     tools=(ADD, ECHO, Tool("one", "list", "", {}), Tool("two", "list", "", {})),
     agents=(Peer("researcher", "Looks things up."), Peer("writer", "Writes.")),
 )
-SERVER_DOWN = Offers((ADD,), unavailable=(Unavailable("server", "files", "refused"),))
-AGENT_DOWN = Offers((ADD,), unavailable=(Unavailable("agent", "lawyer", "refused"),))
+SERVER_DOWN = Catalog((ADD,), unavailable=(Unavailable("server", "files", "refused"),))
+AGENT_DOWN = Catalog((ADD,), unavailable=(Unavailable("agent", "lawyer", "refused"),))
 NOTHING = Actions(())
 
 
@@ -34,8 +34,8 @@ def echo(label: str, **arguments: JSON) -> dict[str, JSON]:
     return {"tool": "echo", "id": label, "arguments": arguments}
 
 
-def error_of(*values: JSON, offers: Offers = OFFERS) -> ActionError:
-    found = actions_of(values, offers)
+def error_of(*values: JSON, catalog: Catalog = OFFERS) -> ActionError:
+    found = actions_of(values, catalog)
     assert isinstance(found, ActionError)
     return found
 
@@ -152,27 +152,27 @@ def test_an_unknown_name_is_told_what_there_is() -> None:
         'there is no agent "echo" (it is a tool); agents available: researcher, writer'
     )
     assert "(it is an agent)" in error_of({"tool": "writer"}).detail
-    assert error_of({"tool": "x"}, offers=Offers()).detail.endswith("available: none")
+    assert error_of({"tool": "x"}, catalog=Catalog()).detail.endswith("available: none")
 
 
 def test_a_long_list_of_names_is_cut() -> None:
-    many = Offers(tuple(Tool("s", f"tool_{n}", "", {}) for n in range(5000)))
-    assert len(error_of({"tool": "nope"}, offers=many).detail) < 1200
+    many = Catalog(tuple(Tool("s", f"tool_{n}", "", {}) for n in range(5000)))
+    assert len(error_of({"tool": "nope"}, catalog=many).detail) < 1200
 
 
 def test_while_a_server_is_down_a_name_that_nobody_offers_passes() -> None:
     call: JSON = {"tool": "read", "arguments": {"any": "thing"}}
     assert actions_of([call], SERVER_DOWN) == Actions((ToolCall("1", "read", {"any": "thing"}),))
-    assert error_of({"tool": "add", "arguments": {}}, offers=SERVER_DOWN).type == (
+    assert error_of({"tool": "add", "arguments": {}}, catalog=SERVER_DOWN).type == (
         "invalid_arguments"
     )
-    assert error_of({"agent": "lawyer", "task": "x"}, offers=SERVER_DOWN).type == "unknown_agent"
+    assert error_of({"agent": "lawyer", "task": "x"}, catalog=SERVER_DOWN).type == "unknown_agent"
 
 
 def test_an_agent_that_is_down_passes() -> None:
     task = {"agent": "lawyer", "task": "x"}
     assert actions_of([task], AGENT_DOWN) == Actions((Delegation("1", "lawyer", "x"),))
-    assert error_of({"tool": "read"}, offers=AGENT_DOWN).type == "unknown_tool"
+    assert error_of({"tool": "read"}, catalog=AGENT_DOWN).type == "unknown_tool"
 
 
 def test_a_reference_implies_after() -> None:
@@ -247,9 +247,9 @@ def test_a_megabyte_of_arguments_is_read() -> None:
 
 def test_a_reply_asks_for_a_bounded_number_of_calls():
     call = '{"tool": "echo"}'
-    most = parse(f"[{', '.join([call] * 64)}]", offers("echo"))
+    most = parse(f"[{', '.join([call] * 64)}]", catalog("echo"))
     assert isinstance(most, Actions)
     assert len(most.calls) == 64
-    error = parse(f"[{', '.join([call] * 65)}]", offers("echo"))
+    error = parse(f"[{', '.join([call] * 65)}]", catalog("echo"))
     assert isinstance(error, ActionError)
     assert error.type == "invalid_graph"

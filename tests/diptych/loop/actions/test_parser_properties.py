@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from diptych.loop.actions import ActionError, Actions, parse, strip_lead
 from diptych.loop.actions.references import fill, labels_in
-from diptych.loop.catalog import Offers, Peer, Tool
+from diptych.loop.catalog import Catalog, Peer, Tool
 from diptych.loop.messages import JSON, Delegation, ToolCall
 
-OFFERS = Offers((Tool("s", "echo", "", {"type": "object"}),), (Peer("writer", ""),))
+OFFERS = Catalog((Tool("s", "echo", "", {"type": "object"}),), (Peer("writer", ""),))
 CALL = '{"tool": "echo", "arguments": {"a": "}{ \\"[ ```"}}'
 CALLED = ToolCall("1", "echo", {"a": '}{ "[ ```'})
 
@@ -131,9 +131,9 @@ def test_work_grows_with_the_length_alone(grown: Callable[[int], str]) -> None:
 
 
 def seconds(reply: str) -> float:
-    def once() -> float:
+    def idempotency_key() -> float:
         start = time.process_time()
         parse(reply, OFFERS)
         return time.process_time() - start
 
-    return min(once() for _ in range(3))
+    return min(idempotency_key() for _ in range(3))
