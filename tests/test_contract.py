@@ -195,13 +195,13 @@ async def test_ready_names_the_keys_that_are_missing_until_they_come(tmp_path):
 
 def test_instructions_that_have_changed_are_taken_up(tmp_path):
     config = read(mount(REFERRING, tmp_path))
-    charter = AgentDefinition(config.instructions, newer=config.instructions_from)
-    assert charter.current_instructions == "You are careful."
+    definition = AgentDefinition(config.instructions, read_instructions=config.instructions_from)
+    assert definition.current_instructions == "You are careful."
     file = tmp_path / "configmaps/prompts/coordinator"
     file.write_text("You are bold now.")
-    assert charter.current_instructions == "You are bold now."
+    assert definition.current_instructions == "You are bold now."
     file.unlink()
-    assert charter.current_instructions == "You are careful."
+    assert definition.current_instructions == "You are careful."
 
 
 def test_variables_come_from_the_process_that_kubernetes_has_given_them_to(tmp_path):

@@ -119,8 +119,8 @@ async def test_a_reader_of_events_that_goes_ends_nothing() -> None:
                 async for line in response.aiter_lines():
                     if line == "event: text":
                         break
-        live = helper.site.pod.runs._turns._live[run_id]
-        await until(lambda: not live._readers)
+        live = helper.site.pod.runs._scheduler._active[run_id]
+        await until(lambda: not live.log._buffers)
         assert (await helper.run(run_id))["status"] == "running"
         assert not model.hung_up.is_set()
 
@@ -128,8 +128,8 @@ async def test_a_reader_of_events_that_goes_ends_nothing() -> None:
 async def test_a_chat_that_is_left_leaves_no_reader_behind() -> None:
     async with waiting(silence) as (helper, model):
         run_id = await hang_up_on(helper, model, stream=True)
-        live = helper.site.pod.runs._turns._live[run_id]
-        await until(lambda: not live._readers, 2)
+        live = helper.site.pod.runs._scheduler._active[run_id]
+        await until(lambda: not live.log._buffers, 2)
 
 
 async def test_readers_at_any_time_and_from_anywhere_get_the_same_bytes() -> None:

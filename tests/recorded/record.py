@@ -57,8 +57,10 @@ def begin(store, name, *replies, **settings):
         (tool("charge"), tool("look", read_only=True), tool("broken", sequential=True)),
         (Unavailable("server", "gone", "connection refused"),),
     )
-    charter = AgentDefinition("Be brief.", LoopSettings(**settings))
-    return replica(store, name, *replies, tools=tools, agents={"peer": _peer}, charter=charter)
+    definition = AgentDefinition("Be brief.", LoopSettings(**settings))
+    return replica(
+        store, name, *replies, tools=tools, agents={"peer": _peer}, definition=definition
+    )
 
 
 async def one(*replies, request=None, **settings):
@@ -156,11 +158,11 @@ def describe(command):
     """Put what is to be done into words that no later version changes."""
     match command:
         case AskModel():
-            what = f"answer, told {command.told!r}" if command.answer else "actions"
+            what = f"answer, told {command.recorded!r}" if command.answer else "actions"
             return f"ask model {command.index} for {what}"
         case MakeCall():
             what = to_row_of_call(command)
-            return f"{'repeat' if command.again else 'make'} {what}"
+            return f"{'repeat' if command.is_retry else 'make'} {what}"
         case _:
             event_type, _, about = encode(command.event)
             return " ".join(["write", event_type, *map(str, filter(None, [about.get("call_id")]))])

@@ -13,11 +13,11 @@ from diptych.loop.codec import Record, decode
 from diptych.loop.events import Origin
 from diptych.loop.messages import CallOutput, Message
 from diptych.ports import DelegationRequest, Item, Model, Notice, Progress
-from diptych.runtime.active_run import Stores
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
 from diptych.runtime.request import RunRequest
 from diptych.runtime.service import RunService
+from diptych.runtime.stores import Stores
 
 EPOCH = "0000000a"
 
@@ -145,7 +145,7 @@ def house(
     model: Model | None = None,
     tools: FunctionTools | Mapping[str, Any] | None = None,
     agents: FunctionAgents | Mapping[str, Any] | None = None,
-    charter: AgentDefinition | None = None,
+    definition: AgentDefinition | None = None,
     bounds: Bounds | None = None,
 ) -> House:
     model = model or ListeningModel(*replies)
@@ -154,7 +154,7 @@ def house(
     store = MemoryStore(EPOCH, bounds)
     stores = Stores(store, store, store.leases, NullFeed(), CountingClock())
     runs = RunService(
-        charter or AgentDefinition("Be brief."), Backends(model, tools, agents), stores
+        definition or AgentDefinition("Be brief."), Backends(model, tools, agents), stores
     )
     return House(runs, store, model, tools, agents)
 

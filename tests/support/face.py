@@ -25,10 +25,10 @@ from diptych.loop.codec import Record
 from diptych.loop.events import Signal
 from diptych.ports import Delta, FeedItem, Model, Notice, Reply
 from diptych.ports.entries import Lease
-from diptych.runtime.active_run import Stores
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
 from diptych.runtime.service import RunService
+from diptych.runtime.stores import Stores
 
 NAME = "helper"
 HI = {"messages": [{"role": "user", "content": "hi"}]}
@@ -63,7 +63,7 @@ async def replicas(
 ) -> AsyncIterator[list[Face]]:
     """Make one replica of an agent for each model; what one leaves the others take up.
 
-    Set `turns.SEEK_SECONDS` low for that.
+    Set `lease_keeper.TAKEOVER_SECONDS` low for that.
     """
     clock = CountingClock()
     async with AsyncExitStack() as stack:
@@ -140,6 +140,9 @@ class SharedMemory(MemoryStore):
 
     def on_signal(self, asked: Callable[[str, str, Signal], None]) -> None:
         self.asked.append(asked)
+
+    def on_session_released(self, callback: Callable[[str], None]) -> None:
+        """Do nothing: these replicas do not leave in order."""
 
     def _put(self, run_id: str, item: FeedItem) -> None:
         for put in tuple(self._watches[run_id]):

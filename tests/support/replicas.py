@@ -22,11 +22,11 @@ from diptych.loop.codec import Record
 from diptych.loop.messages import Message
 from diptych.ports import FeedItem, Item, Notice
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry
-from diptych.runtime.active_run import Stores
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
 from diptych.runtime.request import RunRequest
 from diptych.runtime.service import RunService
+from diptych.runtime.stores import Stores
 
 PAUSE = 0.05  # seconds after which a patient call is sent again
 PATIENCE = 1.8  # after which one that is not is given up
@@ -81,13 +81,13 @@ class Replica:
     def begin(
         self,
         outside: Backends,
-        charter: AgentDefinition | None = None,
+        definition: AgentDefinition | None = None,
         kind: type[RunService] = RunService,
     ) -> "Replica":
         """Start the runs of this process."""
         stores = Stores(self, self, self, self, self.store)
         self.runs = self._context.run(
-            kind, charter or AgentDefinition("Be brief."), outside, stores
+            kind, definition or AgentDefinition("Be brief."), outside, stores
         )
         self._context.run(self.runs.open)
         return self
@@ -244,8 +244,8 @@ class Replica:
     async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         return await self._call("renew", lambda: self.store.renew(leases))
 
-    async def release(self, lease: Lease) -> None:
-        await self._call("release", lambda: self.store.release(lease))
+    async def release(self, lease: Lease, *, hand_over: bool = False) -> None:
+        await self._call("release", lambda: self.store.release(lease, hand_over=hand_over))
 
     async def unowned_sessions(self) -> Sequence[str]:
         return await self._call("unowned", self.store.unowned_sessions)
@@ -275,6 +275,13 @@ class Replica:
                 self._hear(lambda: asked(*about))
 
         self.store.controlled.append(hear)
+
+    def on_session_released(self, callback: Callable[[str], None]) -> None:
+        def hear(session_id: str) -> None:
+            if not self.loses_messages():
+                self._hear(lambda: callback(session_id))
+
+        self.store.on_released.append(hear)
 
     def _publish(self, run_id: str, token: str | None, items: Sequence[Item]) -> None:
         if run_id in self._watches:
@@ -339,11 +346,11 @@ def _numbering() -> Callable[..., asyncio.Task[Any]]:
 def replica(store: SharedStore, name: str, *replies: Any, **rest: Any) -> Replica:
     """Begin a process over doubles; `rest` as for `doubles.house`, and `trouble`."""
     made = Replica(store, name, rest.pop("trouble", lambda _: None))
-    charter = rest.pop("charter", None)
+    definition = rest.pop("definition", None)
     made.model = rest.pop("model", None) or ListeningModel(*replies or ("{}", "x"))
     tools, agents = rest.pop("tools", None) or {}, rest.pop("agents", None) or {}
     tools = tools if isinstance(tools, FunctionTools) else FunctionTools(tools)
-    return made.begin(Backends(made.model, tools, FunctionAgents(agents)), charter)
+    return made.begin(Backends(made.model, tools, FunctionAgents(agents)), definition)
 
 
 async def told(at: Replica, run_id: str, after: int = 0) -> list[Item]:

@@ -73,6 +73,7 @@ class SharedStore:
         self.once: dict[str, tuple[str, str]] = {}
         self.watched: list[Callable[[str, str | None, Sequence[Any]], None]] = []
         self.controlled: list[Callable[[str, str, Signal], None]] = []
+        self.on_released: list[Callable[[str], None]] = []
         self.missed: list[Callable[[], None]] = []
         self.history: list[dict[str, Any]] = []
         self._tokens = 0
@@ -272,11 +273,14 @@ class SharedStore:
                 self._hold(session, lease.token)
         return lost
 
-    def release(self, lease: Lease) -> None:
+    def release(self, lease: Lease, *, hand_over: bool = False) -> None:
         session = self.sessions.get(lease.session_id)
         if session and session.fence == lease.token:
             self._give_back(session, lease.token)
             session.fence = f"-{lease.token}"
+            if hand_over:
+                for released in self.on_released:
+                    released(lease.session_id)
 
     def unowned_sessions(self) -> list[str]:
         return [n for n, s in self.sessions.items() if s.queue and self._is_free(s)]

@@ -5,7 +5,7 @@ Not here: how they are served (`serving`), asking them (`asking`).
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 from diptych.cli.asking import Begun, Standing, Tell, untold
@@ -38,8 +38,10 @@ class LocalAgent:
         entry = await self._pod.runs.start(RunRequest((Message("user", question),), "", session_id))
         return Begun(entry.run_id, entry.session_id)
 
-    def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
-        return self._pod.runs.subscribe(run_id, after)
+    async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
+        async with aclosing(self._pod.runs.subscribe(run_id, after)) as batches:
+            async for batch in batches:
+                yield batch
 
     async def cancel(self, run_id: str) -> None:
         await self._pod.runs.cancel(run_id)

@@ -17,8 +17,8 @@ from diptych.http.health import Readiness, health_routes
 from diptych.http.lazy_routes import LateRoutes
 from diptych.http.memory import memory_routes
 from diptych.http.runs.routes import run_routes
-from diptych.runtime.active_run import Stores
 from diptych.runtime.service import RunService
+from diptych.runtime.stores import Stores
 
 A2A_PATHS = ("/.well-known/agent-card.json", "/a2a", "/a2a/")
 

@@ -214,7 +214,7 @@ class AskModel:
     messages: tuple[Message, ...]
     index: int
     answer: bool = False
-    told: str = ""
+    recorded: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ class MakeCall:
 
     call: Call
     step: int
-    again: bool = False
+    is_retry: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,10 +49,10 @@ def take_over(run: Run, event: OwnerChanged) -> Next:
 def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:
     match given:
         case AskModel(answer=True):
-            return replace(given, told=run.answer[run.answer_from :])
+            return replace(given, recorded=run.answer[run.answer_from :])
         case MakeCall(call) if call.id in run.started or event.lost_tail:
             if is_repeatable(call, run.catalog):
-                return replace(given, again=call.id in run.started)
+                return replace(given, is_retry=call.id in run.started)
             return Emit(failure(call, "unknown", prompt.OUTCOME_UNKNOWN))
         case MakeCall(call) if run.undelivered:
             return Emit(failure(call, "skipped", prompt.SUPERSEDED))

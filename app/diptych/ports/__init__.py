@@ -211,8 +211,11 @@ class SessionLeases(Protocol):
         """Hold on to these; gives those that are held no more."""
         ...
 
-    async def release(self, lease: Lease) -> None:
-        """Let a session go with its work undone, so that another can claim it at once."""
+    async def release(self, lease: Lease, *, hand_over: bool = False) -> None:
+        """Let a session go with its work undone, so that another process can claim it at once.
+
+        With `hand_over` the other processes are told so.
+        """
         ...
 
     async def unowned_sessions(self) -> Sequence[str]:
@@ -252,8 +255,12 @@ class Feed(Protocol):
         """Have `put` called with all that happens to a run from now on; gives what ends that."""
         ...
 
-    def on_signal(self, asked: Callable[[str, str, Signal], None]) -> None:
-        """Have `asked` called with session, run and demand whenever something is asked of a run."""
+    def on_signal(self, callback: Callable[[str, str, Signal], None]) -> None:
+        """Call back with session, run and signal whenever a run is sent a signal."""
+        ...
+
+    def on_session_released(self, callback: Callable[[str], None]) -> None:
+        """Call back with the session whenever another process hands one over. May be lost."""
         ...
 
 

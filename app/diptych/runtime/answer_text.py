@@ -1,82 +1,81 @@
-"""The text of an answer on its way to the record: merged in time, and compared with what was told.
+"""The text of an answer between the model and the record.
 
-Not here: asking for it (`outgoing`), and recording it (`runner`).
+Not here: asking for it (`effects`), recording it (`runner`).
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
 
-TEXT_INTERVAL = 0.025  # seconds in which pieces of the answer are merged into one event
+TEXT_INTERVAL = 0.025  # seconds in which pieces of an answer are merged into one event (loop.md §9)
 
 
 class TextBatcher:
-    """What has arrived of an answer and is not yet on record.
+    """Merges pieces of an answer: the first is due at once, later ones in batches of 25 ms.
 
-    The first piece is due at once, later ones together, at most one batch each 25 ms
-    (loop.md §9). `due` is called when there is a batch to take.
+    `on_due` is called when there is a batch to take.
     """
 
-    def __init__(self, due: Callable[[], None]) -> None:
-        self._due = due
-        self._texts: deque[str] = deque()
+    def __init__(self, on_due: Callable[[], None]) -> None:
+        self._on_due = on_due
+        self._pieces: deque[str] = deque()
         self._is_due = False
         self._next_at = 0.0
 
     def __bool__(self) -> bool:
-        return bool(self._texts)
+        return bool(self._pieces)
 
     def add(self, text: str) -> None:
         if not text:
             return
-        self._texts.append(text)
+        self._pieces.append(text)
         if self._is_due:
             return
         self._is_due = True
         loop = asyncio.get_running_loop()
         if loop.time() >= self._next_at:
-            self._due()
+            self._on_due()
         else:
-            loop.call_at(self._next_at, self._due)
+            loop.call_at(self._next_at, self._on_due)
 
     def take(self) -> str:
-        """Give all that has arrived, and begin the next batch."""
+        """Give all text that has arrived, and begin the next batch."""
         self._is_due = False
-        text = "".join(self._texts)
+        text = "".join(self._pieces)
         if text:
-            self._texts.clear()
+            self._pieces.clear()
             self._next_at = asyncio.get_running_loop().time() + TEXT_INTERVAL
         return text
 
 
 class AnswerReplay:
-    """An answer that is asked for again, against what was told of it before (loop.md §9).
+    """Compares an answer that is asked for again with the text on record (loop.md §9).
 
-    As long as the new text equals the old, nothing is told twice. At the first difference, or if
-    the new text is shorter, `differs` is called once, and the new text is told from its start.
+    As long as both are equal, nothing is passed on. At the first difference, or when the new text
+    turns out shorter, `on_difference` is called once and the new text is passed on from its start.
     """
 
-    def __init__(self, told: str, differs: Callable[[], None]) -> None:
-        self._told = told
-        self._differs = differs
-        self._at = 0  # up to where in `told` the new text has come, and equals it
-        self._is_open = bool(told)
+    def __init__(self, recorded: str, on_difference: Callable[[], None]) -> None:
+        self._recorded = recorded
+        self._on_difference = on_difference
+        self._position = 0  # in `recorded`, up to which the new text is equal
+        self._is_comparing = bool(recorded)
 
-    def unheard(self, text: str) -> str:
-        """Give what is to be told of a piece."""
-        if not self._is_open:
-            return text
-        expected = self._told[self._at : self._at + len(text)]
-        if not text.startswith(expected):
-            return self.rest() + text
-        self._at += len(expected)
-        self._is_open = self._at < len(self._told)
-        return text[len(expected) :]
+    def new_text(self, piece: str) -> str:
+        """Give what is new of a piece."""
+        if not self._is_comparing:
+            return piece
+        expected = self._recorded[self._position : self._position + len(piece)]
+        if not piece.startswith(expected):
+            return self.finish() + piece
+        self._position += len(expected)
+        self._is_comparing = self._position < len(self._recorded)
+        return piece[len(expected) :]
 
-    def rest(self) -> str:
-        """Give what is to be told now that the new text has ended or differs."""
-        if not self._is_open:
+    def finish(self) -> str:
+        """Give what is to be passed on again, now that the new text has ended or differs."""
+        if not self._is_comparing:
             return ""
-        self._is_open = False
-        self._differs()
-        return self._told[: self._at]
+        self._is_comparing = False
+        self._on_difference()
+        return self._recorded[: self._position]

@@ -1,6 +1,6 @@
-"""What a reader of a run makes of its answers: one of each turn, as far as they hold.
+"""The answers of a run, put together from its records: one for each turn.
 
-There are several in a run that was sent messages while it answered.
+A run that was sent messages while it answered has several turns.
 """
 
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ from diptych.loop.codec import Record
 from diptych.ports import Item
 
 TURN = "\n\n"
-"""What stands between the answers of two turns, where they are shown as one text."""
+"""Separates the answers of two turns where they are shown as one text."""
 
 
 def collect(records: list[Record], item: Item) -> None:
-    """Add what was told to the records of a run; a `reset` takes away what is void."""
+    """Add an item to the records of a run; a `reset` notice removes those that are void."""
     if isinstance(item, Record):
         records.append(item)
     elif item.type == "reset":
@@ -22,17 +22,13 @@ def collect(records: list[Record], item: Item) -> None:
 
 
 def whole_answer(records: Iterable[Record]) -> str | None:
-    """Give all that a run answered, with the text at its `max_steps`; None if that is nothing."""
+    """Give all that a run answered, including the text at `max_steps`; None if there is nothing."""
     answers = [_text(r) for r in records if r.event_type in {"agent_response", "max_steps"}]
     return TURN.join(answers) if answers else None
 
 
 def answers_so_far(records: Iterable[Record]) -> list[str]:
-    """Put the answers together, one of each turn; the last one as far as it has come.
-
-    Of that it is what follows the last reset. There are several in a run that was sent messages
-    while it answered.
-    """
+    """Give the answer of each turn; the last one as far as it has come, after its last reset."""
     answers: list[str] = []
     text = ""
     for record in records:

@@ -1,4 +1,4 @@
-"""What the manifest says of every run, and what a run is offered when it starts.
+"""What the manifest says of every run of an agent, and the catalog that a run gets at its start.
 
 Not here: the tools and agents themselves (`adapters`).
 """
@@ -16,45 +16,47 @@ from diptych.runtime.effects import Backends
 
 @dataclass(frozen=True, slots=True)
 class AgentDefinition:
-    """What the manifest says of every run of an agent; `seconds` is its `loop.deadline`.
+    """What the manifest says of every run. `deadline` is in seconds, None for no limit.
 
-    `newer` reads the instructions anew for each run, if they stand in a file that may change.
+    `read_instructions` reads the instructions at each run's start, if they are in a file that may
+    change; None from it means that there are none now, and `instructions` hold. `max_runs` bounds
+    the waiting and executing runs of a process, all sessions together.
     """
 
     instructions: str = ""
     settings: LoopSettings = field(default_factory=LoopSettings)
-    seconds: float | None = 300.0
-    max_runs: int = 1_000  # queued and running, all sessions together
-    newer: Callable[[], str | None] | None = None
+    deadline: float | None = None
+    max_runs: int = 1_000
+    read_instructions: Callable[[], str | None] | None = None
 
     @property
     def current_instructions(self) -> str:
-        return (self.newer and self.newer()) or self.instructions
+        return (self.read_instructions and self.read_instructions()) or self.instructions
 
 
 class CatalogRecorder:
-    """Takes the offers as they are when a run starts, and keeps them for its replay."""
+    """Takes the catalog as it is when a run starts, and stores it once for many runs."""
 
-    def __init__(self, charter: AgentDefinition, outside: Backends, log: EventLog) -> None:
-        self._charter = charter
-        self._outside = outside
+    def __init__(self, definition: AgentDefinition, backends: Backends, log: EventLog) -> None:
+        self._definition = definition
+        self._backends = backends
         self._log = log
         self._basis: tuple[str, Catalog] | None = None
-        self._made: tuple[Offered, bytes] | None = None  # of that basis
+        self._offered: tuple[Offered, bytes] | None = None  # made of `_basis`
 
-    async def now(self) -> Offered:
-        """Give the offers of a run that starts now.
+    async def current(self) -> Offered:
+        """Give the catalog, prompt and settings for a run that starts now. Raises `StoreError`.
 
-        What has not changed is not put into words again. Raises `StoreError`.
+        The prompt is written again only when something has changed.
         """
-        tools, servers = self._outside.tools.snapshot()
-        agents, missing = self._outside.agents.snapshot()
-        basis = self._charter.current_instructions, Catalog(tools, agents, (*servers, *missing))
-        if self._made is None or self._basis != basis:
-            instructions, catalog = self._basis = basis
-            self._made = catalog_blob(
-                catalog, system_prompt(instructions, catalog), self._charter.settings
-            )
-        offered, blob = self._made
+        tools, servers = self._backends.tools.snapshot()
+        agents, missing = self._backends.agents.snapshot()
+        instructions = self._definition.current_instructions
+        basis = instructions, Catalog(tools, agents, (*servers, *missing))
+        if self._offered is None or self._basis != basis:
+            self._basis, (_, catalog) = basis, basis
+            prompt = system_prompt(instructions, catalog)
+            self._offered = catalog_blob(catalog, prompt, self._definition.settings)
+        offered, blob = self._offered
         await self._log.put_blob(offered.key, blob)
         return offered

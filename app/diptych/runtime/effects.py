@@ -1,8 +1,9 @@
-"""What one run has on its way outside: the model asked, calls made.
+"""The effects of one run: requests to the model, calls of tools and agents, each in its own task.
 
-Each comes back as an event in the run's inbox, whatever becomes of it.
+Each task ends with one event in the run's inbox, whatever happens to it.
 
-Not here: when to ask and what to call (`loop`), what is recorded before and after (`runner`).
+Not here: when to ask and what to call (`loop.reducer`), what is recorded before and after
+(`runner`).
 """
 
 import asyncio
@@ -25,13 +26,13 @@ from diptych.loop.text import RESULT_BYTES, bounded, well_formed
 from diptych.ports import Agents, DelegationRequest, Model, Notice, Tools
 from diptych.runtime.answer_text import AnswerReplay, TextBatcher
 
-STOP_SECONDS = 0.9  # that cancelled work has to tell its server: an abort takes effect in 1 s
+CANCEL_SECONDS = 0.9  # for cancelled tasks to tell their servers: an abort takes effect in 1 s
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Backends:
-    """What a run reaches: the model, the tools and the other agents."""
+    """What a run can reach: the model, the tools and the other agents."""
 
     model: Model
     tools: Tools
@@ -40,132 +41,134 @@ class Backends:
 
 @dataclass(frozen=True, slots=True)
 class TaskCrashed:
-    """A task ended by an exception that nobody foresaw: a bug, to be raised where it is seen."""
+    """A task raised what no adapter should: a bug, to be raised where the run is driven."""
 
     cause: BaseException
 
 
 class Effects:
-    """Asks and calls for one run; what comes of it goes to `put`, what is told live to `notice`.
+    """Asks and calls for one run. Events go to `put`, notices to `notify`.
 
-    `late_at` is the run's deadline by the event loop's clock, None for no limit.
+    `deadline` is a time of the event loop's clock, None for no limit.
     """
 
     def __init__(
         self,
-        outside: Backends,
+        backends: Backends,
         put: Callable[[Event | TaskCrashed], None],
-        notice: Callable[[Notice], None],
-        late_at: float | None,
+        notify: Callable[[Notice], None],
+        deadline: float | None,
     ) -> None:
-        self._outside = outside
+        self._backends = backends
         self._put = put
-        self._notice = notice
-        self._late_at = late_at
+        self._notify = notify
+        self._deadline = deadline
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_stopping = False
+        self._is_cancelled = False
 
     def ask(self, command: AskModel) -> None:
+        """Ask for a phase-1 reply."""
         self._spawn(self._ask(command))
 
-    def ask_answer(
-        self, command: AskModel, pieces: TextBatcher, differs: Callable[[], None]
+    def stream_answer(
+        self, command: AskModel, text: TextBatcher, on_difference: Callable[[], None]
     ) -> None:
-        """Have an answer streamed into `pieces`; `differs` as `AnswerReplay` has it."""
-        self._spawn(self._stream(command, pieces, AnswerReplay(command.told, differs)))
+        """Stream an answer into `text`; `on_difference` as in `AnswerReplay`."""
+        self._spawn(self._stream(command, text, AnswerReplay(command.recorded, on_difference)))
 
     def call(self, call: Call, run: Run, context_id: str | None) -> None:
+        """Call a tool, or delegate under a context id."""
         self._spawn(self._call(call, run, context_id))
 
-    async def stop(self) -> None:
-        """Cancel what is on its way, once; what does not end in time is left to end alone."""
-        if self._is_stopping:
+    async def cancel_all(self) -> None:
+        """Cancel all tasks, once; those that do not end in 0.9 s are left to end alone."""
+        if self._is_cancelled:
             return
-        self._is_stopping = True
+        self._is_cancelled = True
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=STOP_SECONDS)
+            await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
 
     # The model
 
     async def _ask(self, command: AskModel) -> None:
         try:
-            reply = await self._outside.model.complete(command.messages, command.index)
+            reply = await self._backends.model.complete(command.messages, command.index)
         except ModelError as error:
             self._put(Failed(error.code, error.message))
             return
-        self._notice_reasoning(reply.reasoning or strip_lead(reply.text)[1])
+        self._notify_reasoning(reply.reasoning or strip_lead(reply.text)[1])
         self._put(Replied(reply.text, reply.usage, reply.finish_reason))
 
-    async def _stream(
-        self, command: AskModel, pieces: TextBatcher, retelling: AnswerReplay
-    ) -> None:
+    async def _stream(self, command: AskModel, text: TextBatcher, replay: AnswerReplay) -> None:
         lead, usage, finish_reason = Lead(), Usage(), "stop"
         try:
-            stream = self._outside.model.stream(command.messages, command.index)
+            stream = self._backends.model.stream(command.messages, command.index)
             async with aclosing(stream) as deltas:
                 async for delta in deltas:
-                    self._notice_reasoning(delta.reasoning)
-                    text = lead.strip(delta.text) if lead.is_open else delta.text
-                    pieces.add(retelling.unheard(text))
+                    self._notify_reasoning(delta.reasoning)
+                    piece = lead.strip(delta.text) if lead.is_open else delta.text
+                    text.add(replay.new_text(piece))
                     usage = delta.usage or usage
                     finish_reason = delta.finish_reason or finish_reason
         except ModelError as error:
             self._put(Failed(error.code, error.message))
             return
         if lead.is_open:
-            pieces.add(retelling.unheard(lead.rest()))
-        pieces.add(retelling.rest())
-        self._notice_reasoning(lead.reasoning)
+            text.add(replay.new_text(lead.rest()))
+        text.add(replay.finish())
+        self._notify_reasoning(lead.reasoning)
         self._put(Replied("", usage, finish_reason))
 
-    def _notice_reasoning(self, text: str) -> None:
+    def _notify_reasoning(self, text: str) -> None:
         if text:
-            self._notice(Notice("reasoning", {"content": text}))
+            self._notify(Notice("reasoning", {"content": text}))
 
     # Calls
 
     async def _call(self, call: Call, run: Run, context_id: str | None) -> None:
         try:
-            answer = await self._send(call, run, context_id)
+            output = await self._send(call, run, context_id)
         except CallError as error:
             result = Result(call.id, _result_text(error.message), error=error.kind)
         except asyncio.CancelledError:
-            if self._is_stopping:
+            if self._is_cancelled:
                 raise
-            result = Result(call.id, "it was cancelled from within", error="unknown")
+            result = Result(call.id, "the call was cancelled from within", error="unknown")
         except LoopError:
             raise
         except Exception:  # noqa: BLE001 - none escapes the loop, whatever an adapter forgot (§5)
-            _log.exception("a call broke")
-            result = Result(call.id, "it broke inside the agent", error="unknown")
+            _log.exception("a call failed with an unexpected error")
+            result = Result(call.id, "the call failed inside the agent", error="unknown")
         else:
-            result = Result(call.id, _result_text(answer.text), _held(answer.value))
+            result = Result(call.id, _result_text(output.text), _recordable(output.value))
         kind: CallKind = "agent" if isinstance(call, Delegation) else "tool"
         self._put(Returned(result, kind, target(call)))
 
     async def _send(self, call: Call, run: Run, context_id: str | None) -> CallOutput:
         about: dict[str, JSON] = {"call_id": call.id, "target": target(call)}
 
-        def tell(notice_type: str, field: str, text: str) -> None:
-            self._notice(Notice(notice_type, {**about, field: well_formed(text)}))
+        def notify(notice_type: str, field: str, text: str) -> None:
+            self._notify(Notice(notice_type, {**about, field: well_formed(text)}))
 
         if isinstance(call, Delegation):
-            return await self._outside.agents.delegate(
-                self._errand(call, run, context_id),
-                lambda text: tell("delegation_progress", "content", text),
+            return await self._backends.agents.delegate(
+                self._delegation(call, run, context_id),
+                lambda text: notify("delegation_progress", "content", text),
             )
-        return await self._outside.tools.call(
-            _offered(call, run), call.arguments, lambda text: tell("tool_progress", "message", text)
+        return await self._backends.tools.call(
+            _tool_of(call, run),
+            call.arguments,
+            lambda text: notify("tool_progress", "message", text),
         )
 
-    def _errand(self, call: Delegation, run: Run, context_id: str | None) -> DelegationRequest:
+    def _delegation(self, call: Delegation, run: Run, context_id: str | None) -> DelegationRequest:
         limit = run.settings.memory_context_limit
         left = None
-        if self._late_at is not None:
-            left = max(self._late_at - asyncio.get_running_loop().time(), 0.0)
+        if self._deadline is not None:
+            left = max(self._deadline - asyncio.get_running_loop().time(), 0.0)
         return DelegationRequest(
             agent=call.agent,
             task=call.task,
@@ -181,9 +184,9 @@ class Effects:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_done)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (cause := task.exception()) is not None:
             self._put(TaskCrashed(cause))
@@ -194,17 +197,17 @@ def target(call: Call) -> str:
     return call.agent if isinstance(call, Delegation) else call.name
 
 
-def _offered(call: ToolCall, run: Run) -> Tool:
+def _tool_of(call: ToolCall, run: Run) -> Tool:
     tool = run.catalog.tool(call.name)
     if tool is None:
-        raise LoopError(f"{call} was commanded, and nobody offers it")
+        raise LoopError(f"{call} was commanded, but the catalog has no such tool")
     return tool
 
 
-def _held(value: JSON) -> JSON:
-    """Give a value that a record can hold (not too deep, no numbers over 64 bits, not too long).
+def _recordable(value: JSON) -> JSON:
+    """Give the value if a record can hold it: not too deep, no numbers over 64 bits, not too long.
 
-    Of any other the model has the text all the same.
+    For any other the model still has the text.
     """
     try:
         return value if len(orjson.dumps(value)) <= RESULT_BYTES else None

@@ -1,9 +1,9 @@
-"""One run, from its record to its end.
+"""Executes one run, from its record to its end.
 
-What the record does not show did not happen (loop.md §9); a run that was opened just now has a
-short one.
+What the record does not show did not happen (loop.md §9). A run that was opened just now has a
+short record; one that is taken over has a longer one.
 
-Not here: whose turn it is (`turns`), how a run proceeds (`loop`, `runner`).
+Not here: whose turn it is (`scheduler`), how a run proceeds (`loop.reducer`, `runner`).
 """
 
 import asyncio
@@ -17,73 +17,81 @@ from diptych.loop.events import Event, Failed, OwnerChanged, Stop
 from diptych.loop.messages import Message
 from diptych.loop.reducer import apply_all, replay
 from diptych.loop.state import Phase, Run
-from diptych.runtime.active_run import ActiveRun, Stores, is_last
+from diptych.runtime.active_run import ActiveRun
+from diptych.runtime.buffer import is_terminal
 from diptych.runtime.definition import AgentDefinition, CatalogRecorder
 from diptych.runtime.effects import Backends
-from diptych.runtime.runner import OUT_OF_TIME, Runner
+from diptych.runtime.run_log import RunLog
+from diptych.runtime.runner import DEADLINE_EXCEEDED, Runner
+from diptych.runtime.stores import Stores
 
-MOST_OWNERS = 10  # of one run, after which it is taken for what kills them
-WAITED_SECONDS = 0.4  # after which something may have been asked of a run before its turn
+MAX_OWNERS = 10  # of one run; then the run itself is taken for what kills its owners
+SIGNALS_AFTER = 0.4  # seconds of waiting, after which the store may hold signals for a run
 _log = logging.getLogger(__name__)
 
 
 class UnreadableRecord(Exception):
-    """This version cannot read a run's record: a newer one wrote it."""
+    """A newer version wrote the run's record, and this version cannot read it."""
 
 
 class Executor:
-    """Takes runs to their ends, any number at a time."""
+    """Executes any number of runs at a time."""
 
-    def __init__(self, charter: AgentDefinition, outside: Backends, stores: Stores) -> None:
-        self._charter = charter
-        self._outside = outside
+    def __init__(self, definition: AgentDefinition, backends: Backends, stores: Stores) -> None:
+        self._definition = definition
+        self._backends = backends
         self._stores = stores
-        self._offering = CatalogRecorder(charter, outside, stores.log)
+        self._catalogs = CatalogRecorder(definition, backends, stores.log)
 
-    async def carry(self, live: ActiveRun) -> Run:
-        """Take a run to its end, or to where it is to be left.
+    async def execute(self, active: ActiveRun) -> Run:
+        """Take a run to its end, or to where it is handed over.
 
-        Raises `UnreadableRecord`, and what says that the run is not this process's any more.
+        Raises `UnreadableRecord`, and `StoreError` or `RunLost` where this process cannot go on.
         """
         try:
-            run = await self.restored(live)
+            run = await self.restore(active)
         except BlobMissing:
-            return await _given_up(live)
+            return await _fail_without_catalog(active.log)
         if run.phase is Phase.DONE:
             return run
         try:
-            return await self._drive(live, run)
+            return await self._drive(active, run)
         except StoreFull:
             stop = Failed("store_full", "the store has no room left for the record of this run")
         except (StoreError, RunLost):
             raise
-        except Exception:  # noqa: BLE001 - whatever broke: the run ends, and its followers hear it
-            _log.exception("run %s broke", live.run_id)
+        except Exception:  # noqa: BLE001 - whatever broke: the run ends, and its subscribers are told
+            _log.exception("run %s failed with an unexpected error", active.run_id)
             stop = Failed("internal_error", "the agent failed inside")
-        return await live.finish(live.run or run, stop)
+        return await active.finish(active.run or run, stop)
 
-    async def end(self, live: ActiveRun, run: Run, stop: Stop) -> Run:
-        """End a run that waits for its turn, or that the store has put back there."""
+    async def cancel_waiting(self, active: ActiveRun, run: Run, stop: Stop) -> Run:
+        """End a run that waits for its turn, or that a loss of the store has put back there."""
         if run.phase is Phase.DONE:
             return run
-        if live.was_resumed and await self._stores.leases.may_be_truncated(live.run_id):
-            lost = [OwnerChanged(lost_tail=True)]
-            await live.record(lost)
-            run = apply_all(run, lost)
-        return await live.finish(run, stop)
+        if await self._may_be_truncated(active.log):
+            truncated = [OwnerChanged(lost_tail=True)]
+            await active.log.append(truncated)
+            run = apply_all(run, truncated)
+        return await active.finish(run, stop)
 
-    async def restored(self, live: ActiveRun) -> Run:
-        """Rebuild a run from its record, which is here already if the run was opened here."""
-        if not live.records:
-            live.resume(await self._stores.log.read(live.run_id))
-        if live.was_resumed or live.age > WAITED_SECONDS:
-            for demand in await self._stores.leases.pending_signals(live.run_id):
-                live.send_signal(demand)
+    async def restore(self, active: ActiveRun) -> Run:
+        """Rebuild a run from its record, which is in memory if the run was opened here.
+
+        Also delivers the signals that were sent to the run while it had no owner.
+        """
+        log, stores = active.log, self._stores
+        if not log.records:
+            log.load(await stores.log.read(log.run_id))
+            active.was_opened(stores.clock.now() - log.records[0].timestamp)
+        if log.was_loaded or active.age > SIGNALS_AFTER:
+            for signal in await stores.leases.pending_signals(log.run_id):
+                active.signal(signal)
         history: tuple[Message, ...] = ()
-        if not live.is_first:
-            history = await self._stores.sessions.conversation(live.session_id)
+        if not active.is_first:
+            history = await stores.sessions.conversation(log.session_id)
         try:
-            return replay(await self._events(live.records), history)
+            return replay(await self._events(log.records), history)
         except (LoopError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise UnreadableRecord(
                 f"this version cannot read its record, and a newer one must ({error})"
@@ -95,44 +103,48 @@ class Executor:
         blobs = {key: await log.get_blob(key) for key in keys}
         return [decode(r.event_type, r.content, r.metadata, blobs.__getitem__) for r in records]
 
-    async def _drive(self, live: ActiveRun, run: Run) -> Run:
-        if run.phase is Phase.QUEUED and (stop := live.stopped or _too_late(live, run)):
-            return await self.end(live, run, stop)
-        runner = Runner(run, self._outside, live, self._late_at(live, run))
+    async def _drive(self, active: ActiveRun, run: Run) -> Run:
+        if run.phase is Phase.QUEUED and (stop := active.stop_requested or _overdue(active, run)):
+            return await self.cancel_waiting(active, run, stop)
+        log = active.log
+        runner = Runner(run, self._backends, log, self._deadline(active, run))
         first: list[Event] = []
-        leases = self._stores.leases
         if run.phase is Phase.QUEUED:
-            if live.was_resumed and await leases.may_be_truncated(live.run_id):
+            if await self._may_be_truncated(log):
                 first.append(OwnerChanged(lost_tail=True))  # it may have been further
-            offered = await self._offering.now()
-            first += [*live.spoken(), offered]  # what was said joins before the model is asked
-        elif sum(r.event_type == "owner_changed" for r in live.records) >= MOST_OWNERS:
-            runner.end(Failed("too_many_owners", "every process that took this run up has died"))
+            offered = await self._catalogs.current()
+            first += [*active.take_messages(), offered]  # before the model is asked
+        elif sum(r.event_type == "owner_changed" for r in log.records) >= MAX_OWNERS:
+            runner.stop(Failed("too_many_owners", "every process that took this run up has died"))
         else:
-            first.append(OwnerChanged(await leases.may_be_truncated(live.run_id)))
-        live.drive_by(runner)
+            first.append(OwnerChanged(await self._stores.leases.may_be_truncated(log.run_id)))
+        active.attach(runner)
         return await runner.drive(*first)
 
-    def _late_at(self, live: ActiveRun, run: Run) -> float | None:
-        """Say when a run has had its time, by the event loop's clock."""
+    async def _may_be_truncated(self, log: RunLog) -> bool:
+        return log.was_loaded and await self._stores.leases.may_be_truncated(log.run_id)
+
+    def _deadline(self, active: ActiveRun, run: Run) -> float | None:
+        """The earlier of the caller's and the manifest's deadline, by the event loop's clock."""
         now = asyncio.get_running_loop().time()
-        lates: list[float] = []
+        deadlines: list[float] = []
         if run.origin.seconds is not None:
-            lates.append(now + run.origin.seconds - live.age)
-        if self._charter.seconds is not None:
-            begun = next((r.timestamp for r in live.records if r.event_type == "offered"), None)
+            deadlines.append(now + run.origin.seconds - active.age)
+        if self._definition.deadline is not None:
+            records = active.log.records
+            begun = next((r.timestamp for r in records if r.event_type == "offered"), None)
             spent = 0.0 if begun is None else max(0.0, self._stores.clock.now() - begun)
-            lates.append(now + self._charter.seconds - spent)
-        return min(lates, default=None)
+            deadlines.append(now + self._definition.deadline - spent)
+        return min(deadlines, default=None)
 
 
-async def _given_up(live: ActiveRun) -> Run:
+async def _fail_without_catalog(log: RunLog) -> Run:
     """End a run that nobody can rebuild any more."""
-    if not is_last(live.records[-1]):
-        await live.record([Failed("store_lost", "the store has lost what this run was offered")])
+    if not is_terminal(log.records[-1]):
+        await log.append([Failed("store_lost", "the store has lost what this run was offered")])
     return Run(phase=Phase.DONE)
 
 
-def _too_late(live: ActiveRun, run: Run) -> Stop | None:
+def _overdue(active: ActiveRun, run: Run) -> Stop | None:
     seconds = run.origin.seconds
-    return OUT_OF_TIME if seconds is not None and live.age >= seconds else None
+    return DEADLINE_EXCEEDED if seconds is not None and active.age >= seconds else None

@@ -1,18 +1,19 @@
-"""The only asynchronous logic of a run: it obeys the loop's commands and feeds events back.
+"""Drives one run: carries out the reducer's commands and feeds events back to it.
 
-One order for everything: decide (`advance`), record, tell, do. Nothing is acted on before it is
-on record, but that the model is asked meanwhile. All that happens to a run, its abort and its
+The order is always the same: decide (`advance`), record, tell subscribers, act. Calls are recorded
+before they are sent. The model alone is asked while the record is written: asking it twice does
+no harm, and a slow store must not delay it. Everything that happens to a run, its abort and its
 deadline too, comes through one inbox.
 
-Not here: what is decided (`loop`), asking and calling (`outgoing`), who owns a run and who listens
-to it (`runs`).
+Not here: what is decided (`loop.reducer`), asking and calling (`effects`), whose turn it is
+(`scheduler`), the record itself (`run_log`).
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from enum import Enum
 
 from diptych.loop.events import (
     Aborted,
@@ -38,246 +39,229 @@ from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run
 from diptych.ports import Notice
 from diptych.runtime.answer_text import TextBatcher
 from diptych.runtime.effects import Backends, Effects, TaskCrashed, target
+from diptych.runtime.run_log import PROGRESS, RunLog
 
-SOON_SECONDS = 0.1  # after which what can wait for company is recorded alone
-BEGUN_SECONDS = 0.025  # the same, of a run's beginning: until then it is shown as queued
-OUT_OF_TIME = Failed("deadline_exceeded", "the run ran out of time")
-_REPEATED = (
-    Offered,
-    Replied,
-    ReplyRejected,
-)  # what comes again if it is lost: the model is asked again
+DEFERRED_SECONDS = 0.1  # for which a write that can be merged with the next one is put off
+FIRST_DEFERRED_SECONDS = 0.025  # the same for a run's first write: until then it shows as queued
+DEADLINE_EXCEEDED = Failed("deadline_exceeded", "the run ran out of time")
+_DEFERRABLE = (Offered, Replied, ReplyRejected)  # if lost, they happen again with the model's call
 
 
-class Sink(Protocol):
-    """Where a run's facts go.
+class _Stage(Enum):
+    DRIVING = "driving"
+    STOPPING = "stopping"  # it begins nothing new; its end or hand-over is in the inbox
+    HANDED_OVER = "handed over"
 
-    Events are on record when `record` returns, and told, with the notices between them.
-    """
 
-    async def record(self, items: Sequence[Event | Notice]) -> None: ...
+@dataclass(frozen=True, slots=True)
+class _FlushText:
+    """The text that has arrived is due to be recorded."""
 
-    def notice(self, notice: Notice) -> None: ...
 
-    def new_context_id(self) -> str: ...
+@dataclass(frozen=True, slots=True)
+class _HandOver:
+    """Another process is to go on with the run."""
 
 
 class Runner:
-    """Takes one run to its end.
+    """Takes one run to its end, or to where another process takes it over.
 
-    `late_at` is its deadline by the event loop's clock, None for no limit. `run` is as far as it
-    is on record.
+    `run` is the run as far as it is on record. `deadline` is a time of the event loop's clock,
+    None for no limit.
     """
 
-    def __init__(self, run: Run, outside: Backends, sink: Sink, late_at: float | None) -> None:
+    def __init__(self, run: Run, backends: Backends, log: RunLog, deadline: float | None) -> None:
         self.run = run
-        self._now = run  # a little further than what is on record
+        self._decided = run  # may be ahead of `run` by what is not written yet
         self._unwritten: list[Event | Notice] = []  # what happened between the two
-        self._writing = asyncio.Lock()
-        self._soon: asyncio.Task[None] | None = None  # writes it, if nothing does before
-        self._sink = sink
-        self._late_at = late_at
-        self._inbox: asyncio.Queue[Event | TaskCrashed | _Flush | _Leave] = asyncio.Queue()
-        self._outgoing = Effects(outside, self._inbox.put_nowait, sink.notice, late_at)
-        self._pieces = TextBatcher(self._flush_next)
-        self._is_to_stop = False
-        self._has_left = False
+        self._write_lock = asyncio.Lock()
+        self._deferred_write: asyncio.Task[None] | None = None
+        self._log = log
+        self._deadline = deadline
+        self._inbox: asyncio.Queue[Event | TaskCrashed | _FlushText | _HandOver] = asyncio.Queue()
+        self._effects = Effects(backends, self._inbox.put_nowait, log.notify, deadline)
+        self._text = TextBatcher(lambda: self._inbox.put_nowait(_FlushText()))
+        self._stage = _Stage.DRIVING
 
-    def end(self, stop: Stop) -> None:
-        """End the run: what is on its way is cancelled and recorded as `interrupted`."""
-        self._is_to_stop = True
+    def stop(self, stop: Stop) -> None:
+        """End the run: what is in flight is cancelled and recorded as `interrupted`."""
+        self._stage = _Stage.STOPPING
         self._inbox.put_nowait(stop)
 
     def steer(self, message: Steered) -> None:
-        """Have a message join the conversation; one that is sent again joins once."""
+        """Add a message to the conversation; one that is sent again is added once."""
         self._inbox.put_nowait(message)
 
-    def leave(self) -> None:
-        """Stop, and leave the run for another owner to take up from its record."""
-        self._is_to_stop = True
-        self._inbox.put_nowait(_Leave())
+    def hand_over(self) -> None:
+        """Stop, and leave the run for another process to continue from its record."""
+        self._stage = _Stage.STOPPING
+        self._inbox.put_nowait(_HandOver())
 
     async def drive(self, *first: Event) -> Run:
-        """Obey and feed back until the run is done, or left. Raises a bug, or `StoreError`.
+        """Apply `first`, then whatever the inbox brings, until the run ends or is handed over.
 
-        Begins with the events that are given. One that is to stop before it is driven begins
+        Raises `StoreError`, and whatever a bug raises. A run that was stopped before begins
         nothing.
         """
         timer: asyncio.TimerHandle | None = None
-        if self._late_at is not None:
+        if self._deadline is not None:
             loop = asyncio.get_running_loop()
-            if self._late_at <= loop.time():
-                self.end(OUT_OF_TIME)
-            timer = loop.call_at(self._late_at, self.end, OUT_OF_TIME)
+            if self._deadline <= loop.time():
+                self.stop(DEADLINE_EXCEEDED)
+            timer = loop.call_at(self._deadline, self.stop, DEADLINE_EXCEEDED)
         try:
             for event in first:
                 await self._receive(event)
-            while self.run.phase is not Phase.DONE and not self._has_left:
+            while self.run.phase is not Phase.DONE and self._stage is not _Stage.HANDED_OVER:
                 await self._receive(await self._inbox.get())
         except Exception:
-            async with self._writing:  # whoever ends the run goes on from what is on record
+            async with self._write_lock:  # whoever ends the run goes on from what is on record
                 raise
         finally:
             if timer:
                 timer.cancel()
-            if self._soon:
-                self._soon.cancel()
-            await self._outgoing.stop()
+            if self._deferred_write:
+                self._deferred_write.cancel()
+            await self._effects.cancel_all()
         return self.run
 
-    async def _receive(self, item: "Event | TaskCrashed | _Flush | _Leave") -> None:
+    async def _receive(self, item: Event | TaskCrashed | _FlushText | _HandOver) -> None:
         match item:
             case TaskCrashed(cause):
                 raise cause
-            case _Flush():
-                await self._flush()
+            case _FlushText():
+                await self._write_text()
             case Aborted() | Failed():
                 await self._end(item)
-            case _Leave():
-                await self._outgoing.stop()
-                await self._keep_arrived()
-                self._has_left = True
-            case Replied() if self._pieces:
-                await self._flush()
-                await self._go_on(item)
-            case Steered() if not self._hears(item):
+            case _HandOver():
+                await self._effects.cancel_all()
+                await self._record_arrived()
+                self._stage = _Stage.HANDED_OVER
+            case Replied() if self._text:
+                await self._write_text()
+                await self._apply(item)
+            case Steered() if not self._takes(item):
                 pass
             case _:
-                await self._go_on(item)
+                await self._apply(item)
 
-    async def _go_on(self, event: Event) -> None:
-        """Decide what an event means, record and tell it and all that follows from it alone, obey.
-
-        The model is asked meanwhile: that may be done twice, and a slow store must not delay it.
-        """
-        self._now, commands = advance(self._now, event)
+    async def _apply(self, event: Event) -> None:
+        """Decide what follows from an event; record and tell all of it; act."""
+        self._decided, commands = advance(self._decided, event)
         items: list[Event | Notice] = [event]
         todo, calls = deque(commands), list[MakeCall]()
         while todo:
             match todo.popleft():
                 case Emit(following):
-                    self._now, more = advance(self._now, following)
+                    self._decided, more = advance(self._decided, following)
                     items.append(following)
                     todo.extend(more)
                 case AskModel() as ask:
-                    self._begin_asking(ask)
+                    self._ask_model(ask)
                 case MakeCall() as call:
                     calls.append(call)
                 case Warn(text):
                     items.append(Notice("format_warning", {"message": text}))
-        if all(isinstance(item, (*_REPEATED, Notice)) for item in items):
+        if all(isinstance(item, (*_DEFERRABLE, Notice)) for item in items):
             is_first = isinstance(event, Offered)
-            self._write_soon(items, BEGUN_SECONDS if is_first else SOON_SECONDS)
+            self._write_later(items, FIRST_DEFERRED_SECONDS if is_first else DEFERRED_SECONDS)
         else:
             await self._write(*items)
-        if calls and not self._is_to_stop:  # if it is, its end is in the inbox
-            await self._begin_calls(calls)
+        if calls and self._stage is _Stage.DRIVING:
+            await self._make_calls(calls)
 
-    def _begin_asking(self, command: AskModel) -> None:
-        if self._is_to_stop:
+    def _ask_model(self, command: AskModel) -> None:
+        if self._stage is not _Stage.DRIVING:
             return
         if command.answer:
-            self._outgoing.ask_answer(command, self._pieces, self._start_answer_over)
+            self._effects.stream_answer(command, self._text, self._reset_answer)
         else:
-            self._outgoing.ask(command)
+            self._effects.ask(command)
 
-    async def _begin_calls(self, commands: Sequence[MakeCall]) -> None:
-        """Tell, record and send calls, in that order."""
+    async def _make_calls(self, commands: Sequence[MakeCall]) -> None:
+        """Announce, record and send calls, in that order."""
         context_ids: dict[str, str] = {}
         for command in commands:
             call = command.call
-            self._unwritten.append(_progress(command, self._now.last_step))
+            self._unwritten.append(_progress(command, self._decided.last_step))
             if isinstance(call, Delegation):
-                context_ids[call.id] = self._sink.new_context_id()
-            if not command.again:
+                context_ids[call.id] = self._log.new_context_id()
+            if not command.is_retry:
                 called = Called(call, command.step, context_ids.get(call.id))
-                self._now = apply_all(self._now, [called])
+                self._decided = apply_all(self._decided, [called])
                 self._unwritten.append(called)
         await self._write()
         for command in commands:
-            self._outgoing.call(command.call, self._now, context_ids.get(command.call.id))
+            self._effects.call(command.call, self._decided, context_ids.get(command.call.id))
 
-    async def _end(self, end: Stop) -> None:
-        """Stop what is on its way, keep what has come back all the same, and end."""
-        await self._outgoing.stop()
-        await self._keep_arrived()
-        await self._note(*closing_events(self._now, end))
+    async def _end(self, stop: Stop) -> None:
+        """Cancel what is in flight, record what has come back all the same, and end."""
+        await self._effects.cancel_all()
+        await self._record_arrived()
+        await self._record(*closing_events(self._decided, stop))
 
-    async def _keep_arrived(self) -> None:
-        """Record what came before all was stopped; nothing new is begun."""
+    async def _record_arrived(self) -> None:
+        """Record what arrived before everything was cancelled, and begin nothing new."""
         while not self._inbox.empty():
             match self._inbox.get_nowait():
-                case Returned() as result if self._now.phase is Phase.CALL:
-                    await self._note(result)
-                case AnswerReset() as reset if self._now.phase is Phase.ANSWER:
-                    await self._note(reset)
-                case Steered() as message if self._hears(message):
-                    await self._note(message)
-        await self._flush()
+                case Returned() as result if self._decided.phase is Phase.CALL:
+                    await self._record(result)
+                case AnswerReset() as reset if self._decided.phase is Phase.ANSWER:
+                    await self._record(reset)
+                case Steered() as message if self._takes(message):
+                    await self._record(message)
+        await self._write_text()
         await self._write()
 
-    def _hears(self, message: Steered) -> bool:
+    def _takes(self, message: Steered) -> bool:
         """Whether a message is new, and not one too many."""
-        heard = self._now.message_ids
-        return message.message_id not in heard and len(heard) < MAX_MESSAGES_PER_RUN
+        taken = self._decided.message_ids
+        return message.message_id not in taken and len(taken) < MAX_MESSAGES_PER_RUN
 
     # The record
 
-    async def _note(self, *events: Event) -> None:
-        """Record and tell events, and begin nothing that follows from them."""
-        self._now = apply_all(self._now, events)
+    async def _record(self, *events: Event) -> None:
+        """Record and tell events without carrying out what follows from them."""
+        self._decided = apply_all(self._decided, events)
         await self._write(*events)
 
     async def _write(self, *items: Event | Notice) -> None:
-        """Put on record what was put off, and then these; one write goes after another."""
+        """Write what was deferred, and then these; one write follows the other."""
         self._unwritten += items
-        async with self._writing:
-            due, run = list(self._unwritten), self._now
+        async with self._write_lock:
+            due, run = list(self._unwritten), self._decided
             if due:
-                await self._sink.record(due)
+                await self._log.append(due)
                 del self._unwritten[: len(due)]
                 self.run = run
 
-    def _write_soon(self, items: Sequence[Event | Notice], seconds: float) -> None:
-        """Put off recording what led to no more than a question to the model.
+    def _write_later(self, items: Sequence[Event | Notice], seconds: float) -> None:
+        """Defer a write that led to nothing but a question to the model.
 
-        It goes on record with what comes of that, or beside it if nothing has for a moment. So a
-        slow store delays the first word of an answer once, and not at each step before it.
+        It is merged with the next write, or goes alone after `seconds`. So a slow store delays
+        the first word of an answer once, and not at each step before it.
         """
         self._unwritten += items
-        if self._soon is None or self._soon.done():
-            self._soon = asyncio.create_task(self._write_after(seconds))
+        if self._deferred_write is None or self._deferred_write.done():
+            self._deferred_write = asyncio.create_task(self._write_after(seconds))
 
     async def _write_after(self, seconds: float) -> None:
         try:
-            while self._unwritten:  # also what came while the rest was written
+            while self._unwritten:  # also what was deferred during the write
                 await asyncio.sleep(seconds)
                 await self._write()
-                seconds = SOON_SECONDS
-        except Exception as error:  # noqa: BLE001 - raised where the run is driven
+                seconds = DEFERRED_SECONDS
+        except Exception as error:  # noqa: BLE001 - raised again where the run is driven
             self._inbox.put_nowait(TaskCrashed(error))
 
-    def _flush_next(self) -> None:
-        self._inbox.put_nowait(_Flush())
+    async def _write_text(self) -> None:
+        text = self._text.take()
+        if text and self._decided.phase is Phase.ANSWER:
+            await self._record(Streamed(text))
 
-    async def _flush(self) -> None:
-        text = self._pieces.take()
-        if text and self._now.phase is Phase.ANSWER:
-            await self._note(Streamed(text))
-
-    def _start_answer_over(self) -> None:
-        run = self._now
+    def _reset_answer(self) -> None:
+        run = self._decided
         self._inbox.put_nowait(AnswerReset(run.answer_seq, run.answer_attempts + 1))
-
-
-@dataclass(frozen=True, slots=True)
-class _Flush:
-    """It is time to record the text that has arrived."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Leave:
-    """Another owner is to go on."""
 
 
 def _progress(command: MakeCall, max_steps: int) -> Notice:
@@ -287,4 +271,4 @@ def _progress(command: MakeCall, max_steps: int) -> Notice:
         "action": "delegate" if isinstance(command.call, Delegation) else "tool_call",
         "target": target(command.call),
     }
-    return Notice("progress", fields)
+    return Notice(PROGRESS, fields)

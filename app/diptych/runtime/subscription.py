@@ -1,285 +1,319 @@
-"""Following a run: first what is on record, then live, here or at the process that owns it.
+"""Subscriptions: a run's record from some position on, then what happens live, at any process.
 
-A reader may be as slow as it likes: what it has not taken is not kept for it without end. One that
-has fallen behind goes on from the record, a portion at a time, until it has caught up.
+A subscriber may be as slow as it likes: what it has not taken is not kept for it without bound.
+One that falls behind reads on from the record, a batch at a time, until it has caught up.
 
-Not here: what becomes of what was heard (`http`, `cli`).
+Not here: what becomes of the items (`http`, `cli`).
 """
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Self
 
 from diptych.errors import StoreError
 from diptych.loop.codec import Record
 from diptych.loop.messages import JSON
 from diptych.ports import FeedItem, Item, Notice
-from diptych.runtime.active_run import (
-    MAX_BUFFERED_CHARS,
-    ActiveRun,
-    Stores,
-    SubscriberBuffer,
-    is_last,
-    size_of,
-)
+from diptych.runtime.active_run import ActiveRun
+from diptych.runtime.buffer import MAX_BUFFERED_CHARS, SubscriberBuffer, is_terminal, record_chars
+from diptych.runtime.stores import Stores
 
-PATIENCE_SECONDS = 10.0  # for which a reader waits for a store that is away
-FIRST_PORTION = 50  # records that are read at once, until their size is known
-LARGEST_PORTION = 500
-_PAUSE_SECONDS = 0.2
+STORE_WAIT_SECONDS = 10.0  # for which a subscriber that has been served waits for a store
+FIRST_BATCH = 50  # records that are read at once, until their size is known
+MAX_BATCH = 500
 HANDED_OVER = "handed_over"
-"""The last notice of a process that is leaving: the run goes on, and is to be followed anew."""
+"""The last notice of a process that is leaving: the run goes on; subscribe again elsewhere."""
+_RETRY_SECONDS = 0.2
 _GOES_ON = "this process is leaving; the run goes on: follow it again with the last id"
 
 
 class Subscriptions:
-    """All who follow runs at this process; `find` gives a run that is owned here."""
+    """All subscriptions at this process; `find` gives a run that is active here."""
 
     def __init__(self, stores: Stores, find: Callable[[str], ActiveRun | None]) -> None:
         self.stores = stores
         self.find = find
-        self.elsewhere: set[SubscriberBuffer] = (
-            set()
-        )  # who listens to runs that other processes own
-        self.has_closed = False
-        self._followed: Counter[str] = Counter()
+        self.remote_buffers: set[SubscriberBuffer] = set()  # of runs that others own
+        self.is_closed = False
+        self._counts: Counter[str] = Counter()
 
-    async def subscribe(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
-        """Give what is on record after `after`, then what happens, up to the terminal record.
-
-        What arrived together comes together, as far as a slow reader can hold it: nothing of it is
-        kept here while the reader takes it. Notices come live only; `reset` is one, for a reader
-        who has seen more than the store still has, `handed_over` another, the last of a process
-        that is leaving. Raises `RunNotFound`, `RunLost` or `StoreError`.
-        """
-        follower = _Subscriber(self, run_id, after)
-        self._followed[run_id] += 1
-        try:
-            while batch := await follower.next():
-                yield batch
-        finally:
-            follower.stop_listening()
-            self._followed[run_id] -= 1
-            if not self._followed[run_id]:
-                del self._followed[run_id]
+    def subscribe(self, run_id: str, after: int = 0) -> "Subscription":
+        """Subscribe to a run from after a seq; see `Subscription`."""
+        return Subscription(self, run_id, after)
 
     def has_subscribers(self, run_id: str) -> bool:
-        """Say whether somebody follows a run at this process."""
-        return run_id in self._followed
+        return run_id in self._counts
 
     def close(self) -> None:
-        """Tell whoever follows from now on, and those who wait for other processes, to go."""
-        self.has_closed = True
-        for reader in tuple(self.elsewhere):
-            reader.end()
+        """End subscriptions to runs of other processes, now and from now on."""
+        self.is_closed = True
+        for buffer in tuple(self.remote_buffers):
+            buffer.close()
+
+    def count(self, run_id: str, change: int) -> None:
+        self._counts[run_id] += change
+        if not self._counts[run_id]:
+            del self._counts[run_id]
 
 
-class _Subscriber:
-    """One who follows a run, and how far it has come: `seq` is what it has seen last."""
+class _Stage(Enum):
+    NEW = "new"
+    READING = "reading"  # the record, until it has caught up
+    ATTACHING = "attaching"  # it has caught up and has no source of live items
+    LIVE = "live"
+    ENDED = "ended"  # nothing more is to come
+    CLOSED = "closed"
 
-    def __init__(self, following: Subscriptions, run_id: str, after: int) -> None:
-        self._following = following
-        self._stores = following.stores
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where live items come from, and how to stop them."""
+
+    buffer: SubscriberBuffer
+    detach: Callable[[], None]
+    is_local: bool
+
+
+class Subscription(AsyncIterator[Sequence[Item]]):
+    """Batches of items: what is on record after `after`, then live, up to the terminal record.
+
+    No batch is kept here once it was given. Notices come live only. `reset` is one, for a
+    subscriber that has seen more than the store still has; `handed_over` is another, the last of
+    a process that is leaving. Use it with `contextlib.aclosing`. Iterating raises `RunNotFound`,
+    `RunLost` or `StoreError`.
+    """
+
+    def __init__(self, subscriptions: Subscriptions, run_id: str, after: int) -> None:
+        self._subscriptions = subscriptions
+        self._stores = subscriptions.stores
         self._run_id = run_id
-        self._seq = after
-        self._last: tuple[str, float] | None = None  # what tells that record from others there
-        self._beginnings: list[Record] = []  # seen ones, with which the run began anew
-        self._has_more = True  # on record, perhaps
-        self._is_over = False
-        self._count = FIRST_PORTION
-        self._patience = 0.0  # who has been told something can wait
-        self._reader: SubscriberBuffer | None = None
-        self._left: deque[FeedItem] = deque()  # what was heard, and not looked at
-        self._unlisten: Callable[[], None] | None = None
-        self._is_here = False
+        self._stage = _Stage.NEW
+        self._seq = after  # of the newest record that the subscriber has seen
+        self._newest: tuple[str, float] | None = None  # what tells that record from another there
+        self._restarts: list[Record] = []  # seen records with which the run went on after a loss
+        self._batch_limit = FIRST_BATCH
+        self._store_wait = 0.0  # a new subscriber is told at once that the store is away
+        self._source: _Source | None = None
+        self._unread: deque[FeedItem] = deque()  # taken from the source, not looked at yet
 
-    async def next(self) -> list[Item]:
-        """Give what comes next, however long that takes; nothing after the last."""
-        while not self._is_over:
-            if self._has_more:
-                batch = await self._portion()
-            elif self._reader is None:
-                batch = await self._listen()
-            else:
-                batch = await self._hear(self._reader)
-            if batch:
-                return batch
-        return []
+    def __aiter__(self) -> Self:
+        return self
 
-    def stop_listening(self) -> None:
-        unlisten, self._unlisten, self._reader = self._unlisten, None, None
-        self._left.clear()
-        if unlisten:
-            unlisten()
+    async def __anext__(self) -> Sequence[Item]:
+        if self._stage is _Stage.NEW:
+            self._stage = _Stage.READING
+            self._subscriptions.count(self._run_id, 1)
+        try:
+            while self._stage not in {_Stage.ENDED, _Stage.CLOSED}:
+                if batch := await self._advance():
+                    return batch
+        except BaseException:
+            await self.aclose()
+            raise
+        await self.aclose()
+        raise StopAsyncIteration
 
-    # On record
+    async def aclose(self) -> None:
+        """End the subscription."""
+        if self._stage not in {_Stage.NEW, _Stage.CLOSED}:
+            self._detach()
+            self._subscriptions.count(self._run_id, -1)
+        self._stage = _Stage.CLOSED
 
-    async def _portion(self) -> list[Item]:
-        """Give what comes next on record, or where the reader must go back to first.
+    async def _advance(self) -> list[Item]:
+        match self._stage, self._source:
+            case _Stage.READING, _:
+                return await self._read_batch()
+            case _Stage.LIVE, _Source() as source:
+                return await self._take_live(source)
+            case _:
+                await self._attach()
+                return []
 
-        It must where the store had lost what it has seen: also if that has come about since, and
-        the run has gone on. So what it has seen last is read with what comes after.
+    # The record
+
+    async def _read_batch(self) -> list[Item]:
+        """Give what comes next on record, or where the subscriber must go back to first.
+
+        It must go back where the store has lost what it has seen, even if the run has gone on
+        since. So the newest record that it has seen is read again with what follows.
         """
         overlap = 1 if self._seq else 0
-        asked = self._count + overlap
-        live = self._found()
-        found = await self._records(live, self._seq - overlap, asked)
-        self._patience = PATIENCE_SECONDS
-        self._has_more = len(found) == asked
+        limit = self._batch_limit + overlap
+        active = self._local_run()
+        found = await self._records(active, self._seq - overlap, limit)
+        self._store_wait = STORE_WAIT_SECONDS
+        has_more = len(found) == limit
         seen = found[:overlap]
-        if overlap and not (seen and await self._is_what_was_seen(seen[0], live)):
-            held = await self._still_held(live)
+        if overlap and not (seen and await self._is_same(seen[0], active)):
+            held = await self._newest_still_held(active)
             if held is None or held.seq < self._seq:
-                self._set_to(held)
-                self._has_more = True
-                return [self._reset()]
-        new = self._fitting(found[overlap:])
-        self._reached([*seen, *new])
-        return [*new]
+                self._move_to(held)
+                return [self._reset_notice()]
+        after = self._seq
+        new = self._fitting(found[overlap:], has_more=has_more)
+        has_more = has_more or len(new) < len(found) - overlap
+        if not has_more:
+            self._stage = _Stage.LIVE if self._source else _Stage.ATTACHING
+        self._advance_past([*seen, *new])
+        return active.log.with_progress(new, after) if active else [*new]
 
-    async def _is_what_was_seen(self, found: Record, live: ActiveRun | None) -> bool:
-        """Say whether a record is the one of its seq that the reader has seen, for all it knows."""
-        if self._last is not None:
-            return self._last == _mark(found)
-        if live:  # it came with a number only
-            return not live.was_resumed
+    async def _is_same(self, found: Record, active: ActiveRun | None) -> bool:
+        """Whether a record is the one of its seq that the subscriber has seen, as far as known."""
+        if self._newest is not None:
+            return self._newest == _mark(found)
+        if active:  # the subscriber came with a number only
+            return not active.log.was_loaded
         return not (await self._stores.log.entry(self._run_id)).may_be_truncated
 
-    async def _still_held(self, live: ActiveRun | None) -> Record | None:
-        """Look for the newest record that the reader has seen as it is now.
+    async def _newest_still_held(self, active: ActiveRun | None) -> Record | None:
+        """Look for the newest record that the subscriber has seen and that is still the same.
 
-        Who has seen what a loss took away, or may have, has not seen what came in its place.
+        One that has seen what a loss took away has not seen what came in its place.
         """
         held: Record | None = None
         while True:
-            found = await self._records(live, held.seq if held else 0, self._count)
+            found = await self._records(active, held.seq if held else 0, self._batch_limit)
             for record in found:
-                is_unseen = _begins_anew(record) and record not in self._beginnings
+                is_unseen = _is_restart(record) and record not in self._restarts
                 if record.seq > self._seq or is_unseen:
                     return held
                 held = record
-            if len(found) < self._count:
+            if len(found) < self._batch_limit:
                 return held
 
-    async def _records(self, live: ActiveRun | None, after: int, limit: int) -> Sequence[Record]:
-        return live.records[after : after + limit] if live else await self._read(after, limit)
+    async def _records(self, active: ActiveRun | None, after: int, limit: int) -> Sequence[Record]:
+        if active:
+            return active.log.records[after : after + limit]
+        return await self._read_store(after, limit)
 
-    def _found(self) -> ActiveRun | None:
-        """Give a run that is owned here, unless its reader has been elsewhere and knows more.
+    def _local_run(self) -> ActiveRun | None:
+        """Give the run if it is active here, unless this subscriber knows more than its log.
 
-        Nor to one that listens elsewhere: what it missed, a former owner may have missed as well.
+        One that listens to another process may: what it missed, a former owner may have missed.
         """
-        live = None if self._reader else self._following.find(self._run_id)
-        return live if live and len(live.records) >= self._seq else None
+        active = None if self._source else self._subscriptions.find(self._run_id)
+        return active if active and len(active.log.records) >= self._seq else None
 
-    async def _read(self, after: int, limit: int) -> Sequence[Record]:
-        """Read some of a record; a store that is away is waited for, if the reader can wait."""
+    async def _read_store(self, after: int, limit: int) -> Sequence[Record]:
+        """Read from the store, and wait for one that is away if this subscriber can wait."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._patience
+        until = loop.time() + self._store_wait
         while True:
             try:
                 return await self._stores.log.read(self._run_id, after, limit)
             except StoreError:
-                if loop.time() >= until or self._following.has_closed:
+                if loop.time() >= until or self._subscriptions.is_closed:
                     raise
-            await asyncio.sleep(_PAUSE_SECONDS)
+            await asyncio.sleep(_RETRY_SECONDS)
 
-    def _fitting(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Give as many as may be held at once, at least one, and learn how many to ask for."""
-        size = 0
+    def _fitting(self, records: Sequence[Record], *, has_more: bool) -> Sequence[Record]:
+        """Give as many as a batch may hold, at least one, and learn how many to ask for."""
+        chars = 0
         for n, record in enumerate(records):
-            size += size_of(record)
-            if n and size > MAX_BUFFERED_CHARS:
-                self._has_more, self._count = True, n
+            chars += record_chars(record)
+            if n and chars > MAX_BUFFERED_CHARS:
+                self._batch_limit = n
                 return records[:n]
-        if self._has_more:
-            self._count = min(2 * self._count, LARGEST_PORTION)
+        if has_more:
+            self._batch_limit = min(2 * self._batch_limit, MAX_BATCH)
         return records
 
     # Live
 
-    async def _listen(self) -> list[Item]:
-        if live := self._found():
-            self._is_here, self._reader = True, live.join(self._seq)
-            self._unlisten = lambda reader=self._reader: live.leave(reader)
-            return []
-        reader, elsewhere = SubscriberBuffer(), self._following.elsewhere
-        unwatch = await self._stores.feed.subscribe(self._run_id, reader.put)
-        elsewhere.add(reader)
+    async def _attach(self) -> None:
+        """Listen to the run: to its log if it is active here, else to the feed."""
+        if active := self._local_run():
+            log, buffer = active.log, active.log.subscribe(self._seq)
+            self._source = _Source(buffer, lambda: log.unsubscribe(buffer), is_local=True)
+            self._stage = _Stage.LIVE
+            return
+        buffer, remote_buffers = SubscriberBuffer(), self._subscriptions.remote_buffers
+        unsubscribe = await self._stores.feed.subscribe(self._run_id, buffer.put)
+        remote_buffers.add(buffer)
 
-        def unlisten() -> None:
-            elsewhere.discard(reader)
-            unwatch()
+        def detach() -> None:
+            remote_buffers.discard(buffer)
+            unsubscribe()
 
-        self._is_here, self._reader, self._unlisten = False, reader, unlisten
-        self._has_more = True  # what happened before the watch began
-        if self._following.has_closed:
-            reader.end()
+        self._source = _Source(buffer, detach, is_local=False)
+        self._stage = _Stage.READING  # what happened before the feed was subscribed to
+        if self._subscriptions.is_closed:
+            buffer.close()
+
+    def _detach(self) -> None:
+        source, self._source = self._source, None
+        self._unread.clear()
+        if source:
+            source.detach()
+
+    async def _take_live(self, source: _Source) -> list[Item]:
+        """Wait for live items, and give what is new of them."""
+        self._unread = self._unread or deque(await source.buffer.take())
+        if self._unread:
+            return self._new_items(source)
+        self._detach()  # nothing comes from there any more
+        if self._subscriptions.is_closed:
+            self._stage = _Stage.ENDED
+            return [self._handed_over_notice()]
+        self._stage = _Stage.READING
         return []
 
-    async def _hear(self, reader: SubscriberBuffer) -> list[Item]:
-        """Give what is new in what is heard next."""
-        self._left = self._left or deque(await reader.next())
-        if self._left:
-            return self._new()
-        self.stop_listening()  # nothing comes from there any more
-        if self._following.has_closed:
-            self._is_over = True
-            return [self._handed_over()]
-        self._has_more = True
-        return []
-
-    def _new(self) -> list[Item]:
-        """Give what is new in what was heard; what was missed is to be read from the record."""
+    def _new_items(self, source: _Source) -> list[Item]:
+        """Give what is new in what was taken; what was missed must be read from the record."""
         batch: list[Item] = []
-        while self._left:
-            item = self._left.popleft()
+        while self._unread:
+            item = self._unread.popleft()
             if isinstance(item, Notice):
                 if item.type != HANDED_OVER:  # that another process leaves ends nothing here
                     batch.append(item)
             elif item is None or item.seq > self._seq + 1:
-                self._has_more = True
-                if self._is_here:  # it is behind; the run may have ended when it has caught up
-                    self.stop_listening()
+                self._stage = _Stage.READING
+                if source.is_local:  # the run may have ended when this subscriber has caught up
+                    self._detach()
                 break
             elif item.seq == self._seq + 1:
-                self._reached([item])
+                self._advance_past([item])
                 batch.append(item)
-            elif _begins_anew(item) and item not in self._beginnings:
+            elif _is_restart(item) and item not in self._restarts:
                 self._seq = item.seq - 1
-                batch += [self._reset(), item]
-                self._reached([item])
+                batch += [self._reset_notice(), item]
+                self._advance_past([item])
         return batch
 
-    # Where it is
+    # The position
 
-    def _reached(self, records: Sequence[Record]) -> None:
+    def _advance_past(self, records: Sequence[Record]) -> None:
         if records:
-            self._set_to(records[-1])
-            self._beginnings += filter(_begins_anew, records)
+            self._move_to(records[-1])
+            self._restarts += filter(_is_restart, records)
 
-    def _set_to(self, record: Record | None) -> None:
+    def _move_to(self, record: Record | None) -> None:
         self._seq = record.seq if record else 0
-        self._last = _mark(record) if record else None
-        self._is_over = record is not None and is_last(record)
+        self._newest = _mark(record) if record else None
+        if record and is_terminal(record):
+            self._stage = _Stage.ENDED
 
-    def _reset(self) -> Notice:
-        """Tell that what the reader has seen after where it is now is not on record any more."""
+    def _reset_notice(self) -> Notice:
+        """Say that what the subscriber has seen after its position is not on record any more."""
         return Notice("reset", {"epoch": self._stores.log.epoch, "last_seq": self._seq})
 
-    def _handed_over(self) -> Notice:
-        about: dict[str, JSON] = {
+    def _handed_over_notice(self) -> Notice:
+        fields: dict[str, JSON] = {
             "run_id": self._run_id,
             "last_seq": self._seq,
             "message": _GOES_ON,
         }
-        return Notice(HANDED_OVER, about)
+        return Notice(HANDED_OVER, fields)
 
 
 def _mark(record: Record) -> tuple[str, float]:
     return record.event_type, record.timestamp
 
 
-def _begins_anew(record: Record) -> bool:
-    """Say whether a new owner found that the store had lost what came after."""
+def _is_restart(record: Record) -> bool:
+    """Whether a new owner found here that the store had lost what came after."""
     return record.event_type == "owner_changed" and bool(record.metadata.get("lost_tail"))

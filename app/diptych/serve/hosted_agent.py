@@ -31,10 +31,10 @@ from diptych.http.app import Served, create_app
 from diptych.http.health import Readiness
 from diptych.loop.catalog import Unavailable
 from diptych.ports import Clock, Model
-from diptych.runtime.active_run import Stores
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
 from diptych.runtime.service import RunService
+from diptych.runtime.stores import Stores
 
 if TYPE_CHECKING:
     from diptych.adapters.a2a import A2aAgents
@@ -91,7 +91,10 @@ class HostedAgent:
         self._metrics = Metrics(lambda: self.runs.active_count, lambda: self._memory.dropped)
         self.runs = RunService(
             AgentDefinition(
-                config.instructions, config.loop, config.deadline, newer=config.instructions_from
+                config.instructions,
+                config.loop,
+                config.deadline,
+                read_instructions=config.instructions_from,
             ),
             Backends(model, self._tools, self._agents),
             self.stores,

@@ -197,6 +197,22 @@ async def test_a_lost_subscription_comes_back_and_says_that_something_may_be_mis
         await soon(lambda: len(heard) == 2)
 
 
+async def test_a_session_that_is_handed_over_is_told_to_other_processes_at_once(server):
+    async with stores(server.url, 2) as [one, two]:
+        told: list[str] = []
+        two.on_session_released(told.append)
+        opened = await one.open(first(one), "t1")
+        await asyncio.sleep(0.05)
+        await one.release(opened.lease, hand_over=True)
+        await soon(lambda: told == ["talk"])
+        lease = await two.claim("talk", "t2")
+        assert lease
+        await two.release(lease)
+        await one.release(opened.lease, hand_over=True)  # it is not its own any more
+        await asyncio.sleep(0.1)
+        assert told == ["talk"]
+
+
 async def test_notices_that_come_together_go_out_together_and_never_wait(server):
     async with stores(server.url) as [store]:
         opened = await store.open(first(store), "t1")

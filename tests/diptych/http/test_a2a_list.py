@@ -13,7 +13,7 @@ from support.face import LOCAL, Face, Speaker, face, replicas
 from support.stack import call as call_of
 from support.stack import frames, until
 
-from diptych.runtime import scheduler
+from diptych.runtime import lease_keeper
 
 HEADERS = {"A2A-Version": "1.0"}
 ANSWER = ("one ", "two ", ..., "three")
@@ -21,7 +21,7 @@ ANSWER = ("one ", "two ", ..., "three")
 
 @pytest.fixture(autouse=True)
 def quickly_taken_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "SEEK_SECONDS", 0.05)
+    monkeypatch.setattr(lease_keeper, "TAKEOVER_SECONDS", 0.05)
 
 
 async def forever() -> None:

@@ -109,8 +109,8 @@ async def test_a_warning_and_a_delegation_are_told_as_progress_too() -> None:
 
     bad = call("nope")
     replies = ('{"agent": "finder", "task": "t"}', *[bad] * 4, "Never mind.")
-    charter = AgentDefinition(settings=LoopSettings(max_steps=9))
-    async with face(*replies, agents={"finder": find}, charter=charter) as helper:
+    definition = AgentDefinition(settings=LoopSettings(max_steps=9))
+    async with face(*replies, agents={"finder": find}, definition=definition) as helper:
         told = [f.json["type"] for f in await streamed(helper) if f.event == "progress"]
         assert told == ["progress", "delegation_progress", "format_warning"]
 
@@ -126,8 +126,8 @@ async def test_the_id_of_a_frame_is_the_seq_of_its_text_event() -> None:
 
 
 async def test_at_max_steps_the_literal_text_is_the_answer_streamed_or_not() -> None:
-    charter = AgentDefinition(settings=LoopSettings(max_steps=1))
-    async with face(ECHO, tools={"echo": echo}, charter=charter) as helper:
+    definition = AgentDefinition(settings=LoopSettings(max_steps=1))
+    async with face(ECHO, tools={"echo": echo}, definition=definition) as helper:
         choice = (await ask(helper)).json()["choices"][0]
         assert choice["message"]["content"] == "Reached maximum reasoning steps (1)"
         assert choice["finish_reason"] == "length"
@@ -252,7 +252,7 @@ async def test_a_script_that_is_used_up_is_a_failure() -> None:
 
 
 async def test_a_full_agent_says_when_to_come_back() -> None:
-    async with face(charter=AgentDefinition(max_runs=0)) as helper:
+    async with face(definition=AgentDefinition(max_runs=0)) as helper:
         response = await ask(helper)
         assert openai_error(response, 503)["code"] == "overloaded"
         assert int(response.headers["Retry-After"]) >= 1

@@ -13,7 +13,7 @@ from support.stack import Frame, frames, text_of, until
 from diptych.errors import RunLost, StoreError
 from diptych.http.chat import routes as chat_module
 from diptych.ports import Notice
-from diptych.runtime import scheduler
+from diptych.runtime import lease_keeper
 
 CHAT = "/v1/chat/completions"
 STREAM = {**HI, "stream": True}
@@ -22,7 +22,7 @@ KEY = {"Idempotency-Key": "k"}
 
 @pytest.fixture(autouse=True)
 def quickly_taken_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "SEEK_SECONDS", 0.05)
+    monkeypatch.setattr(lease_keeper, "TAKEOVER_SECONDS", 0.05)
 
 
 async def events(helper: Face, run_id: str, after: str = "") -> str:
@@ -188,9 +188,9 @@ async def test_a_reader_who_was_told_what_the_store_then_lost_is_told_so() -> No
     async with face(model=model) as helper:
         asking = chat(helper, STREAM)
         await model.has_stopped.wait()
-        live = helper.house.runs._turns.find(await run_of(helper))
+        live = helper.house.runs._scheduler.find(await run_of(helper))
         assert live is not None
-        live.notice(Notice("reset", {"epoch": "x", "last_seq": 4}))
+        live.log.notify(Notice("reset", {"epoch": "x", "last_seq": 4}))
         model.go.set()
         error = error_at_the_end(frames((await asking).text))
         assert error["code"] == "answer_reset"
@@ -201,9 +201,9 @@ async def test_a_reader_who_was_told_nothing_that_the_store_lost_reads_on() -> N
     async with face(model=model) as helper:
         asking = chat(helper, STREAM)
         await model.has_stopped.wait()
-        live = helper.house.runs._turns.find(await run_of(helper))
+        live = helper.house.runs._scheduler.find(await run_of(helper))
         assert live is not None
-        live.notice(Notice("reset", {"epoch": "x", "last_seq": len(live.records)}))
+        live.log.notify(Notice("reset", {"epoch": "x", "last_seq": len(live.log.records)}))
         model.go.set()
         assert text_of(frames((await asking).text)) == "one two three"
 

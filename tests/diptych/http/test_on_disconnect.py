@@ -32,12 +32,12 @@ class Room:
     async def end(self, run_id: str) -> Any:
         """Wait for the run's end without following it, and give its record."""
         runs = self.helper.house.runs
-        await until(lambda: runs._turns.find(run_id) is None)
+        await until(lambda: runs._scheduler.find(run_id) is None)
         return (await runs.records(run_id))[-1]
 
     def readers(self, run_id: str) -> int:
-        live = self.helper.house.runs._turns.find(run_id)
-        return len(live._readers) if live else 0
+        live = self.helper.house.runs._scheduler.find(run_id)
+        return len(live.log._buffers) if live else 0
 
     @asynccontextmanager
     async def reading(self, run_id: str) -> AsyncIterator[None]:

@@ -9,7 +9,7 @@ from support.face import HI, Face, Speaker, openai_error, replicas
 from support.redis_server import RedisServer, redis_server
 from support.stack import frames, text_of
 
-from diptych.runtime import scheduler
+from diptych.runtime import lease_keeper
 
 CHAT, RUNS = "/v1/chat/completions", "/v1/runs"
 KEY = {"Idempotency-Key": "k-1"}
@@ -24,7 +24,7 @@ def redis() -> Iterator[RedisServer]:
 
 @pytest.fixture(autouse=True)
 def quickly_taken_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "SEEK_SECONDS", 0.05)
+    monkeypatch.setattr(lease_keeper, "TAKEOVER_SECONDS", 0.05)
 
 
 async def events(helper: Face, run_id: str, after: str = "") -> str:

@@ -145,8 +145,8 @@ async def test_two_readers_get_the_same_bytes() -> None:
 async def test_what_became_of_a_run_is_shown(
     replies: list[Any], status: str, shown: dict[str, Any]
 ) -> None:
-    charter = AgentDefinition(settings=LoopSettings(max_steps=1))
-    async with face(*replies, tools={"echo": echo}, charter=charter) as helper:
+    definition = AgentDefinition(settings=LoopSettings(max_steps=1))
+    async with face(*replies, tools={"echo": echo}, definition=definition) as helper:
         run_id = (await start(helper))["id"]
         assert frames(await events(helper, run_id))[-1].event == status
         run = await read(helper, run_id)

@@ -10,14 +10,14 @@ from support.stack import frames
 
 from diptych.errors import RunLost, StoreError, StoreFull
 from diptych.ports import Notice
-from diptych.runtime import scheduler
+from diptych.runtime import lease_keeper
 
 ANSWER = ("one ", "two ", ..., "three")
 
 
 @pytest.fixture(autouse=True)
 def quickly_taken_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "SEEK_SECONDS", 0.05)
+    monkeypatch.setattr(lease_keeper, "TAKEOVER_SECONDS", 0.05)
 
 
 async def start(helper: Face, **body: Any) -> str:

@@ -13,9 +13,9 @@ from diptych.runtime.answer_text import TEXT_INTERVAL, AnswerReplay, TextBatcher
 def retold(told, *pieces):
     """Give what is told of an answer that comes again, and how often it was started over."""
     resets = []
-    retelling = AnswerReplay(told, lambda: resets.append(1))
-    texts = [retelling.unheard(piece) for piece in pieces]
-    return "".join([*texts, retelling.rest()]), len(resets)
+    replay = AnswerReplay(told, lambda: resets.append(1))
+    texts = [replay.new_text(piece) for piece in pieces]
+    return "".join([*texts, replay.finish()]), len(resets)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def held(heard):
 @virtually
 async def test_a_call_whose_start_is_lost_is_not_begun_by_the_next_owner():
     store, charge = SharedStore(), Counted()
-    options = {"tools": charge.tools, "charter": ONE_BY_ONE}
+    options = {"tools": charge.tools, "definition": ONE_BY_ONE}
     a, b = (replica(store, n, TWO_CALLS, "{}", "Sorry.", **options) for n in "ab")
     run_id = await begin(a)
     await asyncio.sleep(4)
@@ -143,7 +143,7 @@ async def test_a_reader_who_was_there_before_its_process_owned_the_run_is_told()
     a.loses_messages = lambda: True  # it hears that it missed some, not which
     store.lose_tail(run_id, 2)
     a.freeze(40.0)
-    b.runs._turns.is_seeking = True
+    b.runs._lease_keeper.takes_over = True
     await told(b, run_id)
     async with asyncio.timeout(60):  # or it would wait for ever
         assert held(await reader) == log(store, run_id)

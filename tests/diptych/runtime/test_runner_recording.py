@@ -63,7 +63,7 @@ async def test_a_bug_ends_the_run_at_once_also_while_a_write_is_under_way():
 def test_a_warning_comes_after_the_reply_that_it_is_about():
     async def story():
         rooms = house(
-            MISREAD, MISREAD, "So.", charter=AgentDefinition("", LoopSettings(max_retries=1))
+            MISREAD, MISREAD, "So.", definition=AgentDefinition("", LoopSettings(max_retries=1))
         )
         heard = types(await rooms.ask())
         assert heard.index("[format_warning]") > heard.index("action_error")

@@ -32,16 +32,12 @@ from diptych.loop.messages import Result
 from diptych.loop.reducer import replay
 from diptych.ports import Notice
 from diptych.ports.entries import IdempotencyKey, Lease
-from diptych.runtime.active_run import (
-    MAX_BUFFERED_CHARS,
-    MAX_BUFFERED_ITEMS,
-    ActiveRun,
-    Stores,
-    SubscriberBuffer,
-)
+from diptych.runtime.buffer import MAX_BUFFERED_CHARS, MAX_BUFFERED_ITEMS, SubscriberBuffer
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
+from diptych.runtime.run_log import RunLog
 from diptych.runtime.service import RunService
+from diptych.runtime.stores import Stores
 
 HANG = {"content": "{}", "delay_ms": 1e9}
 
@@ -74,7 +70,7 @@ async def test_of_a_reader_that_is_behind_nothing_is_kept_but_that_it_must_read_
     reader.put(record(MAX_BUFFERED_ITEMS + 1))
     reader.put(Notice("progress"))
     assert waiting(reader)[:2] == [None, MAX_BUFFERED_ITEMS + 1], "records are not"
-    assert len(await reader.next()) == 3
+    assert len(await reader.take()) == 3
     reader.put(record(MAX_BUFFERED_ITEMS + 2))
     assert waiting(reader) == [MAX_BUFFERED_ITEMS + 2]
 
@@ -91,9 +87,9 @@ async def test_what_is_kept_for_a_reader_is_bounded_in_size_as_well():
 async def test_a_reader_that_has_ended_gives_what_is_left_and_then_nothing():
     reader = SubscriberBuffer()
     reader.put(record(1))
-    reader.end()
-    assert len(await reader.next()) == 1
-    assert await reader.next() == []
+    reader.close()
+    assert len(await reader.take()) == 1
+    assert await reader.take() == []
 
 
 def test_a_notice_that_comes_after_the_end_holds_no_reader_up():
@@ -228,13 +224,13 @@ async def test_observers_hear_of_a_request_that_is_sent_again_once():
 async def test_a_run_without_an_owner_records_nothing():
     store = MemoryStore("0000000a")
     stores = Stores(store, store, store.leases, NullFeed(), CountingClock())
-    live = ActiveRun("run-0000000a-0", "s", stores, ())
+    run_log = RunLog("run-0000000a-0", "s", stores)
     with pytest.raises(StoreError):
-        await live.record([Aborted("x")])
-    live.lease = Lease("s", "another")
-    await live.open(Asked("hi"), None)
+        await run_log.append([Aborted("x")])
+    run_log.lease = Lease("s", "another")
+    await run_log.open(Asked("hi"), None)
     with pytest.raises(StoreError):
-        await live.record([Aborted("x")])
+        await run_log.append([Aborted("x")])
     assert types(await store.read("run-0000000a-0")) == ["user_message"]
 
 

@@ -66,7 +66,11 @@ async def test_a_delegation_is_told_step_by_step():
         return "qubits"
 
     rooms = house(
-        '{"agent": "researcher", "task": "look"}', "{}", "Qubits.", agents={"researcher": find}
+        '{"agent": "researcher", "task": "look"}',
+        "{}",
+        "Qubits.",
+        agents={"researcher": find},
+        definition=AgentDefinition(deadline=300),
     )
     told = await rooms.ask("What?", path=("http://a",), traceparent=TRACE)
     assert facts(told) == [
@@ -279,8 +283,8 @@ async def test_cancelling_a_run_that_has_ended_changes_nothing():
 
 def test_the_deadline_ends_a_run_wherever_it_is():
     async def late():
-        charter = AgentDefinition(seconds=5)
-        rooms = house('{"tool": "forever"}', tools={"forever": forever}, charter=charter)
+        definition = AgentDefinition(deadline=5)
+        rooms = house('{"tool": "forever"}', tools={"forever": forever}, definition=definition)
         before = asyncio.get_running_loop().time()
         told = await rooms.ask()
         return asyncio.get_running_loop().time() - before, told
@@ -425,8 +429,8 @@ async def test_errors_in_a_row_end_in_phase_two_with_a_warning():
 
 
 async def test_at_max_steps_the_text_is_told_and_kept():
-    charter = AgentDefinition(settings=LoopSettings(max_steps=1))
-    rooms = house(ECHO, tools={"echo": echo}, charter=charter)
+    definition = AgentDefinition(settings=LoopSettings(max_steps=1))
+    rooms = house(ECHO, tools={"echo": echo}, definition=definition)
     told = await rooms.ask(session_id="s")
     assert facts(told) == ["user_message", "tool_call", "tool_result", "max_steps"]
     assert end(told).content == "Reached maximum reasoning steps (1)"
@@ -501,8 +505,8 @@ async def test_unknown_runs_and_lost_runs_are_told_apart():
 
 
 async def test_there_is_a_bound_on_unfinished_runs():
-    charter = AgentDefinition(max_runs=2)
-    rooms = house('{"tool": "forever"}', tools={"forever": forever}, charter=charter)
+    definition = AgentDefinition(max_runs=2)
+    rooms = house('{"tool": "forever"}', tools={"forever": forever}, definition=definition)
     for _ in range(2):
         await rooms.runs.start(RunRequest((Message("user", "hi"),)))
     with pytest.raises(Overloaded):

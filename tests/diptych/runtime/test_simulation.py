@@ -109,9 +109,11 @@ def simulated(seed: int) -> tuple[House, random.Random]:
         max_retries=chance.randrange(3),
         max_parallel_calls=chance.randrange(1, 4),
     )
-    charter = AgentDefinition("", settings, chance.choice([None, 5, 60]))
+    definition = AgentDefinition("", settings, chance.choice([None, 5, 60]))
     agents = FunctionAgents({"peer": delegate})
-    return house(model=RandomModel(chance), tools=tools, agents=agents, charter=charter), chance
+    return house(
+        model=RandomModel(chance), tools=tools, agents=agents, definition=definition
+    ), chance
 
 
 async def scenario(seed: int) -> None:

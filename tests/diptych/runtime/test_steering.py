@@ -318,7 +318,7 @@ async def test_a_call_that_has_not_begun_when_a_message_came_is_not_made_by_the_
 
     two = '[{"tool": "one"}, {"tool": "two"}]'
     about = {"tools": FunctionTools({"one": work, "two": work})}
-    about["charter"] = AgentDefinition("", LoopSettings(max_parallel_calls=1))
+    about["definition"] = AgentDefinition("", LoopSettings(max_parallel_calls=1))
     a = replica(store, "a", two, "{}", "Hi.", trouble=slow, **about)
     b = replica(store, "b", "{}", "{}", "Hi.", **about)
     run_id = await begin(a)
@@ -372,8 +372,8 @@ def test_a_step_is_never_beyond_what_progress_says_is_the_most():
     async def story():
         slowly = {"content": "One two three", "chunk_ms": 1000}
         call = '{"tool": "echo"}'
-        charter = AgentDefinition("", LoopSettings(max_steps=1, on_max_steps="answer"))
-        rooms = house(call, slowly, call, "Two.", tools={"echo": echo}, charter=charter)
+        definition = AgentDefinition("", LoopSettings(max_steps=1, on_max_steps="answer"))
+        rooms = house(call, slowly, call, "Two.", tools={"echo": echo}, definition=definition)
         entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
         telling = asyncio.create_task(rooms.told(entry.run_id))
         await asyncio.sleep(1.5)

@@ -21,9 +21,10 @@ from diptych.adapters.memory.store import MemoryStore
 from diptych.http.disconnect import leave
 from diptych.loop.codec import Record
 from diptych.ports import Item, Notice
-from diptych.runtime import active_run, subscription
-from diptych.runtime.active_run import MAX_BUFFERED_CHARS, Stores, size_of
-from diptych.runtime.subscription import LARGEST_PORTION, Subscriptions
+from diptych.runtime import buffer, subscription
+from diptych.runtime.buffer import MAX_BUFFERED_CHARS, record_chars
+from diptych.runtime.stores import Stores
+from diptych.runtime.subscription import MAX_BATCH, Subscriptions
 
 RUN = f"run-{EPOCH}-{'a' * 32}"
 
@@ -76,7 +77,7 @@ async def test_a_long_record_is_read_in_few_portions() -> None:
     records = await room.fill(*(f"piece {n}" for n in range(2_000)))
     batches = await room.batches()
     assert [item for batch in batches for item in batch] == records
-    assert max(map(len, batches)) <= LARGEST_PORTION
+    assert max(map(len, batches)) <= MAX_BATCH
     assert len(room.store.reads) <= 8
 
 
@@ -151,7 +152,7 @@ async def test_a_reader_goes_back_no_further_than_what_the_last_loss_took() -> N
     b.kill()
     store.lose_tail(run_id, 1)
     second = len(log(store, run_id))
-    c.runs._turns.is_seeking = True
+    c.runs._lease_keeper.takes_over = True
     resets = [item for item in await reading if isinstance(item, Notice)]
     assert [reset.fields["last_seq"] for reset in resets] == [first, second]
 
@@ -160,7 +161,7 @@ async def test_a_reader_goes_back_no_further_than_what_the_last_loss_took() -> N
 
 
 def _size(item: Item) -> int:
-    return size_of(item) if isinstance(item, Record) else 0
+    return record_chars(item) if isinstance(item, Record) else 0
 
 
 async def test_nothing_of_what_a_reader_was_given_is_held_for_it() -> None:
@@ -185,7 +186,7 @@ async def elsewhere(count: int = 0) -> AsyncIterator[list[Face]]:
 async def test_a_reader_that_falls_behind_gets_all_records_once_and_in_order(
     at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(active_run, "MAX_BUFFERED_ITEMS", 5)
+    monkeypatch.setattr(buffer, "MAX_BUFFERED_ITEMS", 5)
     async with elsewhere(40) as helpers:
         owner, runs = helpers[0].house, helpers[at].house.runs
         entry = (await runs.entries())[0]
@@ -209,11 +210,11 @@ def test_readers_who_fall_behind_at_every_step_are_told_what_others_are(
 ) -> None:
     """Many processes, with faults at every call of their store: see `test_simulation_owners`."""
     caplog.set_level("CRITICAL")
-    for module in (active_run, subscription):
+    for module in (buffer, subscription):
         monkeypatch.setattr(module, "MAX_BUFFERED_CHARS", 5)
-    monkeypatch.setattr(active_run, "MAX_BUFFERED_ITEMS", 2)
-    monkeypatch.setattr(subscription, "FIRST_PORTION", 1)
-    monkeypatch.setattr(subscription, "LARGEST_PORTION", 3)
+    monkeypatch.setattr(buffer, "MAX_BUFFERED_ITEMS", 2)
+    monkeypatch.setattr(subscription, "FIRST_BATCH", 1)
+    monkeypatch.setattr(subscription, "MAX_BATCH", 3)
     wrong = {seed: found(seed, losing=losing) for seed in range(100)}
     assert {seed: what for seed, what in wrong.items() if what} == {}
 

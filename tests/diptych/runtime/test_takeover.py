@@ -30,7 +30,7 @@ from diptych.loop.codec import Record
 from diptych.loop.events import Origin
 from diptych.loop.messages import Message
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.executor import MOST_OWNERS
+from diptych.runtime.executor import MAX_OWNERS
 
 # What the next owner does
 
@@ -274,8 +274,11 @@ async def test_what_waits_goes_on_after_its_owner_s_death_in_its_order():
 
 @virtually
 async def test_nothing_is_asked_of_a_run_that_is_out_of_time_when_it_is_taken_up():
-    store, charter = SharedStore(), AgentDefinition(seconds=8)
-    a, b = replica(store, "a", model=Hung(), charter=charter), replica(store, "b", charter=charter)
+    store, definition = SharedStore(), AgentDefinition(deadline=8)
+    a, b = (
+        replica(store, "a", model=Hung(), definition=definition),
+        replica(store, "b", definition=definition),
+    )
     run_id = await begin(a)
     await asyncio.sleep(1)
     a.kill()
@@ -289,9 +292,9 @@ async def test_nothing_is_asked_of_a_run_that_is_out_of_time_when_it_is_taken_up
 @virtually
 async def test_the_time_that_a_run_has_counts_over_all_its_owners(of):
     store = SharedStore()
-    charter = AgentDefinition(seconds=20 if of == "manifest" else None)
+    definition = AgentDefinition(deadline=20 if of == "manifest" else None)
     origin = Origin(seconds=20 if of == "caller" else None)
-    a, b = (replica(store, n, model=Hung(), charter=charter) for n in "ab")
+    a, b = (replica(store, n, model=Hung(), definition=definition) for n in "ab")
     run_id = await begin(a, origin=origin)
     await asyncio.sleep(1)
     a.kill()
@@ -315,14 +318,14 @@ async def test_a_run_that_kills_its_owners_is_given_up(during):
     store, calls = SharedStore(), []
     run_id = await begin(owner := another(0))
     await asyncio.sleep(1)
-    for n in range(1, MOST_OWNERS + 2):
+    for n in range(1, MAX_OWNERS + 2):
         owner.kill()
         owner = another(n)
         await asyncio.sleep(TAKEN_UP)
-    assert len(calls) == (MOST_OWNERS + 1 if during == "tool" else 0)
+    assert len(calls) == (MAX_OWNERS + 1 if during == "tool" else 0)
     (*_, last) = log(store, run_id)
     assert (last.event_type, last.metadata["code"]) == ("failed", "too_many_owners")
-    assert sum(r.event_type == "owner_changed" for r in log(store, run_id)) == MOST_OWNERS
+    assert sum(r.event_type == "owner_changed" for r in log(store, run_id)) == MAX_OWNERS
 
 
 # Owners that are not dead

@@ -323,7 +323,7 @@ async def test_a_log_of_a_newer_version_is_left_alone(what, caplog):
     before = list(log(store, run_id))
     await asyncio.sleep(60)
     assert log(store, run_id) == before
-    assert caplog.text.count("cannot be taken up") == 1
+    assert caplog.text.count("cannot be taken over") == 1
     assert ends(await told(b, await begin(b))) == ["completed"]
     waits = await begin(b, "Q2", "s")
     await asyncio.sleep(5)

@@ -57,7 +57,8 @@ class ProcessLeases:
     async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         return [lease for lease in leases if self._leases.get(lease.session_id) != lease]
 
-    async def release(self, lease: Lease) -> None:
+    async def release(self, lease: Lease, *, hand_over: bool = False) -> None:
+        del hand_over  # there is no other process
         if self._leases.get(lease.session_id) == lease:
             del self._leases[lease.session_id]
 
@@ -92,5 +93,8 @@ class NullFeed:
         del run_id, put
         return lambda: None
 
-    def on_signal(self, asked: Callable[[str, str, Signal], None]) -> None:
-        """Do nothing: nobody else asks."""
+    def on_signal(self, callback: Callable[[str, str, Signal], None]) -> None:
+        """Do nothing: no other process sends any."""
+
+    def on_session_released(self, callback: Callable[[str], None]) -> None:
+        """Do nothing: there is no other process."""

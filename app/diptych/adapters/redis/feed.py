@@ -44,6 +44,7 @@ class FeedPart(Part):
         self._subscriber = subscriber
         self._watches: dict[str, _Watch] = {}
         self._asked: list[Asked] = []
+        self._on_released: list[Callable[[str], None]] = []
         self._untold: deque[tuple[str, bytes]] = deque(maxlen=MOST_UNTOLD)
         self._has_untold = asyncio.Event()
         control = f"{settings.prefix}:control".encode()
@@ -75,6 +76,9 @@ class FeedPart(Part):
     def on_signal(self, asked: Asked) -> None:
         self._asked.append(asked)
 
+    def on_session_released(self, callback: Callable[[str], None]) -> None:
+        self._on_released.append(callback)
+
     async def tell_what_is_untold(self) -> None:
         """Publish notices, for ever: at most one batch each 25 ms."""
         while True:
@@ -105,7 +109,13 @@ class FeedPart(Part):
 
     def _hear_control(self, message: bytes) -> None:
         try:
-            session_id, run_id, packed = loads(message)
+            match loads(message):
+                case {"released": str(session_id)}:
+                    for released in tuple(self._on_released):
+                        released(session_id)
+                    return
+                case found:
+                    session_id, run_id, packed = found
             demand = read_demand(packed.encode())
         except (ValueError, TypeError, KeyError, AttributeError):
             _log.warning("passed over a message that this version cannot read")

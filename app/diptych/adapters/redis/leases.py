@@ -54,8 +54,9 @@ class LeasesPart(Part):
         lost = await self._link.run(scripts.RENEW, self._lease_ms, *pairs)
         return [leases[number] for number in lost]
 
-    async def release(self, lease: Lease) -> None:
-        await self._link.run(scripts.RELEASE, lease.session_id, lease.token)
+    async def release(self, lease: Lease, *, hand_over: bool = False) -> None:
+        message = dumps({"released": lease.session_id}) if hand_over else b""
+        await self._link.run(scripts.RELEASE, lease.session_id, lease.token, message)
 
     async def unowned_sessions(self) -> Sequence[str]:
         found = await self._link.run(scripts.UNOWNED, _NAMED_AT_ONCE, self._keep_ms)

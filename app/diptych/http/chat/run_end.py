@@ -8,12 +8,12 @@ from typing import Any
 
 from diptych.loop.codec import Record
 from diptych.ports import Item
-from diptych.runtime.active_run import is_last
+from diptych.runtime.buffer import is_terminal
 
 
 def end_of(batch: Sequence[Item]) -> Record | None:
     """Give the terminal record, if it is among these."""
-    return next((item for item in batch if isinstance(item, Record) and is_last(item)), None)
+    return next((item for item in batch if isinstance(item, Record) and is_terminal(item)), None)
 
 
 def failure(end: Record) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from diptych.http.sse import frame
 from diptych.http.views import event_view, notice_view
 from diptych.loop.codec import Record
 from diptych.ports import Item
-from diptych.runtime.active_run import size_of
+from diptych.runtime.buffer import record_chars
 from diptych.runtime.service import RunService
 
 LARGE = 2**16  # characters of a record whose frame all its readers have in common
@@ -57,7 +57,7 @@ def _frames(batch: Sequence[Item]) -> Sequence[bytes | _Shared]:
     framed: list[bytes | _Shared] = []
     small: list[bytes] = []
     for item in batch:
-        if isinstance(item, Record) and size_of(item) >= LARGE:
+        if isinstance(item, Record) and record_chars(item) >= LARGE:
             framed += [b"".join(small), _frame_of_large(item)]
             small = []
         else:

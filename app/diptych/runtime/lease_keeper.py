@@ -1,0 +1,92 @@
+"""Keeps this process's leases, and takes over sessions that nobody owns any more.
+
+An owner that dies lets its leases run out; one that leaves in order releases them and says so.
+
+Not here: what is done with an owned session (`scheduler`), the leases themselves (`ports`).
+"""
+
+import asyncio
+import logging
+import random
+from contextlib import suppress
+
+from diptych.errors import StoreError
+from diptych.runtime.scheduler import Scheduler
+from diptych.runtime.stores import Stores
+
+TAKEOVER_SECONDS = 2.0  # between two looks for sessions whose owner has died
+ROOM_SECONDS = 0.1  # between two looks whether there is room for another session
+RENEWALS_PER_LEASE = 4
+_log = logging.getLogger(__name__)
+
+
+class LeaseKeeper:
+    """Two background tasks, needed only where leases run out: in a store that processes share."""
+
+    def __init__(self, scheduler: Scheduler, stores: Stores) -> None:
+        self._scheduler = scheduler
+        self._stores = stores
+        self._tasks: list[asyncio.Task[None]] = []
+        self._released: dict[str, None] = {}  # sessions, in the order of their release
+        self._wake = asyncio.Event()
+        self.takes_over = True
+
+    def start(self) -> None:
+        if (seconds := self._stores.leases.lease_seconds) is None:
+            return
+        self._stores.feed.on_session_released(self._on_released)
+        renewing = self._renew_leases(seconds / RENEWALS_PER_LEASE)
+        self._tasks = [asyncio.create_task(work) for work in (renewing, self._take_over_sessions())]
+
+    async def close(self) -> None:
+        """End both tasks."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _renew_leases(self, interval: float) -> None:
+        while True:
+            await asyncio.sleep(interval)
+            leases = self._scheduler.leases
+            try:
+                lost = await self._stores.leases.renew(leases) if leases else ()
+            except StoreError as error:
+                _log.warning("leases cannot be renewed now: %s", error)
+                continue
+            for lease in lost:
+                await self._scheduler.lose(lease)
+
+    async def _take_over_sessions(self) -> None:
+        while True:
+            await self._wait_for_work()
+            try:
+                found = list(self._released) or await self._stores.leases.unowned_sessions()
+                self._released.clear()
+                for session_id in found:
+                    await self._take_over(session_id)
+            except StoreError as error:
+                _log.warning("sessions without an owner cannot be looked for now: %s", error)
+            if not self._scheduler.has_room:  # there may be more of them: look when there is room
+                self._wake.set()
+
+    async def _wait_for_work(self) -> None:
+        """Wait for a released session or the next look, and then for room."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TAKEOVER_SECONDS * random.uniform(0.8, 1.2)):  # noqa: S311 - spreads
+                await self._wake.wait()
+        self._wake.clear()
+        while not (self.takes_over and self._scheduler.has_room):  # noqa: ASYNC110 - it is cheap
+            await asyncio.sleep(ROOM_SECONDS)
+
+    async def _take_over(self, session_id: str) -> None:
+        scheduler, stores = self._scheduler, self._stores
+        if not (self.takes_over and scheduler.has_room and scheduler.may_own(session_id)):
+            return
+        if lease := await stores.leases.claim(session_id, stores.clock.token()):
+            _log.info("taking over session %s", session_id)
+            scheduler.own(lease)
+
+    def _on_released(self, session_id: str) -> None:
+        self._released[session_id] = None
+        self._wake.set()

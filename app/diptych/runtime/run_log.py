@@ -1,0 +1,154 @@
+"""The log of one run as the owning process writes it, and the local subscribers it tells.
+
+Not here: what is written (`runner`), the store behind it (`adapters`), subscribers that read a
+run which another process owns (`subscription`).
+"""
+
+from collections.abc import Callable, Sequence
+
+from diptych.errors import LeaseLost, LogTruncated
+from diptych.loop.codec import Record, encode
+from diptych.loop.events import Asked, Event, Failed
+from diptych.ports import Item, Notice
+from diptych.ports.entries import IdempotencyKey, Lease, Opened
+from diptych.runtime.buffer import SubscriberBuffer, is_terminal
+from diptych.runtime.stores import Stores
+
+PROGRESS = "progress"
+"""The type of the notice that precedes a call (loop.md §5)."""
+
+Observer = Callable[[Item], None]
+"""Told of every record and notice of every run that this process executes. Must not block."""
+
+
+class RunLog:
+    """Appends events to the store, then tells subscribers, the feed and the observers.
+
+    `records` are those on record, as far as this process knows. `lease` is the right to append.
+    Progress notices are kept, each with its place between records, so that a subscriber that
+    joins while the run goes on sees the calls that were made before.
+    """
+
+    def __init__(
+        self, run_id: str, session_id: str, stores: Stores, observers: tuple[Observer, ...] = ()
+    ) -> None:
+        self.run_id = run_id
+        self.session_id = session_id
+        self.records: list[Record] = []
+        self.lease: Lease | None = None
+        self.was_loaded = False  # from the store: another process may have written it
+        self._stores = stores
+        self._observers = observers
+        self._buffers: set[SubscriberBuffer] = set()
+        self._progress: list[tuple[int, Notice]] = []  # each with the seq of the record before it
+        self._is_closed = False
+
+    async def open(self, asked: Asked, key: IdempotencyKey | None) -> Opened:
+        """Put the run on record, with its first event. Raises as `EventLog.open` does."""
+        (first,) = self._next_records([asked])
+        opened = await self._stores.log.open(first, self._stores.clock.token(), key)
+        if opened.is_new and not self.records:  # its turn may have come before this reply
+            self._add(first)
+        return opened
+
+    def load(self, records: Sequence[Record]) -> None:
+        """Continue from what is on record."""
+        self.records = list(records)
+        self.was_loaded = True
+
+    async def append(self, items: Sequence[Event | Notice]) -> None:
+        """Put the events on record; then tell them, with the notices between them."""
+        records = self._next_records([item for item in items if not isinstance(item, Notice)])
+        if records:
+            await self._append_to_store(records)
+        recorded = iter(records)
+        for item in items:
+            if isinstance(item, Notice):
+                self.notify(item)
+            else:
+                self._add(next(recorded))
+
+    async def restore(self, truncated: LogTruncated) -> None:
+        """Put back the records that the store has lost: whoever read them must find them again."""
+        if self.lease and (missing := self.records[truncated.seq :]):
+            await self._stores.log.append(missing, self.lease)
+
+    def notify(self, notice: Notice) -> None:
+        """Tell subscribers, here and at other processes, what is not recorded."""
+        if notice.type == PROGRESS:
+            self._progress.append((len(self.records), notice))
+        self._tell(notice)
+        self._stores.feed.publish(self.run_id, notice)
+
+    def new_context_id(self) -> str:
+        return f"context-{self._stores.clock.token()}"
+
+    def subscribe(self, after: int) -> SubscriberBuffer:
+        """Give a buffer that holds what came after seq `after`, and gets what comes next."""
+        buffer = SubscriberBuffer()
+        for item in self.with_progress(self.records[after:], after):
+            buffer.put(item)
+        for place, notice in self._progress:
+            if place == len(self.records):
+                buffer.put(notice)
+        if self._is_closed:
+            buffer.close()
+        self._buffers.add(buffer)
+        return buffer
+
+    def unsubscribe(self, buffer: SubscriberBuffer) -> None:
+        self._buffers.discard(buffer)
+
+    def with_progress(self, records: Sequence[Record], after: int) -> list[Item]:
+        """Put the progress notices in their places among these records, which follow `after`."""
+        places = iter([p for p in self._progress if after <= p[0] < after + len(records)])
+        place = next(places, None)
+        items: list[Item] = []
+        for seq, record in enumerate(records, after):
+            while place and place[0] == seq:
+                items.append(place[1])
+                place = next(places, None)
+            items.append(record)
+        return items
+
+    def close(self) -> None:
+        """End the local subscribers' buffers: this process writes nothing more of the run."""
+        self._is_closed = True
+        for buffer in self._buffers:
+            buffer.close()
+
+    def report_lost(self) -> None:
+        """Tell subscribers that the record is gone, which cannot be put on record."""
+        failed = Failed("store_lost", "the store has lost the record of this run")
+        for record in self._next_records([failed]):
+            self._tell(record)
+
+    async def _append_to_store(self, records: Sequence[Record]) -> None:
+        if self.lease is None:
+            raise LeaseLost("this process does not own the run")
+        try:
+            await self._stores.log.append(records, self.lease)
+        except LogTruncated as truncated:
+            await self.restore(truncated)
+            await self._stores.log.append(records, self.lease)
+
+    def _next_records(self, events: Sequence[Event]) -> list[Record]:
+        now = self._stores.clock.now()
+        return [
+            Record(self.run_id, self.session_id, seq, event_type, now, content, metadata)
+            for seq, (event_type, content, metadata) in enumerate(
+                map(encode, events), len(self.records) + 1
+            )
+        ]
+
+    def _add(self, record: Record) -> None:
+        self.records.append(record)
+        if is_terminal(record):  # notices are not replayed once a run has ended
+            self._progress.clear()
+        self._tell(record)
+
+    def _tell(self, item: Item) -> None:
+        for observe in self._observers:
+            observe(item)
+        for buffer in self._buffers:
+            buffer.put(item)
