@@ -1,6 +1,6 @@
-"""The calls of one step: a graph, of which whatever is unblocked runs at once (loop.md §3, §5).
+"""The calls of one step as a graph: whatever is unblocked runs at once (loop.md §3, §5).
 
-Not here: reading them from a reply (`actions`), making them (`outgoing`).
+Not here: reading calls from a reply (`actions`), making them (`runtime.effects`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from diptych.errors import CallErrorKind
 from diptych.loop import prompt
 from diptych.loop.actions.arguments import check_arguments
-from diptych.loop.actions.references import fill, referable
+from diptych.loop.actions.references import fill_references, reference_value
 from diptych.loop.catalog import Catalog
 from diptych.loop.events import Returned
 from diptych.loop.messages import Call, Delegation, Result, ToolCall
@@ -17,48 +17,54 @@ from diptych.loop.messages import Call, Delegation, Result, ToolCall
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The calls of a step in asked order, those decided on, and the results there are by id."""
+    """The calls of a step in the order of the reply, the ids of those issued, results by id."""
 
     calls: Sequence[Call]
-    decided: frozenset[str]
+    issued: frozenset[str]
     results: Mapping[str, Result]
     catalog: Catalog
 
-    def startable(self, most: int) -> Iterator[Call | Returned]:
-        """Give each call that can be made now, filled, or the result of one that never will be.
+    def startable(self, max_parallel: int) -> Iterator[Call | Returned]:
+        """Give each call that can be made now, with its references filled, or its failed result.
 
-        No more than `most` run at once, those that run already included; a `sequential` call
-        never overlaps another of its server.
+        At most `max_parallel` run at once, those in flight included. A `sequential` call never
+        overlaps another of its server.
         """
-        running = [c for c in self.calls if c.id in self.decided and c.id not in self.results]
+        running = [c for c in self.calls if c.id in self.issued and c.id not in self.results]
         labelled = {c.label: self.results.get(c.id) for c in self.calls if c.label is not None}
         for call in self.calls:
-            if call.id in self.decided:
+            if call.id in self.issued:
                 continue
             needed = {label: labelled[label] for label in call.after}
             if failed := [n for n, result in needed.items() if result and result.error]:
                 yield failure(call, "skipped", f"skipped: {failed[0]} failed")
-            elif all(needed.values()) and len(running) < most and self._may_join(call, running):
+            elif (
+                all(needed.values())
+                and len(running) < max_parallel
+                and self._may_run_beside(call, running)
+            ):
                 decision = self._filled(call, needed) if labelled else self._checked(call)
                 if not isinstance(decision, Returned):
                     running.append(decision)
                 yield decision
 
     def superseded(self) -> Iterator[Returned]:
-        """Give the result of each call that is not decided on, and will not be (loop.md §6)."""
+        """Give the result `skipped` of each call that was not issued (loop.md §6)."""
         for call in self.calls:
-            if call.id not in self.decided:
+            if call.id not in self.issued:
                 yield failure(call, "skipped", prompt.SUPERSEDED)
 
     def _filled(self, call: Call, needed: Mapping[str, Result | None]) -> Call | Returned:
-        """Fill the references of a call that has all it needs (without labels, `${…}` is text)."""
-        filled = fill(call, {n: referable(r.value, r.text) for n, r in needed.items() if r})
+        """Fill the references of a call whose needed results are there."""
+        filled = fill_references(
+            call, {n: reference_value(r.value, r.text) for n, r in needed.items() if r}
+        )
         if isinstance(filled, str):
             return failure(call, "invalid_arguments", filled)
         return self._checked(filled)
 
     def _checked(self, call: Call) -> Call | Returned:
-        """Check a filled call once more: its offer may be missing, its arguments may not fit."""
+        """Check a filled call again: its server may be unavailable, its arguments invalid."""
         if isinstance(call, Delegation):
             if self.catalog.agent(call.agent) is None:
                 return failure(call, "unavailable", f"unavailable: {call.agent}")
@@ -70,7 +76,7 @@ class Graph:
         problem = check_arguments(tool, call.arguments, references_fit=False)
         return failure(call, "invalid_arguments", problem) if problem else call
 
-    def _may_join(self, call: Call, running: Sequence[Call]) -> bool:
+    def _may_run_beside(self, call: Call, running: Sequence[Call]) -> bool:
         server, is_sequential = self._server(call)
         others = [self._server(other) for other in running]
         return server is None or not any(
@@ -78,13 +84,13 @@ class Graph:
         )
 
     def _server(self, call: Call) -> tuple[str | None, bool]:
-        """Say which server a call goes to, and whether it must be alone there."""
+        """The server of a call, and whether the call must be alone there."""
         tool = self.catalog.tool(call.name) if isinstance(call, ToolCall) else None
         return (tool.server, tool.sequential) if tool else (None, False)
 
 
 def failure(call: Call, kind: CallErrorKind, text: str) -> Returned:
-    """Give the result of a call that is not made, or not to its end."""
+    """The result of a call that is not made, or not to its end."""
     result = Result(call.id, text, error=kind)
     if isinstance(call, Delegation):
         return Returned(result, "agent", call.agent)
@@ -92,6 +98,6 @@ def failure(call: Call, kind: CallErrorKind, text: str) -> Returned:
 
 
 def is_repeatable(call: Call, catalog: Catalog) -> bool:
-    """Say whether a call may be made a second time, when nobody knows what became of the first."""
+    """Whether a call may be made a second time when the first outcome is unknown."""
     tool = catalog.tool(call.name) if isinstance(call, ToolCall) else None
     return tool is not None and (tool.read_only or tool.idempotent)

@@ -1,6 +1,6 @@
-"""What a run may call: tools and agents, taken once when it starts and fixed from then on.
+"""The catalog of a run: the tools and agents that it may call, fixed when it starts.
 
-Not here: how an offer is described to the model (`prompt`), or reached (`adapters`).
+Not here: how they are described to the model (`prompt`) and reached (`adapters`).
 """
 
 from collections import Counter

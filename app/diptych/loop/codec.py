@@ -1,10 +1,10 @@
-"""The record of a run: its events as rows of the log, and back again.
+"""Encodes events as records of the log, and decodes them again.
 
-`EVENT_TYPES` is the one table of wire names (loop.md §9). What a row's `content` and `metadata`
-hold is part of the public face (`/memory/events`) and is read back by later versions, so fields
-are added here and never change their meaning.
+`EVENT_TYPES` is the one table of wire names (loop.md §9). `content` and `metadata` of a record are
+part of the public API (`/memory/events`), and later versions must decode them: fields may be
+added, and never change their meaning.
 
-Not here: where rows are stored (`adapters`), what they mean for a run (`loop`).
+Not here: where records are stored (`adapters`), what they mean for a run (`reducer`).
 """
 
 import hashlib

@@ -1,7 +1,9 @@
-"""What happens to a run, and what it wants done: facts in, commands out.
+"""Events and commands of a run: facts in, instructions out.
 
-Events are facts in the past participle; each is recorded under one name (`record.EVENT_TYPES`).
-Commands are imperatives that the runner obeys. Neither has behaviour: the rules are in `loop`.
+Events are facts in the past participle; `codec.EVENT_TYPES` has their names on record. Commands
+are imperatives that `runtime.runner` carries out.
+
+Not here: the rules that lead from one to the other (`reducer`).
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +18,7 @@ CallKind = Literal["tool", "agent"]
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """What a run is held under, from the manifest's `loop`; fixed when it starts."""
+    """The bounds of a run, from the manifest's `loop`; fixed when it starts."""
 
     max_steps: int = 5
     on_max_steps: Literal["stop", "answer"] = "stop"
@@ -27,11 +29,11 @@ class LoopSettings:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a run came from, and what that means for it.
+    """What a request says about where it came from.
 
-    `path` holds the card URLs of the agents before it, `traceparent` the caller's trace (W3C
-    Trace Context), `seconds` what the caller's deadline left when it asked. With
-    `cancels_on_disconnect` nobody wants the run whose reader has hung up.
+    `path` holds the card URLs of the agents before this one, `traceparent` the caller's trace
+    (W3C Trace Context), `seconds` what was left until the caller's deadline. With
+    `cancels_on_disconnect` the run is aborted when its last subscriber hangs up.
     """
 
     path: tuple[str, ...] = ()
@@ -42,9 +44,9 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The caller's message; `earlier` are the messages it brought that come before it.
+    """The caller's message; `earlier` holds the messages before it that the caller sent along.
 
-    `system` is the caller's own system text, which holds for this run only.
+    `system` is the caller's own system text, for this run only.
     """
 
     message: str
@@ -55,9 +57,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Steered:
-    """Another message for a run that is there: it joins the conversation as soon as it can.
+    """Another message to a run that exists, delivered as soon as possible (loop.md §6).
 
-    `message_id` tells it from others of the same words: one that is sent again joins once.
+    A message that is sent again, under the same `message_id`, is taken once.
     """
 
     message: str
@@ -66,9 +68,9 @@ class Steered:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """What the run may call, how it is told so, and its terms; fixed from here on.
+    """The run's catalog, system prompt and settings; fixed from here on.
 
-    `key` is the hash under which the rest is kept once for many runs (`record.catalog_blob`).
+    `key` is the hash under which they are stored once for many runs (`codec.catalog_blob`).
     """
 
     catalog: Catalog
@@ -79,9 +81,9 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class OwnerChanged:
-    """Another process has taken the run up, from its record.
+    """Another process has taken the run over, from its record.
 
-    If the store lost a tail of the record, what is missing there may have been done all the same.
+    With `lost_tail` the store may have lost the newest records: their effects may have happened.
     """
 
     lost_tail: bool = False
@@ -89,7 +91,7 @@ class OwnerChanged:
 
 @dataclass(frozen=True, slots=True)
 class Replied:
-    """The model's reply. In phase 2 `text` is empty: it is on record already, as `Streamed`."""
+    """The model's reply. In phase 2 `text` is empty, for it is on record as `Streamed`."""
 
     text: str
     usage: Usage = field(default_factory=Usage)
@@ -98,7 +100,7 @@ class Replied:
 
 @dataclass(frozen=True, slots=True)
 class ReplyRejected:
-    """A reply looked like an action and cannot be run as one."""
+    """A reply looked like an action and cannot be carried out."""
 
     error: ActionError
     said: str
@@ -106,7 +108,7 @@ class ReplyRejected:
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A call, with its references filled, is about to be sent; `context_id` is a delegation's."""
+    """A call with its references filled is about to be sent; delegations have a `context_id`."""
 
     call: Call
     step: int
@@ -115,7 +117,7 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """A call has come to its end, sent or not; `target` is the name that the model used."""
+    """A call has its result, sent or not; `target` is the name that the model used."""
 
     result: Result
     kind: CallKind
@@ -131,9 +133,9 @@ class Streamed:
 
 @dataclass(frozen=True, slots=True)
 class AnswerReset:
-    """The answer was asked for again and came out differently: what was told of it is void.
+    """The answer was asked for again and came out differently: its earlier text is void.
 
-    `from_seq` is the seq of the first piece that is void; `attempt` counts from 2.
+    `from_seq` is the seq of the first void piece; `attempt` counts from 2.
     """
 
     from_seq: int
@@ -150,7 +152,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """The end: with an answer. `usage` is the sum over the run's model calls."""
+    """The end, with an answer. `usage` is the sum over the run's model calls."""
 
     finish_reason: str
     usage: Usage
@@ -158,7 +160,7 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class StepsExhausted:
-    """The end: at `max_steps`, with the literal text of loop.md §2 and what was found so far."""
+    """The end at `max_steps`, with the literal text of loop.md §2 and the results so far."""
 
     text: str
     results: tuple[Result, ...]
@@ -167,7 +169,7 @@ class StepsExhausted:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The end: something that the run cannot do without is broken."""
+    """The end, because of a failure that the run cannot survive."""
 
     code: str
     message: str
@@ -175,16 +177,16 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """The end: somebody said stop."""
+    """The end by cancellation."""
 
     reason: str
 
 
 Stop: TypeAlias = Failed | Aborted
-"""An end that can come from outside, in any phase."""
+"""An end that may come from outside, in any phase."""
 
 Signal: TypeAlias = Stop | Steered
-"""What somebody outside can want of a run that is there."""
+"""What can be sent to a run that exists (as a signal of Temporal)."""
 
 Terminal: TypeAlias = Completed | StepsExhausted | Stop
 Event: TypeAlias = (
@@ -205,10 +207,10 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class AskModel:
-    """Ask the model with these messages; stream its reply if it is the answer.
+    """Send these messages to the model; stream its reply if it is the answer.
 
-    `index` counts the model calls that are on record before this one. `told` is what is on record
-    already of an answer that was cut off and is asked for again.
+    `index` is the number of model calls on record before this one. `recorded` is the text on
+    record of an answer that was cut off and is asked for again.
     """
 
     messages: tuple[Message, ...]
@@ -219,9 +221,9 @@ class AskModel:
 
 @dataclass(frozen=True, slots=True)
 class MakeCall:
-    """Make this call; its references are filled and its arguments fit.
+    """Make this call; its references are filled and its arguments valid.
 
-    `again` is one whose start is on record, and that may safely be made twice.
+    With `is_retry` its start is on record already, and it is safe to make twice.
     """
 
     call: Call
@@ -231,14 +233,14 @@ class MakeCall:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Record this event, which follows from those before it, and feed it back."""
+    """Record this event, which follows from the one before, and apply it."""
 
     event: Event
 
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """Tell the caller, live and unrecorded, that a reply was not what it should be."""
+    """Send the notice `format_warning`: a reply was not what it should be."""
 
     text: str
 

@@ -1,6 +1,6 @@
-"""What a conversation is made of: frozen values without behaviour.
+"""The parts of a conversation: messages, calls and results, as frozen values.
 
-Not here: what a run is (`loop`), what it may call (`catalog`), how any of this looks on a wire.
+Not here: the run (`state`), what it may call (`catalog`), how any of this looks on the wire.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ Role = Literal["system", "user", "assistant"]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation, as a model reads it."""
+    """One message of a conversation, as a model reads it."""
 
     role: Role
     content: str
@@ -39,7 +39,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """One task that a reply gave to another agent; `id`, `label` and `after` as in `ToolCall`."""
+    """One task for another agent; `id`, `label` and `after` as in `ToolCall`."""
 
     id: str
     agent: str
@@ -53,7 +53,7 @@ Call: TypeAlias = ToolCall | Delegation
 
 @dataclass(frozen=True, slots=True)
 class CallOutput:
-    """What a tool or agent gave back: text for the model, and a value for `${id.path}`."""
+    """The output of a tool or agent: text for the model, and a value for `${id.path}`."""
 
     text: str
     value: JSON = None

@@ -1,6 +1,8 @@
-"""What a run has commanded and what of it is still to happen, also when its owner has changed.
+"""The pending commands of a run: given, and not answered by an event yet.
 
-Not here: which commands are given when (`loop`).
+With a new owner some of them are done again, and some must not be.
+
+Not here: which commands are given when (`reducer`).
 """
 
 from dataclasses import replace
@@ -21,23 +23,23 @@ from diptych.loop.events import (
 from diptych.loop.state import Run
 
 Next = tuple[Run, tuple[Command, ...]]
-"""What becomes of a run, and what is to be done."""
+"""A run after an event, and the commands that follow."""
 
 
 def issue(run: Run, *commands: Command) -> Next:
-    """Give commands, and remember those that an event must answer."""
+    """Give commands, and keep those that an event must answer as pending."""
     lasting = tuple(c for c in commands if not isinstance(c, Warn))
     return replace(run, pending=run.pending + lasting), commands
 
 
 def settle(run: Run, event: Event) -> Run:
-    """Take off the outstanding commands that this event answers."""
+    """Remove the pending commands that this event answers."""
     left = tuple(c for c in run.pending if not _answers(event, c))
     return run if len(left) == len(run.pending) else replace(run, pending=left)
 
 
 def take_over(run: Run, event: OwnerChanged) -> Next:
-    """Say what is still to be done, by one who does not know how far the old owner came (§9)."""
+    """Revise the pending commands for a new owner: it cannot know how far the old one came (§9)."""
     revised = [_for_new_owner(run, c, event) for c in run.pending]
     if event.lost_tail:  # calls whose turn had not come, by what is left, may have been made too
         lost = [c for c in run.calls if not (c.id in run.issued or is_repeatable(c, run.catalog))]

@@ -1,8 +1,9 @@
-"""What the model is told: every word that Diptych itself puts into a conversation.
+"""Every word that Diptych itself puts into a conversation.
 
-Pure text from values. Not here: when it is told (`loop`), and how a reply is read (`actions`).
-The system prompt depends on the instructions and the offers alone, so it is the same byte for
-byte from step to step and from run to run, which prompt caches need (loop.md §4).
+The system prompt depends on the instructions and the catalog alone. So it is the same, byte for
+byte, from step to step and from run to run, as prompt caches need (loop.md §4).
+
+Not here: when the texts are sent (`reducer`), how a reply is read (`actions`).
 """
 
 import json
@@ -51,7 +52,7 @@ Then you will be asked to provide your final response."""
 
 
 def system_prompt(instructions: str, catalog: Catalog) -> str:
-    """Write the system prompt: instructions, then what may be called and how, where it applies."""
+    """The system prompt: instructions, then what may be called and how, where it applies."""
     parts = [instructions] if instructions else []
     if catalog.tools:
         parts += [f"## Available Tools\n{_describe_tools(catalog)}", _TOOL_RULES]
@@ -68,7 +69,7 @@ def system_prompt(instructions: str, catalog: Catalog) -> str:
 
 
 def with_caller(prompt: str, caller_system: str) -> str:
-    """Add the caller's own system text, marked as subordinate to what stands before it."""
+    """Add the caller's own system text, marked as subordinate to the agent's."""
     if not caller_system:
         return prompt
     addition = (
@@ -82,9 +83,9 @@ def with_caller(prompt: str, caller_system: str) -> str:
 def step_results(
     step: int, max_steps: int, calls: Sequence[Call], results: Mapping[str, Result]
 ) -> Message:
-    """Give back the results of one step, in the order in which they were asked for.
+    """The results of one step as one message, in the order in which they were asked for.
 
-    One message for all of them: many chat templates insist on alternating roles.
+    It is one message because many chat templates insist on alternating roles.
     """
     head = f"[Step {step}/{max_steps}]"
     return Message(
@@ -93,7 +94,7 @@ def step_results(
 
 
 def step_error(step: int, max_steps: int, error: ActionError, said: str) -> Message:
-    """Tell the model what was wrong with its reply, so that it can mend it (loop.md §3)."""
+    """What was wrong with the model's reply, so that it can correct it (loop.md §3)."""
     return Message(
         "user",
         f"[Step {step}/{max_steps}] Your reply could not be used; nothing of it was run.\n"

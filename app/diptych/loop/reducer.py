@@ -1,14 +1,14 @@
-"""The two-phase loop, as a pure reducer: what a run becomes, and what to do next.
+"""The two-phase loop as a pure reducer: what a run becomes by an event, and what to do next.
 
     advance(run, event) -> (run, commands)
 
 Phase 1 (ACT, CALL) asks the model for actions and makes the calls; phase 2 (ANSWER) asks for the
-answer. The rules are loop.md §2, §3, §5, and of §12 terminal tools. Nothing waits, reads a clock
-or draws a number, so `replay` of a run's events gives the same run again, and the event log is
-where a run can be taken up.
+answer. The rules are loop.md §2, §3, §5, §6 (steering) and §12 (terminal tools). Nothing here
+waits, reads a clock or draws a number. So `replay` of a run's events gives the same run again, and
+another process can continue a run from its log.
 
-Not here: reading a reply (`actions`), which calls can start (`calls`), wording (`prompt`), time
-limits and cancelling (`runner`).
+Not here: reading a reply (`actions`), which calls can start (`call_graph`), what a new owner does
+again (`pending`), wording (`prompt`), time limits and cancelling (`runtime.runner`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from diptych.errors import CallErrorKind, LoopError
 from diptych.loop import prompt
-from diptych.loop.actions import ActionError, Actions, parse, strip_lead
+from diptych.loop.actions import ActionError, Calls, NoOp, Prose, parse, strip_lead
 from diptych.loop.call_graph import Graph, failure
 from diptych.loop.events import (
     Aborted,
@@ -54,12 +54,12 @@ from diptych.loop.state import (
     request_prefix,
 )
 
-PARTIAL_RESULT_CHARS = 500  # characters of each result that the end at `max_steps` repeats
-_PASSED_ON = frozenset({"length", "content_filter"})  # of what models say ended an answer (§2)
+PARTIAL_RESULT_CHARS = 500  # of each result, in the terminal event at `max_steps`
+_KEPT_FINISH_REASONS = frozenset({"length", "content_filter"})  # of a model's answer (§2)
 
 
 def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table of the loop
-    """Say what becomes of a run by an event, and what is to be done.
+    """Apply an event to a run. Gives the new run, and the commands that follow.
 
     Raises `LoopError` if the event cannot happen to the run in its phase.
     """
@@ -70,21 +70,21 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
         case _, Failed() | Aborted():
             return _end(run, event)
         case Phase.NEW, Asked():
-            return _take_message(run, event), ()
+            return _take_request(run, event), ()
         case Phase.QUEUED, Offered():
             return _begin(run, event)
         case Phase.QUEUED, OwnerChanged():
             return run, ()
         case Phase.QUEUED | Phase.ACT | Phase.CALL | Phase.ANSWER, Steered():
-            return _steer(run, event)
+            return _take_message(run, event)
         case Phase.ACT, OwnerChanged() if run.undelivered:
             return _next_step(replace(run, pending=()))
         case Phase.ACT | Phase.CALL | Phase.ANSWER, OwnerChanged():
             return take_over(run, event)
         case Phase.ACT, Replied():
-            return _read(_count(run, event), event)
+            return _take_reply(_count_usage(run, event), event)
         case Phase.ACT, ReplyRejected():
-            return _take_error(run, event)
+            return _take_rejection(run, event)
         case Phase.CALL, Called(call) if call.id in run.issued and call.id not in run.started:
             return replace(run, started=(*run.started, call.id)), ()
         case Phase.CALL, Returned(result) if result.call_id in open_calls(run):
@@ -95,11 +95,11 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
             begun = run.answer_seq or run.seq
             return replace(run, answer=run.answer + text, answer_seq=begun), ()
         case Phase.ANSWER, AnswerReset(_, attempt):
-            return _forget_answer(run, attempt), ()
+            return _reset_answer(run, attempt), ()
         case Phase.ANSWER, Replied():
-            return _take_answer(_count(run, event), event)
+            return _take_answer(_count_usage(run, event), event)
         case Phase.ANSWER, Answered():
-            return _conclude(run, event)
+            return _end_turn(run, event)
         case Phase.ANSWER, Completed():
             return _end(run, event)
         case _:
@@ -107,12 +107,12 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
 
 
 def replay(events: Iterable[Event], history: tuple[Message, ...] = ()) -> Run:
-    """Rebuild a run from its events; what it still wants done is in its `pending`."""
+    """Rebuild a run from its events; its `pending` commands are those still to be done."""
     return apply_all(Run(history=history), events)
 
 
 def apply_all(run: Run, events: Iterable[Event]) -> Run:
-    """Say what became of a run by events that are all that happens, whatever they demand."""
+    """Apply events whose commands are not to be carried out."""
     for event in events:
         run, _ = advance(run, event)
     return run
@@ -121,8 +121,8 @@ def apply_all(run: Run, events: Iterable[Event]) -> Run:
 def closing_events(run: Run, end: Stop) -> Iterator[Event]:
     """List the events that end a run now.
 
-    Each call that is on its way is `interrupted` first, each that has not begun `skipped`: in
-    the conversation a call and its result are never parted.
+    Calls in flight are `interrupted` first and calls that have not begun `skipped`, so that each
+    call in the conversation has a result.
     """
     unresolved = open_calls(run)
     for call in run.calls:
@@ -135,7 +135,7 @@ def closing_events(run: Run, end: Stop) -> Iterator[Event]:
 # Phase 1
 
 
-def _take_message(run: Run, event: Asked) -> Run:
+def _take_request(run: Run, event: Asked) -> Run:
     spoken = (*event.earlier, Message("user", event.message))
     return replace(
         run, phase=Phase.QUEUED, messages=spoken, system=event.system, origin=event.origin
@@ -145,7 +145,7 @@ def _take_message(run: Run, event: Asked) -> Run:
 def _begin(run: Run, event: Offered) -> Next:
     system = prompt.with_caller(event.prompt, run.system)
     settings = event.settings
-    return _ask(
+    return _ask_for_actions(
         replace(
             run,
             catalog=event.catalog,
@@ -156,10 +156,10 @@ def _begin(run: Run, event: Offered) -> Next:
     )
 
 
-def _steer(run: Run, event: Steered) -> Next:
-    """Take another message: it joins after the calls now running, before the next model call (§6).
+def _take_message(run: Run, event: Steered) -> Next:
+    """Take another message: it is delivered after the calls in flight, before the next model call.
 
-    Calls that have not begun never will. One that comes while the answer is told waits for it.
+    Calls that have not begun are skipped. During the answer the message waits for the next turn.
     """
     message = Message("user", event.message)
     run = replace(run, message_ids=run.message_ids | {event.message_id})
@@ -169,18 +169,18 @@ def _steer(run: Run, event: Steered) -> Next:
     return _start_ready(run) if run.phase is Phase.CALL else (run, ())
 
 
-def _read(run: Run, reply: Replied) -> Next:
-    """Read a phase-1 reply: an action, an error, or neither, which starts phase 2."""
+def _take_reply(run: Run, reply: Replied) -> Next:
+    """Act on a phase-1 reply: make its calls, reject it, or begin phase 2."""
     said, _ = strip_lead(reply.text)
-    actions = parse(said, run.catalog)
-    if reply.finish_reason == "length" and actions != Actions(()):
-        actions = ActionError("truncated", "your reply was cut off by the length limit; be brief")
-    match actions:
+    found = parse(said, run.catalog)
+    if reply.finish_reason == "length" and isinstance(found, Calls | ActionError):
+        found = ActionError("truncated", "your reply was cut off by the length limit; be brief")
+    match found:
         case ActionError():
-            return issue(run, Emit(ReplyRejected(actions, said[: prompt.SAID_LIMIT])))
-        case Actions(()):
-            return _next_step(run) if run.undelivered else _ask_answer(run)
-        case Actions(calls):
+            return issue(run, Emit(ReplyRejected(found, said[: prompt.SAID_LIMIT])))
+        case NoOp() | Prose():
+            return _next_step(run) if run.undelivered else _ask_for_answer(run)
+        case Calls(calls):
             step = run.step + 1
             named = tuple(replace(c, id=f"call_{step}_{n}") for n, c in enumerate(calls, 1))
             run = append_messages(run, Message("assistant", said))
@@ -189,13 +189,13 @@ def _read(run: Run, reply: Replied) -> Next:
             )
 
 
-def _take_error(run: Run, event: ReplyRejected) -> Next:
+def _take_rejection(run: Run, event: ReplyRejected) -> Next:
     step = run.step + 1
     told = prompt.step_error(step, run.last_step, event.error, event.said)
     run = append_messages(run, Message("assistant", event.said), told)
     run = replace(run, step=step, errors=run.errors + 1)
     if run.errors > run.settings.max_retries and not run.undelivered:
-        run, commands = _ask_answer(run)
+        run, commands = _ask_for_answer(run)
         return run, (Warn(f"{event.error.type}: {event.error.detail}"), *commands)
     return _next_step(run)
 
@@ -208,28 +208,28 @@ def _take_result(run: Run, event: Returned) -> Next:
     told = prompt.step_results(run.step, run.last_step, run.calls, by_id)
     ends_phase = all(_is_terminal(run, call) and not by_id[call.id].error for call in run.calls)
     run = replace(append_messages(run, told), calls=(), issued=frozenset())
-    return _ask_answer(run) if ends_phase and not run.undelivered else _next_step(run)
+    return _ask_for_answer(run) if ends_phase and not run.undelivered else _next_step(run)
 
 
 def _next_step(run: Run) -> Next:
-    """Ask the model for actions, of all that was said up to now; unless it has had its steps."""
+    """Ask the model for the next actions, unless all steps are used."""
     run = deliver_messages(run)
     if run.step < run.last_step:
-        return _ask(run)
+        return _ask_for_actions(run)
     if run.settings.on_max_steps == "answer":
-        return _ask_answer(run)
+        return _ask_for_answer(run)
     text = prompt.max_steps_text(run.settings.max_steps)
     partial = tuple(replace(r, text=r.text[:PARTIAL_RESULT_CHARS], value=None) for r in run.results)
     return issue(run, Emit(StepsExhausted(text, partial, run.usage)))
 
 
-def _ask(run: Run) -> Next:
+def _ask_for_actions(run: Run) -> Next:
     messages = (*request_prefix(run), *run.messages)
     return issue(replace(run, phase=Phase.ACT), AskModel(messages, run.model_calls))
 
 
 def _start_ready(run: Run) -> Next:
-    """Command each call that can be made now, and record each that never will be."""
+    """Command each call that can be made now; record each that never will be as skipped."""
     done = {result.call_id: result for result in run.results}
     graph = Graph(run.calls, run.issued, done, run.catalog)
     commands: list[Command] = []
@@ -253,7 +253,7 @@ def _is_terminal(run: Run, call: Call) -> bool:
 # Phase 2
 
 
-def _ask_answer(run: Run) -> Next:
+def _ask_for_answer(run: Run) -> Next:
     final = Message("user", prompt.FINAL_PROMPT)
     messages = (*request_prefix(run), *run.messages, final)
     ask = AskModel(messages, run.model_calls, answer=True)
@@ -261,8 +261,8 @@ def _ask_answer(run: Run) -> Next:
 
 
 def _take_answer(run: Run, reply: Replied) -> Next:
-    """Take the end of the answer; a blank one is asked for once more (loop.md §7)."""
-    finish_reason = reply.finish_reason if reply.finish_reason in _PASSED_ON else "stop"
+    """Record the whole answer; a blank one is asked for once more (loop.md §7)."""
+    finish_reason = reply.finish_reason if reply.finish_reason in _KEPT_FINISH_REASONS else "stop"
     if run.answer.strip() or finish_reason != "stop":
         return issue(run, Emit(Answered(run.answer, finish_reason)))
     told = replace(run, was_blank=True, answer_from=len(run.answer))
@@ -270,26 +270,26 @@ def _take_answer(run: Run, reply: Replied) -> Next:
         return _next_step(told)
     if run.was_blank:
         return issue(run, Emit(Failed("empty_answer", "the model gave no answer, twice")))
-    return _ask_answer(told)
+    return _ask_for_answer(told)
 
 
-def _conclude(run: Run, event: Answered) -> Next:
-    """End with the answer, or begin the next turn with what was said while it was told (§6)."""
+def _end_turn(run: Run, event: Answered) -> Next:
+    """End the run, or begin the next turn with the messages that came during the answer (§6)."""
     run = append_messages(run, Message("assistant", event.text))
     if not run.undelivered:
         return issue(run, Emit(Completed(event.finish_reason, run.usage)))
-    run = replace(_forget_answer(run, attempt=1), was_blank=False)
+    run = replace(_reset_answer(run, attempt=1), was_blank=False)
     return _next_step(replace(run, last_step=run.step + run.settings.max_steps))
 
 
-def _forget_answer(run: Run, attempt: int) -> Run:
+def _reset_answer(run: Run, attempt: int) -> Run:
     return replace(run, answer="", answer_from=0, answer_seq=0, answer_attempts=attempt)
 
 
 # Both
 
 
-def _count(run: Run, reply: Replied) -> Run:
+def _count_usage(run: Run, reply: Replied) -> Run:
     return replace(run, model_calls=run.model_calls + 1, usage=run.usage + reply.usage)
 
 

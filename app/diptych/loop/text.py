@@ -1,14 +1,11 @@
-"""Texts that come from outside: made so that every record, stream and model can hold them.
-
-Pure. Not here: what a text means.
-"""
+"""Makes text from outside fit for every record, stream and model."""
 
 RESULT_BYTES = 2**20
-"""What the result of a call may have in UTF-8; the rest is cut with a mark (loop.md §5)."""
+"""The limit of a call's result in UTF-8; the rest is cut with a mark (loop.md §5)."""
 
 
 def well_formed(text: str) -> str:
-    """Join split surrogate pairs, and replace halves of them by U+FFFD: no UTF-8 can hold one."""
+    """Join split surrogate pairs, and replace halves of them by U+FFFD: UTF-8 holds none."""
     try:
         text.encode()
     except UnicodeEncodeError:

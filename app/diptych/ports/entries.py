@@ -1,6 +1,6 @@
-"""What a store says of runs and sessions, and what gives the right to write them.
+"""Values of the store ports: entries of runs and sessions, leases, idempotency keys.
 
-Not here: the store itself (`ports`), what a run did (`record`).
+Not here: the ports themselves (`ports`), the records of a run (`loop.codec`).
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ class RunEntry:
     """A run, as lists show it; `seq` and `updated` are seq and time of its newest record.
 
     `status` is `queued`, `running` or the terminal event's name. `may_be_truncated` says that the
-    store was not always up since the run began to be driven: its record may be another than it
-    was, after where a new owner found that. Times are seconds since the epoch.
+    store has been down since the run started, so that newest records may have been lost and
+    written anew. Times are seconds since the epoch.
     """
 
     run_id: str
@@ -37,10 +37,10 @@ class SessionEntry:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to write the runs of a session; nobody else has it.
+    """The exclusive right to write the runs of a session.
 
-    `token` is its fence: random, and new with each claim. A write under any token but the newest
-    is refused, whether or not its lease has run out.
+    `token` is its fencing token: random, and new with each claim. A write under any other token
+    than the newest is refused, whether or not the lease has run out.
     """
 
     session_id: str
@@ -49,7 +49,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """What tells a request that is sent again from a new one: its key, and its body's hash."""
+    """Tells a request that is sent again from a new one: the caller's key, and the body's hash."""
 
     key: str
     digest: str
@@ -57,9 +57,9 @@ class IdempotencyKey:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A run that was accepted. With a `lease` its session was free, and is the opener's now.
+    """A run that was accepted. With a `lease` the session was free and belongs to the opener now.
 
-    Of a request that was sent again the run is the one that it began the first time.
+    For a request that was sent again it is the run of the first time, and `is_new` is False.
     """
 
     entry: RunEntry

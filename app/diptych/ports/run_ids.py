@@ -1,6 +1,6 @@
-"""The ids of runs, which carry the epoch of their store (loop.md §9).
+"""Run ids, which carry the epoch of their store (loop.md §9).
 
-So *lost* and *never was* can be told apart: an id with another epoch was a run once.
+So a lost run differs from one that never was: an id with another epoch was a run once.
 """
 
 import re

@@ -17,7 +17,7 @@ import orjson
 
 from diptych.errors import CallError, LoopError, ModelError
 from diptych.loop.actions import strip_lead
-from diptych.loop.actions.leading_reasoning import Lead
+from diptych.loop.actions.leading_reasoning import ReasoningFilter
 from diptych.loop.catalog import Tool
 from diptych.loop.events import AskModel, CallKind, Event, Failed, Replied, Returned
 from diptych.loop.messages import JSON, Call, CallOutput, Delegation, Result, ToolCall, Usage
@@ -103,23 +103,23 @@ class Effects:
         self._put(Replied(reply.text, reply.usage, reply.finish_reason))
 
     async def _stream(self, command: AskModel, text: TextBatcher, replay: AnswerReplay) -> None:
-        lead, usage, finish_reason = Lead(), Usage(), "stop"
+        reasoning, usage, finish_reason = ReasoningFilter(), Usage(), "stop"
         try:
             stream = self._backends.model.stream(command.messages, command.index)
             async with aclosing(stream) as deltas:
                 async for delta in deltas:
                     self._notify_reasoning(delta.reasoning)
-                    piece = lead.strip(delta.text) if lead.is_open else delta.text
+                    piece = reasoning.feed(delta.text) if reasoning.is_open else delta.text
                     text.add(replay.new_text(piece))
                     usage = delta.usage or usage
                     finish_reason = delta.finish_reason or finish_reason
         except ModelError as error:
             self._put(Failed(error.code, error.message))
             return
-        if lead.is_open:
-            text.add(replay.new_text(lead.rest()))
+        if reasoning.is_open:
+            text.add(replay.new_text(reasoning.finish()))
         text.add(replay.finish())
-        self._notify_reasoning(lead.reasoning)
+        self._notify_reasoning(reasoning.reasoning)
         self._put(Replied("", usage, finish_reason))
 
     def _notify_reasoning(self, text: str) -> None:

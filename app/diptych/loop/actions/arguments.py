@@ -20,7 +20,7 @@ from jsonschema.validators import validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from diptych.loop.actions.references import holds_reference
+from diptych.loop.actions.references import has_reference
 from diptych.loop.catalog import Tool
 from diptych.loop.messages import JSON, JSONObject
 
@@ -84,7 +84,7 @@ def _validator(schema_text: str) -> Validator:
 
 def _may_be_filled(error: ValidationError) -> bool:
     instance: Any = error.instance
-    if not holds_reference(instance):
+    if not has_reference(instance):
         return False
     if isinstance(instance, str):
         return True

@@ -1,6 +1,6 @@
 """Finds the partner of every bracket in a text that may hold JSON: one pass, no rescans.
 
-Not here: what the brackets hold (`reading`).
+Not here: what the brackets hold (`extraction`).
 """
 
 import re

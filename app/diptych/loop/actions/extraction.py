@@ -1,10 +1,10 @@
 """Finds the JSON in a model's reply that may be an action (loop.md §3, "Reading a reply").
 
-Not here: what a call means, whether its tool exists, whether its arguments fit (`actions`).
+One pass finds the partner of every bracket. That works because a JSON string never spans lines,
+so the quotation marks of a line of prose mean nothing after its end. Nothing is scanned twice: a
+reply of 1 MB, or of 100,000 brackets, takes time in proportion to its length.
 
-One pass finds the partner of every bracket. That works because a JSON string never spans lines:
-whatever a line of prose does to quotes is forgotten at its end. Nothing is scanned again from
-each line start, so a reply of 1 MB, or of 100,000 brackets, costs its length and no more.
+Not here: what a call means, whether its tool exists, whether its arguments fit (`parser`).
 """
 
 import json
@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Literal
 
 from diptych.loop.actions.brackets import Span, blank_end, spans
-from diptych.loop.actions.strict_json import decode
+from diptych.loop.actions.strict_json import decode_json
 from diptych.loop.messages import JSON
 
 ActionErrorType = Literal[
@@ -39,8 +39,18 @@ class ActionError:
     detail: str
 
 
+@dataclass(frozen=True, slots=True)
+class NoOp:
+    """A reply that says that no action is needed: `{}`, `[]` or `<>`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prose:
+    """A reply that holds nothing like an action."""
+
+
 MAX_DEPTH = 64
-"""Brackets inside brackets; what is deeper is not read as JSON."""
+"""Of nested brackets; deeper text is not read as JSON."""
 
 _BOM = "\ufeff"
 _THINK, _THINK_END = "<think>", "</think>"
@@ -60,10 +70,9 @@ _ALONE = "put the JSON alone in the reply, without other text"
 
 
 def strip_lead(reply: str) -> tuple[str, str]:
-    """Take a byte order mark and `<think>…</think>` off the front of a reply.
+    """Split a reply into its text, and the `<think>…</think>` in front of it.
 
-    Gives the text that is left, and the reasoning. Of a `<think>` that never closes, all is
-    reasoning. Doing it twice changes nothing.
+    A byte order mark is dropped. What follows a `<think>` that never closes is all reasoning.
     """
     reasoning: list[str] = []
     start = len(reply) - len(reply.lstrip(_BOM))
@@ -79,11 +88,11 @@ def strip_lead(reply: str) -> tuple[str, str]:
     return reply[start:], "\n\n".join(filter(None, (part.strip() for part in reasoning)))
 
 
-def read(reply: str) -> tuple[JSON, ...] | ActionError:
-    """Find the values in a reply that look like actions, in order; none means plain prose.
+def find_actions(reply: str) -> tuple[JSON, ...] | NoOp | Prose | ActionError:
+    """Find the values in a reply that look like actions, in order.
 
-    `{}` and `[]` count for nothing here. The values are not checked, but each is an object with
-    an action's key or a list that holds one, and no deeper than `MAX_DEPTH`.
+    `{}` and `[]` beside them are noise. The values are not checked, except that each is an object
+    with an action's key or a list that holds one, and no deeper than `MAX_DEPTH`.
     """
     text = strip_lead(reply)[0].replace("\r\n", "\n").replace("\r", "\n")
     text = _without_fences(text)
@@ -96,7 +105,8 @@ def read(reply: str) -> tuple[JSON, ...] | ActionError:
         found.append(piece)
     calls = [n for n, piece in enumerate(found) if piece.value]
     if not calls:
-        return ()
+        is_no_op = text.strip() == "<>" or any(_has_own_lines(text, piece) for piece in found)
+        return NoOp() if is_no_op else Prose()
     together = found[calls[0] : calls[-1] + 1]
     if any(piece.inline for piece in found):
         return ActionError("ambiguous", f"a call stands in the middle of a line of text; {_ALONE}")
@@ -111,7 +121,7 @@ def read(reply: str) -> tuple[JSON, ...] | ActionError:
 
 
 def looks_like_action(value: JSON) -> bool:
-    """Say whether this is an object with an action's key, or a list that holds one."""
+    """Whether this is an object with an action's key, or a list that holds one."""
     if isinstance(value, list):
         return any(looks_like_action(element) for element in value)
     return isinstance(value, dict) and not _ACTION_KEYS.isdisjoint(value)
@@ -119,7 +129,7 @@ def looks_like_action(value: JSON) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A value that counts; it is empty for `{}` and `[]`, the noise beside calls."""
+    """A value at its place in the text; empty for `{}` and `[]`."""
 
     start: int
     end: int
@@ -130,8 +140,8 @@ class _Found:
 def _pieces(text: str) -> Iterator[_Found | ActionError]:
     keys = [match.start() for match in _QUOTED_KEY.finditer(text)]
     opening = blank_end(text, 0)
-    covered = 0  # everything before this has been dealt with
-    place = opening  # a value that starts here follows another one, with only blanks between
+    covered = 0  # the text before this has been dealt with
+    place = opening  # a value that starts here follows another with only blanks between
     for span in spans(text):
         if span.start < covered:
             continue
@@ -139,9 +149,12 @@ def _pieces(text: str) -> Iterator[_Found | ActionError]:
         value = _value(text, span)
         if not isinstance(value, ValueError):
             covered = span.end
-            if looks_like_action(value) or (at_place and not value):
+            if looks_like_action(value):
                 place = blank_end(text, covered)
                 yield _Found(span.start, span.end, value, inline=not at_place)
+            elif at_place and _is_empty(value):
+                place = blank_end(text, covered)
+                yield _Found(span.start, span.end, [], inline=False)
             elif span.start == opening and blank_end(text, covered) == len(text) and _wraps(value):
                 yield ActionError("missing_field", f"a call is wrapped in other JSON; {_ALONE}")
         elif at_place:
@@ -152,8 +165,18 @@ def _pieces(text: str) -> Iterator[_Found | ActionError]:
                 covered = span.end  # there can be no call inside
 
 
+def _has_own_lines(text: str, piece: _Found) -> bool:
+    before = text[text.rfind("\n", 0, piece.start) + 1 : piece.start]
+    after = text[piece.end :].partition("\n")[0]
+    return not before.strip(" \t\ufeff") and not after.strip()
+
+
+def _is_empty(value: JSON) -> bool:
+    return value == {} or (isinstance(value, list) and all(map(_is_empty, value)))
+
+
 def _wraps(value: JSON) -> bool:
-    """Say whether JSON data, being all that the reply holds, has a whole call in it."""
+    """Whether JSON data that is all of a reply has a whole call in it."""
     match value:
         case {"tool": str(), "arguments": dict()} | {"agent": str(), "task": str()}:
             return True
@@ -175,7 +198,7 @@ def _value(text: str, span: Span) -> "JSON | ValueError":
         return ValueError("keys and texts need double quotes")  # or it is a list of no objects
     if span.height > MAX_DEPTH:
         return ValueError(f"it is nested deeper than {MAX_DEPTH}")
-    return decode(text[span.start : span.end])
+    return decode_json(text[span.start : span.end])
 
 
 def _has_key(keys: list[int], span: Span, length: int) -> bool:

@@ -1,6 +1,6 @@
-"""What models put before what they say: a byte order mark, blanks, `<think>…</think>`.
+"""Takes a leading `<think>…</think>` off a reply that arrives in pieces.
 
-For a reply that comes in pieces; `reading.strip_lead` is for a whole one.
+Not here: the same for a whole reply (`extraction.strip_lead`).
 """
 
 from diptych.loop.actions.extraction import strip_lead
@@ -8,10 +8,11 @@ from diptych.loop.actions.extraction import strip_lead
 _BLANKS = "\ufeff \t\r\n"
 
 
-class Lead:
-    """Takes a byte order mark and a leading `<think>…</think>` off a stream (loop.md §3).
+class ReasoningFilter:
+    """Separates a leading byte order mark and `<think>…</think>` from a stream (loop.md §3).
 
-    Blank text is held back until something else follows, so that a blank answer is never told.
+    Blank text is held back until other text follows, so that a blank answer is never shown.
+    `is_open` says that the text proper has not begun.
     """
 
     OPENING, CLOSING = "<think>", "</think>"
@@ -20,14 +21,14 @@ class Lead:
         self.is_open = True
         self.reasoning = ""
         self._held = ""
-        self._thoughts: list[str] = []  # what has come of a `<think>` that is still open
+        self._thoughts: list[str] = []  # the pieces of a `<think>` that is still open
 
-    def strip(self, text: str) -> str:
-        """Take the next piece, and give what is certain to belong to the answer."""
+    def feed(self, text: str) -> str:
+        """Take the next piece, and give the text that certainly belongs to the answer."""
         if self._thoughts:
             self._thoughts.append(text)
             if self.CLOSING not in "".join(self._thoughts[-len(self.CLOSING) :]):
-                return ""  # each piece is looked at a few times, however long the model thinks
+                return ""  # each piece is scanned a few times only, however long the reasoning
             text = "".join(self._thoughts)
             self._thoughts.clear()
         self._held += text
@@ -36,10 +37,10 @@ class Lead:
             if self._held.rfind(self.OPENING) > self._held.rfind(self.CLOSING):
                 self._thoughts, self._held = [self._held], ""
             return ""
-        return self.rest()
+        return self.finish()
 
-    def rest(self) -> str:
-        """Give what is still held back, at the end of the stream."""
+    def finish(self) -> str:
+        """Give the text that is still held back, at the end of the stream."""
         self.is_open = False
         text, self.reasoning = strip_lead("".join(self._thoughts) + self._held)
         self._held = ""

@@ -1,9 +1,9 @@
-"""What a model's reply asks for: calls that may be run, nothing, or an error to tell it.
+"""Reads a phase-1 reply: calls that may be run, a no-op, prose, or an error for the model.
 
 Implements loop.md §3. The whole reply is checked before anything of it runs.
 
-Not here: finding JSON in text (`reading`), schemas (`arguments`), filling references
-(`references`), and whether the model's own length limit cut the reply (`loop` knows).
+Not here: finding JSON in text (`extraction`), schemas (`arguments`), filling references
+(`references`), whether the model's own length limit cut the reply (`reducer`).
 """
 
 import json
@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from diptych.loop.actions.arguments import check_arguments
-from diptych.loop.actions.extraction import ActionError, read
-from diptych.loop.actions.references import labels_in
+from diptych.loop.actions.extraction import ActionError, NoOp, Prose, find_actions
+from diptych.loop.actions.references import referenced_labels
 from diptych.loop.catalog import Catalog
 from diptych.loop.messages import JSON, Call, Delegation, ToolCall
 
-MAX_CALLS = 64  # in one reply: what a step may keep waiting is bounded
+MAX_CALLS = 64  # in one reply
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LISTED = 1000  # characters of the names that an error lists
 _SHOWN = 60  # characters of one name
@@ -30,8 +30,8 @@ _FORMS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Actions:
-    """The calls that a reply asks for, in its order; none means that phase 2 follows.
+class Calls:
+    """The calls that a reply asks for, in its order; at least one.
 
     Their ids are "1", "2" … by place: unique in the reply, not in the run.
     """
@@ -39,25 +39,22 @@ class Actions:
     calls: tuple[Call, ...]
 
 
-def parse(reply: str, catalog: Catalog) -> Actions | ActionError:
+def parse(reply: str, catalog: Catalog) -> Calls | NoOp | Prose | ActionError:
     """Read a phase-1 reply. Never raises, whatever the text."""
-    values = read(reply)
-    if isinstance(values, ActionError):
-        return values
-    return actions_of(values, catalog)
+    found = find_actions(reply)
+    return check_calls(found, catalog) if isinstance(found, tuple) else found
 
 
-def actions_of(values: Sequence[JSON], catalog: Catalog) -> Actions | ActionError:
-    """Check values that are already JSON: calls, lists of calls, `{"calls": […]}`, or `{}`.
-
-    For what did not come as text: native tool calls, the edits of an approval.
-    """
+def check_calls(values: Sequence[JSON], catalog: Catalog) -> Calls | NoOp | ActionError:
+    """Check values that are JSON already: calls, lists of calls, `{"calls": […]}`, or `{}`."""
     calls: list[Call] = []
-    for item in _flat(values):
+    for item in _call_objects(values):
         call = item if isinstance(item, ActionError) else _call(item, str(len(calls) + 1))
         if isinstance(call, ActionError):
             return call
         calls.append(call)
+    if not calls:
+        return NoOp()
     if len(calls) > MAX_CALLS:
         detail = f"{len(calls)} calls in one reply; ask for at most {MAX_CALLS} at a time"
         return ActionError("invalid_graph", detail)
@@ -66,12 +63,12 @@ def actions_of(values: Sequence[JSON], catalog: Catalog) -> Actions | ActionErro
         return linked
     labelled = any(call.label is not None for call in linked)
     for call in linked:
-        if problem := _offer_problem(call, catalog, references_fit=labelled):
+        if problem := _catalog_problem(call, catalog, references_fit=labelled):
             return problem
-    return Actions(linked)
+    return Calls(linked)
 
 
-def _flat(values: Iterable[JSON]) -> Iterable[dict[str, Any] | ActionError]:
+def _call_objects(values: Iterable[JSON]) -> Iterable[dict[str, Any] | ActionError]:
     """Give the objects that should be calls; `{}` beside them is noise."""
     for value in values:
         match value:
@@ -97,7 +94,7 @@ def _elements(elements: list[JSON]) -> Iterable[dict[str, Any] | ActionError]:
 
 
 def _call(item: dict[str, Any], call_id: str) -> Call | ActionError:
-    """Read one call. A null counts as an absent key; keys that mean nothing here are let be."""
+    """Read one call. A null counts as an absent key; unknown keys are ignored."""
     tool, agent = item.get("tool"), item.get("agent")
     label, after = _label(item.get("id")), item.get("after")
     if tool is not None and agent is not None:
@@ -154,19 +151,19 @@ def _after(after: JSON) -> tuple[str, ...] | ActionError:
 
 
 def _linked(calls: list[Call]) -> tuple[Call, ...] | ActionError:
-    """Give the calls with what they wait for, references included, if that is a graph."""
+    """Give the calls with the labels that each waits for, references included, if it is a graph."""
     times = Counter(call.label for call in calls if call.label is not None)
     if twice := [label for label, count in times.items() if count > 1]:
         return ActionError("invalid_graph", f"the id {_quoted(twice[0])} is used twice")
     linked: list[Call] = []
     for call in calls:
-        implied = sorted(labels_in(_text_of(call))) if times else []
+        implied = sorted(referenced_labels(_text_of(call))) if times else []
         after = tuple(dict.fromkeys((*call.after, *implied)))
         if unknown := [label for label in after if label not in times]:
             return ActionError("invalid_graph", _unknown_label(unknown[0], times))
         linked.append(replace(call, after=after))
-    if circle := _in_circle(linked):
-        names = _listed(_quoted(label) for label in circle)
+    if cycle := _cycle(linked):
+        names = _listed(_quoted(label) for label in cycle)
         return ActionError("invalid_graph", f"these calls wait for each other in a circle: {names}")
     return tuple(linked)
 
@@ -182,8 +179,8 @@ def _unknown_label(label: str, known: Iterable[str]) -> str:
     )
 
 
-def _in_circle(calls: Sequence[Call]) -> list[str]:
-    """Give the labels of calls that can never start (Kahn's algorithm: linear)."""
+def _cycle(calls: Sequence[Call]) -> list[str]:
+    """Give the labels of the calls that can never start (Kahn's algorithm)."""
     blocked = {call.id: len(call.after) for call in calls}
     waiting: dict[str, list[Call]] = {}
     for call in calls:
@@ -200,10 +197,10 @@ def _in_circle(calls: Sequence[Call]) -> list[str]:
     return [call.label or f"(call {call.id})" for call in calls if call.id in blocked]
 
 
-def _offer_problem(call: Call, catalog: Catalog, *, references_fit: bool) -> ActionError | None:
+def _catalog_problem(call: Call, catalog: Catalog, *, references_fit: bool) -> ActionError | None:
     """Say what is wrong with a call's name or arguments.
 
-    A name that may belong to a server or agent out of reach passes: its result is `unavailable`.
+    A name that may belong to an unavailable server or agent passes: its result is `unavailable`.
     """
     match call:
         case Delegation(agent=name):

@@ -3,7 +3,7 @@
 `${id}` alone is the earlier result's value, `${id.path.to.field}` a field of it; inside a longer
 string both are inserted as text. `$${` is a literal `${`. What is inserted is never read again.
 
-Not here: which calls a reply may refer to (`actions`), when a call has all it needs (`loop`).
+Not here: which calls a reply may refer to (`parser`), when a call is ready (`call_graph`).
 """
 
 import json
@@ -21,8 +21,8 @@ _INDEX = re.compile(r"[0-9]{1,9}")
 _SHOWN = 60  # characters of a path in an error
 
 
-def labels_in(value: JSON) -> set[str]:
-    """Give the ids that references in a value lead to, known or not."""
+def referenced_labels(value: JSON) -> set[str]:
+    """Give the ids that references in a value name, known or not."""
     return {
         _split(match["path"])[0]
         for text in _strings(value)
@@ -31,13 +31,13 @@ def labels_in(value: JSON) -> set[str]:
     }
 
 
-def holds_reference(value: JSON) -> bool:
-    """Say whether a value, or a part of it, is not final until references are filled."""
+def has_reference(value: JSON) -> bool:
+    """Whether a value or a part of it may change when references are filled."""
     return any("${" in text for text in _strings(value))
 
 
-def referable(value: JSON, text: str) -> JSON:
-    """Give what a reference to a result stands for: its structured value, else its text.
+def reference_value(value: JSON, text: str) -> JSON:
+    """Give what a reference to a result inserts: its structured value, else its text.
 
     A value that is only MCP's wrapper `{"result": x}` counts as `x`.
     """
@@ -48,11 +48,11 @@ def referable(value: JSON, text: str) -> JSON:
     return value
 
 
-def fill(call: Call, values: Mapping[str, JSON]) -> Call | str:
-    """Give the call with its references filled, or why that cannot be.
+def fill_references(call: Call, values: Mapping[str, JSON]) -> Call | str:
+    """Give the call with its references filled, or a sentence that says why that cannot be.
 
-    `values` holds what each label stands for (see `referable`). Only for calls of a reply in
-    which some call has a label: elsewhere `${…}` is just text.
+    `values` holds the value of each label (see `reference_value`). Only for calls of a reply in
+    which some call has a label: elsewhere `${…}` is text.
     """
     filling = _Filling(values)
     try:

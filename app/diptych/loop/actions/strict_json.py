@@ -1,6 +1,6 @@
-"""Reads JSON that every other reader will read alike: what a model wrote, before it is acted on.
+"""Decodes the JSON of a model so strictly that no other decoder can read it differently.
 
-Not here: JSON of protocols and files; their libraries read that.
+Not here: JSON of protocols and files, which their libraries decode.
 """
 
 import json
@@ -15,11 +15,11 @@ _MAX_DIGITS = 20  # of 64 bits
 _SURROGATE = re.compile("[\ud800-\udfff]|\\\\u[dD][89a-fA-F]")
 
 
-def decode(text: str) -> "JSON | ValueError":
-    """Read JSON as strictly as its standard, and as every other reader of it will.
+def decode_json(text: str) -> "JSON | ValueError":
+    """Decode JSON as its standard says (RFC 8259).
 
-    A repeated key, NaN, Infinity, a number too large for 64 bits, half a surrogate pair and
-    nesting without end are all a ValueError (returned, not raised).
+    A repeated key, NaN, Infinity, a number over 64 bits, half a surrogate pair and endless nesting
+    are each a ValueError, which is returned, not raised.
     """
     try:
         value: JSON = _DECODER.decode(text)

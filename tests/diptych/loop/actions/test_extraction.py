@@ -2,8 +2,8 @@
 
 import pytest
 
-from diptych.loop.actions.extraction import ActionError, read, strip_lead
-from diptych.loop.actions.strict_json import decode
+from diptych.loop.actions.extraction import ActionError, NoOp, Prose, find_actions, strip_lead
+from diptych.loop.actions.strict_json import decode_json
 
 A, B = '{"tool": "a"}', '{"tool": "b"}'
 VALUE_A, VALUE_B = {"tool": "a"}, {"tool": "b"}
@@ -53,7 +53,7 @@ PY = "```python\n"
     ],
 )
 def test_one_call_is_found(reply: str) -> None:
-    assert read(reply) == (VALUE_A,)
+    assert find_actions(reply) == (VALUE_A,)
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,30 @@ def test_one_call_is_found(reply: str) -> None:
     ],
 )
 def test_several_calls_with_only_blanks_or_fences_between_are_several_calls(reply: str) -> None:
-    assert read(reply) == (VALUE_A, VALUE_B)
+    assert find_actions(reply) == (VALUE_A, VALUE_B)
 
 
 def test_a_list_is_one_value() -> None:
-    assert read(f"[\n{A},\n{B}\n]") == ([VALUE_A, VALUE_B],)
-    assert read(f'{{"calls": [{A}, {B}]}}') == ({"calls": [VALUE_A, VALUE_B]},)
+    assert find_actions(f"[\n{A},\n{B}\n]") == ([VALUE_A, VALUE_B],)
+    assert find_actions(f'{{"calls": [{A}, {B}]}}') == ({"calls": [VALUE_A, VALUE_B]},)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param("{}", id="the no-op"),
+        pytest.param("[]", id="an empty list"),
+        pytest.param("{ \n }", id="a no-op with blanks"),
+        pytest.param("<>", id="the other no-op"),
+        pytest.param("<think>{}</think>\n<>", id="a no-op after reasoning"),
+        pytest.param("[{}, []]", id="a list of nothing"),
+        pytest.param("```json\n{}\n```", id="a no-op in a fence"),
+        pytest.param("I need no tool.\n{}", id="a no-op after prose"),
+        pytest.param("{}\n{}", id="a no-op twice"),
+    ],
+)
+def test_a_reply_may_say_that_no_action_is_needed(reply: str) -> None:
+    assert find_actions(reply) == NoOp()
 
 
 @pytest.mark.parametrize(
@@ -82,11 +100,6 @@ def test_a_list_is_one_value() -> None:
     [
         pytest.param("", id="nothing"),
         pytest.param(" \n\t", id="blanks"),
-        pytest.param("{}", id="the no-op"),
-        pytest.param("[]", id="an empty list"),
-        pytest.param("{ \n }", id="a no-op with blanks"),
-        pytest.param("<>", id="the other no-op"),
-        pytest.param("<think>{}</think>\n<>", id="a no-op after reasoning"),
         pytest.param(f"<think>hm {A}", id="reasoning that never ends"),
         pytest.param("The answer is 4.", id="prose"),
         pytest.param("Generics are written <> in Java.", id="<> in prose"),
@@ -119,7 +132,7 @@ def test_a_list_is_one_value() -> None:
     ],
 )
 def test_the_rest_is_prose(reply: str) -> None:
-    assert read(reply) == ()
+    assert find_actions(reply) == Prose()
 
 
 @pytest.mark.parametrize(
@@ -144,7 +157,7 @@ def test_the_rest_is_prose(reply: str) -> None:
     ],
 )
 def test_a_call_in_the_middle_of_a_line_is_ambiguous(reply: str) -> None:
-    found = read(reply)
+    found = find_actions(reply)
     assert isinstance(found, ActionError)
     assert found.type in {"ambiguous", "truncated"}
     assert found.type == "ambiguous" or reply.startswith("{")
@@ -162,7 +175,7 @@ def test_a_call_in_the_middle_of_a_line_is_ambiguous(reply: str) -> None:
     ],
 )
 def test_several_calls_with_prose_between_are_ambiguous(reply: str) -> None:
-    found = read(reply)
+    found = find_actions(reply)
     assert isinstance(found, ActionError)
     assert found.type == "ambiguous"
 
@@ -197,7 +210,7 @@ def test_several_calls_with_prose_between_are_ambiguous(reply: str) -> None:
     ],
 )
 def test_what_looks_like_an_action_and_is_no_json_is_an_error(reply: str, named: str) -> None:
-    found = read(reply)
+    found = find_actions(reply)
     assert isinstance(found, ActionError)
     assert found.type == "json_syntax"
     assert named in found.detail
@@ -223,7 +236,7 @@ def test_what_looks_like_an_action_and_is_no_json_is_an_error(reply: str, named:
     ],
 )
 def test_what_opens_and_never_closes_is_truncated(reply: str) -> None:
-    found = read(reply)
+    found = find_actions(reply)
     assert isinstance(found, ActionError)
     assert found.type == "truncated"
 
@@ -237,14 +250,14 @@ def test_what_opens_and_never_closes_is_truncated(reply: str) -> None:
     ],
 )
 def test_a_reply_that_is_a_call_wrapped_in_other_json_is_an_error(reply: str) -> None:
-    found = read(reply)
+    found = find_actions(reply)
     assert isinstance(found, ActionError)
     assert found.type == "missing_field"
-    assert read(f"This is what I did:\n{reply}") == ()
+    assert find_actions(f"This is what I did:\n{reply}") == Prose()
 
 
 def test_a_brace_in_prose_does_not_hide_the_call_after_it() -> None:
-    assert read(f"So:\n{{ hmm\n{A}") == (VALUE_A,)
+    assert find_actions(f"So:\n{{ hmm\n{A}") == (VALUE_A,)
 
 
 @pytest.mark.parametrize(
@@ -267,4 +280,4 @@ def test_the_lead_is_taken_off(reply: str, text: str, reasoning: str) -> None:
 
 
 def test_json_without_end_is_refused_not_raised() -> None:
-    assert isinstance(decode("[" * 200_000 + "]" * 200_000), ValueError)
+    assert isinstance(decode_json("[" * 200_000 + "]" * 200_000), ValueError)

@@ -5,7 +5,7 @@ import json
 import pytest
 from support.doubles import catalog
 
-from diptych.loop.actions import ActionError, Actions, actions_of, parse
+from diptych.loop.actions import ActionError, Calls, NoOp, Prose, check_calls, parse
 from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable
 from diptych.loop.messages import JSON, Delegation, ToolCall
 
@@ -27,7 +27,6 @@ OFFERS = Catalog(
 )
 SERVER_DOWN = Catalog((ADD,), unavailable=(Unavailable("server", "files", "refused"),))
 AGENT_DOWN = Catalog((ADD,), unavailable=(Unavailable("agent", "lawyer", "refused"),))
-NOTHING = Actions(())
 
 
 def echo(label: str, **arguments: JSON) -> dict[str, JSON]:
@@ -35,19 +34,19 @@ def echo(label: str, **arguments: JSON) -> dict[str, JSON]:
 
 
 def error_of(*values: JSON, catalog: Catalog = OFFERS) -> ActionError:
-    found = actions_of(values, catalog)
+    found = check_calls(values, catalog)
     assert isinstance(found, ActionError)
     return found
 
 
 def test_a_tool_call_is_read() -> None:
     reply = '{"tool": "add", "arguments": {"a": 1}}'
-    assert parse(reply, OFFERS) == Actions((ToolCall("1", "add", {"a": 1}),))
+    assert parse(reply, OFFERS) == Calls((ToolCall("1", "add", {"a": 1}),))
 
 
 def test_a_delegation_is_read() -> None:
     reply = '{"agent": "researcher", "task": "Find it."}'
-    assert parse(reply, OFFERS) == Actions((Delegation("1", "researcher", "Find it."),))
+    assert parse(reply, OFFERS) == Calls((Delegation("1", "researcher", "Find it."),))
 
 
 @pytest.mark.parametrize(
@@ -64,15 +63,17 @@ def test_a_delegation_is_read() -> None:
 )
 def test_several_calls_keep_their_order(reply: str) -> None:
     calls = (ToolCall("1", "echo"), Delegation("2", "writer", "x"))
-    assert parse(reply, OFFERS) == Actions(calls)
+    assert parse(reply, OFFERS) == Calls(calls)
 
 
-@pytest.mark.parametrize(
-    "reply",
-    ["", "{}", "<>", "[]", '{"calls": []}', '{"calls": [{}]}', "[{}]", "Hello!", "null", "[[]]"],
-)
-def test_no_action_is_no_error(reply: str) -> None:
-    assert parse(reply, OFFERS) == NOTHING
+@pytest.mark.parametrize("reply", ["{}", "<>", "[]", '{"calls": []}', '{"calls": [{}]}', "[[]]"])
+def test_a_no_op_is_no_error(reply: str) -> None:
+    assert parse(reply, OFFERS) == NoOp()
+
+
+@pytest.mark.parametrize("reply", ["", "Hello!", "null", "{x}"])
+def test_prose_is_no_error(reply: str) -> None:
+    assert parse(reply, OFFERS) == Prose()
 
 
 @pytest.mark.parametrize(
@@ -88,12 +89,12 @@ def test_no_action_is_no_error(reply: str) -> None:
     ],
 )
 def test_what_means_nothing_is_let_be(value: JSON) -> None:
-    assert actions_of([value], OFFERS) == Actions((ToolCall("1", "echo"),))
+    assert check_calls([value], OFFERS) == Calls((ToolCall("1", "echo"),))
 
 
 def test_tools_are_known_by_their_short_and_long_names() -> None:
     for name in ("echo", "words__echo", "one__list", "two__list"):
-        assert actions_of([{"tool": name}], OFFERS) == Actions((ToolCall("1", name),))
+        assert check_calls([{"tool": name}], OFFERS) == Calls((ToolCall("1", name),))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ def test_a_long_list_of_names_is_cut() -> None:
 
 def test_while_a_server_is_down_a_name_that_nobody_offers_passes() -> None:
     call: JSON = {"tool": "read", "arguments": {"any": "thing"}}
-    assert actions_of([call], SERVER_DOWN) == Actions((ToolCall("1", "read", {"any": "thing"}),))
+    assert check_calls([call], SERVER_DOWN) == Calls((ToolCall("1", "read", {"any": "thing"}),))
     assert error_of({"tool": "add", "arguments": {}}, catalog=SERVER_DOWN).type == (
         "invalid_arguments"
     )
@@ -171,12 +172,12 @@ def test_while_a_server_is_down_a_name_that_nobody_offers_passes() -> None:
 
 def test_an_agent_that_is_down_passes() -> None:
     task = {"agent": "lawyer", "task": "x"}
-    assert actions_of([task], AGENT_DOWN) == Actions((Delegation("1", "lawyer", "x"),))
+    assert check_calls([task], AGENT_DOWN) == Calls((Delegation("1", "lawyer", "x"),))
     assert error_of({"tool": "read"}, catalog=AGENT_DOWN).type == "unknown_tool"
 
 
 def test_a_reference_implies_after() -> None:
-    found = actions_of(
+    found = check_calls(
         [
             echo("a"),
             {**echo("b", x=["${c.y.0}", {"z": "and ${a} ${a}"}]), "after": ["a", "a"]},
@@ -185,7 +186,7 @@ def test_a_reference_implies_after() -> None:
         ],
         OFFERS,
     )
-    assert isinstance(found, Actions)
+    assert isinstance(found, Calls)
     assert [(call.label, call.after) for call in found.calls] == [
         ("a", ()),
         ("b", ("a", "c")),
@@ -196,12 +197,12 @@ def test_a_reference_implies_after() -> None:
 
 def test_without_ids_a_reference_is_just_text() -> None:
     call: JSON = {"tool": "echo", "arguments": {"x": "${HOME} ${a.b}"}}
-    found = actions_of([call], OFFERS)
-    assert found == Actions((ToolCall("1", "echo", {"x": "${HOME} ${a.b}"}),))
+    found = check_calls([call], OFFERS)
+    assert found == Calls((ToolCall("1", "echo", {"x": "${HOME} ${a.b}"}),))
 
 
 def test_with_ids_a_literal_needs_two_dollars() -> None:
-    assert isinstance(actions_of([echo("a", x="$${HOME} $5 ${ {a}")], OFFERS), Actions)
+    assert isinstance(check_calls([echo("a", x="$${HOME} $5 ${ {a}")], OFFERS), Calls)
     refused = error_of(echo("a", x="${HOME}"))
     assert refused.type == "invalid_graph"
     assert "$${" in refused.detail
@@ -209,8 +210,8 @@ def test_with_ids_a_literal_needs_two_dollars() -> None:
 
 def test_numbers_are_ids_too() -> None:
     calls: list[JSON] = [{"tool": "echo", "id": 1}, {"tool": "echo", "id": 2, "after": [1]}]
-    found = actions_of(calls, OFFERS)
-    assert isinstance(found, Actions)
+    found = check_calls(calls, OFFERS)
+    assert isinstance(found, Calls)
     assert [(call.label, call.after) for call in found.calls] == [("1", ()), ("2", ("1",))]
 
 
@@ -233,7 +234,7 @@ def test_a_graph_that_cannot_run_is_refused(calls: list[JSON], named: str) -> No
 
 def test_a_reference_fits_any_schema_until_it_is_filled() -> None:
     call: JSON = {"tool": "add", "arguments": {"a": "${x}"}}
-    assert isinstance(actions_of([echo("x"), call], OFFERS), Actions)
+    assert isinstance(check_calls([echo("x"), call], OFFERS), Calls)
     assert error_of(call).type == "invalid_arguments"
     call = {"tool": "add", "arguments": {"b": "${x}"}}
     assert "'a' is a required property" in error_of(echo("x"), call).detail
@@ -242,13 +243,13 @@ def test_a_reference_fits_any_schema_until_it_is_filled() -> None:
 def test_a_megabyte_of_arguments_is_read() -> None:
     text = "y" * 1_000_000
     reply = json.dumps({"tool": "echo", "arguments": {"text": text}})
-    assert parse(reply, OFFERS) == Actions((ToolCall("1", "echo", {"text": text}),))
+    assert parse(reply, OFFERS) == Calls((ToolCall("1", "echo", {"text": text}),))
 
 
 def test_a_reply_asks_for_a_bounded_number_of_calls():
     call = '{"tool": "echo"}'
     most = parse(f"[{', '.join([call] * 64)}]", catalog("echo"))
-    assert isinstance(most, Actions)
+    assert isinstance(most, Calls)
     assert len(most.calls) == 64
     error = parse(f"[{', '.join([call] * 65)}]", catalog("echo"))
     assert isinstance(error, ActionError)

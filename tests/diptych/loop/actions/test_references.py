@@ -2,7 +2,12 @@
 
 import pytest
 
-from diptych.loop.actions.references import MAX_INSERTED, fill, labels_in, referable
+from diptych.loop.actions.references import (
+    MAX_INSERTED,
+    fill_references,
+    reference_value,
+    referenced_labels,
+)
 from diptych.loop.messages import JSON, Call, Delegation, ToolCall
 
 VALUES: dict[str, JSON] = {
@@ -16,7 +21,7 @@ VALUES: dict[str, JSON] = {
 
 
 def filled(value: JSON) -> JSON:
-    call = fill(ToolCall("1", "t", {"v": value}), VALUES)
+    call = fill_references(ToolCall("1", "t", {"v": value}), VALUES)
     return call.arguments["v"] if isinstance(call, ToolCall) else str(call)
 
 
@@ -50,7 +55,9 @@ def test_references_are_filled(before: JSON, after: JSON) -> None:
 
 def test_a_task_is_text() -> None:
     task = Delegation("1", "writer", "${rows.0}", label="x", after=("rows",))
-    assert fill(task, VALUES) == Delegation("1", "writer", '{"name":"Ada"}', "x", ("rows",))
+    assert fill_references(task, VALUES) == Delegation(
+        "1", "writer", '{"name":"Ada"}', "x", ("rows",)
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +77,7 @@ def test_a_task_is_text() -> None:
     ],
 )
 def test_a_path_that_leads_nowhere_is_told(reference: str, named: str) -> None:
-    detail = fill(ToolCall("1", "t", {"v": [reference, "${n.y}"]}), VALUES)
+    detail = fill_references(ToolCall("1", "t", {"v": [reference, "${n.y}"]}), VALUES)
     assert isinstance(detail, str)
     assert named in detail
     assert len(detail) < 500
@@ -78,7 +85,7 @@ def test_a_path_that_leads_nowhere_is_told(reference: str, named: str) -> None:
 
 def test_the_call_itself_is_not_changed() -> None:
     call = ToolCall("1", "t", {"v": ["${n}"]})
-    fill(call, VALUES)
+    fill_references(call, VALUES)
     assert call == ToolCall("1", "t", {"v": ["${n}"]})
 
 
@@ -91,7 +98,7 @@ def test_the_call_itself_is_not_changed() -> None:
     ],
 )
 def test_what_references_insert_is_bounded(call: Call) -> None:
-    detail = fill(call, {"big": "y" * (MAX_INSERTED // 8)})
+    detail = fill_references(call, {"big": "y" * (MAX_INSERTED // 8)})
     assert isinstance(detail, str)
     assert "more than" in detail
 
@@ -100,9 +107,12 @@ def test_endless_nesting_is_told() -> None:
     endless: JSON = []
     for _ in range(100_000):
         endless = [endless]
-    assert fill(ToolCall("1", "t", {"v": endless}), {}) == "the arguments are nested too deeply"
-    assert "nested" in str(fill(ToolCall("1", "t", {"v": "${a}"}), {"a": endless}))
-    assert labels_in(endless) == set()
+    assert (
+        fill_references(ToolCall("1", "t", {"v": endless}), {})
+        == "the arguments are nested too deeply"
+    )
+    assert "nested" in str(fill_references(ToolCall("1", "t", {"v": "${a}"}), {"a": endless}))
+    assert referenced_labels(endless) == set()
 
 
 @pytest.mark.parametrize(
@@ -119,9 +129,9 @@ def test_endless_nesting_is_told() -> None:
 def test_a_result_stands_for_its_value_or_its_text(
     value: JSON, text: str, stands_for: JSON
 ) -> None:
-    assert referable(value, text) == stands_for
+    assert reference_value(value, text) == stands_for
 
 
 def test_the_ids_that_references_lead_to_are_known() -> None:
     value: JSON = {"${key}": ["${a} $${b} ${c.d}", {"x": "${ e }${f", "y": 5}], "z": "${}"}
-    assert labels_in(value) == {"a", "c", "e", ""}
+    assert referenced_labels(value) == {"a", "c", "e", ""}
