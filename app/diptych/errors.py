@@ -1,29 +1,30 @@
 """Everything that can go wrong, in one tree.
 
     DiptychError
-    ├── ConfigError             the configuration is wrong; the process exits with 2
-    ├── LoopError               the loop was used wrongly: our bug, it must crash loudly
-    ├── RequestError            a caller asked for what cannot be
-    │   ├── InvalidRequest      …because of what it sent
-    │   │   ├── OnceDiffers     …under a key that stands for another request
-    │   │   └── SessionBusy     …while a run of the session is not finished
-    │   ├── RunOver             …of a run that has ended
-    │   ├── UnknownRun          …of a run that never was
-    │   ├── LostRun             …of a run that was, and whose record is gone
-    │   └── Overloaded          …of a pod that has enough to do, or is leaving
-    │       └── HeardEnough     …of a run that has been sent enough
-    └── PortError               something outside failed; the cause stays in `__cause__`
+    ├── ConfigError                 the configuration is wrong; the process exits with 2
+    ├── LoopError                   a bug of Diptych in the use of the loop: it must crash loudly
+    ├── RequestError                a request cannot be served
+    │   ├── InvalidRequest          what was sent is wrong
+    │   │   ├── IdempotencyMismatch its idempotency key stands for another request
+    │   │   └── SessionBusy         a run of the session has not ended
+    │   ├── RunEnded                the run has ended
+    │   ├── RunNotFound             the run never was
+    │   ├── RunLost                 the run was, and its record is gone
+    │   └── Overloaded              there is no room now, or the process is leaving
+    │       └── TooManyMessages     the run takes no more messages
+    └── PortError                   something outside failed; the cause stays in `__cause__`
         ├── ModelError
         ├── ToolError
         ├── DelegationError
         └── StoreError
             ├── StoreFull
-            ├── LostBlob        …what many runs share is gone
-            ├── StaleOwner      …another process has taken the run over
-            └── LostTail        …its newest records are gone
+            ├── BlobMissing         what many runs share is gone
+            ├── LeaseLost           another process owns the session
+            └── LogTruncated        the newest records of a run are gone
 
-Messages are read by strangers: they name what to do, and never hold a key, a header or a stack.
-HTTP statuses are not chosen here (`http.errors` does), nor what the model is told (`prompt` does).
+Messages are read by strangers: they say what to do, and never hold a key, a header or a stack.
+
+Not here: HTTP statuses (`http.errors`), what the model is told (`loop.prompt`).
 """
 
 from typing import Literal
@@ -42,7 +43,7 @@ class ConfigError(DiptychError):
 
 
 class LoopError(DiptychError):
-    """An event reached a run that cannot take it."""
+    """An event or call that the run cannot take in its state."""
 
 
 class RequestError(DiptychError):
@@ -58,11 +59,11 @@ class RequestError(DiptychError):
 
 
 class InvalidRequest(RequestError):
-    """What was sent does not have the right form."""
+    """The request is malformed."""
 
 
 class IdempotencyMismatch(InvalidRequest):
-    """A request came under the key of an earlier one, with another body."""
+    """A request has the idempotency key of an earlier one, and another body."""
 
     code = "idempotency_mismatch"
 
@@ -72,7 +73,7 @@ class IdempotencyMismatch(InvalidRequest):
 
 
 class SessionBusy(InvalidRequest):
-    """A session is to be forgotten while a run of it is not finished."""
+    """A session cannot be deleted while a run of it has not ended."""
 
     code = "session_busy"
 
@@ -82,7 +83,7 @@ class SessionBusy(InvalidRequest):
 
 
 class RunEnded(RequestError):
-    """A message came for a run that takes none any more."""
+    """A message was sent to a run that has ended."""
 
     code = "run_over"
 
@@ -91,7 +92,7 @@ class RunEnded(RequestError):
 
 
 class RunNotFound(RequestError):
-    """No run with this id was ever known here."""
+    """No run with this id ever was."""
 
     code = "run_not_found"
 
@@ -116,14 +117,14 @@ class Overloaded(RequestError):
 
 
 class TooManyMessages(Overloaded):
-    """A message came for a run that takes no more of them."""
+    """A message was sent to a run that has had its 100."""
 
     def __init__(self) -> None:
         super().__init__("this run has been sent enough; send the message when it has ended")
 
 
 class PortError(DiptychError):
-    """Something outside did not do what it should."""
+    """Something outside failed."""
 
 
 ModelCode = Literal[
@@ -161,7 +162,7 @@ CallErrorKind = Literal[
 
 
 class CallError(PortError):
-    """What `ToolError` and `DelegationError` share: the model is told `kind` and message."""
+    """The common part of `ToolError` and `DelegationError`: the model reads kind and message."""
 
     def __init__(self, kind: CallErrorKind, message: str) -> None:
         super().__init__(message)
@@ -182,15 +183,15 @@ class StoreError(PortError):
 
 
 class StoreFull(StoreError):
-    """The event log has no room for another record; what ends a run still fits."""
+    """The store has no room for another record; a terminal event still fits."""
 
 
 class BlobMissing(StoreError):
-    """What a run was offered is not in the store any more: the run cannot be rebuilt."""
+    """A run's catalog is not in the store any more, so the run cannot be rebuilt."""
 
 
 class LeaseLost(StoreError):
-    """Another process owns the session now: what this one would write is refused."""
+    """Another process owns the session now: this one's writes are refused."""
 
 
 class LogTruncated(StoreError):

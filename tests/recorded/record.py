@@ -44,10 +44,10 @@ async def _broken():
     raise ToolError("failed", "it is broken")
 
 
-async def _peer(errand, progress):
-    if "fail" in errand.task:
+async def _peer(request, progress):
+    if "fail" in request.task:
         raise DelegationError("timeout", "no answer within 60 s")
-    return f"done: {errand.task}"
+    return f"done: {request.task}"
 
 
 def begin(store, name, *replies, **settings):

@@ -79,14 +79,14 @@ class FunctionAgents:
         default_factory=dict
     )
     unavailable: tuple[Unavailable, ...] = ()
-    errands: list[DelegationRequest] = field(default_factory=list)
+    delegations: list[DelegationRequest] = field(default_factory=list)
 
     def snapshot(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
         return tuple(Peer(name, f"is {name}") for name in self.functions), self.unavailable
 
-    async def delegate(self, errand: DelegationRequest, progress: Progress) -> CallOutput:
-        self.errands.append(errand)
-        return CallOutput(await self.functions[errand.agent](errand, progress))
+    async def delegate(self, request: DelegationRequest, progress: Progress) -> CallOutput:
+        self.delegations.append(request)
+        return CallOutput(await self.functions[request.agent](request, progress))
 
 
 class ListeningModel(ScriptedModel):

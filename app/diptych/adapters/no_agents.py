@@ -19,6 +19,6 @@ class NoAgents:
     def snapshot(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
         return (), ()
 
-    async def delegate(self, errand: DelegationRequest, progress: Progress) -> NoReturn:
+    async def delegate(self, request: DelegationRequest, progress: Progress) -> NoReturn:
         del progress
-        raise DelegationError("refused", f"no agent is called {errand.agent}")
+        raise DelegationError("refused", f"no agent is called {request.agent}")

@@ -1,7 +1,7 @@
-"""What a run needs from outside, as contracts. Adapters fulfil them; so do their doubles.
+"""The contracts with everything outside. Adapters fulfil them, and so do test doubles.
 
-Every port is used by one event loop, from many tasks at once. Cancelling a task that waits in a
-port cancels the work behind it, at its server too where the protocol knows how.
+A port is used by one event loop, from many tasks at once. Cancelling a task that waits in a port
+cancels the work behind it, at its server too where the protocol can.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -15,15 +15,15 @@ from diptych.loop.messages import CallOutput, JSONObject, Message, Usage
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, SessionEntry
 
 Progress = Callable[[str], None]
-"""Told in a sentence how far a tool is, or the text that a sub-agent streams. Must not block."""
+"""Called with a sentence on a tool's progress, or with a sub-agent's text. Must not block."""
 
 Secret = Callable[[], str | None]
-"""Reads a secret where it is kept, at the moment of use; None while it is missing."""
+"""Reads a secret at the moment of use; None while it is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What a caller is told live and nobody records (loop.md §1): `type` and its fields."""
+    """What subscribers are told live and nobody records (loop.md §1)."""
 
     type: str
     fields: JSONObject = field(default_factory=dict)
@@ -99,10 +99,10 @@ class Agents(Protocol):
     """The other agents that an agent may delegate to."""
 
     def snapshot(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
-        """Say who can be asked now, without asking anyone: in the manifest's order."""
+        """The agents that can be asked now, in the manifest's order, without asking any."""
         ...
 
-    async def delegate(self, errand: DelegationRequest, progress: Progress) -> CallOutput:
+    async def delegate(self, request: DelegationRequest, progress: Progress) -> CallOutput:
         """Give an agent a task and wait for its end. Raises `DelegationError`."""
         ...
 
@@ -177,82 +177,82 @@ class Sessions(Protocol):
 
 
 class SessionLeases(Protocol):
-    """Who takes which run to its end: one owner a session, its runs in the order of their coming.
+    """Ownership of sessions: one owner each, and the queue of its runs in order of arrival.
 
-    A session with unfinished runs has a queue of them. Who holds its lease takes them one by one.
+    A session with unfinished runs has a queue of them; the holder of its lease executes them one
+    by one.
     """
 
     @property
     def lease_seconds(self) -> float | None:
-        """For how long a lease holds that is not renewed; None if it ends with the process."""
+        """How long a lease holds without renewal; None if it ends with the process."""
         ...
 
     async def claim(self, session_id: str, token: str) -> Lease | None:
-        """Take a session that has work and that nobody holds; None if it is not to be had."""
+        """Own a session that has unfinished runs and no owner; None if it cannot be had."""
         ...
 
     async def next_run(self, lease: Lease) -> str | None:
-        """Name the run whose turn it is; with none left, None, and the lease is given back.
+        """Give the run whose turn it is. None if none is left: then the lease is released.
 
         Raises `LeaseLost`.
         """
         ...
 
     async def finish_run(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
-        """Take a run that has ended out of the queue, and note what it said for the next.
+        """Remove an ended run from the queue, and add what it said to the conversation.
 
-        In the same step gives what `next_run` would. A run that is not in the queue says nothing.
-        Waits for a store that is away. Raises `LeaseLost`, and `LogTruncated` if the store has lost
-        the run's end.
+        In the same step gives what `next_run` would. Does nothing for a run that is not in the
+        queue. Waits for a store that is away. Raises `LeaseLost`, and `LogTruncated` if the store
+        has lost the run's end.
         """
         ...
 
     async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
-        """Hold on to these; gives those that are held no more."""
+        """Renew leases; gives those that are lost."""
         ...
 
     async def release(self, lease: Lease, *, hand_over: bool = False) -> None:
-        """Let a session go with its work undone, so that another process can claim it at once.
+        """Give up a session whose runs have not ended, so that another process can claim it.
 
-        With `hand_over` the other processes are told so.
+        With `hand_over` the other processes are told at once.
         """
         ...
 
     async def unowned_sessions(self) -> Sequence[str]:
-        """Name some sessions that have work and that nobody holds."""
+        """Some sessions that have unfinished runs and no owner."""
         ...
 
-    async def send_signal(self, run_id: str, demand: Signal) -> None:
-        """Ask something of a run's owner, or of the next one, if it has none now.
+    async def send_signal(self, run_id: str, signal: Signal) -> None:
+        """Send a signal to a run's owner, or to the next one if there is none now.
 
-        Of a run that has ended nothing can be asked any more: that does nothing. Raises
-        `TooManyMessages` for one message too many.
+        Does nothing for a run that has ended. Raises `TooManyMessages`.
         """
         ...
 
     async def may_be_truncated(self, run_id: str) -> bool:
-        """Say whether the newest records of a run may be gone: the store was not always up."""
+        """Whether the store may have lost the newest records of a run: it was down meanwhile."""
         ...
 
     async def pending_signals(self, run_id: str) -> Sequence[Signal]:
-        """Give what was asked of a run that is to be taken up, in the order of its coming."""
+        """The signals that were sent to a run, in order of arrival, for a new owner."""
         ...
 
 
 Item: TypeAlias = Record | Notice
 FeedItem: TypeAlias = Item | None
-"""What a feed tells of a run; None: something may have been missed, so read the record again."""
+"""An item of a feed; None says that items may have been missed: read the log again."""
 
 
 class Feed(Protocol):
-    """What happens to runs that other processes own. Nothing in here is a truth: the log is."""
+    """Updates of runs that other processes own. It may lose some: the log is the truth."""
 
     def publish(self, run_id: str, notice: Notice) -> None:
-        """Pass a notice on to whoever follows the run elsewhere. Never waits, may lose it."""
+        """Tell a notice to subscribers at other processes. Never waits; may lose it."""
         ...
 
     async def subscribe(self, run_id: str, put: Callable[[FeedItem], None]) -> Callable[[], None]:
-        """Have `put` called with all that happens to a run from now on; gives what ends that."""
+        """Call `put` with every update of a run from now on. Gives what ends the subscription."""
         ...
 
     def on_signal(self, callback: Callable[[str, str, Signal], None]) -> None:
@@ -265,7 +265,7 @@ class Feed(Protocol):
 
 
 class Clock(Protocol):
-    """Wall-clock time and ids: what makes a run differ from another with the same events."""
+    """Wall-clock time and random ids."""
 
     def now(self) -> float:
         """Seconds since the epoch."""

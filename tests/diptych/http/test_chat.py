@@ -103,7 +103,7 @@ async def test_progress_is_never_in_a_body_that_is_not_streamed() -> None:
 
 
 async def test_a_warning_and_a_delegation_are_told_as_progress_too() -> None:
-    async def find(errand: Any, progress: Any) -> str:
+    async def find(request: Any, progress: Any) -> str:
         progress("looking")
         return "found"
 

@@ -61,7 +61,7 @@ async def test_a_tool_call_is_told_step_by_step():
 
 
 async def test_a_delegation_is_told_step_by_step():
-    async def find(errand, progress):
+    async def find(request, progress):
         progress("looking")
         return "qubits"
 
@@ -79,13 +79,13 @@ async def test_a_delegation_is_told_step_by_step():
         "delegation_response",
         "agent_response",
     ]
-    (errand,) = rooms.agents.errands
-    request = next(i for i in told if getattr(i, "event_type", "") == "delegation_request")
-    assert request.metadata["context_id"] == errand.context_id
-    assert errand.path == ("http://a",)
-    assert errand.traceparent == TRACE
-    assert errand.context == (Message("user", "What?"),)
-    assert 0 < errand.seconds_left <= 300
+    (request,) = rooms.agents.delegations
+    recorded = next(i for i in told if getattr(i, "event_type", "") == "delegation_request")
+    assert recorded.metadata["context_id"] == request.context_id
+    assert request.path == ("http://a",)
+    assert request.traceparent == TRACE
+    assert request.context == (Message("user", "What?"),)
+    assert 0 < request.seconds_left <= 300
     assert (
         Notice(
             "delegation_progress",
@@ -96,12 +96,12 @@ async def test_a_delegation_is_told_step_by_step():
 
 
 async def test_a_trace_that_is_none_goes_nowhere():
-    async def find(errand, progress):
+    async def find(request, progress):
         return "x"
 
     rooms = house('{"agent": "r", "task": "look"}', "{}", "x", agents={"r": find})
     await rooms.ask(traceparent="nonsense\r\n")
-    assert rooms.agents.errands[0].traceparent is None
+    assert rooms.agents.delegations[0].traceparent is None
 
 
 async def test_a_simple_answer_has_two_facts():
@@ -570,10 +570,10 @@ async def test_a_busy_session_is_not_deleted():
 
 
 async def test_delegations_side_by_side_have_contexts_of_their_own():
-    async def find(errand, progress):
-        return errand.task
+    async def find(request, progress):
+        return request.task
 
     agents = FunctionAgents({"r": find})
     calls = '[{"agent": "r", "task": "1"}, {"agent": "r", "task": "2"}]'
     await house(calls, "{}", "x", agents=agents).ask()
-    assert len({errand.context_id for errand in agents.errands}) == 2
+    assert len({request.context_id for request in agents.delegations}) == 2

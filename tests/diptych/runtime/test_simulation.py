@@ -91,7 +91,7 @@ def simulated(seed: int) -> tuple[House, random.Random]:
             raise ToolError(chance.choice(["failed", "timeout", "unknown"]), "no luck")
         return {"value": 1} if chance.random() < 0.8 else {}
 
-    async def delegate(errand, progress):
+    async def delegate(request, progress):
         progress("on it")
         await asyncio.sleep(chance.choice([0, 2]))
         if chance.random() < 0.2:

@@ -135,10 +135,10 @@ async def test_of_several_calls_each_goes_its_own_way():
 
 @virtually
 async def test_a_delegation_in_flight_is_not_sent_again():
-    errands = []
+    delegations = []
 
-    async def look(errand, progress):
-        errands.append(errand)
+    async def look(request, progress):
+        delegations.append(request)
         await asyncio.sleep(3)
         return "found"
 
@@ -152,7 +152,7 @@ async def test_a_delegation_in_flight_is_not_sent_again():
     assert facts(heard)[1:] == [
         *("delegation_request", "owner_changed", "delegation_error", "agent_response")
     ]
-    assert len(errands) == 1
+    assert len(delegations) == 1
 
 
 @virtually
