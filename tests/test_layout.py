@@ -1,5 +1,6 @@
 """Where things lie: folders that must not be packages, and what a wheel holds."""
 
+import ast
 import subprocess
 import sys
 import tomllib
@@ -85,3 +86,39 @@ def test_no_path_of_somebodys_machine_is_in_a_file(path: str):
             text = file.read_text()
             assert "/root/" not in text, file
             assert "/home/" not in text, file
+
+
+# What keeps the code readable: see CONTRIBUTING.md.
+
+MODULES = sorted(path for folder in ("app", "operator") for path in (ROOT / folder).rglob("*.py"))
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def test_few_modules_lie_at_the_top_of_a_package():
+    for package in ("app/diptych", "operator/diptych_operator"):
+        assert len(list((ROOT / package).glob("*.py"))) <= 8, package
+
+
+def test_no_module_and_no_function_is_long():
+    long = []
+    for path in MODULES:
+        source = path.read_text()
+        if (lines := source.count("\n")) > 300:
+            long.append(f"{path.relative_to(ROOT)}: {lines} lines")
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > 50:
+                    long.append(f"{path.relative_to(ROOT)}: {node.name} has {lines} lines")
+    assert not long, "\n".join(long)
+
+
+def test_lines_of_documents_end_at_120_characters():
+    """Tables and addresses cannot be broken."""
+    wide = [
+        f"{page.relative_to(ROOT)}:{number}"
+        for page in DOCUMENTS
+        for number, line in enumerate(page.read_text().splitlines(), 1)
+        if len(line) > 120 and "|" not in line and "http" not in line
+    ]
+    assert not wide, "\n".join(wide)

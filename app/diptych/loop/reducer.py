@@ -3,9 +3,8 @@
     advance(run, event) -> (run, commands)
 
 Phase 1 (ACT, CALL) asks the model for actions and makes the calls; phase 2 (ANSWER) asks for the
-answer. The rules are loop.md §2, §3, §5, §6 (steering) and §12 (terminal tools). Nothing here
-waits, reads a clock or draws a number. So `replay` of a run's events gives the same run again, and
-another process can continue a run from its log.
+answer (loop.md §2, §3, §5, §6, §12). Nothing here waits, reads a clock or draws a number: `replay`
+of a run's events gives the same run, so another process can continue a run from its log.
 
 Not here: reading a reply (`actions`), which calls can start (`call_graph`), what a new owner does
 again (`pending`), wording (`prompt`), time limits and cancelling (`runtime.runner`).
@@ -144,16 +143,8 @@ def _take_request(run: Run, event: Asked) -> Run:
 
 def _begin(run: Run, event: Offered) -> Next:
     system = prompt.with_caller(event.prompt, run.system)
-    settings = event.settings
-    return _ask_for_actions(
-        replace(
-            run,
-            catalog=event.catalog,
-            settings=settings,
-            system=system,
-            last_step=settings.max_steps,
-        )
-    )
+    run = replace(run, catalog=event.catalog, settings=event.settings, system=system)
+    return _ask_for_actions(replace(run, last_step=event.settings.max_steps))
 
 
 def _take_message(run: Run, event: Steered) -> Next:

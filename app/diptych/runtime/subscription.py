@@ -18,7 +18,8 @@ from diptych.loop.codec import Record
 from diptych.loop.messages import JSON
 from diptych.ports import FeedItem, Item, Notice
 from diptych.runtime.active_run import ActiveRun
-from diptych.runtime.buffer import MAX_BUFFERED_CHARS, SubscriberBuffer, is_terminal, record_chars
+from diptych.runtime.buffer import MAX_BUFFERED_CHARS, SubscriberBuffer, record_chars
+from diptych.runtime.position import Position
 from diptych.runtime.stores import Stores
 
 STORE_WAIT_SECONDS = 10.0  # for which a subscriber that has been served waits for a store
@@ -27,7 +28,6 @@ MAX_BATCH = 500
 HANDED_OVER = "handed_over"
 """The last notice of a process that is leaving: the run goes on; subscribe again elsewhere."""
 _RETRY_SECONDS = 0.2
-_GOES_ON = "this process is leaving; the run goes on: follow it again with the last id"
 
 
 class Subscriptions:
@@ -91,9 +91,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         self._stores = subscriptions.stores
         self._run_id = run_id
         self._stage = _Stage.NEW
-        self._seq = after  # of the newest record that the subscriber has seen
-        self._newest: tuple[str, float] | None = None  # what tells that record from another there
-        self._restarts: list[Record] = []  # seen records with which the run went on after a loss
+        self._position = Position(after)
         self._batch_limit = FIRST_BATCH
         self._store_wait = 0.0  # a new subscriber is told at once that the store is away
         self._source: _Source | None = None
@@ -126,12 +124,15 @@ class Subscription(AsyncIterator[Sequence[Item]]):
     async def _advance(self) -> list[Item]:
         match self._stage, self._source:
             case _Stage.READING, _:
-                return await self._read_batch()
+                batch = await self._read_batch()
             case _Stage.LIVE, _Source() as source:
-                return await self._take_live(source)
+                batch = await self._take_live(source)
             case _:
                 await self._attach()
                 return []
+        if self._position.is_at_end:
+            self._stage = _Stage.ENDED
+        return batch
 
     # The record
 
@@ -141,31 +142,32 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         It must go back where the store has lost what it has seen, even if the run has gone on
         since. So the newest record that it has seen is read again with what follows.
         """
-        overlap = 1 if self._seq else 0
+        position = self._position
+        overlap = 1 if position.seq else 0
         limit = self._batch_limit + overlap
         active = self._local_run()
-        found = await self._records(active, self._seq - overlap, limit)
+        found = await self._records(active, position.seq - overlap, limit)
         self._store_wait = STORE_WAIT_SECONDS
         has_more = len(found) == limit
         seen = found[:overlap]
         if overlap and not (seen and await self._is_same(seen[0], active)):
             held = await self._newest_still_held(active)
-            if held is None or held.seq < self._seq:
-                self._move_to(held)
+            if held is None or held.seq < position.seq:
+                position.move_to(held)
                 return [self._reset_notice()]
-        after = self._seq
+        after = position.seq
         new = self._fitting(found[overlap:], has_more=has_more)
         has_more = has_more or len(new) < len(found) - overlap
         if not has_more:
             self._stage = _Stage.LIVE if self._source else _Stage.ATTACHING
-        self._advance_past([*seen, *new])
+        position.advance_past([*seen, *new])
         return active.log.with_progress(new, after) if active else [*new]
 
     async def _is_same(self, found: Record, active: ActiveRun | None) -> bool:
         """Whether a record is the one of its seq that the subscriber has seen, as far as known."""
-        if self._newest is not None:
-            return self._newest == _mark(found)
-        if active:  # the subscriber came with a number only
+        if not self._position.is_number_only:
+            return self._position.is_at(found)
+        if active:
             return not active.log.was_loaded
         return not (await self._stores.log.entry(self._run_id)).may_be_truncated
 
@@ -174,12 +176,11 @@ class Subscription(AsyncIterator[Sequence[Item]]):
 
         One that has seen what a loss took away has not seen what came in its place.
         """
-        held: Record | None = None
+        position, held = self._position, None
         while True:
             found = await self._records(active, held.seq if held else 0, self._batch_limit)
             for record in found:
-                is_unseen = _is_restart(record) and record not in self._restarts
-                if record.seq > self._seq or is_unseen:
+                if record.seq > position.seq or position.is_new_restart(record):
                     return held
                 held = record
             if len(found) < self._batch_limit:
@@ -196,7 +197,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         One that listens to another process may: what it missed, a former owner may have missed.
         """
         active = None if self._source else self._subscriptions.find(self._run_id)
-        return active if active and len(active.log.records) >= self._seq else None
+        return active if active and len(active.log.records) >= self._position.seq else None
 
     async def _read_store(self, after: int, limit: int) -> Sequence[Record]:
         """Read from the store, and wait for one that is away if this subscriber can wait."""
@@ -227,7 +228,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
     async def _attach(self) -> None:
         """Listen to the run: to its log if it is active here, else to the feed."""
         if active := self._local_run():
-            log, buffer = active.log, active.log.subscribe(self._seq)
+            log, buffer = active.log, active.log.subscribe(self._position.seq)
             self._source = _Source(buffer, lambda: log.unsubscribe(buffer), is_local=True)
             self._stage = _Stage.LIVE
             return
@@ -265,55 +266,33 @@ class Subscription(AsyncIterator[Sequence[Item]]):
     def _new_items(self, source: _Source) -> list[Item]:
         """Give what is new in what was taken; what was missed must be read from the record."""
         batch: list[Item] = []
+        position = self._position
         while self._unread:
             item = self._unread.popleft()
             if isinstance(item, Notice):
                 if item.type != HANDED_OVER:  # that another process leaves ends nothing here
                     batch.append(item)
-            elif item is None or item.seq > self._seq + 1:
+            elif item is None or item.seq > position.seq + 1:
                 self._stage = _Stage.READING
                 if source.is_local:  # the run may have ended when this subscriber has caught up
                     self._detach()
                 break
-            elif item.seq == self._seq + 1:
-                self._advance_past([item])
+            elif item.seq == position.seq + 1:
+                position.advance_past([item])
                 batch.append(item)
-            elif _is_restart(item) and item not in self._restarts:
-                self._seq = item.seq - 1
+            elif position.is_new_restart(item):
+                position.move_before(item)
                 batch += [self._reset_notice(), item]
-                self._advance_past([item])
+                position.advance_past([item])
         return batch
 
-    # The position
-
-    def _advance_past(self, records: Sequence[Record]) -> None:
-        if records:
-            self._move_to(records[-1])
-            self._restarts += filter(_is_restart, records)
-
-    def _move_to(self, record: Record | None) -> None:
-        self._seq = record.seq if record else 0
-        self._newest = _mark(record) if record else None
-        if record and is_terminal(record):
-            self._stage = _Stage.ENDED
+    # Notices
 
     def _reset_notice(self) -> Notice:
         """Say that what the subscriber has seen after its position is not on record any more."""
-        return Notice("reset", {"epoch": self._stores.log.epoch, "last_seq": self._seq})
+        return Notice("reset", {"epoch": self._stores.log.epoch, "last_seq": self._position.seq})
 
     def _handed_over_notice(self) -> Notice:
-        fields: dict[str, JSON] = {
-            "run_id": self._run_id,
-            "last_seq": self._seq,
-            "message": _GOES_ON,
-        }
-        return Notice(HANDED_OVER, fields)
-
-
-def _mark(record: Record) -> tuple[str, float]:
-    return record.event_type, record.timestamp
-
-
-def _is_restart(record: Record) -> bool:
-    """Whether a new owner found here that the store had lost what came after."""
-    return record.event_type == "owner_changed" and bool(record.metadata.get("lost_tail"))
+        message = "this process is leaving; the run goes on: follow it again with the last id"
+        about: dict[str, JSON] = {"run_id": self._run_id, "last_seq": self._position.seq}
+        return Notice(HANDED_OVER, {**about, "message": message})
