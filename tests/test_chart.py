@@ -22,10 +22,10 @@ from support.agents import agent, around, child
 from support.redis_server import ONCE, RedisServer, redis_server
 
 from diptych.config.loader import check
-from diptych_operator.kinds import DEPLOYMENT
-from diptych_operator.network import Dns, Network, egress_rules
-from diptych_operator.references import loose_ends
-from diptych_operator.settings import settings_from
+from diptych_operator.desired.network_policy import Dns, Network, egress_rules
+from diptych_operator.desired.references import loose_ends
+from diptych_operator.process.settings import settings_from
+from diptych_operator.resources.kinds import DEPLOYMENT
 
 ROOT = Path(__file__).parent.parent
 CHART = ROOT / "charts" / "diptych"

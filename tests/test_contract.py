@@ -14,9 +14,9 @@ from diptych.config.manifest import REFERENCES as POD_REFERENCES
 from diptych.errors import ConfigError
 from diptych.runtime.definition import AgentDefinition
 from diptych.serve.hosted_agent import HostedAgent
-from diptych_operator import resolved
-from diptych_operator.kinds import CONFIG_MAP, DEPLOYMENT, Object
-from diptych_operator.resolved import FILE, FOLDER, config_text
+from diptych_operator.desired import resolved_manifest as resolved
+from diptych_operator.desired.resolved_manifest import FILE, FOLDER, config_text
+from diptych_operator.resources.kinds import CONFIG_MAP, DEPLOYMENT, Object
 
 KEYS = {
     "secret": {"models": {"api-key": "sk-1"}, "tools": {".token": "t-1"}},

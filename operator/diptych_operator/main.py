@@ -21,23 +21,23 @@ from typing import Any, TypeAlias, cast
 import kopf
 from aiohttp import web
 
-from diptych_operator.cluster import Cluster
-from diptych_operator.configs import Configs
-from diptych_operator.connection import Connection, connect
-from diptych_operator.due import Due
-from diptych_operator.errors import UnavailableError
-from diptych_operator.handlers import operator_settings, registry_for
-from diptych_operator.health import Health
-from diptych_operator.leader import Leadership
-from diptych_operator.listing import Listing, watched_paths
-from diptych_operator.logs import set_up_logs
-from diptych_operator.metrics import Metrics
-from diptych_operator.reconcile import Reconciler
-from diptych_operator.settings import Settings, SettingsError, settings_from
-from diptych_operator.silence import Silence
-from diptych_operator.visits import Visits
-from diptych_operator.work import Work
-from diptych_operator.world import World
+from diptych_operator.controller.config_maps import Configs
+from diptych_operator.controller.leader_election import Leadership
+from diptych_operator.controller.metrics import Metrics
+from diptych_operator.controller.readiness_poll import Visits
+from diptych_operator.controller.reconciler import Reconciler
+from diptych_operator.controller.store import World
+from diptych_operator.controller.work_queue import Due
+from diptych_operator.controller.workers import Work
+from diptych_operator.kubernetes.client import Cluster
+from diptych_operator.kubernetes.connection import Connection, connect
+from diptych_operator.kubernetes.errors import UnavailableError
+from diptych_operator.process.health import Health
+from diptych_operator.process.logs import set_up_logs
+from diptych_operator.process.settings import Settings, SettingsError, settings_from
+from diptych_operator.watch.handlers import operator_settings, registry_for
+from diptych_operator.watch.resync import Listing, watched_paths
+from diptych_operator.watch.staleness import Silence
 
 STOP_SECONDS = 3.0
 """After which what was told to end is told so again."""

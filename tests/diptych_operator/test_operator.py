@@ -15,8 +15,8 @@ from support.api_in_thread import ApiInThread
 from support.kubernetes import Refused
 from support.operating import NAME, SETTINGS, changes, condition, quicken, running, until
 
-from diptych_operator import connection as connection_module
-from diptych_operator.kinds import (
+from diptych_operator.kubernetes import connection as connection_module
+from diptych_operator.resources.kinds import (
     AGENT,
     CONFIG_MAP,
     DEPLOYMENT,

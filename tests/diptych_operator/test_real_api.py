@@ -10,14 +10,14 @@ import yaml
 from support.agents import PLATFORM, agent_object
 from support.real_api import ROOT, Refused, install, kube, real_api
 
-from diptych_operator.cluster import Cluster
-from diptych_operator.configs import Configs
-from diptych_operator.due import Due
-from diptych_operator.kinds import AGENT, CONFIG_MAP, DEPLOYMENT, NAMESPACE, SERVICE
-from diptych_operator.listing import Listing
-from diptych_operator.metrics import Metrics
-from diptych_operator.reconcile import Reconciler
-from diptych_operator.world import World
+from diptych_operator.controller.config_maps import Configs
+from diptych_operator.controller.metrics import Metrics
+from diptych_operator.controller.reconciler import Reconciler
+from diptych_operator.controller.store import World
+from diptych_operator.controller.work_queue import Due
+from diptych_operator.kubernetes.client import Cluster
+from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, DEPLOYMENT, NAMESPACE, SERVICE
+from diptych_operator.watch.resync import Listing
 
 
 @pytest.fixture(scope="module")

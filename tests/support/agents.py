@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from diptych_operator.children import Children, Platform, desired_children
-from diptych_operator.deployment import PodDefaults
-from diptych_operator.kinds import Kind, Object
-from diptych_operator.network import Network
-from diptych_operator.references import Surroundings
-from diptych_operator.spec import Agent, agent_of
+from diptych_operator.desired.children import Children, Platform, desired_children
+from diptych_operator.desired.deployment import PodDefaults
+from diptych_operator.desired.network_policy import Network
+from diptych_operator.desired.references import Surroundings
+from diptych_operator.resources.agent import Agent, agent_of
+from diptych_operator.resources.kinds import Kind, Object
 
 MODEL = {"name": "gpt-5-mini", "endpoint": "https://models.example.com/v1"}
 PLATFORM = Platform(

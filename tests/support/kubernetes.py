@@ -18,7 +18,7 @@ import orjson
 from aiohttp import web
 from support.server_side_apply import MADE_BY_SERVER, Refused, Stored, after_edit, applied, copy
 
-from diptych_operator.kinds import (
+from diptych_operator.resources.kinds import (
     AGENT,
     BUDGET,
     CONFIG_MAP,

@@ -5,12 +5,16 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from diptych_operator import configs, leader, listing, main, visits
-from diptych_operator.connection import Connection
-from diptych_operator.kinds import AGENT
+from diptych_operator import main
+from diptych_operator.controller import config_maps as configs
+from diptych_operator.controller import leader_election as leader
+from diptych_operator.controller import readiness_poll as visits
+from diptych_operator.controller.metrics import Metrics
+from diptych_operator.kubernetes.connection import Connection
 from diptych_operator.main import Session
-from diptych_operator.metrics import Metrics
-from diptych_operator.settings import settings_from
+from diptych_operator.process.settings import settings_from
+from diptych_operator.resources.kinds import AGENT
+from diptych_operator.watch import resync as listing
 
 NAME = ("team", "coordinator")
 SETTINGS = settings_from(

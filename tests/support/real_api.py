@@ -21,8 +21,8 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from diptych_operator.connection import Connection
-from diptych_operator.kinds import Kind, Name, Object
+from diptych_operator.kubernetes.connection import Connection
+from diptych_operator.resources.kinds import Kind, Name, Object
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "of-a-test"

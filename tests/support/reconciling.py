@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from support.agents import PLATFORM
 from support.kubernetes import KubernetesApi
 
-from diptych_operator.cluster import Cluster
-from diptych_operator.connection import Connection
-from diptych_operator.due import Due
-from diptych_operator.errors import ClusterError
-from diptych_operator.kinds import AGENT
-from diptych_operator.listing import Listing
-from diptych_operator.metrics import Metrics
-from diptych_operator.reconcile import Reconciler
-from diptych_operator.world import World
+from diptych_operator.controller.metrics import Metrics
+from diptych_operator.controller.reconciler import Reconciler
+from diptych_operator.controller.store import World
+from diptych_operator.controller.work_queue import Due
+from diptych_operator.kubernetes.client import Cluster
+from diptych_operator.kubernetes.connection import Connection
+from diptych_operator.kubernetes.errors import ClusterError
+from diptych_operator.resources.kinds import AGENT
+from diptych_operator.watch.resync import Listing
 
 NAME = ("team", "coordinator")
 NOW = "2026-11-21T12:00:00Z"

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from diptych_operator.kinds import Object
-from diptych_operator.merge import KEYS
+from diptych_operator.desired.strategic_merge import KEYS
+from diptych_operator.resources.kinds import Object
 
 Path: TypeAlias = tuple[Any, ...]
 MADE_BY_SERVER = {"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"}

@@ -1,0 +1,185 @@
+"""One operator of several is active: the one that holds the Lease."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from diptych_operator.controller import leader_election as leader
+from diptych_operator.controller.leader_election import (
+    DURATION,
+    GIVE_UP_SECONDS,
+    Candidate,
+    Leadership,
+)
+from diptych_operator.kubernetes.errors import ConflictError, MissingError, UnavailableError
+
+LEASE = ("system", "diptych-operator")
+
+
+@dataclass
+class Leases:
+    """The part of the API that keeps one Lease; `broken` makes it fail."""
+
+    lease: dict | None = None
+    version: int = 0
+    broken: bool = False
+
+    async def read(self, kind, name):
+        self._check()
+        if self.lease is None:
+            raise MissingError("none")
+        return {**self.lease, "metadata": dict(self.lease["metadata"])}
+
+    async def create(self, content):
+        self._check()
+        if self.lease is not None:
+            return False
+        self._keep(content)
+        return True
+
+    async def replace(self, content):
+        self._check()
+        if content["metadata"]["resourceVersion"] != str(self.version):
+            raise ConflictError("changed")
+        self._keep(content)
+        return self.lease
+
+    def _keep(self, content):
+        self.version += 1
+        metadata = {**content["metadata"], "resourceVersion": str(self.version)}
+        self.lease = {**content, "metadata": metadata}
+
+    def _check(self):
+        if self.broken:
+            raise UnavailableError("away")
+
+    @property
+    def holder(self):
+        return self.lease["spec"].get("holderIdentity")
+
+
+@dataclass
+class Clock:
+    now: float = 1000.0
+    skews: dict = field(default_factory=dict)
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def candidate(leases, identity, clock):
+    return Leadership(leases, Candidate(LEASE, identity), clock)
+
+
+async def test_the_first_one_takes_it_and_the_second_one_stands_by(clock):
+    leases = Leases()
+    first, second = candidate(leases, "one", clock), candidate(leases, "two", clock)
+    assert await first.attempt() == "one"
+    assert await second.attempt() == "one"
+    assert leases.lease["spec"]["leaseTransitions"] == 0
+
+
+async def test_it_is_kept_as_long_as_it_is_renewed(clock):
+    leases = Leases()
+    first, second = candidate(leases, "one", clock), candidate(leases, "two", clock)
+    for _ in range(10):
+        assert await first.attempt() == "one"
+        assert await second.attempt() == "one"
+        clock.now += DURATION - 1
+
+
+async def test_it_is_taken_when_it_has_not_changed_for_its_duration(clock):
+    leases = Leases()
+    first, second = candidate(leases, "one", clock), candidate(leases, "two", clock)
+    await first.attempt()
+    await second.attempt()
+    clock.now += DURATION + 1
+    assert await second.attempt() == "two"
+    assert leases.lease["spec"]["leaseTransitions"] == 1
+    assert await first.attempt() == "two"
+
+
+async def test_the_clock_that_counts_is_the_readers_own(clock):
+    leases = Leases()
+    first = candidate(leases, "one", clock)
+    await first.attempt()
+    late = candidate(leases, "two", Clock(1_000_000.0))
+    assert await late.attempt() == "one"
+
+
+async def test_of_two_that_try_at_once_one_succeeds(clock):
+    leases = Leases()
+    first, second = candidate(leases, "one", clock), candidate(leases, "two", clock)
+    await candidate(leases, "gone", clock).attempt()
+    await first.attempt()
+    await second.attempt()
+    clock.now += DURATION + 1
+    read = leases.read
+
+    async def slow(kind, name):
+        found = await read(kind, name)
+        leases.read = read
+        assert await first.attempt() == "one"
+        return found
+
+    leases.read = slow
+    assert await second.attempt() == "somebody else, since just now"
+    assert leases.holder == "one"
+
+
+async def test_a_released_one_can_be_taken_at_once(clock):
+    leases = Leases()
+    first, second = candidate(leases, "one", clock), candidate(leases, "two", clock)
+    await first.attempt()
+    await first.release()
+    assert leases.holder is None
+    assert await second.attempt() == "two"
+
+
+async def test_only_its_holder_releases_it(clock):
+    leases = Leases()
+    await candidate(leases, "one", clock).attempt()
+    await candidate(leases, "two", clock).release()
+    assert leases.holder == "one"
+
+
+async def test_a_holder_that_cannot_renew_it_stops_before_another_may_begin(clock, monkeypatch):
+    leases = Leases()
+    first = candidate(leases, "one", clock)
+    await first.attempt()
+    leases.broken = True
+
+    async def sleep(seconds):
+        clock.now += seconds
+
+    monkeypatch.setattr(leader.asyncio, "sleep", sleep)
+    began = clock.now
+    await first.keep()
+    assert GIVE_UP_SECONDS < clock.now - began < DURATION
+
+
+async def test_a_holder_that_has_lost_it_stops(clock, monkeypatch):
+    leases = Leases()
+    first = candidate(leases, "one", clock)
+    await first.attempt()
+    leases.lease["spec"]["holderIdentity"] = "two"
+    leases.version += 1
+    leases.lease["metadata"]["resourceVersion"] = str(leases.version)
+    monkeypatch.setattr(leader, "RENEW_SECONDS", 0)
+    await first.keep()
+
+
+async def test_winning_outlasts_an_api_that_is_away(clock, monkeypatch):
+    leases = Leases(broken=True)
+
+    async def sleep(seconds):
+        leases.broken = False
+
+    monkeypatch.setattr(leader.asyncio, "sleep", sleep)
+    await candidate(leases, "one", clock).win()
+    assert leases.holder == "one"

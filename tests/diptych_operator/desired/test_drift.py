@@ -1,0 +1,146 @@
+"""Does an object still say what was applied to it?"""
+
+import copy
+
+import pytest
+from support.agents import agent, child
+
+from diptych_operator.desired.drift import digest, has_drifted, holds
+from diptych_operator.resources.kinds import DEPLOYMENT, NETWORK_POLICY, SERVICE, SERVICE_ACCOUNT
+
+RICH = agent(
+    network={
+        "extraEgress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 1}]}]
+    },
+    container={"resources": {"limits": {"cpu": "1000m", "memory": "1024Mi"}}},
+    podTemplate={"spec": {"hostNetwork": False, "tolerations": []}},
+)
+
+
+def stored(kind):
+    """The object as an API server keeps it, its defaults added and quantities rewritten."""
+    found = copy.deepcopy(child(RICH, kind))
+    found["metadata"] |= {"uid": "1", "resourceVersion": "5", "creationTimestamp": "…"}
+    if kind is DEPLOYMENT:
+        spec = found["spec"]["template"]["spec"]
+        spec |= {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst"}
+        del spec["hostNetwork"], spec["tolerations"]
+        spec["containers"][0]["resources"] = {"limits": {"cpu": "1", "memory": "1Gi"}}
+        spec["containers"][0]["livenessProbe"]["successThreshold"] = 1
+    if kind is SERVICE:
+        found["spec"] |= {"clusterIP": "10.0.0.1", "sessionAffinity": "None"}
+    return found
+
+
+@pytest.mark.parametrize("kind", [DEPLOYMENT, NETWORK_POLICY, SERVICE, SERVICE_ACCOUNT])
+def test_what_the_server_adds_is_no_drift(kind):
+    assert not has_drifted(stored(kind), child(RICH, kind))
+
+
+def test_a_port_that_was_added_to_a_service_is_no_drift_and_one_that_was_changed_is():
+    found = stored(SERVICE)
+    found["spec"]["ports"].insert(0, {"name": "extra", "port": 9999, "protocol": "TCP"})
+    assert not has_drifted(found, child(RICH, SERVICE))
+    found["spec"]["ports"][1]["targetPort"] = 1
+    assert has_drifted(found, child(RICH, SERVICE))
+    del found["spec"]["ports"][1]
+    assert has_drifted(found, child(RICH, SERVICE))
+
+
+def test_an_object_that_is_not_there_has_drifted():
+    assert has_drifted(None, child(RICH, SERVICE))
+
+
+def edit(*path, value):
+    def change(content):
+        for step in path[:-1]:
+            content = content[step]
+        if value is None:
+            del content[path[-1]]
+        else:
+            content[path[-1]] = value
+
+    return change
+
+
+POD = ("spec", "template", "spec")
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        pytest.param(DEPLOYMENT, edit(*POD, "containers", 0, "image", value="evil"), id="image"),
+        pytest.param(DEPLOYMENT, edit("spec", "replicas", value=5), id="replicas"),
+        pytest.param(
+            DEPLOYMENT,
+            edit(*POD, "containers", 0, "resources", "limits", "memory", value="2Gi"),
+            id="a limit",
+        ),
+        pytest.param(
+            DEPLOYMENT, edit(*POD, "automountServiceAccountToken", value=None), id="a token"
+        ),
+        pytest.param(DEPLOYMENT, edit(*POD, "volumes", value=[]), id="volumes"),
+        pytest.param(
+            DEPLOYMENT, edit(*POD, "volumes", 1, value={"name": "tmp", "hostPath": {}}), id="a host"
+        ),
+        pytest.param(SERVICE, edit("spec", "selector", value={"app": "evil"}), id="a selector"),
+        pytest.param(SERVICE, edit("spec", "selector", "x", value="y"), id="a narrower selector"),
+        pytest.param(SERVICE, edit("metadata", "labels", value={}), id="labels"),
+        pytest.param(SERVICE, edit("metadata", "ownerReferences", value=[]), id="the owner"),
+        pytest.param(SERVICE, edit("metadata", "annotations", value={}), id="the digest"),
+        pytest.param(
+            NETWORK_POLICY, edit("spec", "ingress", 0, "from", value=None), id="a rule widened"
+        ),
+    ],
+)
+def test_what_somebody_has_changed_is_drift(kind, change):
+    live = stored(kind)
+    change(live)
+    assert has_drifted(live, child(RICH, kind))
+
+
+def test_a_rule_added_to_a_policy_is_drift_though_nothing_is_missing():
+    live = stored(NETWORK_POLICY)
+    live["spec"]["ingress"].append({})
+    assert has_drifted(live, child(RICH, NETWORK_POLICY))
+
+
+def test_a_condition_added_to_a_rule_is_drift():
+    live = stored(NETWORK_POLICY)
+    live["spec"]["ingress"][0]["from"][0]["namespaceSelector"] = {}
+    assert has_drifted(live, child(RICH, NETWORK_POLICY))
+
+
+def test_what_others_add_beside_is_left_alone():
+    live = stored(DEPLOYMENT)
+    live["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "3"
+    live["spec"]["template"]["spec"]["containers"].append({"name": "injected"})
+    assert not has_drifted(live, child(RICH, DEPLOYMENT))
+
+
+def test_a_field_that_is_to_go_is_noticed_by_the_digest():
+    without = agent(**{**RICH.spec, "podTemplate": {}})
+    with_label = agent(**{**RICH.spec, "podTemplate": {"metadata": {"labels": {"x": "y"}}}})
+    assert has_drifted(child(with_label, DEPLOYMENT), child(without, DEPLOYMENT))
+
+
+@pytest.mark.parametrize(
+    ("live", "desired", "expected"),
+    [
+        ("1", "1000m", True),
+        ("1536Mi", "1.5Gi", True),
+        (2, "2", True),
+        ("2", "2k", False),
+        ("1", "one", False),
+    ],
+)
+def test_quantities_are_compared_by_their_amount(live, desired, expected):
+    assert holds({"limits": {"cpu": live}}, {"limits": {"cpu": desired}}) is expected
+
+
+def test_other_strings_are_compared_as_they_are():
+    assert not holds({"value": "1"}, {"value": "1000m"})
+
+
+def test_the_digest_does_not_depend_on_the_order_of_fields():
+    assert digest({"a": 1, "b": {"c": 2, "d": 3}}) == digest({"b": {"d": 3, "c": 2}, "a": 1})

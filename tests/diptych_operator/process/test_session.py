@@ -1,0 +1,93 @@
+"""How a session of the operator ends: by a signal, by a failure, and always wholly."""
+
+import asyncio
+import contextlib
+import signal
+
+import pytest
+from support.agents import agent_object
+from support.api_in_thread import ApiInThread
+from support.operating import condition, quicken, running, session, until
+
+from diptych_operator import main
+from diptych_operator.resources.kinds import AGENT, LEASE
+from diptych_operator.watch import resync as listing
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    quicken(monkeypatch)
+
+
+@pytest.fixture
+def api():
+    with ApiInThread() as found:
+        yield found
+
+
+async def test_a_signal_ends_it_and_frees_the_lease(api):
+    task = asyncio.create_task(session(api).run())
+    api.put(AGENT, agent_object())
+    await until(lambda: condition(api, "Ready"))
+    signal.raise_signal(signal.SIGTERM)
+    async with asyncio.timeout(15):
+        assert await task is False
+    lease = api.get(LEASE, ("system", "diptych-operator"))
+    assert "holderIdentity" not in lease["spec"]
+
+
+async def test_nobody_is_asked_who_the_user_is(api, monkeypatch):
+    """A pod's user may have no entry in /etc/passwd, and no name."""
+
+    def nobody():
+        raise KeyError("getpwuid(): uid not found: 65532")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    api.put(AGENT, agent_object())
+    async with running(api) as task:
+        await until(lambda: condition(api, "Ready"))
+        api.put(AGENT, agent_object("second"))
+        await until(lambda: task.done() or condition(api, "Ready", ("team", "second")))
+        assert not task.done()
+
+
+async def test_what_fails_again_and_again_is_counted_and_makes_it_ill(api, monkeypatch):
+    async def broken(**_):
+        raise RuntimeError("oh")
+
+    monkeypatch.setattr(main.kopf, "operator", broken)
+    begun = session(api)
+    for _ in range(2):
+        assert await begun.run() is True
+    assert b"diptych_operator_failures_total 2.0" in begun.metrics.render({}, 0.0)
+    begun.silence.expect(begun.silence._heard)
+    assert begun.silence.longest() > 2 * main.PAUSE_SECONDS
+
+
+async def test_listing_that_breaks_ends_the_session_and_is_not_lost(api, monkeypatch):
+    async def broken(_):
+        raise LookupError("a list without a version")
+
+    monkeypatch.setattr(listing.Listing, "run", broken)
+    begun = session(api)
+    async with asyncio.timeout(10):
+        assert await begun.run() is True
+
+
+async def test_a_cancellation_that_is_lost_is_repeated(monkeypatch):
+    monkeypatch.setattr(main, "STOP_SECONDS", 0.02)
+    begun = asyncio.Event()
+
+    async def stubborn(times):
+        begun.set()
+        for _ in range(times):
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+
+    tasks = [asyncio.create_task(stubborn(times)) for times in (1, 3, 20)]
+    await begun.wait()
+    left = await main._end(tasks)
+    assert left == {tasks[2]}
+    while not tasks[2].done():
+        tasks[2].cancel()
+        await asyncio.sleep(0)
