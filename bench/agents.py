@@ -27,7 +27,8 @@ sys.path.append(str(ROOT / "tests"))
 
 from support.api_in_thread import ApiInThread
 
-from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, POD, PORT, SERVICE, labels
+from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, POD, PORT, SERVICE
+from diptych_operator.resources.labels import labels
 
 FEW, MANY = 100, 1000
 ROUNDS = 3

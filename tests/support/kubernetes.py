@@ -16,11 +16,17 @@ from typing import Any
 
 import orjson
 from aiohttp import web
-from support.server_side_apply import MADE_BY_SERVER, Refused, Stored, after_edit, applied, copy
+from support.server_side_apply import (
+    MADE_BY_SERVER,
+    ErrorResponse,
+    Stored,
+    after_edit,
+    applied,
+    copy,
+)
 
 from diptych_operator.resources.kinds import (
     AGENT,
-    BUDGET,
     CONFIG_MAP,
     DEPLOYMENT,
     EVENT,
@@ -28,16 +34,26 @@ from diptych_operator.resources.kinds import (
     NAMESPACE,
     NETWORK_POLICY,
     POD,
+    POD_DISRUPTION_BUDGET,
     SERVICE,
     SERVICE_ACCOUNT,
     Kind,
-    Name,
+    NamespacedName,
     Object,
     name_of,
 )
 
 KINDS = (
-    *(AGENT, DEPLOYMENT, SERVICE, CONFIG_MAP, SERVICE_ACCOUNT, NETWORK_POLICY, BUDGET, POD),
+    *(
+        AGENT,
+        DEPLOYMENT,
+        SERVICE,
+        CONFIG_MAP,
+        SERVICE_ACCOUNT,
+        NETWORK_POLICY,
+        POD_DISRUPTION_BUDGET,
+        POD,
+    ),
     *(NAMESPACE, LEASE, EVENT),
 )
 KEPT_BY_SERVER = {"clusterIP", "clusterIPs"}
@@ -47,14 +63,14 @@ JSON_PATCH = "application/json-patch+json"
 
 @dataclass
 class KubernetesApi:
-    """The API. `before` may raise `Refused` for a request; `after` sees each that was served."""
+    """The API. `before` may raise `ErrorResponse` for a request; `after` sees each request."""
 
     before: Callable[[web.Request, Object], Any] = lambda request, content: None
     after: Callable[[web.Request], Any] = lambda request: None
     writes: list[tuple[str, str, int]] = field(default_factory=list)
     reads: int = 0
     mute: bool = False  # watches send nothing any more
-    _objects: dict[Kind, dict[Name, Stored]] = field(
+    _objects: dict[Kind, dict[NamespacedName, Stored]] = field(
         default_factory=lambda: {kind: {} for kind in KINDS}
     )
     _events: dict[Kind, list[tuple[int, Object | None, Object | None]]] = field(
@@ -76,14 +92,14 @@ class KubernetesApi:
         found = self._objects[kind].get(name_of(content))
         return self._store(kind, content, found, "Update:kubectl").content
 
-    def edit(self, kind: Kind, name: Name, change: Callable[[Object], Any]) -> Object:
+    def edit(self, kind: Kind, name: NamespacedName, change: Callable[[Object], Any]) -> Object:
         """Change an object, as `kubectl edit` would."""
         found = self._objects[kind][name]
         content = copy(found.content)
         change(content)
         return self._store(kind, content, found, "Update:kubectl-edit").content
 
-    def remove(self, kind: Kind, name: Name) -> None:
+    def remove(self, kind: Kind, name: NamespacedName) -> None:
         """Delete an object and what it owns."""
         found = self._objects[kind].pop(name)
         self._version += 1
@@ -96,7 +112,7 @@ class KubernetesApi:
                 if any(owner["uid"] == uid for owner in owners):
                     self.remove(other, owned)
 
-    def get(self, kind: Kind, name: Name) -> Object | None:
+    def get(self, kind: Kind, name: NamespacedName) -> Object | None:
         stored = self._objects[kind].get(name)
         return stored.content if stored else None
 
@@ -147,7 +163,7 @@ class KubernetesApi:
             if asyncio.iscoroutine(pause):
                 await pause
             answer = await self._answer(request, content)
-        except Refused as error:
+        except ErrorResponse as error:
             status = {"kind": "Status", "message": str(error), "code": error.status}
             status["reason"] = "AlreadyExists" if "already exists" in str(error) else "Other"
             answer = web.json_response(status, status=error.status, headers=error.headers)
@@ -180,9 +196,9 @@ class KubernetesApi:
             case _:
                 return _json(self._delete(kind, name, content, is_dry=_is_dry(request)))
 
-    def _existing(self, kind: Kind, name: Name) -> Stored:
+    def _existing(self, kind: Kind, name: NamespacedName) -> Stored:
         if (found := self._objects[kind].get(name)) is None:
-            raise Refused(404, f'{kind.plural} "{name[1]}" not found')
+            raise ErrorResponse(404, f'{kind.plural} "{name[1]}" not found')
         return found
 
     def _list(self, request: web.Request, kind: Kind, namespace: str) -> Object:
@@ -226,19 +242,23 @@ class KubernetesApi:
         content["metadata"].setdefault("namespace", namespace)
         _check(kind, content, None)
         if name_of(content) in self._objects[kind]:
-            raise Refused(409, f'{kind.plural} "{content["metadata"]["name"]}" already exists')
+            raise ErrorResponse(
+                409, f'{kind.plural} "{content["metadata"]["name"]}" already exists'
+            )
         if _is_dry(request):
             return content
         return self._store(kind, content, None, _updater(request)).content
 
-    def _replace(self, request: web.Request, kind: Kind, name: Name, content: Object) -> Object:
+    def _replace(
+        self, request: web.Request, kind: Kind, name: NamespacedName, content: Object
+    ) -> Object:
         found = self._existing(kind, name)
         version = content["metadata"].get("resourceVersion")
         if version and version != found.content["metadata"]["resourceVersion"]:
-            raise Refused(409, "the object has been modified")
+            raise ErrorResponse(409, "the object has been modified")
         return self._store(kind, content, found, _updater(request)).content
 
-    def _patch(self, request: web.Request, kind: Kind, name: Name, steps: Any) -> Object:
+    def _patch(self, request: web.Request, kind: Kind, name: NamespacedName, steps: Any) -> Object:
         """Carry out a JSON patch: of its operations, only `add` to a mapping is known."""
         content = copy(self._existing(kind, name).content)
         for step in steps:
@@ -252,25 +272,30 @@ class KubernetesApi:
             content["spec"].setdefault(kept, before[kept])
         return self._replace(request, kind, name, content)
 
-    def _delete(self, kind: Kind, name: Name, options: Object, *, is_dry: bool) -> Object:
+    def _delete(self, kind: Kind, name: NamespacedName, options: Object, *, is_dry: bool) -> Object:
         found = self._existing(kind, name)
         uid = (options.get("preconditions") or {}).get("uid")
         if uid and uid != found.content["metadata"]["uid"]:
-            raise Refused(409, "Precondition failed: UID")
+            raise ErrorResponse(409, "Precondition failed: UID")
         if is_dry:
             return {"kind": "PartialObjectMetadata", "metadata": found.content["metadata"]}
         self.remove(kind, name)
         return {"kind": "Status", "status": "Success"}
 
     def _apply(
-        self, request: web.Request, kind: Kind, name: Name, content: Object, subresource: str
+        self,
+        request: web.Request,
+        kind: Kind,
+        name: NamespacedName,
+        content: Object,
+        subresource: str,
     ) -> Object:
         found = self._objects[kind].get(name)
         uid = content["metadata"].get("uid")
         if uid and (found is None or found.content["metadata"]["uid"] != uid):
-            raise Refused(409, f"uid mismatch: {uid}")
+            raise ErrorResponse(409, f"uid mismatch: {uid}")
         if subresource and found is None:
-            raise Refused(404, f'{kind.plural} "{name[1]}" not found')
+            raise ErrorResponse(404, f'{kind.plural} "{name[1]}" not found')
         manager = f"Apply:{request.query['fieldManager']}"
         force = request.query.get("force") == "true"
         if subresource:
@@ -329,7 +354,7 @@ def _chooser(request: web.Request, namespace: str) -> Callable[[Object], bool]:
     return chosen
 
 
-def _parsed(path: str) -> tuple[Kind, Name, str]:
+def _parsed(path: str) -> tuple[Kind, NamespacedName, str]:
     parts = path.strip("/").split("/")
     group, version, rest = (
         ("", parts[1], parts[2:]) if parts[0] == "api" else (*parts[1:3], parts[3:])
@@ -341,7 +366,7 @@ def _parsed(path: str) -> tuple[Kind, Name, str]:
         if (kind.group, kind.version, kind.plural) == (group, version, rest[0]):
             name, subresource = [*rest[1:], "", ""][:2]
             return kind, (namespace, name), subresource
-    raise Refused(404, "the server could not find the requested resource")
+    raise ErrorResponse(404, "the server could not find the requested resource")
 
 
 def _discovery(path: str) -> Object | None:
@@ -434,12 +459,12 @@ def _check(kind: Kind, content: Object, before: Object | None) -> None:
             path = f"spec.template.spec.containers[{index}].ports"
             lists.append((path, container.get("ports", ())))
         if before and was.get("selector") != spec.get("selector"):
-            raise Refused(422, "spec.selector: Invalid value: field is immutable")
+            raise ErrorResponse(422, "spec.selector: Invalid value: field is immutable")
     for path, ports in lists:
         names = [port["name"] for port in ports if "name" in port]
         for index, name in enumerate(names):
             if name in names[:index]:
-                raise Refused(422, f'{path}[{index}].name: Duplicate value: "{name}"')
+                raise ErrorResponse(422, f'{path}[{index}].name: Duplicate value: "{name}"')
 
 
 def _is_dry(request: web.Request) -> bool:

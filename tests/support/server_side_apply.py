@@ -1,6 +1,6 @@
 """Server-side apply as the Kubernetes API does it: fields belong to managers, lists have keys.
 
-Not here: the API around it (`support.kubernetes`).
+Not here: the API observed it (`support.kubernetes`).
 """
 
 from collections.abc import Iterator
@@ -9,17 +9,17 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from diptych_operator.desired.strategic_merge import KEYS
+from diptych_operator.desired.strategic_merge import MERGE_KEYS
 from diptych_operator.resources.kinds import Object
 
 Path: TypeAlias = tuple[Any, ...]
 MADE_BY_SERVER = {"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"}
 ATOMIC = {"selector", "nodeSelector"}
-KEYED = {**KEYS, "conditions": "type"}
+KEYED = {**MERGE_KEYS, "conditions": "type"}
 PORT_KEYS = ("containerPort", "port")  # of a container's ports, and of a Service's
 
 
-class Refused(Exception):
+class ErrorResponse(Exception):
     """An answer that is an error."""
 
     def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
@@ -83,7 +83,9 @@ def applied(found: Stored | None, content: Object, manager: str, *, force: bool)
         others = owners.get(path, set()) - {manager}
         if path in live and live[path] != value and others:
             if not force:
-                raise Refused(409, f"Apply failed with a conflict with {', '.join(sorted(others))}")
+                raise ErrorResponse(
+                    409, f"Apply failed with a conflict with {', '.join(sorted(others))}"
+                )
             owners[path] = set()
         owners.setdefault(path, set()).add(manager)
     result = copy(found.content)

@@ -1,96 +1,105 @@
-"""Brings one object of an Agent to what it is to be, whatever others have made of it.
+"""Applies one child of an Agent, whatever others have made of the live object.
 
-Server-side apply merges with what others have set. The outcome can be invalid though the manifest
-is fine: a port of the same name and another number then stands beside ours. So an object that the
-Agent controls is overwritten when applying it is refused, once; what is refused then, too, is the
-manifest's own fault, and nothing has changed.
+Server-side apply merges with the fields of other field managers. The result can be invalid though
+the manifest is fine: say, a port of the same name and another number next to ours. So an object
+that the Agent controls is overwritten, once, if applying it is refused. If that is refused too,
+the manifest is at fault, and nothing has changed.
 
-Not here: which objects there are to be (`children`), whose they are (`reconcile`).
+Not here: which children there are (`desired.children`), whose a live object is (`reconciler`).
 """
 
 import logging
 from http import HTTPStatus
 
-from diptych_operator.controller.store import World, controls
+from diptych_operator.controller.store import Store
 from diptych_operator.desired.drift import digest, has_drifted
-from diptych_operator.kubernetes.client import Cluster
-from diptych_operator.kubernetes.errors import RefusedError
+from diptych_operator.kubernetes.client import KubernetesClient
+from diptych_operator.kubernetes.errors import InvalidError
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
+    CHILD_KINDS,
     DEPLOYMENT,
-    MENDER,
-    OWNED,
+    OVERWRITE_MANAGER,
     Kind,
-    Name,
+    NamespacedName,
     Object,
     kind_of,
     name_of,
 )
+from diptych_operator.resources.ownership import is_controlled_by
 
 _log = logging.getLogger(__name__)
 
 
-class Applying:
-    """Writes what differs, and remembers what the API made of it."""
+class Applier:
+    """Applies children that have drifted, and remembers what the API made of them."""
 
-    def __init__(self, cluster: Cluster, world: World) -> None:
-        self._cluster = cluster
-        self._world = world
-        self._applied: dict[tuple[Kind, Name], tuple[str, str]] = {}
+    def __init__(self, client: KubernetesClient, store: Store) -> None:
+        self._client = client
+        self._store = store
+        self._applied: dict[tuple[Kind, NamespacedName], tuple[str, str]] = {}
+        """The digest that was applied last, and the `resourceVersion` that resulted."""
 
-    def forget(self, name: Name) -> None:
-        """Forget the objects of an agent that is gone."""
-        for kind in OWNED:
+    def forget(self, name: NamespacedName) -> None:
+        """Forget the children of an Agent that is gone."""
+        for kind in CHILD_KINDS:
             self._applied.pop((kind, name), None)
 
-    async def bring(self, agent: Agent, child: Object, found: Object | None) -> None:
-        """Make of an object what it is to be; `found` is how it is, if it is there.
+    async def apply(self, agent: Agent, desired: Object, live: Object | None) -> None:
+        """Apply a child if it does not exist or has drifted.
 
-        Raises `RefusedError` if the API does not take it in any way, and other `ClusterError`s.
+        Raises `InvalidError` if the API does not accept it in any way, and other `ApiError`s.
         """
-        kind, name = kind_of(child), name_of(child)
-        if found is not None:
-            version = found["metadata"].get("resourceVersion", "")
-            if not has_drifted(found, child):
+        kind, name = kind_of(desired), name_of(desired)
+        if live is not None:
+            if not has_drifted(live, desired):
                 return
-            if self._applied.get((kind, name)) == (digest(child), version):
-                return  # the API says the same in other words
-        answer = await self._written(agent, child, found)
-        self._world.put(kind, answer)
-        self._applied[kind, name] = digest(child), answer["metadata"].get("resourceVersion", "")
+            if self._applied.get((kind, name)) == (digest(desired), _version(live)):
+                return  # it was applied, and the API server has only normalised values
+        answer = await self._write(agent, desired, live)
+        self._store.put(kind, answer)
+        self._applied[kind, name] = digest(desired), _version(answer)
 
-    async def _written(self, agent: Agent, child: Object, found: Object | None) -> Object:
-        if found is None:
-            return await self._cluster.apply(child, None)
+    async def _write(self, agent: Agent, desired: Object, live: Object | None) -> Object:
+        if live is None:
+            return await self._client.apply(desired, None)
         try:
-            if _was_overwritten(found):
-                return await self._cluster.overwrite(found, child)
-            return await self._cluster.apply(child, found["metadata"]["uid"])
-        except RefusedError as error:
-            if error.status != HTTPStatus.UNPROCESSABLE_ENTITY or not controls(agent, found):
+            if _was_overwritten(live):
+                return await self._client.overwrite(live, desired)
+            return await self._client.apply(desired, live["metadata"]["uid"])
+        except InvalidError as error:
+            is_repairable = error.status == HTTPStatus.UNPROCESSABLE_ENTITY
+            if not is_repairable or not is_controlled_by(live, agent):
                 raise
-            return await self._mended(child, found, error)
+            return await self._repair(desired, live, error)
 
-    async def _mended(self, child: Object, found: Object, error: RefusedError) -> Object:
-        kind, name = kind_of(child), name_of(child)
-        if not _has_another_selector(found, child):
-            answer = await self._cluster.overwrite(found, child)
-            _log.warning("%s/%s: its %s was overwritten, as it said: %s", *name, kind.name, error)
+    async def _repair(self, desired: Object, live: Object, error: InvalidError) -> Object:
+        """Overwrite an object, or recreate a Deployment whose selector cannot be changed."""
+        kind, name = kind_of(desired), name_of(desired)
+        if not _has_another_selector(live, desired):
+            answer = await self._client.overwrite(live, desired)
+            _log.warning("%s/%s: overwrote its %s; applying failed: %s", *name, kind.name, error)
             return answer
-        if not await self._cluster.would_create(child):
+        if not await self._client.can_create(desired):
             raise error
-        await self._cluster.delete(kind, name, found["metadata"]["uid"])
-        _log.warning("%s/%s: its %s had a foreign selector; made anew", *name, kind.name)
-        return await self._cluster.apply(child, None)
+        await self._client.delete(kind, name, live["metadata"]["uid"])
+        _log.warning("%s/%s: recreated its %s, whose selector was not ours", *name, kind.name)
+        return await self._client.apply(desired, None)
 
 
-def _was_overwritten(found: Object) -> bool:
-    """Say whether a field may belong to `MENDER`: applying would not remove that any more."""
-    return any(e.get("manager") == MENDER for e in found["metadata"].get("managedFields", ()))
+def _version(content: Object) -> str:
+    version: str = content["metadata"].get("resourceVersion", "")
+    return version
 
 
-def _has_another_selector(found: Object, child: Object) -> bool:
-    """Say whether the one field differs that can never be changed, of all that are written."""
-    if kind_of(child) is not DEPLOYMENT:
+def _was_overwritten(live: Object) -> bool:
+    """Say whether `OVERWRITE_MANAGER` may own a field, which applying would then not remove."""
+    managers = live["metadata"].get("managedFields", ())
+    return any(entry.get("manager") == OVERWRITE_MANAGER for entry in managers)
+
+
+def _has_another_selector(live: Object, desired: Object) -> bool:
+    """Say whether a Deployment's selector differs, the one field that can never be changed."""
+    if kind_of(desired) is not DEPLOYMENT:
         return False
-    return bool(found["spec"].get("selector") != child["spec"]["selector"])
+    return bool(live["spec"].get("selector") != desired["spec"]["selector"])

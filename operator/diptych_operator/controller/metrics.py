@@ -1,12 +1,15 @@
-"""What the operator counts, for Prometheus."""
+"""The operator's metrics, for Prometheus.
+
+Not here: the endpoint that serves them (`process.health`).
+"""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
 class Metrics:
-    """All metrics of one operator."""
+    """All metrics of one operator process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -19,7 +22,7 @@ class Metrics:
         self._seconds = Histogram(
             "diptych_operator_reconcile_seconds",
             "How long reconciles took.",
-            buckets=_SECONDS,
+            buckets=_BUCKETS,
             registry=self.registry,
         )
         self._requests = Counter(
@@ -34,7 +37,7 @@ class Metrics:
             ["ready"],
             registry=self.registry,
         )
-        self._silence = Gauge(
+        self._staleness = Gauge(
             "diptych_operator_watch_silence_seconds",
             "The longest time that a watch has told nothing.",
             registry=self.registry,
@@ -44,28 +47,31 @@ class Metrics:
             "How often something has failed and the operator begun anew.",
             registry=self.registry,
         )
-        self._leads = Gauge(
+        self._is_leader = Gauge(
             "diptych_operator_leads",
             "1 while this replica is the active one.",
             registry=self.registry,
         )
 
-    def reconciled(self, result: str, seconds: float) -> None:
+    def count_reconcile(self, result: str, seconds: float) -> None:
         self._reconciles.labels(result).inc()
         self._seconds.observe(seconds)
 
-    def asked(self, method: str, status: int) -> None:
+    def count_request(self, method: str, status: int) -> None:
         self._requests.labels(method, str(status)).inc()
 
-    def failed(self) -> None:
+    def count_failure(self) -> None:
         self._failures.inc()
 
-    def leads(self, *, leads: bool) -> None:
-        self._leads.set(leads)
+    def set_leader(self, *, is_leader: bool) -> None:
+        self._is_leader.set(is_leader)
 
-    def render(self, agents: dict[str, int], silence: float) -> bytes:
-        """Give all metrics as text; `agents` counts them by the status of Ready."""
+    def render(self, agents: dict[str, int], staleness: float) -> bytes:
+        """Give all metrics as text.
+
+        `agents` counts the Agents by the status of Ready; `staleness` is in seconds.
+        """
         for status in ("True", "False", "Unknown"):
             self._agents.labels(status).set(agents.get(status, 0))
-        self._silence.set(silence)
+        self._staleness.set(staleness)
         return generate_latest(self.registry)

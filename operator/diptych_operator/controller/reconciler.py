@@ -1,207 +1,196 @@
-"""Reconciles one Agent: gather the world, ask what is to be, apply, delete surplus, say how it is.
+"""Reconciles one Agent: observe, decide, apply, delete surplus children, write the status.
 
-Whatever the cause, it is always the whole: what is right already costs no request. So the final
-state depends on the Agents alone, and being killed between any two writes does no harm.
+Level-based: whatever has changed, the whole Agent is reconciled, and a child that has not drifted
+costs no request. So the outcome depends on the Agents alone, and a crash between two writes does no
+harm.
 
-Not here: what is to be (`children`), what is said of it (`status`), when it is due (`due`).
+Not here: what is decided (`desired`, `status`), when an Agent is reconciled (`work_queue`).
 """
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from typing import Any
 
-from diptych_operator.controller.apply import Applying
-from diptych_operator.controller.config_maps import delete_config, make_config
-from diptych_operator.controller.store import World, belongs, controller
-from diptych_operator.desired.children import Children, Platform, TooLargeError, desired_children
-from diptych_operator.desired.deployment import config_in
-from diptych_operator.desired.references import Surroundings, loose_ends
-from diptych_operator.desired.strategic_merge import MergeError
-from diptych_operator.kubernetes.client import Cluster
-from diptych_operator.kubernetes.errors import (
-    ClusterError,
-    ConflictError,
-    ForbiddenError,
-    MissingError,
-    RefusedError,
+from diptych_operator.controller.apply import Applier
+from diptych_operator.controller.config_maps import ConfigMaps, ConfigMapState
+from diptych_operator.controller.status_writer import StatusWriter
+from diptych_operator.controller.store import Store
+from diptych_operator.desired.children import (
+    Children,
+    Platform,
+    TooLargeError,
+    desired_children,
 )
+from diptych_operator.desired.observed import ObservedState
+from diptych_operator.desired.rollout import mounted_config_map
+from diptych_operator.desired.strategic_merge import MergeError
+from diptych_operator.kubernetes.client import KubernetesClient
+from diptych_operator.kubernetes.errors import ForbiddenError, InvalidError
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
     AGENT,
     SERVICE,
-    Name,
+    NamespacedName,
     Object,
     kind_of,
     name_of,
 )
-from diptych_operator.status.conditions import Refusal, View, agent_status
-from diptych_operator.status.events import FORMER_AGENT, event_of, transitions
+from diptych_operator.resources.ownership import controller_of, is_owned_by
+from diptych_operator.status.conditions import StatusInputs
+from diptych_operator.status.events import FORMER_AGENT
+from diptych_operator.status.problem import Problem
+from diptych_operator.status.unresolved import unresolved_references
 
 RETRY_SECONDS = 30.0
-"""After which something is tried again that will fail until somebody changes it."""
+"""After which a problem that only a user can solve is tried again."""
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What an agent is to own; without children there is a refusal that says why."""
+class _Rejected(Exception):
+    """The manifest cannot be served."""
 
-    children: Children | None
-    refusal: Refusal | None = None
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
 
 
-class _NotYet(Exception):
-    """What is in the way will go by itself."""
+class _Blocked(Exception):
+    """The manifest is fine, and its children cannot be applied now."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
 
 
 class Reconciler:
-    """Brings the cluster to what the Agents say. `now` gives the time as the API writes it."""
+    """Makes the cluster match the Agents."""
 
     def __init__(
-        self, cluster: Cluster, world: World, platform: Platform, now: Callable[[], str]
+        self,
+        client: KubernetesClient,
+        store: Store,
+        config_maps: ConfigMaps,
+        status_writer: StatusWriter,
+        platform: Platform,
     ) -> None:
-        self._cluster = cluster
-        self._world = world
+        self._client = client
+        self._store = store
+        self._config_maps = config_maps
+        self._status_writer = status_writer
         self._platform = platform
-        self._now = now
-        self._applying = Applying(cluster, world)
+        self._applier = Applier(client, store)
 
-    async def reconcile(self, name: Name) -> float | None:
-        """Reconcile an agent; give the seconds after which to do it again, if that is needed.
+    async def reconcile(self, name: NamespacedName) -> float | None:
+        """Reconcile an Agent; give the seconds after which to reconcile it again, or None.
 
-        Raises `ClusterError` if the API did not do its part and may the next time.
+        Raises `ApiError` if the API failed and a retry may help.
         """
-        agent = self._world.agent(name)
-        if agent is None or agent.is_going:
-            self._world.forget(name)
-            self._applying.forget(name)
+        agent = self._store.agent(name)
+        if agent is None or agent.is_terminating:  # the garbage collector deletes its children
+            self._forget(name)
             return None
-        around = self._world.surroundings(agent)
-        decision = decided(agent, around, self._platform)
-        refusal, obstacle = decision.refusal, None
-        if decision.children is not None:
-            try:
-                refusal = await self._carry_out(agent, decision.children)
-            except _NotYet as error:
-                obstacle = Refusal(FORMER_AGENT, str(error))
-            except ForbiddenError as error:
-                obstacle = Refusal("Forbidden", f"The operator may not do its work: {error}")
-                _log.warning("%s/%s: %s", *name, error)
-        view = View(
-            refusal=refusal,
-            obstacle=obstacle,
-            loose_ends=loose_ends(agent, around, self._platform.network.domain),
-            pods=self._world.pods(name),
-            shortages=self._world.shortages.get(name),
-            former=None if name in self._world.shortages else _told_degraded(agent),
-        )
-        await self._tell(name, view)
-        return RETRY_SECONDS if refusal or obstacle else None
-
-    async def _carry_out(self, agent: Agent, children: Children) -> Refusal | None:
-        """Apply what differs and delete what is left over; say what cannot be had."""
-        live = [await self._own(agent, child) for child in children.others]
-        if taken := next((one for one in live if isinstance(one, Refusal)), None):
-            return taken
-        running = config_in(self._world.deployment(agent))
-        for name in children.obsolete_configs:  # first: the Deployment tells of them until then
-            await delete_config(self._cluster, agent, name)
-        child = children.config
+        observed = self._store.observed_state(agent)
+        rejection = blocker = None
         try:
-            refusal = await self._make_config(agent, child, running)
-            if refusal and name_of(child)[1] != running:
-                return refusal
+            await self._apply_children(agent, _children(agent, observed, self._platform))
+        except _Rejected as error:
+            rejection = error.problem
+        except _Blocked as error:
+            blocker = error.problem
+        except ForbiddenError as error:
+            blocker = Problem("Forbidden", f"The operator may not do its work: {error}")
+            _log.warning("%s/%s: %s", *name, error)
+        missing = self._store.missing_dependencies
+        inputs = StatusInputs(
+            rejection=rejection,
+            blocker=blocker,
+            unresolved=unresolved_references(agent, observed, self._platform.network.domain),
+            pods=self._store.pods(name),
+            missing_dependencies=missing.get(name),
+            former_degraded=None if name in missing else _degraded_condition(agent),
+        )
+        await self._status_writer.write(name, inputs)
+        return RETRY_SECONDS if rejection or blocker else None
+
+    async def _apply_children(self, agent: Agent, children: Children) -> None:
+        """Apply children that have drifted, and delete those that are not desired any more."""
+        live = [await self._find_live(child) for child in children.others]
+        _check_ownership(agent, children, live)
+        mounted = mounted_config_map(self._store.deployment(agent))
+        for obsolete in children.obsolete_config_maps:  # first: applying removes the list of them
+            await self._config_maps.delete(agent, obsolete)
+        child = children.config_map
+        name = name_of(child)[1]
+        try:
+            state = await self._config_maps.ensure(agent, child, mounted)
+            if state is ConfigMapState.FOREIGN and name != mounted:
+                raise _name_conflict("ConfigMap", name, "delete it")
             for child, found in zip(children.others, live, strict=True):
-                await self._applying.bring(agent, child, found if isinstance(found, dict) else None)
-        except RefusedError as error:
-            if name_of(children.config)[1] != running:  # no pod will ever need it
-                await delete_config(self._cluster, agent, name_of(children.config)[1])
-            return _refused(child, error)
+                await self._applier.apply(agent, child, found)
+        except InvalidError as error:
+            if name != mounted:  # no pod will ever mount it
+                await self._config_maps.delete(agent, name)
+            message = f"The cluster does not take the {child['kind']}: {error}"
+            raise _Rejected(Problem("Refused", message)) from error
         await self._delete_surplus(agent, children)
-        return refusal
+        if state is ConfigMapState.FOREIGN:
+            raise _name_conflict("ConfigMap", name, "delete it")
 
-    async def _make_config(
-        self, agent: Agent, config: Object, running: str | None
-    ) -> Refusal | None:
-        """Make the ConfigMap if no pod runs with it yet; while one does, `configs` looks after."""
-        self._world.configs[agent.full_name] = config
-        name = name_of(config)[1]
-        if name == running and agent.full_name not in self._world.squatted:
-            return None
-        if await make_config(self._cluster, agent, config) == "foreign":
-            return _taken("ConfigMap", name, "delete it")
-        self._world.squatted.discard(agent.full_name)
-        return None
-
-    async def _own(self, agent: Agent, child: Object) -> Object | Refusal | None:
-        """Find the agent's object of this kind as it is; None if its name is free."""
+    async def _find_live(self, child: Object) -> Object | None:
+        """Find the live object of a child's name, whoever owns it."""
         kind, name = kind_of(child), name_of(child)
-        found = self._world.find(kind, name)
-        if found is None and kind is not SERVICE:  # of the others, only our own are watched
-            found = await self._cluster.find(kind, name)
-        if found is None or belongs(found, agent):
-            return found
-        owner = controller(found) or {}
-        if (owner.get("kind"), owner.get("name")) == (AGENT.name, agent.name):
-            raise _NotYet(f"The {kind.name} of a former Agent called {agent.name} is still there.")
-        cure = f"rename the Agent, or delete that {kind.name}"
-        return _taken(kind.name, name[1], cure)
+        live = self._store.find(kind, name)
+        if live is None and kind is not SERVICE:  # of other kinds, the store has our own only
+            live = await self._client.find(kind, name)
+        return live
 
     async def _delete_surplus(self, agent: Agent, children: Children) -> None:
         desired = {kind_of(child) for child in children.others}
-        for kind, found in tuple(self._world.owned(agent)):
-            if kind not in desired and "deletionTimestamp" not in found["metadata"]:
-                await self._cluster.delete(kind, name_of(found), found["metadata"]["uid"])
+        for kind, live in tuple(self._store.children(agent)):
+            if kind not in desired and "deletionTimestamp" not in live["metadata"]:
+                await self._client.delete(kind, name_of(live), live["metadata"]["uid"])
 
-    async def _tell(self, name: Name, view: View) -> None:
-        """Write the status if it says something new, and tell of what has changed."""
-        agent = self._world.agent(name)
-        if agent is None:
-            return
-        view = replace(view, deployment=self._world.deployment(agent))
-        status = agent_status(agent, view, self._now())
-        if status == agent.status:
-            return
-        try:
-            self._world.put(AGENT, await self._cluster.write_status(name, agent.uid, status))
-        except (MissingError, ConflictError):
-            return  # it is gone, and what has followed it will be due by itself
-        except ForbiddenError as error:
-            _log.warning("%s/%s: %s", *name, error)
-            return
-        for transition in transitions(agent.status, status):
-            await self._report(event_of(agent, transition, self._now()))
-
-    async def _report(self, event: Object) -> None:
-        try:
-            await self._cluster.create(event)
-        except ClusterError as error:  # what it tells stands in the status, too
-            _log.debug("an Event was lost: %s", error)
+    def _forget(self, name: NamespacedName) -> None:
+        self._store.forget(name)
+        self._config_maps.forget(name)
+        self._applier.forget(name)
 
 
-def decided(agent: Agent, around: Surroundings, platform: Platform) -> Decision:
-    """Say what an agent is to own, or why nothing can be made of its manifest."""
+def _children(agent: Agent, observed: ObservedState, platform: Platform) -> Children:
     try:
-        return Decision(desired_children(agent, around, platform))
+        return desired_children(agent, observed, platform)
     except MergeError as error:
-        return Decision(None, Refusal("PodTemplateInvalid", f"{error}."))
+        raise _Rejected(Problem("PodTemplateInvalid", f"{error}.")) from error
     except TooLargeError as error:
-        return Decision(None, Refusal("TooLarge", f"{error}."))
+        raise _Rejected(Problem("TooLarge", f"{error}.")) from error
     except ValueError as error:
-        return Decision(None, Refusal("InvalidUrl", f"A URL of the manifest is none: {error}."))
+        message = f"A URL of the manifest is none: {error}."
+        raise _Rejected(Problem("InvalidUrl", message)) from error
 
 
-def _told_degraded(agent: Agent) -> Object | None:
-    """Give the Degraded condition that stands in an agent's status."""
+def _check_ownership(agent: Agent, children: Children, live: list[Object | None]) -> None:
+    """Raise `_Blocked` or `_Rejected` if a live object is not the Agent's."""
+    foreign = {
+        kind_of(child).name: found
+        for child, found in zip(children.others, live, strict=True)
+        if found is not None and not is_owned_by(found, agent)
+    }
+    for kind, found in foreign.items():
+        owner = controller_of(found) or {}
+        if (owner.get("kind"), owner.get("name")) == (AGENT.name, agent.name):
+            message = f"The {kind} of a former Agent called {agent.name} is still there."
+            raise _Blocked(Problem(FORMER_AGENT, message))
+    for kind in foreign:
+        raise _name_conflict(kind, agent.name, f"rename the Agent, or delete that {kind}")
+
+
+def _name_conflict(kind: str, name: str, remedy: str) -> _Rejected:
+    message = f"There is a {kind} called {name} that does not belong to this Agent; {remedy}."
+    return _Rejected(Problem("NameConflict", message))
+
+
+def _degraded_condition(agent: Agent) -> Mapping[str, Any] | None:
+    """Give the Degraded condition of an Agent's status."""
     conditions = agent.status.get("conditions", ())
     return next((dict(c) for c in conditions if c["type"] == "Degraded"), None)
-
-
-def _taken(kind: str, name: str, cure: str) -> Refusal:
-    sentence = f"There is a {kind} called {name} that does not belong to this Agent; {cure}."
-    return Refusal("NameConflict", sentence)
-
-
-def _refused(child: Object, error: RefusedError) -> Refusal:
-    return Refusal("Refused", f"The cluster does not take the {child['kind']}: {error}")

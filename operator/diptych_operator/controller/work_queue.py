@@ -1,97 +1,166 @@
-"""Which agents are due to be reconciled, and when: a queue in which a name stands once.
+"""The queue of Agents to reconcile, and the workers that take from it.
 
-What becomes due while it is being worked on is due again afterwards. What failed comes back later
-and later, up to `MAX_DELAY`; nobody is tried in a hot loop.
+The queue works as client-go's: an Agent is in it once, and is never reconciled by two workers at
+the same time. If it changes during its reconcile, it is queued once more afterwards. A failure is
+retried with exponential backoff, up to `MAX_DELAY`, and never keeps other Agents waiting.
+
+Not here: what a reconcile does (`reconciler`).
 """
 
 import asyncio
+import logging
+import time
 from collections import deque
+from collections.abc import Awaitable, Callable
+from enum import Enum, auto
 
-from diptych_operator.resources.kinds import Name
+from diptych_operator.controller.metrics import Metrics
+from diptych_operator.kubernetes.errors import ApiError
+from diptych_operator.resources.kinds import NamespacedName
 
 FIRST_DELAY = 0.5
 MAX_DELAY = 30.0
+WORKERS = 8
+BUG_DELAY = 30.0
+
+_BUGS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+_MAX_DOUBLINGS = 10
+_log = logging.getLogger(__name__)
 
 
-class Due:
-    """The queue; for one event loop. Nothing is taken from it before it is opened."""
+class Stage(Enum):
+    """The stage of an Agent in the queue; an Agent that has none is not in it."""
+
+    QUEUED = auto()
+    PROCESSING = auto()
+    DIRTY = auto()
+    """A worker processes it, and it has changed since: it is queued again afterwards."""
+
+
+class WorkQueue:
+    """The queue; for one event loop. `get` waits until `start` was called."""
 
     def __init__(self) -> None:
-        self._is_open = False
-        self._waiting: deque[Name] = deque()
-        self._queued: set[Name] = set()
-        self._in_work: set[Name] = set()
-        self._again: set[Name] = set()
-        self._failures: dict[Name, int] = {}
-        self._timers: dict[Name, asyncio.TimerHandle] = {}
-        self._arrived = asyncio.Event()
+        self._is_started = False
+        self._queue: deque[NamespacedName] = deque()
+        self._stages: dict[NamespacedName, Stage] = {}
+        self._failures: dict[NamespacedName, int] = {}
+        self._timers: dict[NamespacedName, asyncio.TimerHandle] = {}
+        self._wake_up = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._queue)
 
-    def open(self) -> None:
-        """Let work begin: the whole picture is known now."""
-        self._is_open = True
-        self._arrived.set()
+    def start(self) -> None:
+        """Let workers take Agents: the store is complete now."""
+        self._is_started = True
+        self._wake_up.set()
 
-    def add(self, name: Name) -> None:
-        """Make an agent due now."""
+    def add(self, name: NamespacedName) -> None:
+        """Queue an Agent now."""
         if timer := self._timers.pop(name, None):
             timer.cancel()
-        if name in self._in_work:
-            self._again.add(name)
-        elif name not in self._queued:
-            self._queued.add(name)
-            self._waiting.append(name)
-            self._arrived.set()
+        match self._stages.get(name):
+            case None:
+                self._enter(name, Stage.QUEUED)
+            case Stage.PROCESSING:
+                self._enter(name, Stage.DIRTY)
 
-    def add_later(self, name: Name, seconds: float) -> None:
-        """Make an agent due after a time, unless it is due before."""
+    def add_after(self, name: NamespacedName, seconds: float) -> None:
+        """Queue an Agent after a time; a sooner time that was asked for before stands."""
         loop = asyncio.get_running_loop()
         at = loop.time() + seconds
         timer = self._timers.get(name)
         if timer is None or timer.when() > at:
             if timer:
                 timer.cancel()
-            self._timers[name] = loop.call_at(at, self._ripe, name)
+            self._timers[name] = loop.call_at(at, self.add, name)
 
-    async def take(self) -> Name:
-        """Wait for an agent that is due; `done` or `failed` must follow."""
-        while not (self._is_open and self._waiting):
-            self._arrived.clear()
-            await self._arrived.wait()
-        name = self._waiting.popleft()
-        self._queued.discard(name)
-        self._in_work.add(name)
+    async def get(self) -> NamespacedName:
+        """Wait for an Agent to process; `done` or `retry` must follow."""
+        while not (self._is_started and self._queue):
+            self._wake_up.clear()
+            await self._wake_up.wait()
+        name = self._queue.popleft()
+        self._enter(name, Stage.PROCESSING)
         return name
 
-    def done(self, name: Name) -> None:
-        """Say that an agent has been dealt with."""
+    def done(self, name: NamespacedName) -> None:
+        """End the processing of an Agent, and forget its failures."""
         self._failures.pop(name, None)
-        self._release(name)
+        is_dirty = self._stages.get(name) is Stage.DIRTY
+        self._enter(name, Stage.QUEUED if is_dirty else None)
 
-    def failed(self, name: Name, seconds: float | None = None) -> float:
-        """Say that an agent must be tried again; give the delay. `seconds` is the least."""
+    def retry(self, name: NamespacedName, at_least: float | None = None) -> float:
+        """End the processing of an Agent that failed, and queue it after a delay.
+
+        Gives the delay in seconds: exponential backoff, but `at_least` seconds.
+        """
         count = self._failures.get(name, 0)
         self._failures[name] = count + 1
-        delay = max(min(FIRST_DELAY * 2.0 ** min(count, 10), MAX_DELAY), seconds or 0.0)
-        self._again.discard(name)
-        self._release(name)
-        self.add_later(name, delay)
+        backoff = min(FIRST_DELAY * 2.0 ** min(count, _MAX_DOUBLINGS), MAX_DELAY)
+        delay = max(backoff, at_least or 0.0)
+        self._enter(name, None)
+        self.add_after(name, delay)
         return delay
 
-    def close(self) -> None:
+    def shut_down(self) -> None:
         """Cancel all timers."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
-    def _ripe(self, name: Name) -> None:
-        self._timers.pop(name, None)
-        self.add(name)
+    def _enter(self, name: NamespacedName, stage: Stage | None) -> None:
+        """Change the stage of an Agent; the only place that does."""
+        if stage is None:
+            self._stages.pop(name, None)
+            return
+        self._stages[name] = stage
+        if stage is Stage.QUEUED:
+            self._queue.append(name)
+            self._wake_up.set()
 
-    def _release(self, name: Name) -> None:
-        self._in_work.discard(name)
-        if name in self._again:
-            self._again.discard(name)
-            self.add(name)
+
+class Workers:
+    """Take Agents from the queue and reconcile them, `WORKERS` at a time.
+
+    `reconcile` gives the seconds after which to reconcile an Agent again, or None.
+    """
+
+    def __init__(
+        self,
+        queue: WorkQueue,
+        reconcile: Callable[[NamespacedName], Awaitable[float | None]],
+        metrics: Metrics,
+    ) -> None:
+        self._queue = queue
+        self._reconcile = reconcile
+        self._metrics = metrics
+
+    def start(self) -> list["asyncio.Task[None]"]:
+        """Start all workers; the caller cancels their tasks."""
+        return [asyncio.create_task(self._run(), name=f"worker {n}") for n in range(WORKERS)]
+
+    async def _run(self) -> None:
+        while True:
+            name = await self._queue.get()
+            started = time.monotonic()
+            result = await self._process(name)
+            self._metrics.count_reconcile(result, time.monotonic() - started)
+
+    async def _process(self, name: NamespacedName) -> str:
+        """Reconcile one Agent; give the result for the metrics."""
+        try:
+            requeue_after = await self._reconcile(name)
+        except ApiError as error:
+            delay = self._queue.retry(name, error.retry_after)
+            _log.warning("%s/%s: %s; trying again in %g s", *name, error, delay)
+            return error.result
+        except _BUGS:  # an object of a shape that the code does not expect
+            _log.exception("%s/%s: a bug in the operator; trying again", *name)
+            self._queue.retry(name, BUG_DELAY)
+            return "bug"
+        self._queue.done(name)
+        if requeue_after is not None:
+            self._queue.add_after(name, requeue_after)
+        return "ok"

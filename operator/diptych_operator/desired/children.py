@@ -1,136 +1,119 @@
-"""The objects of an agent: `desired_children(agent, around, platform)`. Pure.
+"""The objects that an Agent needs: `desired_children(agent, observed, platform)`. Pure.
 
-The same Agent in the same surroundings always gives the same objects, under names that depend on
-nothing else. They are owned by the Agent, so that deleting it deletes them.
+The same Agent and observed state always give the same objects, and their names depend on the Agent
+only. The Agent owns them, so that the garbage collector deletes them with it.
 
-Not here: what becomes of an object that somebody else owns (`reconcile`).
+Not here: an object of somebody else that has taken the name (`controller.reconciler`).
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from diptych_operator.desired.deployment import (
-    FORMER_CONFIGS,
-    PodDefaults,
-    config_in,
-    deployment_spec,
-    former_configs,
-    is_settled,
-)
+from diptych_operator.desired.deployment import PodDefaults, deployment_spec
 from diptych_operator.desired.drift import digest
-from diptych_operator.desired.network_policy import (
-    Network,
-    Rule,
-    egress_rules,
-    ingress_rules,
-    policy_spec,
-)
-from diptych_operator.desired.references import Surroundings
+from diptych_operator.desired.network_policy import NetworkSettings, policy_spec
+from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.resolved_manifest import (
     FILE,
-    config_name,
-    config_text,
+    config_map_name,
+    manifest_text,
     resolved_manifest,
+)
+from diptych_operator.desired.rollout import (
+    FORMER_CONFIG_MAPS,
+    former_config_maps,
+    is_rolled_out,
+    mounted_config_map,
 )
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
     AGENT,
-    APPLIED,
-    BUDGET,
+    APPLIED_DIGEST,
     CONFIG_MAP,
     DEPLOYMENT,
     NETWORK_POLICY,
+    POD_DISRUPTION_BUDGET,
     PORT,
     SERVICE,
     SERVICE_ACCOUNT,
     Kind,
     Object,
-    labels,
-    selector_labels,
 )
+from diptych_operator.resources.labels import child_labels, selector_labels
 
 MAX_CONFIG_BYTES = 512 * 1024
 
 
 class TooLargeError(ValueError):
-    """A manifest that fits into no ConfigMap."""
+    """The resolved manifest is too large for a ConfigMap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """What the operator's own settings say: the pods' defaults, and the cluster's network."""
+    """The operator's settings that all Agents share: pod defaults, and the cluster's network."""
 
     pods: PodDefaults
-    network: Network = field(default_factory=Network)
+    network: NetworkSettings = field(default_factory=NetworkSettings)
 
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """What an agent is to own: the config that its pods read, and the rest in order of making."""
+    """The desired children: the ConfigMap, and the others in the order of their creation."""
 
-    config: Object
+    config_map: Object
     others: tuple[Object, ...]
-    obsolete_configs: tuple[str, ...]
-    """ConfigMaps of earlier revisions of which no pod runs any more."""
+    obsolete_config_maps: tuple[str, ...]
+    """ConfigMaps of earlier revisions that no pod mounts any more."""
 
 
-def desired_children(agent: Agent, around: Surroundings, platform: Platform) -> Children:
-    """Give all objects of an agent. Raises `MergeError` and `TooLargeError`."""
-    config = _config(agent, around)
-    name = config["metadata"]["name"]
-    before = config_in(around.deployment)
-    rolling = not (before == name and is_settled(around.deployment))
-    former = _former(around, name) if rolling else ()
-    egress = egress_rules(agent, around, platform.network)
+def desired_children(agent: Agent, observed: ObservedState, platform: Platform) -> Children:
+    """Give all objects that an Agent needs.
+
+    Raises `MergeError`, `TooLargeError`, and `ValueError` for an invalid URL.
+    """
+    config_map = _config_map(agent, observed)
+    name = config_map["metadata"]["name"]
+    live = observed.deployment
+    is_rolling = mounted_config_map(live) != name or not is_rolled_out(live)
+    former = _former_config_maps(live, name) if is_rolling else ()
     others = (
-        _object(agent, SERVICE_ACCOUNT, automountServiceAccountToken=False),
-        _object(
+        _child(agent, SERVICE_ACCOUNT, automountServiceAccountToken=False),
+        _child(
             agent,
             NETWORK_POLICY,
-            spec=policy_spec(
-                agent,
-                ingress_rules(agent, platform.network),
-                _still_open(around, egress) if rolling else egress,
-            ),
+            spec=policy_spec(agent, observed, platform.network, keeps_former_egress=is_rolling),
         ),
-        _object(agent, SERVICE, spec=_service_spec(agent)),
-        *_budget(agent),
-        _object(
+        _child(agent, SERVICE, spec=_service_spec(agent)),
+        *_pod_disruption_budget(agent),
+        _child(
             agent,
             DEPLOYMENT,
-            annotations={FORMER_CONFIGS: ",".join(former)} if former else None,
+            annotations={FORMER_CONFIG_MAPS: ",".join(former)} if former else None,
             spec=deployment_spec(agent, name, platform.pods),
         ),
     )
-    kept = {name, *former}
-    obsolete = tuple(n for n in former_configs(around.deployment) if n not in kept)
-    return Children(config, tuple(map(_stamped, others)), obsolete)
+    obsolete = tuple(n for n in former_config_maps(live) if n not in {name, *former})
+    return Children(config_map, tuple(map(_with_digest, others)), obsolete)
 
 
-def _config(agent: Agent, around: Surroundings) -> Object:
-    text = config_text(resolved_manifest(agent, around))
-    if len(text.encode()) > MAX_CONFIG_BYTES:
+def _config_map(agent: Agent, observed: ObservedState) -> Object:
+    text = manifest_text(resolved_manifest(agent, observed))
+    size = len(text.encode())
+    if size > MAX_CONFIG_BYTES:
         raise TooLargeError(
-            f"the manifest holds {len(text.encode()) // 1024} KiB, and {MAX_CONFIG_BYTES // 1024} "
+            f"the manifest holds {size // 1024} KiB, and {MAX_CONFIG_BYTES // 1024} "
             "KiB is the most; move texts to ConfigMaps (instructionsFrom) or shorten them"
         )
-    config = _object(agent, CONFIG_MAP, immutable=True, data={FILE: text})
-    config["metadata"]["name"] = config_name(agent, text)
-    return config
+    config_map = _child(agent, CONFIG_MAP, immutable=True, data={FILE: text})
+    config_map["metadata"]["name"] = config_map_name(agent, text)
+    return config_map
 
 
-def _former(around: Surroundings, current: str) -> tuple[str, ...]:
-    """Name the configs that pods may still run with, besides the current one."""
-    names = [*former_configs(around.deployment), config_in(around.deployment)]
+def _former_config_maps(deployment: Object | None, current: str) -> tuple[str, ...]:
+    """Name the ConfigMaps besides the current one that running pods may mount."""
+    names = [*former_config_maps(deployment), mounted_config_map(deployment)]
     return tuple(dict.fromkeys(n for n in names if n is not None and n != current))
-
-
-def _still_open(around: Surroundings, egress: list[Rule]) -> list[Rule]:
-    """Keep what the pods of an earlier revision may still need, while there may be any."""
-    policy = around.policy or {}
-    before = (policy.get("spec") or {}).get("egress") or []
-    return [*egress, *(rule for rule in before if rule not in egress)]
 
 
 def _service_spec(agent: Agent) -> dict[str, Any]:
@@ -149,19 +132,19 @@ def _service_spec(agent: Agent) -> dict[str, Any]:
     }
 
 
-def _budget(agent: Agent) -> Iterator[Object]:
+def _pod_disruption_budget(agent: Agent) -> Iterator[Object]:
     if agent.replicas > 1:
         spec = {"maxUnavailable": 1, "selector": {"matchLabels": selector_labels(agent.name)}}
-        yield _object(agent, BUDGET, spec=spec)
+        yield _child(agent, POD_DISRUPTION_BUDGET, spec=spec)
 
 
-def _object(
+def _child(
     agent: Agent, kind: Kind, annotations: dict[str, str] | None = None, **content: object
 ) -> Object:
     metadata: dict[str, Any] = {
         "name": agent.name,
         "namespace": agent.namespace,
-        "labels": labels(agent.name),
+        "labels": child_labels(agent.name),
         "ownerReferences": [
             {
                 "apiVersion": AGENT.api_version,
@@ -177,8 +160,7 @@ def _object(
     return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **content}
 
 
-def _stamped(content: Object) -> Object:
-    """Write on an object what it is to be, so that a field to be removed is noticed later."""
-    annotations = content["metadata"].get("annotations", {})
-    stamp = {**annotations, APPLIED: digest(content)}
-    return {**content, "metadata": {**content["metadata"], "annotations": stamp}}
+def _with_digest(child: Object) -> Object:
+    """Annotate a child with its digest, so that a field that must be removed is noticed later."""
+    annotations = {**child["metadata"].get("annotations", {}), APPLIED_DIGEST: digest(child)}
+    return {**child, "metadata": {**child["metadata"], "annotations": annotations}}

@@ -1,13 +1,13 @@
-"""Strategic merge: laying overrides over a pod's template. Pure.
+"""Strategic merge: lays a patch over a pod template. Pure.
 
-Mappings are merged. Of lists that Kubernetes keys (containers by name, …) the entries with the
-same key are merged and others are added; any other list is replaced whole.
+Mappings are merged. In lists that Kubernetes keys (containers by name, …), entries with the same
+key are merged and other entries are added. Any other list is replaced whole.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-KEYS: Final[Mapping[str, str]] = {
+MERGE_KEYS: Final[Mapping[str, str]] = {
     "containers": "name",
     "initContainers": "name",
     "volumes": "name",
@@ -19,40 +19,43 @@ KEYS: Final[Mapping[str, str]] = {
     "hostAliases": "ip",
     "ownerReferences": "uid",
 }
-"""By which field the entries of a list are told apart, as in server-side apply."""
+"""For each keyed list, the field that identifies its entries, as in server-side apply."""
 
 
 class MergeError(ValueError):
-    """Overrides that fit nothing; `str()` is a sentence that names the place."""
+    """A patch that does not fit; `str()` is a sentence that names the field."""
 
 
-def merged(given: Mapping[str, Any], over: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Lay `over` over `given`; neither changes. Raises `MergeError`. `path` names the place."""
-    result = dict(given)
-    for name, value in over.items():
-        result[name] = _laid(result.get(name), value, name, f"{path}.{name}")
+def strategic_merge(base: Mapping[str, Any], patch: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Merge `patch` into a copy of `base`. `path` names the patch in errors.
+
+    Raises `MergeError`.
+    """
+    result = dict(base)
+    for name, value in patch.items():
+        result[name] = _merge_value(result.get(name), value, name, f"{path}.{name}")
     return result
 
 
-def _laid(given: object, over: object, field: str, path: str) -> object:
-    match given, over:
-        case None, _ if field not in KEYS or not isinstance(over, list):
-            return over
+def _merge_value(base: object, patch: object, field: str, path: str) -> object:
+    match base, patch:
+        case None, _ if field not in MERGE_KEYS or not isinstance(patch, list):
+            return patch
         case dict(), dict():
-            return merged(given, over, path)
-        case None | list(), list() if field in KEYS:
-            return _merged_lists(given or [], over, KEYS[field], path)
-        case (dict(), _) | (list(), _) if not isinstance(over, type(given)):
-            wanted = "a mapping" if isinstance(given, dict) else "a list"
+            return strategic_merge(base, patch, path)
+        case None | list(), list() if field in MERGE_KEYS:
+            return _merge_keyed_lists(base or [], patch, MERGE_KEYS[field], path)
+        case (dict(), _) | (list(), _) if not isinstance(patch, type(base)):
+            wanted = "a mapping" if isinstance(base, dict) else "a list"
             raise MergeError(f"{path} must be {wanted}")
         case _:
-            return over
+            return patch
 
 
-def _merged_lists(given: list[Any], over: list[Any], key: str, path: str) -> list[Any]:
-    result = {entry[key]: entry for entry in given}
-    for index, entry in enumerate(over):
+def _merge_keyed_lists(base: list[Any], patch: list[Any], key: str, path: str) -> list[Any]:
+    result = {entry[key]: entry for entry in base}
+    for index, entry in enumerate(patch):
         if not isinstance(entry, dict) or key not in entry:
             raise MergeError(f"{path}[{index}] needs a {key}, by which it is merged")
-        result[entry[key]] = merged(result.get(entry[key], {}), entry, f"{path}[{index}]")
+        result[entry[key]] = strategic_merge(result.get(entry[key], {}), entry, f"{path}[{index}]")
     return list(result.values())

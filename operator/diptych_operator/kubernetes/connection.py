@@ -1,9 +1,9 @@
-"""How the operator reaches the Kubernetes API: in the cluster, or by a kubeconfig.
+"""How the operator reaches the Kubernetes API: from inside the cluster, or by a kubeconfig.
 
-The credentials are found as kopf finds them, and given to both of the API's users: to kopf, which
-watches, and to `cluster`, which writes. What is heard of a watch is noted (`silence`).
+kopf finds the credentials. The sessions made of them serve both users of the API: kopf, which
+watches, and `client`, which does everything else.
 
-Not here: requests and their errors (`cluster`).
+Not here: requests and their errors (`client`).
 """
 
 import os
@@ -13,38 +13,41 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
+from typing import TypeAlias
 
 import aiohttp
 import kopf
 from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse
 
 from diptych_operator.kubernetes.errors import UnavailableError
-from diptych_operator.watch.staleness import Silence
+
+WatchObserver: TypeAlias = Callable[[str], None]
+"""Told the path of a watch whenever the API sends something on it."""
 
 _TOKEN_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
-_TOKEN_SECONDS = 60.0  # after which a rotated token is read again
+_TOKEN_SECONDS = 60.0  # after which the token is read again: the kubelet rotates it
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """The API's address and the credentials for it."""
+    """The API's address, and the credentials for it."""
 
     server: str
     tls: ssl.SSLContext | bool
     authorization: Callable[[], str | None]
 
-    def session(self, silence: Silence | None = None) -> aiohttp.ClientSession:
-        """Open a session; the caller closes it."""
-        middlewares: list[ClientMiddlewareType] = [self._authorized]
-        if silence is not None:
-            middlewares.append(_listening(silence))
+    def session(self, on_watch_data: WatchObserver | None = None) -> aiohttp.ClientSession:
+        """Open a session, which the caller closes."""
+        middlewares: list[ClientMiddlewareType] = [self._authorize]
+        if on_watch_data is not None:
+            middlewares.append(_watch_middleware(on_watch_data))
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=self.tls),
             headers={"User-Agent": "diptych-operator"},
             middlewares=middlewares,
         )
 
-    async def _authorized(
+    async def _authorize(
         self, request: ClientRequest, handler: ClientHandlerType
     ) -> ClientResponse:
         if header := self.authorization():
@@ -52,8 +55,8 @@ class Connection:
         return await handler(request)
 
 
-def connect() -> Connection:
-    """Find the cluster that the process runs in, or else the kubeconfig's current one.
+def find_connection() -> Connection:
+    """Connect to the cluster that the process runs in, or else to the kubeconfig's current one.
 
     Raises `UnavailableError` if there is neither.
     """
@@ -62,16 +65,16 @@ def connect() -> Connection:
         host = os.environ.get("KUBERNETES_SERVICE_HOST", "kubernetes.default.svc")
         port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         info = replace(found, server=f"https://{f'[{host}]' if ':' in host else host}:{port}")
-        return Connection(info.server, info.as_ssl_context(), _rotating_token())
+        return Connection(info.server, info.as_ssl_context(), _service_account_token())
     if found := kopf.login_with_kubeconfig(settings=settings):
         header = found.as_http_headers().get("Authorization")
-        secure = found.server.startswith("https")
-        return Connection(found.server, found.as_ssl_context() if secure else True, lambda: header)
+        is_tls = found.server.startswith("https")
+        return Connection(found.server, found.as_ssl_context() if is_tls else True, lambda: header)
     raise UnavailableError("there is no cluster: not inside one, and no kubeconfig is there")
 
 
-def _rotating_token() -> Callable[[], str | None]:
-    """Read the service account's token, anew every minute: the kubelet replaces it."""
+def _service_account_token() -> Callable[[], str | None]:
+    """Make the Authorization header from the service account's token, read again every minute."""
     token, read_at = "", float("-inf")
 
     def header() -> str:
@@ -83,32 +86,33 @@ def _rotating_token() -> Callable[[], str | None]:
     return header
 
 
-def _listening(silence: Silence) -> ClientMiddlewareType:
-    async def listen(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+def _watch_middleware(on_watch_data: WatchObserver) -> ClientMiddlewareType:
+    async def observe(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         response = await handler(request)
         if "watch" not in request.url.query:
             return response
         path = request.url.path
         if response.ok or response.status == HTTPStatus.FORBIDDEN:
-            silence.heard(path)  # a right that is missing is told, and no restart brings it
+            on_watch_data(path)  # a missing right is an answer, and no restart would grant it
         if response.ok:
-            response.content = _Heard(response.content, lambda: silence.heard(path))  # type: ignore[assignment]
+            content = _ObservedContent(response.content, lambda: on_watch_data(path))
+            response.content = content  # type: ignore[assignment]
         return response
 
-    return listen
+    return observe
 
 
-class _Heard:
-    """A response's content that tells of every piece that arrives."""
+class _ObservedContent:
+    """A response's content that reports every chunk."""
 
-    def __init__(self, content: aiohttp.StreamReader, tell: Callable[[], None]) -> None:
+    def __init__(self, content: aiohttp.StreamReader, on_chunk: Callable[[], None]) -> None:
         self._content = content
-        self._tell = tell
+        self._on_chunk = on_chunk
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._content, name)
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        async for piece in self._content.iter_chunked(size):
-            self._tell()
-            yield piece
+        async for chunk in self._content.iter_chunked(size):
+            self._on_chunk()
+            yield chunk

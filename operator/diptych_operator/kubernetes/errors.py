@@ -1,61 +1,79 @@
-"""What can go wrong between the operator and the Kubernetes API.
+"""What a request to the Kubernetes API can raise.
 
-ClusterError              the API did not do what it was asked
-├── MissingError          404: there is no such object
-├── ConflictError         409: somebody else was there first
-│   └── ExistsError       there is an object of that name already
-├── RefusedError          400, 413, 422: the object is not valid; asking again is no use
+ApiError                  the API did not do what it was asked
+├── NotFoundError         404: there is no such object
+├── ConflictError         409: somebody else has changed the object
+│   └── AlreadyExistsError    there is an object of that name already
+├── InvalidError          400, 413, 422: the object is not valid; a retry is of no use
 ├── ForbiddenError        403: a right is missing, or an admission rule says no
-└── UnavailableError      anything else: no answer, 401, 429, 5xx; asking again may help
+└── UnavailableError      anything else: no answer, 401, 429, 5xx; a retry may help
 """
 
+from typing import ClassVar
 
-class ClusterError(Exception):
-    """The API did not do what it was asked; `str()` is its own sentence, `status` its code."""
 
-    def __init__(self, sentence: str, status: int = 0, retry_after: float | None = None) -> None:
-        super().__init__(sentence)
+class ApiError(Exception):
+    """The API did not do what it was asked.
+
+    `str()` is the API's own message, `status` the HTTP status (0 without an answer), `retry_after`
+    the seconds that the API asks to wait. `result` is the error's name in metrics.
+    """
+
+    result: ClassVar[str] = "cluster"
+
+    def __init__(self, message: str, status: int = 0, retry_after: float | None = None) -> None:
+        super().__init__(message)
         self.status = status
         self.retry_after = retry_after
 
 
-class MissingError(ClusterError):
+class NotFoundError(ApiError):
     """There is no such object."""
 
-
-class ConflictError(ClusterError):
-    """Somebody else was there first."""
+    result = "missing"
 
 
-class ExistsError(ConflictError):
+class ConflictError(ApiError):
+    """Somebody else has changed the object."""
+
+    result = "conflict"
+
+
+class AlreadyExistsError(ConflictError):
     """There is an object of that name already."""
 
-
-class RefusedError(ClusterError):
-    """The object is not valid; asking again is no use."""
+    result = "exists"
 
 
-class ForbiddenError(ClusterError):
+class InvalidError(ApiError):
+    """The object is not valid; a retry is of no use."""
+
+    result = "refused"
+
+
+class ForbiddenError(ApiError):
     """A right is missing, or an admission rule says no."""
 
-
-class UnavailableError(ClusterError):
-    """The API cannot be asked now; `retry_after` is in seconds, if it said when."""
+    result = "forbidden"
 
 
-def error_for(
-    status: int, reason: str, sentence: str, retry_after: float | None = None
-) -> ClusterError:
-    """Give the error for an HTTP status and the API's reason in one word."""
-    kind = ExistsError if reason == "AlreadyExists" else _KINDS.get(status, UnavailableError)
-    return kind(sentence, status, retry_after)
+class UnavailableError(ApiError):
+    """The API cannot answer now; a retry may help."""
+
+    result = "unavailable"
 
 
-_KINDS: dict[int, type[ClusterError]] = {
-    400: RefusedError,
+def error_for(status: int, reason: str, message: str, retry_after: float | None = None) -> ApiError:
+    """Give the error for an HTTP status and the `reason` of the API's Status object."""
+    kind = AlreadyExistsError if reason == "AlreadyExists" else _BY_STATUS.get(status)
+    return (kind or UnavailableError)(message, status, retry_after)
+
+
+_BY_STATUS: dict[int, type[ApiError]] = {
+    400: InvalidError,
     403: ForbiddenError,
-    404: MissingError,
+    404: NotFoundError,
     409: ConflictError,
-    413: RefusedError,
-    422: RefusedError,
+    413: InvalidError,
+    422: InvalidError,
 }

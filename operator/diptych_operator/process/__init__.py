@@ -1,4 +1,4 @@
-"""The process around the control loop.
+"""The process observed the control loop.
 
 session   one session: wait for the Lease, list, watch and reconcile until something ends it
 tasks     ends asyncio tasks reliably

@@ -1,9 +1,11 @@
-"""`/healthz`, `/readyz` and `/metrics` of the operator itself.
+"""The operator's own `/healthz`, `/readyz` and `/metrics`.
 
-Red means that a restart would help: a watch has told nothing for longer than any living watch does
-(the API sends a bookmark every minute, and kopf reconnects after 70 s), or has never come about,
-while the API answers lists all that time. While the API is away, or refuses a right, a restart
-would not help, and would only make the way back slower.
+`/healthz` fails only if a restart would help: a watch is silent for longer than a live watch can be
+(the API sends a bookmark every minute, and kopf reconnects after 70 s), or has never started, while
+the API answers lists all that time. If the API is down or refuses a right, a restart would not help
+and would only delay the recovery.
+
+Not here: how silence is measured (`watch.staleness`).
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,21 +14,21 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from diptych_operator.controller.metrics import Metrics
-from diptych_operator.controller.store import World
-from diptych_operator.watch.staleness import Silence
+from diptych_operator.controller.store import Store
+from diptych_operator.watch.staleness import WatchStaleness
 
-MAX_SILENCE = 150.0
+MAX_STALENESS = 150.0
 """Seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What is told about the operator; `api_answers` asks the API."""
+    """The HTTP endpoints; `is_api_reachable` asks the API."""
 
-    silence: Silence
-    world: World
+    staleness: WatchStaleness
+    store: Store
     metrics: Metrics
-    api_answers: Callable[[], Awaitable[bool]]
+    is_api_reachable: Callable[[], Awaitable[bool]]
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -36,10 +38,10 @@ class Health:
         return app
 
     async def problem(self) -> str | None:
-        """Say why the operator should be restarted; None if it need not."""
-        silent = self.silence.longest()
-        if silent > MAX_SILENCE and await self.api_answers():
-            return f"a watch has told nothing for {silent:.0f} s, while the API answers"
+        """Say why the operator should be restarted; None if it should not."""
+        seconds = self.staleness.seconds()
+        if seconds > MAX_STALENESS and await self.is_api_reachable():
+            return f"a watch has told nothing for {seconds:.0f} s, while the API answers"
         return None
 
     async def _healthz(self, _: web.Request) -> web.Response:
@@ -50,5 +52,5 @@ class Health:
         return web.Response(text="ok")
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        text = self.metrics.render(self.world.readiness(), self.silence.longest())
+        text = self.metrics.render(self.store.count_by_readiness(), self.staleness.seconds())
         return web.Response(body=text, content_type="text/plain", charset="utf-8")

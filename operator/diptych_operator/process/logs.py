@@ -1,4 +1,4 @@
-"""How the operator's log looks: a line of text, or of JSON, per record."""
+"""The format of the operator's log: one line of text or JSON per record."""
 
 import json
 import logging
@@ -6,8 +6,8 @@ import sys
 from datetime import UTC, datetime
 
 
-def set_up_logs(level: str, log_format: str) -> None:
-    """Send all logs to stderr; kopf's own only from WARNING up, unless `level` is DEBUG."""
+def configure_logging(level: str, log_format: str) -> None:
+    """Log to stderr; kopf's records only from WARNING up, unless `level` is DEBUG."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if log_format == "json" else logging.Formatter(_TEXT))
     logging.basicConfig(level=level, handlers=[handler], force=True)

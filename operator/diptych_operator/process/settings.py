@@ -1,6 +1,6 @@
-"""The operator's flags, each of which an environment variable can give as well.
+"""The operator's flags, each of which can be given by an environment variable, too.
 
-Not here: what the pods' own settings are; those stand in the Agents.
+Not here: the settings of single Agents, which stand in their manifests (`resources.agent`).
 """
 
 import argparse
@@ -18,7 +18,7 @@ import yaml
 from diptych_operator.controller.leader_election import Candidate
 from diptych_operator.desired.children import Platform
 from diptych_operator.desired.deployment import PodDefaults, pod_template
-from diptych_operator.desired.network_policy import Dns, Network
+from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings
 from diptych_operator.desired.strategic_merge import MergeError
 from diptych_operator.resources.agent import Agent
 
@@ -27,14 +27,15 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class SettingsError(ValueError):
-    """A flag or variable that cannot be used; `str()` is one line."""
+    """A flag or variable with an invalid value; `str()` is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What holds for the whole operator. `namespaces` empty means all; no `candidate`, no Lease.
+    """The settings of one operator process.
 
-    `identity` is what this replica is called.
+    Empty `namespaces` means that all are watched. Without a `candidate` there is no leader
+    election. `identity` is the name of this replica.
     """
 
     platform: Platform
@@ -46,8 +47,11 @@ class Settings:
     log_format: str = "text"
 
 
-def settings_from(arguments: Sequence[str], environ: Mapping[str, str]) -> Settings:
-    """Read flags and variables; a flag wins. Raises `SettingsError`, and ends for `--help`."""
+def read_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> Settings:
+    """Read flags and environment variables; a flag wins.
+
+    Raises `SettingsError`; `--help` and unknown flags end the process.
+    """
     given = _parser(environ).parse_args(arguments)
     namespaces = _names("--namespaces", given.namespaces)
     if not given.pod_image:
@@ -58,10 +62,10 @@ def settings_from(arguments: Sequence[str], environ: Mapping[str, str]) -> Setti
             "--no-leader-election"
         )
     pods = PodDefaults(given.pod_image, given.pod_image_pull_policy, _template(given.pod_template))
-    _check(pods)
+    _check_template(pods)
     return Settings(
         platform=Platform(
-            pods, Network(given.cluster_domain, given.namespace or None, _dns(given))
+            pods, NetworkSettings(given.cluster_domain, given.namespace or None, _dns(given))
         ),
         namespaces=namespaces,
         candidate=Candidate((given.namespace, given.lease), given.identity)
@@ -96,12 +100,12 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
 
 
 def _given(environ: Mapping[str, str], variable: str, default: str | int) -> str | int:
-    """Give a variable's value; an empty one counts only where it says something."""
+    """Give a variable's value or the default; an empty value counts only if it has a meaning."""
     value = environ.get(variable)
     return default if value is None or (not value and variable not in _MAY_BE_EMPTY) else value
 
 
-def _dns(given: argparse.Namespace) -> Dns:
+def _dns(given: argparse.Namespace) -> DnsSettings:
     labels = {}
     for part in _parts(given.dns_pod_labels):
         key, equals, labels[key] = part.partition("=")
@@ -116,7 +120,7 @@ def _dns(given: argparse.Namespace) -> Dns:
     for port in _parts(given.dns_ports):
         if not (port.isascii() and port.isdigit() and 0 < int(port) <= _MAX_PORT):
             raise SettingsError(f"--dns-ports: {port!r} is not a port")
-    return Dns(
+    return DnsSettings(
         _names("--dns-namespaces", given.dns_namespaces),
         labels,
         _parts(given.dns_blocks),
@@ -149,9 +153,9 @@ def _template(file: str) -> Mapping[str, Any]:
     return json.loads(json.dumps(content))  # type: ignore[no-any-return]
 
 
-def _check(pods: PodDefaults) -> None:
-    """Lay the operator's template over a pod once, so that a mistake in it is told at once."""
-    agent = Agent("default", "check", "", 0, is_going=False, spec={}, status={})
+def _check_template(pods: PodDefaults) -> None:
+    """Merge the operator's template into a pod once, so that a mistake ends the process at once."""
+    agent = Agent("default", "check", "", 0, is_terminating=False, spec={}, status={})
     try:
         pod_template(agent, "", pods)
     except MergeError as error:
@@ -165,7 +169,7 @@ _FLAGS: tuple[tuple[str, str, str | int, str], ...] = (
     ("--lease", "LEASE_NAME", "diptych-operator", "name of the Lease"),
     ("--pod-image", "POD_IMAGE", "", "image of the agents' pods"),
     ("--pod-image-pull-policy", "POD_IMAGE_PULL_POLICY", "IfNotPresent", "when it is pulled"),
-    ("--pod-template", "POD_TEMPLATE", "", "file with a pod template laid over every agent's"),
+    ("--pod-template", "POD_TEMPLATE", "", "file with a pod template merged into every agent's"),
     ("--cluster-domain", "CLUSTER_DOMAIN", "cluster.local", "the cluster's DNS domain"),
     ("--dns-namespaces", "DNS_NAMESPACES", "kube-system", "where the name servers' pods are"),
     ("--dns-pod-labels", "DNS_POD_LABELS", "k8s-app=kube-dns", "their labels; all pods if empty"),

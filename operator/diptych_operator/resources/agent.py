@@ -1,37 +1,37 @@
 """An `Agent` as a typed value: what the operator reads of a manifest.
 
-The fields and their rules stand in one place, the pod's manifest models; the CRD is generated
-from them, and the API has checked every Agent against it. So nothing is checked again here.
+The fields and their rules stand in one place, the pod's manifest models. The CRD is generated from
+them, and the API has validated every Agent against the CRD, so nothing is validated again here.
 
-Not here: where its references lead (`references`), what is made of it (`children`).
+Not here: what the references point to (`desired.references`), what is made of an Agent (`desired`).
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from diptych_operator.resources.kinds import PORT, Name, Object
+from diptych_operator.resources.kinds import PORT, NamespacedName, Object
 
-RefKind: TypeAlias = Literal["Secret", "ConfigMap"]
+KeyKind: TypeAlias = Literal["Secret", "ConfigMap"]
 
 REDIS_PORT: Final = 6379
 
-_REF_FIELDS: Mapping[str, RefKind] = {"secretKeyRef": "Secret", "configMapKeyRef": "ConfigMap"}
-_FOR_THE_CLUSTER = {"container", "podTemplate", "network", "allowedNamespaces", "replicas"}
-_NO_REFERENCES = {*_FOR_THE_CLUSTER, "outputSchema"}
+_KEY_FIELDS: Mapping[str, KeyKind] = {"secretKeyRef": "Secret", "configMapKeyRef": "ConfigMap"}
+_CLUSTER_FIELDS = {"container", "podTemplate", "network", "allowedNamespaces", "replicas"}
+_WITHOUT_KEYS = {*_CLUSTER_FIELDS, "outputSchema"}
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class KeyRef:
-    """A reference to one key, which the pod reads from a mounted file."""
+    """A reference to one key of a Secret or ConfigMap, which the pod reads from a mounted file."""
 
-    kind: RefKind
+    kind: KeyKind
     name: str
     key: str
 
     @property
     def file(self) -> str:
-        """Where the pod finds it, below the folder of references."""
+        """The file's path in the pod, relative to the mounted folder."""
         return f"{self.kind.lower()}s/{self.name}/{self.key}"
 
 
@@ -39,39 +39,39 @@ class KeyRef:
 class ServiceRef:
     """A port of a Service, in any namespace."""
 
-    service: Name
+    service: NamespacedName
     port: int
 
 
 @dataclass(frozen=True, slots=True)
 class PeerRef:
-    """An Agent that another one may delegate to; `visible_name` is what the model calls it."""
+    """An Agent that another one may delegate to; the model knows it as `visible_name`."""
 
-    agent: Name
+    agent: NamespacedName
     visible_name: str
     shares_context: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """An Agent, as the API shows it; `spec` and `status` are its content."""
+    """An Agent as the API shows it; `spec` and `status` are its JSON."""
 
     namespace: str
     name: str
     uid: str
     generation: int
-    is_going: bool
+    is_terminating: bool
     spec: Mapping[str, Any]
     status: Mapping[str, Any]
 
     @property
-    def full_name(self) -> Name:
+    def namespaced_name(self) -> NamespacedName:
         return self.namespace, self.name
 
     @property
     def url(self) -> str:
-        """Where it is reached inside the cluster; its identity in a delegation's call path."""
-        return agent_url(self.full_name)
+        """The Agent's URL inside the cluster; its identity in a delegation's call path."""
+        return agent_url(self.namespaced_name)
 
     @property
     def replicas(self) -> int:
@@ -82,9 +82,9 @@ class Agent:
         return self.spec.get("container") or {}
 
     @property
-    def for_the_pod(self) -> dict[str, Any]:
-        """The part of the spec that the pod needs."""
-        return {name: v for name, v in self.spec.items() if name not in _FOR_THE_CLUSTER}
+    def pod_spec_fields(self) -> dict[str, Any]:
+        """The fields of the spec that the pod reads."""
+        return {name: value for name, value in self.spec.items() if name not in _CLUSTER_FIELDS}
 
     @property
     def tools(self) -> tuple[Mapping[str, Any], ...]:
@@ -92,75 +92,84 @@ class Agent:
 
     @property
     def redis(self) -> Mapping[str, Any]:
-        """Where its runs are kept besides the pods' memory; empty if nowhere."""
+        """The Redis that keeps its sessions; empty if they live in the pod's memory."""
         return (self.spec.get("sessions") or {}).get("redis") or {}
 
     @property
-    def services(self) -> tuple[ServiceRef, ...]:
-        """All Services that it refers to: those of its tool servers, and that of its Redis."""
-        refs = [self.tool_service(t["serviceRef"]) for t in self.tools if "serviceRef" in t]
-        if given := self.redis.get("serviceRef"):
-            service = given.get("namespace", self.namespace), given["name"]
-            refs.append(ServiceRef(service, given.get("port", REDIS_PORT)))
+    def service_refs(self) -> tuple[ServiceRef, ...]:
+        """The Services that it refers to: those of its tool servers, and that of its Redis."""
+        refs = [
+            self.tool_service(tool["serviceRef"]) for tool in self.tools if "serviceRef" in tool
+        ]
+        if ref := self.redis.get("serviceRef"):
+            service = ref.get("namespace", self.namespace), ref["name"]
+            refs.append(ServiceRef(service, ref.get("port", REDIS_PORT)))
         return tuple(refs)
 
-    def tool_service(self, given: Mapping[str, Any]) -> ServiceRef:
-        """Read a tool server's serviceRef; what is absent has the manifest's defaults."""
-        return ServiceRef((self.namespace, given["name"]), given.get("port", PORT))
+    def tool_service(self, ref: Mapping[str, Any]) -> ServiceRef:
+        """Read the `serviceRef` of a tool server, with the manifest's defaults."""
+        return ServiceRef((self.namespace, ref["name"]), ref.get("port", PORT))
 
     @property
     def peers(self) -> tuple[PeerRef, ...]:
-        return tuple(self.peer(given) for given in self.spec.get("agents", ()) if "name" in given)
+        return tuple(self.peer(entry) for entry in self.spec.get("agents", ()) if "name" in entry)
 
-    def peer(self, given: Mapping[str, Any]) -> PeerRef:
+    def peer(self, entry: Mapping[str, Any]) -> PeerRef:
+        """Read an entry of `spec.agents` that names an Agent, with the manifest's defaults."""
         return PeerRef(
-            agent=(given.get("namespace", self.namespace), given["name"]),
-            visible_name=given.get("as", given["name"]),
-            shares_context=given.get("shareContext", True),
+            agent=(entry.get("namespace", self.namespace), entry["name"]),
+            visible_name=entry.get("as", entry["name"]),
+            shares_context=entry.get("shareContext", True),
         )
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """All URLs that stand in the manifest, in its order."""
+        """All URLs of the manifest, each once, in its order."""
         model = self.spec.get("model") or {}
-        places = (model, *self.tools, *self.spec.get("agents", ()))
-        found = [place.get("endpoint") or place.get("url") for place in places]
-        return tuple(dict.fromkeys(url for url in found if url))
+        entries = (model, *self.tools, *self.spec.get("agents", ()))
+        urls = [entry.get("endpoint") or entry.get("url") for entry in entries]
+        return tuple(dict.fromkeys(url for url in urls if url))
 
     @property
-    def keys(self) -> tuple[KeyRef, ...]:
-        """All keys of Secrets and ConfigMaps that the pod reads, sorted."""
-        parts = [value for name, value in self.spec.items() if name not in _NO_REFERENCES]
-        return tuple(sorted(set(_keys(parts))))
+    def key_refs(self) -> tuple[KeyRef, ...]:
+        """All keys of Secrets and ConfigMaps that the pod reads, each once, sorted."""
+        values = [value for name, value in self.spec.items() if name not in _WITHOUT_KEYS]
+        return tuple(sorted(set(_key_refs(values))))
 
 
 def agent_of(content: Object) -> Agent:
-    """Read an Agent from the API's object."""
+    """Read an Agent from the API's JSON."""
     metadata = content["metadata"]
     return Agent(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
         generation=metadata.get("generation", 0),
-        is_going="deletionTimestamp" in metadata,
+        is_terminating="deletionTimestamp" in metadata,
         spec=content.get("spec") or {},
         status=content.get("status") or {},
     )
 
 
-def agent_url(name: Name) -> str:
-    """Give the base URL of an Agent, whether it is there or not."""
+def agent_url(name: NamespacedName) -> str:
+    """Give the base URL of an Agent, whether or not it exists."""
     namespace, agent = name
     return f"http://{agent}.{namespace}:{PORT}"
 
 
-def _keys(value: object) -> Iterator[KeyRef]:
+def ready_status(content: Object | None) -> str:
+    """Give the status of an Agent's Ready condition; "Unknown" if it has none."""
+    conditions = ((content or {}).get("status") or {}).get("conditions", ())
+    return next((c["status"] for c in conditions if c["type"] == "Ready"), "Unknown")
+
+
+def _key_refs(value: object) -> Iterator[KeyRef]:
     if isinstance(value, Mapping):
         for field, inner in value.items():
-            if field in _REF_FIELDS:
-                yield KeyRef(_REF_FIELDS[field], inner["name"], inner["key"])
+            if field in _KEY_FIELDS:
+                yield KeyRef(_KEY_FIELDS[field], inner["name"], inner["key"])
             else:
-                yield from _keys(inner)
+                yield from _key_refs(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from _keys(inner)
+            yield from _key_refs(inner)

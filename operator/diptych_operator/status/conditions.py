@@ -1,39 +1,33 @@
-"""The status of an Agent: `agent_status(agent, view, now)` from what was observed. Pure.
+"""The status of an Agent: `agent_status(agent, inputs, now)`. Pure.
 
-Conditions are the API; there is no phase. Ready means that the newest revision's pods can take
-work. What the agent misses meanwhile is Degraded; a manifest that is refused leaves the last good
+The conditions are the API; there is no phase. Ready means that the newest revision's pods can take
+work. Missing dependencies make it Degraded. A manifest that is rejected leaves the last good
 revision serving, and Ready says so.
 
-Not here: what goes wrong in a pod (`pods`), how the status is written (`reconcile`).
+Not here: what is wrong with a pod (`pods`), unresolved references (`unresolved`), how the status is
+written (`controller.status_writer`).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from diptych_operator.desired.deployment import is_settled
-from diptych_operator.desired.references import LooseEnd
+from diptych_operator.desired.rollout import is_rolled_out
 from diptych_operator.resources.agent import Agent
-from diptych_operator.resources.kinds import Object, selector_labels
-from diptych_operator.status.pods import PodTrouble, pod_trouble
+from diptych_operator.resources.kinds import Object
+from diptych_operator.resources.labels import selector_labels
+from diptych_operator.status.pods import pod_problem
+from diptych_operator.status.problem import Problem
 
 Status: TypeAlias = Literal["True", "False", "Unknown"]
 ConditionType: TypeAlias = Literal["Accepted", "ResolvedRefs", "Progressing", "Ready", "Degraded"]
 
-MAX_MESSAGE = 2048  # characters; the CRD allows twice as much
+MAX_MESSAGE = 2048  # characters; the CRD allows twice as many
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a manifest cannot be served: a reason in one word, and what to do about it."""
-
-    reason: str
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True)
-class Shortage:
-    """Something that pods miss, as their `/ready` names it."""
+class MissingDependency:
+    """Something that a pod's `/ready` reports as missing."""
 
     kind: str
     name: str
@@ -41,26 +35,26 @@ class Shortage:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """What was observed of an agent.
+class StatusInputs:
+    """What an Agent's conditions follow from.
 
-    `refusal` says why its manifest cannot be served, `obstacle` why it could not be carried out.
-    `shortages` is None as long as no pod has answered. `former` is the Degraded condition of an
-    earlier operator, which holds until this one has asked.
+    `rejection` says why the manifest cannot be served, `blocker` why the desired state could not
+    be applied. `missing_dependencies` is None as long as no pod has answered. `former_degraded` is
+    the Degraded condition that an earlier operator wrote; it holds until this one has polled.
     """
 
-    refusal: Refusal | None = None
-    obstacle: Refusal | None = None
-    loose_ends: Sequence[LooseEnd] = ()
+    rejection: Problem | None = None
+    blocker: Problem | None = None
+    unresolved: Sequence[Problem] = ()
     deployment: Object | None = None
     pods: Sequence[Object] = ()
-    shortages: Sequence[Shortage] | None = None
-    former: Mapping[str, Any] | None = None
+    missing_dependencies: Sequence[MissingDependency] | None = None
+    former_degraded: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One aspect of an agent's state."""
+    """One aspect of an Agent's state."""
 
     type: ConditionType
     status: Status
@@ -68,13 +62,13 @@ class Condition:
     message: str
 
 
-def agent_status(agent: Agent, view: View, now: str) -> dict[str, Any]:
-    """Give the whole status. `now` is the time, for conditions whose status has changed."""
-    before = {c["type"]: c for c in agent.status.get("conditions", ())}
+def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]:
+    """Give the whole status. `now` becomes the time of conditions whose status has changed."""
+    former = {c["type"]: c for c in agent.status.get("conditions", ())}
     labels = selector_labels(agent.name).items()
     return {
         "observedGeneration": agent.generation,
-        "replicas": _count(view.deployment, "replicas"),
+        "replicas": _count(inputs.deployment, "replicas"),
         "selector": ",".join(sorted(f"{name}={value}" for name, value in labels)),
         "url": agent.url,
         "conditions": [
@@ -84,103 +78,113 @@ def agent_status(agent: Agent, view: View, now: str) -> dict[str, Any]:
                 "reason": condition.reason,
                 "message": condition.message[:MAX_MESSAGE],
                 "observedGeneration": agent.generation,
-                "lastTransitionTime": _since(before.get(condition.type), condition, now),
+                "lastTransitionTime": _transition_time(former.get(condition.type), condition, now),
             }
-            for condition in conditions(view)
+            for condition in conditions(inputs)
         ],
     }
 
 
-def conditions(view: View) -> tuple[Condition, ...]:
-    """Judge what was observed."""
+def conditions(inputs: StatusInputs) -> tuple[Condition, ...]:
+    """Give the five conditions."""
     return (
-        _accepted(view),
-        _resolved_refs(view),
-        _progressing(view),
-        _ready(view),
-        _degraded(view),
+        _accepted(inputs),
+        _resolved_refs(inputs),
+        _progressing(inputs),
+        _ready(inputs),
+        _degraded(inputs),
     )
 
 
-def _accepted(view: View) -> Condition:
-    if view.refusal:
-        return Condition("Accepted", "False", view.refusal.reason, view.refusal.sentence)
+def _accepted(inputs: StatusInputs) -> Condition:
+    if inputs.rejection:
+        return Condition("Accepted", "False", inputs.rejection.reason, inputs.rejection.message)
     return Condition("Accepted", "True", "Accepted", "The manifest can be served.")
 
 
-def _resolved_refs(view: View) -> Condition:
-    if not view.loose_ends:
+def _resolved_refs(inputs: StatusInputs) -> Condition:
+    if not inputs.unresolved:
         message = "All Agents and Services that the manifest names are there."
         return Condition("ResolvedRefs", "True", "ResolvedRefs", message)
-    sentences = dict.fromkeys(end.sentence for end in view.loose_ends)
-    return Condition("ResolvedRefs", "False", view.loose_ends[0].reason, "; ".join(sentences))
+    messages = dict.fromkeys(problem.message for problem in inputs.unresolved)
+    return Condition("ResolvedRefs", "False", inputs.unresolved[0].reason, "; ".join(messages))
 
 
-def _progressing(view: View) -> Condition:
-    if view.obstacle:
-        return Condition("Progressing", "False", view.obstacle.reason, view.obstacle.sentence)
-    if view.refusal:
+def _progressing(inputs: StatusInputs) -> Condition:
+    if inputs.blocker:
+        return Condition("Progressing", "False", inputs.blocker.reason, inputs.blocker.message)
+    if inputs.rejection:
         return Condition("Progressing", "False", "NotAccepted", "Nothing is changed meanwhile.")
-    if is_settled(view.deployment):
+    if is_rolled_out(inputs.deployment):
         return Condition("Progressing", "False", "UpToDate", "All pods run the newest revision.")
-    told = _deployment_condition(view.deployment, "Progressing")
-    if told.get("reason") == "ProgressDeadlineExceeded":
+    live = _deployment_condition(inputs.deployment, "Progressing")
+    if live.get("reason") == "ProgressDeadlineExceeded":
         message = "The newest revision does not come up; Ready says why."
         return Condition("Progressing", "False", "Stuck", message)
-    new, wanted = _count(view.deployment, "updatedReplicas"), _wanted(view.deployment)
+    new, wanted = _count(inputs.deployment, "updatedReplicas"), _wanted(inputs.deployment)
     message = f"{new} of {wanted} pods run the newest revision."
     return Condition("Progressing", "True", "RollingOut", message)
 
 
-def _ready(view: View) -> Condition:
-    if view.deployment is None:
-        reason = (view.refusal or view.obstacle or _NOT_MADE).reason
+def _ready(inputs: StatusInputs) -> Condition:
+    if inputs.deployment is None:
+        problem = inputs.rejection or inputs.blocker
+        reason = problem.reason if problem else "RollingOut"
         return Condition("Ready", "False", reason, "There are no pods yet.")
-    wanted, available = _wanted(view.deployment), _count(view.deployment, "availableReplicas")
-    if is_settled(view.deployment):
-        if wanted == 0:
-            return Condition("Ready", "False", "ScaledToZero", "The agent is scaled to no pods.")
-        message = f"{available} of {wanted} pods can take work."
-        if view.refusal:
-            message += " The manifest was not accepted; the last good revision keeps serving."
-            return Condition("Ready", "True", "LastGoodRevision", message)
-        is_degraded = _degraded(view).status == "True"
-        return Condition("Ready", "True", "Degraded" if is_degraded else "Ready", message)
-    trouble = _trouble(view)
-    message = trouble.sentence if trouble else f"{available} of {wanted} pods can take work."
-    older = _count(view.deployment, "replicas") - _count(view.deployment, "updatedReplicas")
+    if is_rolled_out(inputs.deployment):
+        return _ready_when_rolled_out(inputs)
+    available = _count(inputs.deployment, "availableReplicas")
+    problem = _pods_problem(inputs)
+    message = problem.message if problem else _availability(inputs)
+    older = _count(inputs.deployment, "replicas") - _count(inputs.deployment, "updatedReplicas")
     if available and older > 0:
         message += " The revision before it keeps serving meanwhile."
-    return Condition("Ready", "False", trouble.reason if trouble else "RollingOut", message)
+    return Condition("Ready", "False", problem.reason if problem else "RollingOut", message)
 
 
-def _degraded(view: View) -> Condition:
-    if view.former is not None:
-        told = (view.former[field] for field in ("status", "reason", "message"))
-        return Condition("Degraded", *told)
-    if view.shortages is None:
+def _ready_when_rolled_out(inputs: StatusInputs) -> Condition:
+    if _wanted(inputs.deployment) == 0:
+        return Condition("Ready", "False", "ScaledToZero", "The agent is scaled to no pods.")
+    message = _availability(inputs)
+    if inputs.rejection:
+        message += " The manifest was not accepted; the last good revision keeps serving."
+        return Condition("Ready", "True", "LastGoodRevision", message)
+    is_degraded = _degraded(inputs).status == "True"
+    return Condition("Ready", "True", "Degraded" if is_degraded else "Ready", message)
+
+
+def _degraded(inputs: StatusInputs) -> Condition:
+    if inputs.former_degraded is not None:
+        fields = (inputs.former_degraded[field] for field in ("status", "reason", "message"))
+        return Condition("Degraded", *fields)
+    if inputs.missing_dependencies is None:
         return Condition("Degraded", "Unknown", "NotAsked", "No pod has been asked yet.")
-    if not view.shortages:
+    if not inputs.missing_dependencies:
         return Condition("Degraded", "False", "NothingMissing", "The agent misses nothing.")
-    kinds = {shortage.kind for shortage in view.shortages}
-    reason = _SHORTAGE_REASONS.get(kinds.pop(), "Missing") if len(kinds) == 1 else "Missing"
-    lines = dict.fromkeys(f"{s.kind} {s.name}: {s.reason}" for s in view.shortages)
+    kinds = {missing.kind for missing in inputs.missing_dependencies}
+    reason = _MISSING_REASONS.get(kinds.pop(), "Missing") if len(kinds) == 1 else "Missing"
+    lines = dict.fromkeys(f"{m.kind} {m.name}: {m.reason}" for m in inputs.missing_dependencies)
     return Condition("Degraded", "True", reason, "; ".join(lines))
 
 
-def _trouble(view: View) -> PodTrouble | None:
-    """Name what keeps the newest revision from taking work."""
-    failure = _deployment_condition(view.deployment, "ReplicaFailure")
+def _pods_problem(inputs: StatusInputs) -> Problem | None:
+    """Say what keeps the newest revision's pods from becoming ready."""
+    failure = _deployment_condition(inputs.deployment, "ReplicaFailure")
     if failure.get("status") == "True":
-        sentence = f"The cluster refuses the pods: {failure.get('message', '')}"
-        return PodTrouble("PodsRefused", sentence)
-    found = [trouble for pod in view.pods if (trouble := pod_trouble(pod))]
-    return min(found, key=lambda trouble: trouble.reason, default=None)
+        message = f"The cluster refuses the pods: {failure.get('message', '')}"
+        return Problem("PodsRefused", message)
+    problems = [problem for pod in inputs.pods if (problem := pod_problem(pod))]
+    return min(problems, key=lambda problem: problem.reason, default=None)
+
+
+def _availability(inputs: StatusInputs) -> str:
+    available = _count(inputs.deployment, "availableReplicas")
+    return f"{available} of {_wanted(inputs.deployment)} pods can take work."
 
 
 def _deployment_condition(deployment: Object | None, name: str) -> Mapping[str, Any]:
-    told = ((deployment or {}).get("status") or {}).get("conditions", ())
-    return next((condition for condition in told if condition["type"] == name), {})
+    live = ((deployment or {}).get("status") or {}).get("conditions", ())
+    return next((condition for condition in live if condition["type"] == name), {})
 
 
 def _wanted(deployment: Object | None) -> int:
@@ -191,15 +195,14 @@ def _count(deployment: Object | None, field: str) -> int:
     return int(((deployment or {}).get("status") or {}).get(field) or 0)
 
 
-def _since(before: Mapping[str, Any] | None, condition: Condition, now: str) -> str:
-    if before is None or before["status"] != condition.status:
+def _transition_time(former: Mapping[str, Any] | None, condition: Condition, now: str) -> str:
+    if former is None or former["status"] != condition.status:
         return now
-    since: str = before["lastTransitionTime"]
+    since: str = former["lastTransitionTime"]
     return since
 
 
-_NOT_MADE = Refusal("RollingOut", "")
-_SHORTAGE_REASONS = {
+_MISSING_REASONS = {
     "server": "ToolServerUnavailable",
     "agent": "AgentUnavailable",
     "key": "KeyMissing",

@@ -1,41 +1,41 @@
-"""Kopf in, names of agents out: what the watches tell, and whom it concerns. Decides nothing.
+"""kopf's event handlers: an event goes into the store, the affected Agents into the work queue.
 
-Only `event` handlers are used: kopf then writes nothing on any object, neither finalizers nor
-annotations. Its indices would give the whole picture before the first decision, but they cost the
-square of the number of objects (40 s for 6,000), and a deletion that falls into a gap between two
-watches is told to nobody; `listing` is for both.
+Only `event` handlers are used, so that kopf writes nothing on any object, neither finalizers nor
+annotations. docs/decisions/0020 says why, and why kopf's indices are not used.
+
+Not here: what a change means for an Agent (`controller.reconciler`), lists (`resync`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import kopf
 
-from diptych_operator.controller.store import World
-from diptych_operator.controller.work_queue import Due
+from diptych_operator.controller.store import Store
+from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.connection import Connection
-from diptych_operator.resources.kinds import KINDS, Kind, Name
-from diptych_operator.watch.resync import selector, watched_kinds
-from diptych_operator.watch.staleness import Silence
+from diptych_operator.resources.kinds import KINDS, Kind
+from diptych_operator.watch.scope import label_selector, watched_kinds
+from diptych_operator.watch.staleness import WatchStaleness
 
 
 def registry_for(
-    world: World, due: Due, connection: Connection, silence: Silence
+    store: Store, queue: WorkQueue, connection: Connection, staleness: WatchStaleness
 ) -> kopf.OperatorRegistry:
-    """Make kopf's registry: a login, and for each kind what takes in its changes."""
+    """Make kopf's registry: a login, and an event handler for each kind."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
     async def login(**_: object) -> kopf.AiohttpSession:
-        session = connection.session(silence)
+        session = connection.session(on_watch_data=staleness.note_data)
         return kopf.AiohttpSession(server=connection.server, aiohttp_session=session)
 
-    for kind in watched_kinds(world):
-        _watch(registry, kind, world, due)
+    for kind in watched_kinds(store.watched_namespaces):
+        _register(registry, kind, store, queue)
     return registry
 
 
-def operator_settings() -> kopf.OperatorSettings:
+def kopf_settings() -> kopf.OperatorSettings:
     """Give kopf's settings (faults.md §6)."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
@@ -51,18 +51,14 @@ def operator_settings() -> kopf.OperatorSettings:
     settings.queueing.idle_timeout = 1
     settings.queueing.error_delays = (1, 2, 5, 10, 30)
     for kind in KINDS.values():
-        if chosen := selector(kind):
-            settings.watching.label_selectors[kind.group, kind.version, kind.plural] = chosen
+        if selector := label_selector(kind):
+            settings.watching.label_selectors[kind.group, kind.version, kind.plural] = selector
     return settings
 
 
-def _watch(registry: kopf.OperatorRegistry, kind: Kind, world: World, due: Due) -> None:
+def _register(registry: kopf.OperatorRegistry, kind: Kind, store: Store, queue: WorkQueue) -> None:
     @kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)
-    async def changed(event: Mapping[str, Any], **_: object) -> None:
-        content = event["object"]
-        if event["type"] == "DELETED":
-            concerned: Iterable[Name] = world.drop(kind, content)
-        else:
-            concerned = world.put(kind, content)
-        for name in concerned:
-            due.add(name)
+    async def on_event(event: Mapping[str, Any], **_: object) -> None:
+        change = store.remove if event["type"] == "DELETED" else store.put
+        for agent in change(kind, event["object"]):
+            queue.add(agent)

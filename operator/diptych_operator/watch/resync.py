@@ -1,109 +1,87 @@
-"""The whole picture, by listing: before the watches begin, and every minute after that.
+"""Resync: lists everything, before the watches start and once a minute after that.
 
-A watch tells of changes alone, and one that has to begin anew tells nothing of what was deleted
-meanwhile. A list does. It is also what makes the first decision one on the whole picture: an
-operator that starts among a thousand good agents writes nothing.
+A watch reports changes only, and a watch that had to start anew does not report what was deleted
+meanwhile. A list shows it. The first list also makes the store complete before the first decision,
+so that an operator that starts among a thousand good Agents writes nothing.
 
 Not here: the changes in between (`handlers`).
 """
 
 import asyncio
 import logging
-from collections.abc import Iterator
 
-from diptych_operator.controller.store import World
-from diptych_operator.controller.work_queue import Due
-from diptych_operator.kubernetes.client import Cluster
-from diptych_operator.kubernetes.errors import ClusterError
-from diptych_operator.resources.kinds import (
-    AGENT,
-    MANAGED_BY,
-    MANAGER,
-    NAMESPACE,
-    OWNED,
-    POD,
-    WATCHED_BY_LABEL,
-    Kind,
-)
-from diptych_operator.watch.staleness import Silence
+from diptych_operator.controller.store import Store
+from diptych_operator.controller.work_queue import WorkQueue
+from diptych_operator.kubernetes.client import KubernetesClient
+from diptych_operator.kubernetes.errors import ApiError
+from diptych_operator.resources.kinds import Kind
+from diptych_operator.watch.scope import label_selector, watched_kinds
+from diptych_operator.watch.staleness import WatchStaleness
 
 PERIOD = 60.0
 RETRY_SECONDS = 3.0
 
-_BREATH = 100
+_YIELD_EVERY = 100
 _log = logging.getLogger(__name__)
 
 
-def watched_kinds(world: World) -> tuple[Kind, ...]:
-    """List the kinds to be watched. A namespaced operator has no right to see Namespaces."""
-    kinds = (AGENT, *OWNED, POD)
-    return kinds if world.watched is not None else (*kinds, NAMESPACE)
-
-
-def watched_paths(world: World) -> Iterator[str]:
-    """List the API's paths that are watched."""
-    for kind in watched_kinds(world):
-        for namespace in world.watched or ("",):
-            yield kind.path(namespace)
-
-
-def selector(kind: Kind) -> str:
-    """Give the label selector for a kind: of most, only the operator's own objects are watched."""
-    return f"{MANAGED_BY}={MANAGER}" if kind in WATCHED_BY_LABEL else ""
-
-
-class Listing:
-    """Keeps the world whole."""
+class Resync:
+    """Makes the store complete; queues the Agents that a list shows to be affected."""
 
     def __init__(
-        self, cluster: Cluster, world: World, due: Due, silence: Silence | None = None
+        self,
+        client: KubernetesClient,
+        store: Store,
+        queue: WorkQueue,
+        staleness: WatchStaleness | None = None,
     ) -> None:
-        self._cluster = cluster
-        self._world = world
-        self._due = due
-        self._silence = silence or Silence()
+        self._client = client
+        self._store = store
+        self._queue = queue
+        self._staleness = staleness or WatchStaleness()
 
-    async def begin(self) -> None:
-        """List everything for the first time, however long that takes; then let work begin."""
-        told = ""
+    async def list_first(self) -> None:
+        """List everything for the first time, however long that takes; then start the queue."""
+        logged = ""
         while True:
             try:
-                await self.refresh()
-            except ClusterError as error:
-                if str(error) != told:
+                await self.list_all()
+            except ApiError as error:
+                if str(error) != logged:
                     _log.warning("waiting until everything can be listed: %s", error)
-                    told = str(error)
+                    logged = str(error)
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                return self._due.open()
+                return self._queue.start()
 
     async def run(self) -> None:
-        """List everything again and again, for ever."""
+        """List everything once in `PERIOD`, forever."""
         while True:
             await asyncio.sleep(PERIOD)
             try:
-                await self.refresh()
-            except ClusterError as error:
+                await self.list_all()
+            except ApiError as error:
                 _log.warning("cannot list everything: %s", error)
 
-    async def refresh(self) -> None:
-        """List everything once. Raises `ClusterError`."""
+    async def list_all(self) -> None:
+        """List everything once. Raises `ApiError`."""
+        namespaces = self._store.watched_namespaces
         try:
-            for kind in watched_kinds(self._world):
-                for namespace in self._world.watched or ("",):
-                    await self._refresh(kind, namespace)
-        except ClusterError:
-            self._silence.listed(is_whole=False)
+            for kind in watched_kinds(namespaces):
+                for namespace in namespaces or ("",):
+                    await self._list(kind, namespace)
+        except ApiError:
+            self._staleness.note_lists(are_complete=False)
             raise
-        self._silence.listed(is_whole=True)
+        self._staleness.note_lists(are_complete=True)
 
-    async def _refresh(self, kind: Kind, namespace: str) -> None:
-        found, version = await self._cluster.list(kind, namespace, selector(kind))
-        for number, content in enumerate(found):
-            for name in self._world.put(kind, content):
-                self._due.add(name)
-            if number % _BREATH == 0:  # a long list must not hold up all else
+    async def _list(self, kind: Kind, namespace: str) -> None:
+        listed, version = await self._client.list(kind, namespace, label_selector(kind))
+        for number, content in enumerate(listed):
+            for agent in self._store.put(kind, content):
+                self._queue.add(agent)
+            if number % _YIELD_EVERY == 0:  # a long list must not block the event loop
                 await asyncio.sleep(0)
-        for content in self._world.missing(kind, namespace, found, version):
-            for name in self._world.drop(kind, content):
-                self._due.add(name)
+        for content in self._store.absent_from(kind, namespace, listed, version):
+            for agent in self._store.remove(kind, content):
+                self._queue.add(agent)

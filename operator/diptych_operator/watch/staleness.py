@@ -1,10 +1,10 @@
-"""For how long the watches have told nothing, though they should.
+"""Watch staleness: for how long a watch has been silent though it should not be.
 
-Only that time counts in which this operator leads and the API answers lists: in any other, silence
-is no fault of this process, and a restart would not help. The record outlives a session, so that
-watches which never come about are noticed, too.
+Only time counts in which this operator watches and the API answers lists: at any other time silence
+is no fault of this process, and a restart would not help. The record outlives sessions, so that a
+watch that never starts is noticed, too.
 
-Not here: what follows from it (`health`), how it is heard (`connection`).
+Not here: what follows from it (`process.health`), how silence is noticed (`kubernetes.connection`).
 """
 
 import time
@@ -13,43 +13,46 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Silence:
-    """Since when each watch has been silent, by the path that it watches."""
+class WatchStaleness:
+    """When each watch has last sent data, by its API path. `clock` gives monotonic seconds."""
 
     clock: Callable[[], float] = time.monotonic
-    _heard: dict[str, float] = field(default_factory=dict)
-    _listed_since: float | None = None
-    _rests_since: float | None = 0.0
+    _last_data: dict[str, float] = field(default_factory=dict)
+    _complete_since: float | None = None
+    """Since when all lists have succeeded; None if the last attempt failed."""
+    _paused_at: float | None = 0.0
+    """Since when no data is expected; None while it is."""
 
-    def expect(self, paths: Iterable[str]) -> None:
-        """Begin, or go on, to expect these watches."""
+    def resume(self, paths: Iterable[str]) -> None:
+        """Expect data on these paths from now on; the pause does not count as silence."""
         now = self.clock()
-        rested = 0.0 if self._rests_since is None else now - self._rests_since
-        self._rests_since = None
-        self._heard = {
-            path: self._heard[path] + rested if path in self._heard else now for path in paths
+        pause = 0.0 if self._paused_at is None else now - self._paused_at
+        self._paused_at = None
+        self._last_data = {
+            path: self._last_data[path] + pause if path in self._last_data else now
+            for path in paths
         }
 
-    def rest(self) -> None:
-        """Expect nothing for now."""
-        if self._rests_since is None:
-            self._rests_since = self.clock()
+    def pause(self) -> None:
+        """Expect no data for now."""
+        if self._paused_at is None:
+            self._paused_at = self.clock()
 
-    def heard(self, path: str) -> None:
-        """Note that a watch is there, or that the API has told why it may not be."""
-        if path in self._heard:
-            self._heard[path] = self.clock()
+    def note_data(self, path: str) -> None:
+        """Note that a watch sent data, or that the API said why it may not be watched."""
+        if path in self._last_data:
+            self._last_data[path] = self.clock()
 
-    def listed(self, *, is_whole: bool) -> None:
-        """Note whether the API has just given all lists that it was asked for."""
-        if not is_whole:
-            self._listed_since = None
-        elif self._listed_since is None:
-            self._listed_since = self.clock()
+    def note_lists(self, *, are_complete: bool) -> None:
+        """Note whether all lists have just succeeded."""
+        if not are_complete:
+            self._complete_since = None
+        elif self._complete_since is None:
+            self._complete_since = self.clock()
 
-    def longest(self) -> float:
-        """Give the longest silence of any watch that is expected, in seconds."""
-        if self._rests_since is not None or self._listed_since is None:
+    def seconds(self) -> float:
+        """Give the longest silence of any watch in seconds; 0 while no data is expected."""
+        if self._paused_at is not None or self._complete_since is None:
             return 0.0
-        now, since = self.clock(), self._listed_since
-        return max((now - max(at, since) for at in self._heard.values()), default=0.0)
+        now, since = self.clock(), self._complete_since
+        return max((now - max(at, since) for at in self._last_data.values()), default=0.0)

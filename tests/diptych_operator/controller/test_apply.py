@@ -2,15 +2,15 @@
 
 import pytest
 from support.agents import agent_object
-from support.kubernetes import Refused
-from support.reconciling import NAME, served
+from support.kubernetes import ErrorResponse
+from support.reconciler_harness import NAME, served
 
-from diptych_operator.kubernetes.errors import ClusterError
+from diptych_operator.kubernetes.errors import ApiError
 from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, SERVICE
 
 
 @pytest.fixture
-async def setting():
+async def harness():
     async with served() as found:
         found.api.put(AGENT, agent_object())
         await found.until_done()
@@ -43,12 +43,12 @@ def make_anew(api, kind, change):
     api.put(kind, content)
 
 
-def spec(setting, kind):
-    return setting.api.get(kind, NAME)["spec"]
+def spec(harness, kind):
+    return harness.api.get(kind, NAME)["spec"]
 
 
-def refusals(setting):
-    return [write for write in setting.api.writes if write[2] == 422]
+def refusals(harness):
+    return [write for write in harness.api.writes if write[2] == 422]
 
 
 @pytest.mark.parametrize(
@@ -58,81 +58,81 @@ def refusals(setting):
         pytest.param(DEPLOYMENT, another_container_port, id="a container's port likewise"),
     ],
 )
-async def test_k6_what_makes_ours_invalid_is_overwritten(setting, kind, change):
-    before = spec(setting, kind)
-    setting.api.edit(kind, NAME, change)
-    setting.api.writes.clear()
-    await setting.until_done()
-    assert spec(setting, kind) == before
-    assert len(refusals(setting)) == 1
-    assert setting.conditions()["Accepted"] == ("True", "Accepted")
+async def test_k6_what_makes_ours_invalid_is_overwritten(harness, kind, change):
+    before = spec(harness, kind)
+    harness.api.edit(kind, NAME, change)
+    harness.api.writes.clear()
+    await harness.until_done()
+    assert spec(harness, kind) == before
+    assert len(refusals(harness)) == 1
+    assert harness.conditions()["Accepted"] == ("True", "Accepted")
 
 
-async def test_an_address_that_was_allocated_and_what_others_noted_stay(setting):
+async def test_an_address_that_was_allocated_and_what_others_noted_stay(harness):
     def change(content):
         another_port(content)
         content["metadata"]["labels"]["theirs"] = "x"
         content["metadata"]["annotations"]["theirs"] = "y"
         content["spec"]["clusterIP"] = "10.96.7.7"
 
-    setting.api.edit(SERVICE, NAME, change)
-    await setting.until_done()
-    found = setting.api.get(SERVICE, NAME)
+    harness.api.edit(SERVICE, NAME, change)
+    await harness.until_done()
+    found = harness.api.get(SERVICE, NAME)
     assert found["spec"]["clusterIP"] == "10.96.7.7"
     assert found["metadata"]["labels"]["theirs"] == "x"
     assert found["metadata"]["annotations"]["theirs"] == "y"
     assert found["metadata"]["annotations"]["diptych.dev/applied"]
 
 
-async def test_a_second_port_of_another_name_is_theirs_and_stays(setting):
+async def test_a_second_port_of_another_name_is_theirs_and_stays(harness):
     second = {"name": "extra", "port": 9999, "targetPort": 9999, "protocol": "TCP"}
-    setting.api.edit(SERVICE, NAME, lambda content: content["spec"]["ports"].append(second))
-    setting.api.writes.clear()
-    await setting.until_done()
-    assert second in spec(setting, SERVICE)["ports"]
-    assert setting.api.writes == []
+    harness.api.edit(SERVICE, NAME, lambda content: content["spec"]["ports"].append(second))
+    harness.api.writes.clear()
+    await harness.until_done()
+    assert second in spec(harness, SERVICE)["ports"]
+    assert harness.api.writes == []
 
 
-async def test_a_field_that_is_no_longer_wanted_goes_though_the_object_was_overwritten(setting):
+async def test_a_field_that_is_no_longer_wanted_goes_though_the_object_was_overwritten(harness):
     template = {"spec": {"nodeSelector": {"disk": "ssd"}}}
-    setting.api.put(AGENT, agent_object(podTemplate=template))
+    harness.api.put(AGENT, agent_object(podTemplate=template))
 
     def change(content):
         another_container_port(content)
         content["spec"]["template"]["spec"]["nodeSelector"] = {"disk": "none"}
 
-    setting.api.edit(DEPLOYMENT, NAME, change)
-    await setting.until_done()
-    assert spec(setting, DEPLOYMENT)["template"]["spec"]["nodeSelector"] == {"disk": "ssd"}
-    setting.api.put(AGENT, agent_object())
-    await setting.until_done()
-    assert "nodeSelector" not in spec(setting, DEPLOYMENT)["template"]["spec"]
+    harness.api.edit(DEPLOYMENT, NAME, change)
+    await harness.until_done()
+    assert spec(harness, DEPLOYMENT)["template"]["spec"]["nodeSelector"] == {"disk": "ssd"}
+    harness.api.put(AGENT, agent_object())
+    await harness.until_done()
+    assert "nodeSelector" not in spec(harness, DEPLOYMENT)["template"]["spec"]
 
 
-async def test_what_the_agent_does_not_control_is_not_overwritten(setting):
+async def test_what_the_agent_does_not_control_is_not_overwritten(harness):
     def change(content):
         another_port(content)
         del content["metadata"]["ownerReferences"]
 
-    setting.api.edit(SERVICE, NAME, change)
-    assert await setting.reconcile() == 30
-    assert spec(setting, SERVICE)["ports"][0]["port"] == 9999
-    assert setting.conditions()["Accepted"] == ("False", "Refused")
+    harness.api.edit(SERVICE, NAME, change)
+    assert await harness.reconcile() == 30
+    assert spec(harness, SERVICE)["ports"][0]["port"] == 9999
+    assert harness.conditions()["Accepted"] == ("False", "Refused")
 
 
-async def test_an_object_that_has_changed_meanwhile_is_looked_at_again(setting):
+async def test_an_object_that_has_changed_meanwhile_is_looked_at_again(harness):
     def before(request, content):
         if "json-patch" in request.content_type:
-            setting.api.before = lambda *_: None
-            setting.api.edit(SERVICE, NAME, lambda c: c["metadata"]["labels"].update(new="x"))
+            harness.api.before = lambda *_: None
+            harness.api.edit(SERVICE, NAME, lambda c: c["metadata"]["labels"].update(new="x"))
 
-    setting.api.edit(SERVICE, NAME, another_port)
-    setting.api.before = before
-    with pytest.raises(ClusterError):
-        await setting.reconcile()
-    await setting.until_done()
-    assert spec(setting, SERVICE)["ports"][0]["port"] == 8000
-    assert setting.api.get(SERVICE, NAME)["metadata"]["labels"]["new"] == "x"
+    harness.api.edit(SERVICE, NAME, another_port)
+    harness.api.before = before
+    with pytest.raises(ApiError):
+        await harness.reconcile()
+    await harness.until_done()
+    assert spec(harness, SERVICE)["ports"][0]["port"] == 8000
+    assert harness.api.get(SERVICE, NAME)["metadata"]["labels"]["new"] == "x"
 
 
 def with_a_port_twice():
@@ -141,44 +141,44 @@ def with_a_port_twice():
     return agent_object(podTemplate={"spec": {"containers": [container]}})
 
 
-async def test_a_fault_of_the_manifest_is_told_and_the_running_object_stays(setting):
-    before = setting.api.get(DEPLOYMENT, NAME)
-    setting.api.put(AGENT, with_a_port_twice())
-    setting.api.writes.clear()
-    assert await setting.reconcile() == 30
-    assert setting.api.get(DEPLOYMENT, NAME) == before
-    assert setting.conditions()["Accepted"] == ("False", "Refused")
-    assert setting.conditions()["Ready"] == ("True", "LastGoodRevision")
-    assert len(refusals(setting)) == 2  # applied, overwritten, and no third time
-    assert "DELETE" not in [write[0] for write in setting.api.writes if "deploy" in write[1]]
+async def test_a_fault_of_the_manifest_is_told_and_the_running_object_stays(harness):
+    before = harness.api.get(DEPLOYMENT, NAME)
+    harness.api.put(AGENT, with_a_port_twice())
+    harness.api.writes.clear()
+    assert await harness.reconcile() == 30
+    assert harness.api.get(DEPLOYMENT, NAME) == before
+    assert harness.conditions()["Accepted"] == ("False", "Refused")
+    assert harness.conditions()["Ready"] == ("True", "LastGoodRevision")
+    assert len(refusals(harness)) == 2  # applied, overwritten, and no third time
+    assert "DELETE" not in [write[0] for write in harness.api.writes if "deploy" in write[1]]
 
 
-async def test_a_deployment_whose_selector_is_another_one_is_made_anew(setting):
-    make_anew(setting.api, DEPLOYMENT, another_selector)
-    former = setting.api.get(DEPLOYMENT, NAME)["metadata"]["uid"]
-    await setting.until_done()
-    assert setting.api.get(DEPLOYMENT, NAME)["metadata"]["uid"] != former
-    labels = spec(setting, DEPLOYMENT)["selector"]["matchLabels"]
+async def test_a_deployment_whose_selector_is_another_one_is_made_anew(harness):
+    make_anew(harness.api, DEPLOYMENT, another_selector)
+    former = harness.api.get(DEPLOYMENT, NAME)["metadata"]["uid"]
+    await harness.until_done()
+    assert harness.api.get(DEPLOYMENT, NAME)["metadata"]["uid"] != former
+    labels = spec(harness, DEPLOYMENT)["selector"]["matchLabels"]
     assert labels["app.kubernetes.io/instance"] == "coordinator"
 
 
-async def test_it_is_not_deleted_if_none_could_be_made_in_its_place(setting):
-    make_anew(setting.api, DEPLOYMENT, another_selector)
-    former = setting.api.get(DEPLOYMENT, NAME)["metadata"]["uid"]
-    setting.api.put(AGENT, with_a_port_twice())
-    assert await setting.reconcile() == 30
-    assert setting.api.get(DEPLOYMENT, NAME)["metadata"]["uid"] == former
-    assert setting.conditions()["Accepted"] == ("False", "Refused")
+async def test_it_is_not_deleted_if_none_could_be_made_in_its_place(harness):
+    make_anew(harness.api, DEPLOYMENT, another_selector)
+    former = harness.api.get(DEPLOYMENT, NAME)["metadata"]["uid"]
+    harness.api.put(AGENT, with_a_port_twice())
+    assert await harness.reconcile() == 30
+    assert harness.api.get(DEPLOYMENT, NAME)["metadata"]["uid"] == former
+    assert harness.conditions()["Accepted"] == ("False", "Refused")
 
 
-async def test_a_refusal_that_says_nothing_of_validity_is_not_answered_by_overwriting(setting):
+async def test_a_refusal_that_says_nothing_of_validity_is_not_answered_by_overwriting(harness):
     def before(request, content):
         if request.method == "PATCH" and "services" in request.path:
-            raise Refused(413, "too large")
+            raise ErrorResponse(413, "too large")
 
-    setting.api.edit(SERVICE, NAME, another_port)
-    setting.api.before = before
-    setting.api.writes.clear()
-    await setting.reconcile()
-    assert [write[2] for write in setting.api.writes if "services" in write[1]] == [413]
-    assert setting.conditions()["Accepted"] == ("False", "Refused")
+    harness.api.edit(SERVICE, NAME, another_port)
+    harness.api.before = before
+    harness.api.writes.clear()
+    await harness.reconcile()
+    assert [write[2] for write in harness.api.writes if "services" in write[1]] == [413]
+    assert harness.conditions()["Accepted"] == ("False", "Refused")

@@ -1,17 +1,17 @@
-"""One operator of several is active: the one that holds the Lease."""
+"""One operator of several is active: the one that contains the Lease."""
 
 from dataclasses import dataclass, field
 
 import pytest
 
-from diptych_operator.controller import leader_election as leader
+from diptych_operator.controller import leader_election
 from diptych_operator.controller.leader_election import (
-    DURATION,
-    GIVE_UP_SECONDS,
+    LEASE_DURATION,
+    RENEW_DEADLINE,
     Candidate,
-    Leadership,
+    LeaderElection,
 )
-from diptych_operator.kubernetes.errors import ConflictError, MissingError, UnavailableError
+from diptych_operator.kubernetes.errors import ConflictError, NotFoundError, UnavailableError
 
 LEASE = ("system", "diptych-operator")
 
@@ -27,7 +27,7 @@ class Leases:
     async def read(self, kind, name):
         self._check()
         if self.lease is None:
-            raise MissingError("none")
+            raise NotFoundError("none")
         return {**self.lease, "metadata": dict(self.lease["metadata"])}
 
     async def create(self, content):
@@ -73,14 +73,14 @@ def clock():
 
 
 def candidate(leases, identity, clock):
-    return Leadership(leases, Candidate(LEASE, identity), clock)
+    return LeaderElection(leases, Candidate(LEASE, identity), clock)
 
 
 async def test_the_first_one_takes_it_and_the_second_one_stands_by(clock):
     leases = Leases()
     first, second = candidate(leases, "one", clock), candidate(leases, "two", clock)
-    assert await first.attempt() == "one"
-    assert await second.attempt() == "one"
+    assert await first.try_acquire_or_renew() == "one"
+    assert await second.try_acquire_or_renew() == "one"
     assert leases.lease["spec"]["leaseTransitions"] == 0
 
 
@@ -88,62 +88,62 @@ async def test_it_is_kept_as_long_as_it_is_renewed(clock):
     leases = Leases()
     first, second = candidate(leases, "one", clock), candidate(leases, "two", clock)
     for _ in range(10):
-        assert await first.attempt() == "one"
-        assert await second.attempt() == "one"
-        clock.now += DURATION - 1
+        assert await first.try_acquire_or_renew() == "one"
+        assert await second.try_acquire_or_renew() == "one"
+        clock.now += LEASE_DURATION - 1
 
 
 async def test_it_is_taken_when_it_has_not_changed_for_its_duration(clock):
     leases = Leases()
     first, second = candidate(leases, "one", clock), candidate(leases, "two", clock)
-    await first.attempt()
-    await second.attempt()
-    clock.now += DURATION + 1
-    assert await second.attempt() == "two"
+    await first.try_acquire_or_renew()
+    await second.try_acquire_or_renew()
+    clock.now += LEASE_DURATION + 1
+    assert await second.try_acquire_or_renew() == "two"
     assert leases.lease["spec"]["leaseTransitions"] == 1
-    assert await first.attempt() == "two"
+    assert await first.try_acquire_or_renew() == "two"
 
 
 async def test_the_clock_that_counts_is_the_readers_own(clock):
     leases = Leases()
     first = candidate(leases, "one", clock)
-    await first.attempt()
+    await first.try_acquire_or_renew()
     late = candidate(leases, "two", Clock(1_000_000.0))
-    assert await late.attempt() == "one"
+    assert await late.try_acquire_or_renew() == "one"
 
 
 async def test_of_two_that_try_at_once_one_succeeds(clock):
     leases = Leases()
     first, second = candidate(leases, "one", clock), candidate(leases, "two", clock)
-    await candidate(leases, "gone", clock).attempt()
-    await first.attempt()
-    await second.attempt()
-    clock.now += DURATION + 1
+    await candidate(leases, "gone", clock).try_acquire_or_renew()
+    await first.try_acquire_or_renew()
+    await second.try_acquire_or_renew()
+    clock.now += LEASE_DURATION + 1
     read = leases.read
 
     async def slow(kind, name):
         found = await read(kind, name)
         leases.read = read
-        assert await first.attempt() == "one"
+        assert await first.try_acquire_or_renew() == "one"
         return found
 
     leases.read = slow
-    assert await second.attempt() == "somebody else, since just now"
+    assert await second.try_acquire_or_renew() == "somebody else, since just now"
     assert leases.holder == "one"
 
 
 async def test_a_released_one_can_be_taken_at_once(clock):
     leases = Leases()
     first, second = candidate(leases, "one", clock), candidate(leases, "two", clock)
-    await first.attempt()
+    await first.try_acquire_or_renew()
     await first.release()
     assert leases.holder is None
-    assert await second.attempt() == "two"
+    assert await second.try_acquire_or_renew() == "two"
 
 
 async def test_only_its_holder_releases_it(clock):
     leases = Leases()
-    await candidate(leases, "one", clock).attempt()
+    await candidate(leases, "one", clock).try_acquire_or_renew()
     await candidate(leases, "two", clock).release()
     assert leases.holder == "one"
 
@@ -151,27 +151,27 @@ async def test_only_its_holder_releases_it(clock):
 async def test_a_holder_that_cannot_renew_it_stops_before_another_may_begin(clock, monkeypatch):
     leases = Leases()
     first = candidate(leases, "one", clock)
-    await first.attempt()
+    await first.try_acquire_or_renew()
     leases.broken = True
 
     async def sleep(seconds):
         clock.now += seconds
 
-    monkeypatch.setattr(leader.asyncio, "sleep", sleep)
+    monkeypatch.setattr(leader_election.asyncio, "sleep", sleep)
     began = clock.now
-    await first.keep()
-    assert GIVE_UP_SECONDS < clock.now - began < DURATION
+    await first.renew()
+    assert RENEW_DEADLINE < clock.now - began < LEASE_DURATION
 
 
 async def test_a_holder_that_has_lost_it_stops(clock, monkeypatch):
     leases = Leases()
     first = candidate(leases, "one", clock)
-    await first.attempt()
+    await first.try_acquire_or_renew()
     leases.lease["spec"]["holderIdentity"] = "two"
     leases.version += 1
     leases.lease["metadata"]["resourceVersion"] = str(leases.version)
-    monkeypatch.setattr(leader, "RENEW_SECONDS", 0)
-    await first.keep()
+    monkeypatch.setattr(leader_election, "RENEW_PERIOD", 0)
+    await first.renew()
 
 
 async def test_winning_outlasts_an_api_that_is_away(clock, monkeypatch):
@@ -180,6 +180,6 @@ async def test_winning_outlasts_an_api_that_is_away(clock, monkeypatch):
     async def sleep(seconds):
         leases.broken = False
 
-    monkeypatch.setattr(leader.asyncio, "sleep", sleep)
-    await candidate(leases, "one", clock).win()
+    monkeypatch.setattr(leader_election.asyncio, "sleep", sleep)
+    await candidate(leases, "one", clock).acquire()
     assert leases.holder == "one"

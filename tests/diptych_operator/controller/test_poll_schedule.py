@@ -1,6 +1,6 @@
 """Whose turn it is to be looked after."""
 
-from diptych_operator.controller.poll_schedule import Turns
+from diptych_operator.controller.poll_schedule import PollSchedule
 
 
 class Clock:
@@ -13,18 +13,18 @@ class Clock:
 NAMES = [("team", name) for name in "abcd"]
 
 
-def taken(turns, clock, until, names=NAMES, step=1.0):
+def taken(schedule, clock, until, names=NAMES, step=1.0):
     """Give when it was whose turn."""
     found = []
     while clock.now < until:
         clock.now += step
-        found += [(clock.now, name[1]) for name in turns.take(names, 20.0)]
+        found += [(clock.now, name[1]) for name in schedule.pop_due(names, 20.0)]
     return found
 
 
 def test_turns_are_spread_evenly_and_come_once_in_a_period():
     clock = Clock()
-    found = taken(Turns(clock), clock, 43, step=1.0)
+    found = taken(PollSchedule(clock), clock, 43, step=1.0)
     assert [name for _, name in found] == [*"abcd", *"abcd"]
     times = [at for at, name in found if name == "b"]
     assert times[1] - times[0] == 20
@@ -32,16 +32,16 @@ def test_turns_are_spread_evenly_and_come_once_in_a_period():
 
 def test_a_turn_may_come_sooner_and_never_later():
     clock = Clock()
-    turns = Turns(clock)
-    turns.take(NAMES, 20.0)
-    turns.soon(NAMES[3], 2.0)
-    turns.soon(NAMES[3], 9.0)
-    assert taken(turns, clock, 3)[0] == (2.0, "d")
+    schedule = PollSchedule(clock)
+    schedule.pop_due(NAMES, 20.0)
+    schedule.expedite(NAMES[3], 2.0)
+    schedule.expedite(NAMES[3], 9.0)
+    assert taken(schedule, clock, 3)[0] == (2.0, "d")
 
 
 def test_who_is_gone_has_no_turn():
     clock = Clock()
-    turns = Turns(clock)
-    turns.take(NAMES, 20.0)
-    assert {name for _, name in taken(turns, clock, 60, names=NAMES[:1])} == {"a"}
-    assert list(turns._next) == NAMES[:1]
+    schedule = PollSchedule(clock)
+    schedule.pop_due(NAMES, 20.0)
+    assert {name for _, name in taken(schedule, clock, 60, names=NAMES[:1])} == {"a"}
+    assert list(schedule._next) == NAMES[:1]

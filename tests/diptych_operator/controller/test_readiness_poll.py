@@ -7,9 +7,9 @@ import json
 import pytest
 from support.agents import agent_object
 from support.api_in_thread import ApiInThread
-from support.operating import changes, condition, quicken, running, until
+from support.operator_process import changes, condition, quicken, running, until
 
-from diptych_operator.controller import readiness_poll as visits
+from diptych_operator.controller import readiness_poll
 from diptych_operator.resources.kinds import AGENT, POD
 
 
@@ -26,7 +26,7 @@ def api():
 
 async def test_what_the_pods_miss_is_asked_for_and_told(api, monkeypatch):
     missing = [{"kind": "server", "name": "wiki", "reason": "connection refused"}]
-    monkeypatch.setattr(visits, "SOON", 0.0)
+    monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.0)
     async with pod_that_misses(missing, monkeypatch):
         api.put(AGENT, agent_object())
         async with running(api):
@@ -64,7 +64,7 @@ async def pod_that_misses(missing, monkeypatch):
         writer.close()
 
     server = await asyncio.start_server(ready, "127.0.0.1", 0)
-    monkeypatch.setattr(visits, "PORT", server.sockets[0].getsockname()[1])
+    monkeypatch.setattr(readiness_poll, "PORT", server.sockets[0].getsockname()[1])
     try:
         yield
     finally:
@@ -74,9 +74,9 @@ async def pod_that_misses(missing, monkeypatch):
 
 async def test_it_asks_again_soon_when_what_an_agent_refers_to_gets_ready(api, monkeypatch):
     """With periods so long that only a change can bring a visit about."""
-    monkeypatch.setattr(visits, "PERIOD", 1000.0)
-    monkeypatch.setattr(visits, "DEGRADED_PERIOD", 1000.0)
-    monkeypatch.setattr(visits, "SOON", 0.1)
+    monkeypatch.setattr(readiness_poll, "PERIOD", 1000.0)
+    monkeypatch.setattr(readiness_poll, "DEGRADED_PERIOD", 1000.0)
+    monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.1)
     missing = [{"kind": "agent", "name": "researcher", "reason": "connection refused"}]
     async with pod_that_misses(missing, monkeypatch):
         api.put(AGENT, agent_object(agents=[{"name": "researcher"}]))
@@ -92,7 +92,7 @@ async def test_it_asks_again_soon_when_what_an_agent_refers_to_gets_ready(api, m
 
 
 async def test_a_restart_among_agents_that_were_asked_writes_nothing(api, monkeypatch):
-    monkeypatch.setattr(visits, "SOON", 0.1)
+    monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.1)
     missing = [{"kind": "server", "name": "wiki", "reason": "connection refused"}]
     async with pod_that_misses(missing, monkeypatch):
         api.put(AGENT, agent_object())
@@ -106,9 +106,9 @@ async def test_a_restart_among_agents_that_were_asked_writes_nothing(api, monkey
 
 
 async def test_who_misses_something_is_asked_more_often(api, monkeypatch):
-    monkeypatch.setattr(visits, "PERIOD", 1000.0)
-    monkeypatch.setattr(visits, "DEGRADED_PERIOD", 0.1)
-    monkeypatch.setattr(visits, "SOON", 0.1)
+    monkeypatch.setattr(readiness_poll, "PERIOD", 1000.0)
+    monkeypatch.setattr(readiness_poll, "DEGRADED_PERIOD", 0.1)
+    monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.1)
     missing = [{"kind": "server", "name": "wiki", "reason": "connection refused"}]
     async with pod_that_misses(missing, monkeypatch):
         api.put(AGENT, agent_object())

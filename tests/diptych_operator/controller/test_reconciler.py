@@ -5,18 +5,18 @@ from collections.abc import Callable
 
 import pytest
 from support.agents import agent_object, service
-from support.kubernetes import Refused
-from support.reconciling import NAME, Setting, served
+from support.kubernetes import ErrorResponse
+from support.reconciler_harness import NAME, Harness, served
 
 from diptych_operator.desired.resolved_manifest import FILE
-from diptych_operator.kubernetes.errors import ClusterError
+from diptych_operator.kubernetes.errors import ApiError
 from diptych_operator.resources.kinds import (
     AGENT,
-    BUDGET,
     CONFIG_MAP,
     DEPLOYMENT,
     EVENT,
     NETWORK_POLICY,
+    POD_DISRUPTION_BUDGET,
     SERVICE,
     SERVICE_ACCOUNT,
 )
@@ -25,22 +25,22 @@ CHILDREN = (SERVICE_ACCOUNT, NETWORK_POLICY, SERVICE, DEPLOYMENT)
 
 
 @pytest.fixture
-async def setting():
+async def harness():
     async with served() as found:
         yield found
 
 
-def put(setting, **spec):
-    return setting.api.put(AGENT, agent_object(**spec))
+def put(harness, **spec):
+    return harness.api.put(AGENT, agent_object(**spec))
 
 
-async def test_an_agent_gets_what_it_needs_in_six_writes(setting):
-    put(setting)
-    await setting.reconcile()
-    assert len(setting.api.writes) == 6
-    assert all(setting.api.get(kind, NAME) for kind in CHILDREN)
-    assert len(setting.names(CONFIG_MAP)) == 1
-    assert setting.conditions() == {
+async def test_an_agent_gets_what_it_needs_in_six_writes(harness):
+    put(harness)
+    await harness.reconcile()
+    assert len(harness.api.writes) == 6
+    assert all(harness.api.get(kind, NAME) for kind in CHILDREN)
+    assert len(harness.names(CONFIG_MAP)) == 1
+    assert harness.conditions() == {
         "Accepted": ("True", "Accepted"),
         "ResolvedRefs": ("True", "ResolvedRefs"),
         "Progressing": ("True", "RollingOut"),
@@ -49,45 +49,45 @@ async def test_an_agent_gets_what_it_needs_in_six_writes(setting):
     }
 
 
-async def test_what_is_right_costs_no_request(setting):
-    put(setting)
-    await setting.reconcile()
-    await setting.look()
-    setting.api.writes.clear()
-    setting.api.reads = 0
-    await setting.reconciler.reconcile(NAME)
-    assert (setting.api.writes, setting.api.reads) == ([], 0)
+async def test_what_is_right_costs_no_request(harness):
+    put(harness)
+    await harness.reconcile()
+    await harness.observe()
+    harness.api.writes.clear()
+    harness.api.reads = 0
+    await harness.reconciler.reconcile(NAME)
+    assert (harness.api.writes, harness.api.reads) == ([], 0)
 
 
-async def test_an_operator_that_starts_among_good_agents_writes_nothing(setting):
-    put(setting)
-    await setting.reconcile()
-    setting.api.settle()
-    await setting.until_done()
-    setting.api.writes.clear()
-    again = Setting(setting.api, setting.cluster)
+async def test_an_operator_that_starts_among_good_agents_writes_nothing(harness):
+    put(harness)
+    await harness.reconcile()
+    harness.api.settle()
+    await harness.until_done()
+    harness.api.writes.clear()
+    again = Harness(harness.api, harness.client)
     await again.reconcile()
-    assert setting.api.writes == []
+    assert harness.api.writes == []
 
 
-async def test_ready_follows_the_pods(setting):
-    put(setting)
-    await setting.reconcile()
-    setting.api.settle()
-    await setting.reconcile()
-    assert setting.conditions()["Ready"] == ("True", "Ready")
-    assert setting.conditions()["Progressing"] == ("False", "UpToDate")
-    assert [event["reason"] for event in setting.api.all(EVENT)] == ["Ready"]
+async def test_ready_follows_the_pods(harness):
+    put(harness)
+    await harness.reconcile()
+    harness.api.settle()
+    await harness.reconcile()
+    assert harness.conditions()["Ready"] == ("True", "Ready")
+    assert harness.conditions()["Progressing"] == ("False", "UpToDate")
+    assert [event["reason"] for event in harness.api.all(EVENT)] == ["Ready"]
 
 
-async def test_a_child_that_was_deleted_is_made_again(setting):
-    put(setting)
-    await setting.reconcile()
-    before = setting.api.dump()
+async def test_a_child_that_was_deleted_is_made_again(harness):
+    put(harness)
+    await harness.reconcile()
+    before = harness.api.dump()
     for kind in CHILDREN:
-        setting.api.remove(kind, NAME)
-    await setting.reconcile()
-    assert setting.api.dump() == before
+        harness.api.remove(kind, NAME)
+    await harness.reconcile()
+    assert harness.api.dump() == before
 
 
 def strip(content):
@@ -110,103 +110,103 @@ def scribble(content):
 
 
 @pytest.mark.parametrize("change", [strip, scribble])
-async def test_a_child_that_was_edited_is_restored(setting, change):
-    put(setting)
-    await setting.reconcile()
-    before = [c for c in setting.api.dump() if c["kind"] != "Agent"]
+async def test_a_child_that_was_edited_is_restored(harness, change):
+    put(harness)
+    await harness.reconcile()
+    before = [c for c in harness.api.dump() if c["kind"] != "Agent"]
     for kind in CHILDREN:
-        setting.api.edit(kind, NAME, change)
-    await setting.reconcile()
-    after = [c for c in setting.api.dump() if c["kind"] != "Agent"]
+        harness.api.edit(kind, NAME, change)
+    await harness.reconcile()
+    after = [c for c in harness.api.dump() if c["kind"] != "Agent"]
     for content in (*before, *after):
         content["metadata"].pop("generation")
     assert after == before
 
 
-async def test_a_field_that_is_no_longer_wanted_is_removed(setting):
-    put(setting, podTemplate={"metadata": {"labels": {"team": "blue"}}})
-    await setting.reconcile()
-    put(setting)
-    await setting.reconcile()
-    template = setting.api.get(DEPLOYMENT, NAME)["spec"]["template"]
+async def test_a_field_that_is_no_longer_wanted_is_removed(harness):
+    put(harness, podTemplate={"metadata": {"labels": {"team": "blue"}}})
+    await harness.reconcile()
+    put(harness)
+    await harness.reconcile()
+    template = harness.api.get(DEPLOYMENT, NAME)["spec"]["template"]
     assert "team" not in template["metadata"]["labels"]
 
 
-async def test_what_others_have_added_stays(setting):
-    put(setting)
-    await setting.reconcile()
-    setting.api.edit(DEPLOYMENT, NAME, lambda d: d["metadata"]["annotations"].update(theirs="x"))
-    put(setting, instructions="New.")
-    await setting.reconcile()
-    assert setting.api.get(DEPLOYMENT, NAME)["metadata"]["annotations"]["theirs"] == "x"
+async def test_what_others_have_added_stays(harness):
+    put(harness)
+    await harness.reconcile()
+    harness.api.edit(DEPLOYMENT, NAME, lambda d: d["metadata"]["annotations"].update(theirs="x"))
+    put(harness, instructions="New.")
+    await harness.reconcile()
+    assert harness.api.get(DEPLOYMENT, NAME)["metadata"]["annotations"]["theirs"] == "x"
 
 
-async def test_a_new_config_rolls_the_pods_and_the_old_one_goes_when_they_do(setting):
-    put(setting)
-    await setting.reconcile()
-    setting.api.settle()
-    await setting.until_done()
-    [first] = setting.names(CONFIG_MAP)
-    put(setting, instructions="New.")
-    await setting.until_done()
-    assert len(setting.names(CONFIG_MAP)) == 2
-    assert setting.conditions()["Ready"] == ("False", "RollingOut")
-    setting.api.settle()
-    await setting.until_done()
-    [second] = setting.names(CONFIG_MAP)
+async def test_a_new_config_rolls_the_pods_and_the_old_one_goes_when_they_do(harness):
+    put(harness)
+    await harness.reconcile()
+    harness.api.settle()
+    await harness.until_done()
+    [first] = harness.names(CONFIG_MAP)
+    put(harness, instructions="New.")
+    await harness.until_done()
+    assert len(harness.names(CONFIG_MAP)) == 2
+    assert harness.conditions()["Ready"] == ("False", "RollingOut")
+    harness.api.settle()
+    await harness.until_done()
+    [second] = harness.names(CONFIG_MAP)
     assert first != second
-    held = json.loads(setting.api.get(CONFIG_MAP, ("team", second))["data"][FILE])
+    held = json.loads(harness.api.get(CONFIG_MAP, ("team", second))["data"][FILE])
     assert held["spec"]["instructions"] == "New."
 
 
-async def test_what_is_not_wanted_any_more_is_deleted(setting):
-    put(setting, replicas=2)
-    await setting.until_done()
-    assert setting.names(BUDGET) == ["coordinator"]
-    put(setting, replicas=1)
-    await setting.until_done()
-    assert setting.names(BUDGET) == []
+async def test_what_is_not_wanted_any_more_is_deleted(harness):
+    put(harness, replicas=2)
+    await harness.until_done()
+    assert harness.names(POD_DISRUPTION_BUDGET) == ["coordinator"]
+    put(harness, replicas=1)
+    await harness.until_done()
+    assert harness.names(POD_DISRUPTION_BUDGET) == []
 
 
-async def test_scaling_is_one_write_and_rolls_nothing(setting):
-    put(setting)
-    await setting.reconcile()
-    template = setting.api.get(DEPLOYMENT, NAME)["spec"]["template"]
-    put(setting, replicas=0)
-    setting.api.writes.clear()
-    await setting.reconcile()
-    assert setting.api.get(DEPLOYMENT, NAME)["spec"]["replicas"] == 0
-    assert setting.api.get(DEPLOYMENT, NAME)["spec"]["template"] == template
-    assert len([w for w in setting.writes() if w[1][0] == "deployments"]) == 1
+async def test_scaling_is_one_write_and_rolls_nothing(harness):
+    put(harness)
+    await harness.reconcile()
+    template = harness.api.get(DEPLOYMENT, NAME)["spec"]["template"]
+    put(harness, replicas=0)
+    harness.api.writes.clear()
+    await harness.reconcile()
+    assert harness.api.get(DEPLOYMENT, NAME)["spec"]["replicas"] == 0
+    assert harness.api.get(DEPLOYMENT, NAME)["spec"]["template"] == template
+    assert len([w for w in harness.writes() if w[1][0] == "deployments"]) == 1
 
 
-async def test_deleting_an_agent_deletes_all_that_it_owns(setting):
-    put(setting)
-    await setting.reconcile()
-    setting.api.remove(AGENT, NAME)
-    await setting.reconcile()
-    assert setting.api.dump() == []
+async def test_deleting_an_agent_deletes_all_that_it_owns(harness):
+    put(harness)
+    await harness.reconcile()
+    harness.api.remove(AGENT, NAME)
+    await harness.reconcile()
+    assert harness.api.dump() == []
 
 
 @pytest.mark.parametrize("kind", CHILDREN)
-async def test_another_ones_object_is_never_touched(setting, kind):
+async def test_another_ones_object_is_never_touched(harness, kind):
     theirs = {"metadata": {"name": "coordinator", "namespace": "team"}, "spec": {"theirs": True}}
     if kind is DEPLOYMENT:
         theirs["spec"]["template"] = {"spec": {"containers": []}}
         theirs["spec"]["replicas"] = 1
-    before = json.dumps(setting.api.put(kind, theirs))
-    put(setting)
-    assert await setting.reconcile() is not None
-    assert json.dumps(setting.api.get(kind, NAME)) == before
-    assert setting.conditions()["Accepted"] == ("False", "NameConflict")
-    assert f"There is a {kind.name} called coordinator" in setting.message("Accepted")
-    assert setting.names(CONFIG_MAP) == []
-    setting.api.remove(kind, NAME)
-    await setting.reconcile()
-    assert setting.conditions()["Accepted"] == ("True", "Accepted")
+    before = json.dumps(harness.api.put(kind, theirs))
+    put(harness)
+    assert await harness.reconcile() is not None
+    assert json.dumps(harness.api.get(kind, NAME)) == before
+    assert harness.conditions()["Accepted"] == ("False", "NameConflict")
+    assert f"There is a {kind.name} called coordinator" in harness.message("Accepted")
+    assert harness.names(CONFIG_MAP) == []
+    harness.api.remove(kind, NAME)
+    await harness.reconcile()
+    assert harness.conditions()["Accepted"] == ("True", "Accepted")
 
 
-async def test_an_object_that_comes_in_between_is_never_touched_either(setting):
+async def test_an_object_that_comes_in_between_is_never_touched_either(harness):
     theirs = {
         "metadata": {
             "name": "coordinator",
@@ -217,106 +217,106 @@ async def test_an_object_that_comes_in_between_is_never_touched_either(setting):
 
     def before(request, content):
         if request.method == "PATCH" and "serviceaccounts" in request.path:
-            setting.api.before = lambda *_: None
-            setting.api.put(SERVICE_ACCOUNT, theirs)
+            harness.api.before = lambda *_: None
+            harness.api.put(SERVICE_ACCOUNT, theirs)
 
-    put(setting)
-    await setting.look()
-    setting.api.before = before
-    with pytest.raises(ClusterError):
-        await setting.reconciler.reconcile(NAME)
-    await setting.reconcile()
-    assert setting.conditions()["Accepted"] == ("False", "NameConflict")
-    owners = setting.api.get(SERVICE_ACCOUNT, NAME)["metadata"].get("ownerReferences")
+    put(harness)
+    await harness.observe()
+    harness.api.before = before
+    with pytest.raises(ApiError):
+        await harness.reconciler.reconcile(NAME)
+    await harness.reconcile()
+    assert harness.conditions()["Accepted"] == ("False", "NameConflict")
+    owners = harness.api.get(SERVICE_ACCOUNT, NAME)["metadata"].get("ownerReferences")
     assert owners is None
 
 
-async def test_what_a_former_agent_has_left_is_waited_for(setting):
-    put(setting)
-    await setting.reconcile()
+async def test_what_a_former_agent_has_left_is_waited_for(harness):
+    put(harness)
+    await harness.reconcile()
     for kind in CHILDREN:
-        setting.api.edit(
+        harness.api.edit(
             kind, NAME, lambda c: c["metadata"]["ownerReferences"][0].update(uid="former")
         )
-    await setting.reconcile()
-    assert setting.conditions()["Progressing"] == ("False", "FormerAgent")
-    assert setting.conditions()["Accepted"] == ("True", "Accepted")
-    assert all(event["type"] == "Normal" for event in setting.api.all(EVENT))
+    await harness.reconcile()
+    assert harness.conditions()["Progressing"] == ("False", "FormerAgent")
+    assert harness.conditions()["Accepted"] == ("True", "Accepted")
+    assert all(event["type"] == "Normal" for event in harness.api.all(EVENT))
 
 
-async def test_overrides_that_do_not_fit_leave_the_last_good_revision_serving(setting):
-    put(setting)
-    await setting.reconcile()
-    setting.api.settle()
-    await setting.until_done()
-    before = [c for c in setting.api.dump() if c["kind"] != "Agent"]
-    put(setting, instructions="New.", podTemplate={"spec": {"containers": [{"image": "x"}]}})
-    await setting.reconcile()
-    assert setting.conditions()["Accepted"] == ("False", "PodTemplateInvalid")
-    assert setting.conditions()["Ready"] == ("True", "LastGoodRevision")
-    assert "containers[0] needs a name" in setting.message("Accepted")
-    assert [c for c in setting.api.dump() if c["kind"] != "Agent"] == before
+async def test_overrides_that_do_not_fit_leave_the_last_good_revision_serving(harness):
+    put(harness)
+    await harness.reconcile()
+    harness.api.settle()
+    await harness.until_done()
+    before = [c for c in harness.api.dump() if c["kind"] != "Agent"]
+    put(harness, instructions="New.", podTemplate={"spec": {"containers": [{"image": "x"}]}})
+    await harness.reconcile()
+    assert harness.conditions()["Accepted"] == ("False", "PodTemplateInvalid")
+    assert harness.conditions()["Ready"] == ("True", "LastGoodRevision")
+    assert "containers[0] needs a name" in harness.message("Accepted")
+    assert [c for c in harness.api.dump() if c["kind"] != "Agent"] == before
 
 
-async def test_an_object_that_the_api_refuses_leaves_nothing_behind(setting):
-    put(setting)
-    await setting.reconcile()
-    setting.api.settle()
-    await setting.until_done()
-    configs = setting.names(CONFIG_MAP)
+async def test_an_object_that_the_api_refuses_leaves_nothing_behind(harness):
+    put(harness)
+    await harness.reconcile()
+    harness.api.settle()
+    await harness.until_done()
+    configs = harness.names(CONFIG_MAP)
 
     def before(request, content):
         if request.method == "PATCH" and "deployments" in request.path:
-            raise Refused(422, 'Deployment "coordinator" is invalid: spec.template: oh')
+            raise ErrorResponse(422, 'Deployment "coordinator" is invalid: spec.template: oh')
 
-    setting.api.before = before
-    put(setting, instructions="New.", podTemplate={"spec": {"nodeSelector": {"a": "b"}}})
-    assert await setting.reconcile() == 30
-    assert setting.conditions()["Accepted"] == ("False", "Refused")
-    assert setting.conditions()["Ready"] == ("True", "LastGoodRevision")
-    assert "does not take the Deployment" in setting.message("Accepted")
-    assert setting.names(CONFIG_MAP) == configs
-
-
-async def test_a_url_that_is_none_is_told(setting):
-    put(setting, tools=[{"name": "t", "url": "http://[::::]/"}])
-    await setting.reconcile()
-    assert setting.conditions()["Accepted"] == ("False", "InvalidUrl")
+    harness.api.before = before
+    put(harness, instructions="New.", podTemplate={"spec": {"nodeSelector": {"a": "b"}}})
+    assert await harness.reconcile() == 30
+    assert harness.conditions()["Accepted"] == ("False", "Refused")
+    assert harness.conditions()["Ready"] == ("True", "LastGoodRevision")
+    assert "does not take the Deployment" in harness.message("Accepted")
+    assert harness.names(CONFIG_MAP) == configs
 
 
-async def test_a_manifest_that_is_too_large_is_told(setting):
+async def test_a_url_that_is_none_is_told(harness):
+    put(harness, tools=[{"name": "t", "url": "http://[::::]/"}])
+    await harness.reconcile()
+    assert harness.conditions()["Accepted"] == ("False", "InvalidUrl")
+
+
+async def test_a_manifest_that_is_too_large_is_told(harness):
     tools = [{"name": f"t{n}", "url": "https://t/" + "x" * 2000} for n in range(300)]
-    put(setting, tools=tools)
-    await setting.reconcile()
-    assert setting.conditions()["Accepted"] == ("False", "TooLarge")
-    assert setting.names(DEPLOYMENT) == []
+    put(harness, tools=tools)
+    await harness.reconcile()
+    assert harness.conditions()["Accepted"] == ("False", "TooLarge")
+    assert harness.names(DEPLOYMENT) == []
 
 
 @pytest.mark.parametrize("verb", ["POST", "PATCH"])
-async def test_a_right_that_is_missing_is_told_and_tried_again(setting, verb):
+async def test_a_right_that_is_missing_is_told_and_tried_again(harness, verb):
     def before(request, content):
         if request.method == verb and "agents" not in request.path:
-            raise Refused(403, f"cannot {verb} {request.path}")
+            raise ErrorResponse(403, f"cannot {verb} {request.path}")
 
-    setting.api.before = before
-    put(setting)
-    assert await setting.reconcile() == 30
-    assert setting.conditions()["Progressing"] == ("False", "Forbidden")
-    assert "The operator may not do its work: cannot" in setting.message("Progressing")
-    setting.api.before = lambda *_: None
-    await setting.until_done()
-    assert setting.conditions()["Progressing"] == ("True", "RollingOut")
+    harness.api.before = before
+    put(harness)
+    assert await harness.reconcile() == 30
+    assert harness.conditions()["Progressing"] == ("False", "Forbidden")
+    assert "The operator may not do its work: cannot" in harness.message("Progressing")
+    harness.api.before = lambda *_: None
+    await harness.until_done()
+    assert harness.conditions()["Progressing"] == ("True", "RollingOut")
 
 
-async def test_a_status_that_may_not_be_written_stops_nothing(setting):
+async def test_a_status_that_may_not_be_written_stops_nothing(harness):
     def before(request, content):
         if request.path.endswith("/status"):
-            raise Refused(403, "cannot patch agents/status")
+            raise ErrorResponse(403, "cannot patch agents/status")
 
-    setting.api.before = before
-    put(setting)
-    await setting.reconcile()
-    assert setting.names(DEPLOYMENT) == ["coordinator"]
+    harness.api.before = before
+    put(harness)
+    await harness.reconcile()
+    assert harness.names(DEPLOYMENT) == ["coordinator"]
 
 
 FAULTS = [
@@ -332,7 +332,7 @@ FAULTS = [
 async def test_k1_a_fault_at_any_request_delays_and_changes_nothing(status, headers):
     wanted = await undisturbed()
     for number in range(12):
-        async with served() as setting:
+        async with served() as harness:
             requests = [0]
 
             def before(request, content, requests=requests, number=number):
@@ -340,54 +340,54 @@ async def test_k1_a_fault_at_any_request_delays_and_changes_nothing(status, head
                 if requests[0] == number + 8:  # after the first look
                     if status is None:
                         request.transport.abort()
-                        raise Refused(500, "gone")
-                    raise Refused(status, "try again", headers)
+                        raise ErrorResponse(500, "gone")
+                    raise ErrorResponse(status, "try again", headers)
 
-            put_all(setting)
-            setting.api.before = before
-            await setting.until_done()
-            setting.api.before = lambda *_: None
-            setting.api.settle()
-            await setting.until_done()
-            assert setting.api.dump() == wanted
+            put_all(harness)
+            harness.api.before = before
+            await harness.until_done()
+            harness.api.before = lambda *_: None
+            harness.api.settle()
+            await harness.until_done()
+            assert harness.api.dump() == wanted
 
 
-async def test_k1_the_api_says_when_to_try_again(setting):
+async def test_k1_the_api_says_when_to_try_again(harness):
     def before(request, content):
         if request.method == "PATCH":
-            raise Refused(429, "slow down", {"Retry-After": "7"})
+            raise ErrorResponse(429, "slow down", {"Retry-After": "7"})
 
-    put(setting)
-    setting.api.before = before
-    with pytest.raises(ClusterError) as caught:
-        await setting.reconcile()
+    put(harness)
+    harness.api.before = before
+    with pytest.raises(ApiError) as caught:
+        await harness.reconcile()
     assert caught.value.retry_after == 7
 
 
-def put_all(setting):
-    setting.api.put(SERVICE, service("wiki"))
-    put(setting, agents=[{"name": "researcher"}])
+def put_all(harness):
+    harness.api.put(SERVICE, service("wiki"))
+    put(harness, agents=[{"name": "researcher"}])
     tools = [{"name": "t", "serviceRef": {"name": "wiki"}}]
-    setting.api.put(AGENT, agent_object("researcher", tools=tools, replicas=2))
+    harness.api.put(AGENT, agent_object("researcher", tools=tools, replicas=2))
 
 
-def change_all(setting):
-    put(setting, instructions="New.", agents=[{"name": "researcher"}])
-    setting.api.put(AGENT, agent_object("researcher", replicas=1))
+def change_all(harness):
+    put(harness, instructions="New.", agents=[{"name": "researcher"}])
+    harness.api.put(AGENT, agent_object("researcher", replicas=1))
 
 
 async def undisturbed(change: Callable | None = None):
-    async with served() as setting:
-        put_all(setting)
-        await setting.until_done()
-        setting.api.settle()
-        await setting.until_done()
+    async with served() as harness:
+        put_all(harness)
+        await harness.until_done()
+        harness.api.settle()
+        await harness.until_done()
         if change:
-            change(setting)
-            await setting.until_done()
-            setting.api.settle()
-            await setting.until_done()
-        return setting.api.dump()
+            change(harness)
+            await harness.until_done()
+            harness.api.settle()
+            await harness.until_done()
+        return harness.api.dump()
 
 
 class Killed(BaseException):
@@ -401,10 +401,10 @@ async def test_k2_being_killed_at_any_write_leaves_the_same_in_the_end(when):
     number = 0
     while killed:
         killed = False
-        async with served() as setting:
+        async with served() as harness:
             writes = [0]
 
-            original = setting.cluster._ask
+            original = harness.client._request
 
             async def ask(method, *args, original=original, writes=writes, number=number, **kwargs):
                 nonlocal killed
@@ -420,70 +420,70 @@ async def test_k2_being_killed_at_any_write_leaves_the_same_in_the_end(when):
                     raise Killed
                 return answer
 
-            setting.cluster._ask = ask
-            setting = await live_on(setting, put_all)
-            setting = await live_on(setting, change_all)
-            assert setting.api.dump() == wanted, number
+            harness.client._request = ask
+            harness = await live_on(harness, put_all)
+            harness = await live_on(harness, change_all)
+            assert harness.api.dump() == wanted, number
         number += 1
     assert number > 15
 
 
-async def live_on(setting, step):
+async def live_on(harness, step):
     """Change something and come to rest, with a new operator after each death."""
-    step(setting)
+    step(harness)
     for settle in (False, True):
         if settle:
-            setting.api.settle()
+            harness.api.settle()
         try:
-            await setting.until_done()
+            await harness.until_done()
         except Killed:
-            setting = Setting(setting.api, setting.cluster)  # with an empty picture
-            await setting.until_done()
-    return setting
+            harness = Harness(harness.api, harness.client)  # with an empty picture
+            await harness.until_done()
+    return harness
 
 
-async def test_order_does_not_matter_coordinator_first(setting):
+async def test_order_does_not_matter_coordinator_first(harness):
     tools = [{"name": "t", "serviceRef": {"name": "wiki"}}]
-    put(setting, agents=[{"name": "researcher"}], tools=tools)
-    await setting.reconcile()
-    assert setting.conditions()["ResolvedRefs"] == ("False", "AgentNotFound")
-    assert "Agent researcher is not there" in setting.message("ResolvedRefs")
-    assert setting.names(DEPLOYMENT) == ["coordinator"]
-    [before] = setting.names(CONFIG_MAP)
-    setting.api.put(AGENT, agent_object("researcher"))
-    await setting.reconcile()
-    assert setting.conditions()["ResolvedRefs"] == ("False", "ServiceNotFound")
-    setting.api.put(SERVICE, service("wiki"))
-    await setting.reconcile()
-    assert setting.conditions()["ResolvedRefs"] == ("True", "ResolvedRefs")
-    assert setting.names(CONFIG_MAP) == [before]
+    put(harness, agents=[{"name": "researcher"}], tools=tools)
+    await harness.reconcile()
+    assert harness.conditions()["ResolvedRefs"] == ("False", "AgentNotFound")
+    assert "Agent researcher is not there" in harness.message("ResolvedRefs")
+    assert harness.names(DEPLOYMENT) == ["coordinator"]
+    [before] = harness.names(CONFIG_MAP)
+    harness.api.put(AGENT, agent_object("researcher"))
+    await harness.reconcile()
+    assert harness.conditions()["ResolvedRefs"] == ("False", "ServiceNotFound")
+    harness.api.put(SERVICE, service("wiki"))
+    await harness.reconcile()
+    assert harness.conditions()["ResolvedRefs"] == ("True", "ResolvedRefs")
+    assert harness.names(CONFIG_MAP) == [before]
 
 
-async def test_a_peer_of_another_namespace_must_agree(setting):
-    put(setting, agents=[{"name": "lawyer", "namespace": "legal"}])
-    setting.api.put(AGENT, agent_object("lawyer", "legal"))
-    await setting.reconcile()
-    assert setting.conditions()["ResolvedRefs"] == ("False", "AgentNotAllowed")
-    setting.api.put(AGENT, agent_object("lawyer", "legal", allowedNamespaces={"from": "All"}))
-    await setting.until_done()
-    assert setting.conditions()["ResolvedRefs"] == ("True", "ResolvedRefs")
-    policy = setting.api.get(NETWORK_POLICY, ("legal", "lawyer"))["spec"]["ingress"]
+async def test_a_peer_of_another_namespace_must_agree(harness):
+    put(harness, agents=[{"name": "lawyer", "namespace": "legal"}])
+    harness.api.put(AGENT, agent_object("lawyer", "legal"))
+    await harness.reconcile()
+    assert harness.conditions()["ResolvedRefs"] == ("False", "AgentNotAllowed")
+    harness.api.put(AGENT, agent_object("lawyer", "legal", allowedNamespaces={"from": "All"}))
+    await harness.until_done()
+    assert harness.conditions()["ResolvedRefs"] == ("True", "ResolvedRefs")
+    policy = harness.api.get(NETWORK_POLICY, ("legal", "lawyer"))["spec"]["ingress"]
     assert {"namespaceSelector": {}} in [peer for rule in policy for peer in rule["from"]]
 
 
-async def test_an_agent_with_a_name_of_63_characters_is_served(setting):
+async def test_an_agent_with_a_name_of_63_characters_is_served(harness):
     name = "a" * 63
-    setting.api.put(AGENT, agent_object(name))
-    await setting.reconcile(("team", name))
-    assert setting.conditions(("team", name))["Accepted"] == ("True", "Accepted")
+    harness.api.put(AGENT, agent_object(name))
+    await harness.reconcile(("team", name))
+    assert harness.conditions(("team", name))["Accepted"] == ("True", "Accepted")
 
 
-async def test_an_agent_that_is_gone_before_its_status_is_written_is_no_failure(setting):
+async def test_an_agent_that_is_gone_before_its_status_is_written_is_no_failure(harness):
     def before(request, content):
         if request.path.endswith("/status"):
-            setting.api.before = lambda *_: None
-            setting.api.remove(AGENT, NAME)
+            harness.api.before = lambda *_: None
+            harness.api.remove(AGENT, NAME)
 
-    put(setting)
-    setting.api.before = before
-    assert await setting.reconcile() is None
+    put(harness)
+    harness.api.before = before
+    assert await harness.reconcile() is None

@@ -5,16 +5,16 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.agents import PLATFORM, agent, around, child, children, service, settled
+from support.agents import PLATFORM, agent, child, children, observed, service, settled
 
 from diptych_operator.desired.children import TooLargeError, desired_children
 from diptych_operator.desired.deployment import PodDefaults, pod_template
 from diptych_operator.desired.resolved_manifest import FILE
 from diptych_operator.desired.strategic_merge import MergeError
 from diptych_operator.resources.kinds import (
-    BUDGET,
     CONFIG_MAP,
     DEPLOYMENT,
+    POD_DISRUPTION_BUDGET,
     SERVICE,
     SERVICE_ACCOUNT,
 )
@@ -38,8 +38,8 @@ SPECS = st.fixed_dictionaries(
 )
 
 
-def pod(one, surroundings=None):
-    return child(one, DEPLOYMENT, surroundings)["spec"]["template"]["spec"]
+def pod(one, state=None):
+    return child(one, DEPLOYMENT, state)["spec"]["template"]["spec"]
 
 
 def container(one):
@@ -53,7 +53,7 @@ def test_an_agent_has_what_it_needs_and_no_more():
 @pytest.mark.parametrize("replicas", [0, 1])
 def test_a_budget_is_for_several_pods_only(replicas):
     assert [c["kind"] for c in children(agent(replicas=replicas)).others] == KINDS
-    assert child(agent(replicas=2), BUDGET)["spec"]["maxUnavailable"] == 1
+    assert child(agent(replicas=2), POD_DISRUPTION_BUDGET)["spec"]["maxUnavailable"] == 1
 
 
 @settings(max_examples=60, deadline=None)
@@ -62,7 +62,7 @@ def test_the_same_agent_gives_the_same_objects_that_it_owns(name, spec):
     one = agent(name, **spec)
     found = children(one)
     assert found == children(agent(name, **json.loads(json.dumps(spec))))
-    for content in (found.config, *found.others):
+    for content in (found.config_map, *found.others):
         metadata = content["metadata"]
         [owner] = metadata["ownerReferences"]
         assert (owner["kind"], owner["uid"], owner["controller"]) == ("Agent", one.uid, True)
@@ -71,7 +71,7 @@ def test_the_same_agent_gives_the_same_objects_that_it_owns(name, spec):
         assert all(len(value) <= 63 for value in metadata["labels"].values())
         assert "status" not in content
     assert {c["metadata"]["name"] for c in found.others} == {name}
-    assert found.config["metadata"]["name"].startswith(f"{name}-")
+    assert found.config_map["metadata"]["name"].startswith(f"{name}-")
 
 
 def test_the_pods_pass_pod_security_restricted():
@@ -183,7 +183,7 @@ def test_pods_that_share_sessions_are_spread_over_nodes_where_that_can_be():
 
 def test_of_several_pods_one_at_a_time_may_be_taken_away():
     one = agent(sessions=SESSIONS, replicas=3)
-    budget = child(one, BUDGET)["spec"]
+    budget = child(one, POD_DISRUPTION_BUDGET)["spec"]
     labels = child(one, DEPLOYMENT)["spec"]["template"]["metadata"]["labels"]
     assert budget["maxUnavailable"] == 1
     assert budget["selector"]["matchLabels"].items() <= labels.items()
@@ -213,7 +213,7 @@ def test_an_agent_made_again_has_another_config():
 
 def test_a_peer_that_refuses_is_left_out_and_one_that_is_missing_is_not():
     one = agent(agents=[{"name": "lawyer", "namespace": "legal"}, {"name": "late"}])
-    config = child(one, CONFIG_MAP, around(agent("lawyer", "legal")))
+    config = child(one, CONFIG_MAP, observed(agent("lawyer", "legal")))
     assert [peer["as"] for peer in json.loads(config["data"][FILE])["spec"]["agents"]] == ["late"]
 
 
@@ -221,7 +221,7 @@ def test_a_peer_that_comes_and_goes_does_not_roll_the_pods():
     one = agent(
         agents=[{"name": "researcher"}], tools=[{"name": "t", "serviceRef": {"name": "wiki"}}]
     )
-    there = around(agent("researcher"), service("wiki"))
+    there = observed(agent("researcher"), service("wiki"))
     assert child(one, DEPLOYMENT, there) == child(one, DEPLOYMENT)
 
 
@@ -229,22 +229,22 @@ def test_former_configs_are_kept_until_their_pods_are_gone():
     before = child(agent(), DEPLOYMENT)
     name = child(agent(), CONFIG_MAP)["metadata"]["name"]
     changed = agent(instructions="New.")
-    rolling = desired_children(changed, around(deployment=settled(before)), PLATFORM)
+    rolling = desired_children(changed, observed(deployment=settled(before)), PLATFORM)
     deployment = rolling.others[-1]
     assert deployment["metadata"]["annotations"]["diptych.dev/former-configs"] == name
-    assert rolling.obsolete_configs == ()
-    done = desired_children(changed, around(deployment=settled(deployment)), PLATFORM)
-    assert done.obsolete_configs == (name,)
+    assert rolling.obsolete_config_maps == ()
+    done = desired_children(changed, observed(deployment=settled(deployment)), PLATFORM)
+    assert done.obsolete_config_maps == (name,)
     assert "diptych.dev/former-configs" not in done.others[-1]["metadata"]["annotations"]
 
 
 def test_going_back_before_the_rollout_is_over_deletes_nothing_in_use():
     first, second = agent(), agent(instructions="New.")
     d1 = settled(child(first, DEPLOYMENT))
-    d2 = child(second, DEPLOYMENT, around(deployment=d1))
-    back = desired_children(first, around(deployment=d2), PLATFORM)
-    used = back.config["metadata"]["name"]
-    assert used not in back.obsolete_configs
+    d2 = child(second, DEPLOYMENT, observed(deployment=d1))
+    back = desired_children(first, observed(deployment=d2), PLATFORM)
+    used = back.config_map["metadata"]["name"]
+    assert used not in back.obsolete_config_maps
     assert used not in back.others[-1]["metadata"]["annotations"]["diptych.dev/former-configs"]
 
 

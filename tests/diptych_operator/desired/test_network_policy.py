@@ -1,12 +1,17 @@
 """The NetworkPolicy of an agent: who may reach it, and whom it may reach."""
 
 import pytest
-from support.agents import agent, around, child, service, settled
+from support.agents import agent, child, observed, service, settled
 
-from diptych_operator.desired.network_policy import Dns, Network, egress_rules, ingress_rules
+from diptych_operator.desired.network_policy import (
+    DnsSettings,
+    NetworkSettings,
+    egress_rules,
+    ingress_rules,
+)
 from diptych_operator.resources.kinds import DEPLOYMENT, NETWORK_POLICY
 
-NETWORK = Network("cluster.local", "system")
+NETWORK = NetworkSettings("cluster.local", "system")
 OWN = {"from": [{"podSelector": {}}], "ports": [{"protocol": "TCP", "port": 8000}]}
 
 
@@ -26,9 +31,9 @@ def tcp(port):
     return [{"protocol": "TCP", "port": port}]
 
 
-def ways_out(one, surroundings=None):
+def ways_out(one, state=None):
     """What an agent may reach besides DNS and its model, which is outside."""
-    rules = egress_rules(one, surroundings or around(), NETWORK)
+    rules = egress_rules(one, state or observed(), NETWORK)
     return [rule for rule in rules[1:] if rule != {"ports": tcp(443)}]
 
 
@@ -52,12 +57,12 @@ def test_its_own_namespace_and_the_operator_may_always_reach_it():
     ],
 )
 def test_namespaces_that_may_delegate_to_it_may_reach_it(allowed, selector):
-    rules = ingress_rules(agent(allowedNamespaces=allowed), Network())
+    rules = ingress_rules(agent(allowedNamespaces=allowed), NetworkSettings())
     assert rules == [OWN, {"from": [{"namespaceSelector": selector}], "ports": tcp(8000)}]
 
 
 def test_dns_comes_first_by_both_protocols():
-    rule = egress_rules(agent(), around(), NETWORK)[0]
+    rule = egress_rules(agent(), observed(), NETWORK)[0]
     assert [port["protocol"] for port in rule["ports"]] == ["UDP", "TCP"]
     assert {port["port"] for port in rule["ports"]} == {53}
     assert rule["to"] == [
@@ -67,8 +72,10 @@ def test_dns_comes_first_by_both_protocols():
 
 
 def test_name_servers_of_another_kind_are_a_setting():
-    dns = Dns(namespaces=("openshift-dns",), labels={}, blocks=("10.0.0.10/32",), ports=(5353,))
-    rule = egress_rules(agent(), around(), Network(dns=dns))[0]
+    dns = DnsSettings(
+        namespaces=("openshift-dns",), labels={}, blocks=("10.0.0.10/32",), ports=(5353,)
+    )
+    rule = egress_rules(agent(), observed(), NetworkSettings(dns=dns))[0]
     assert rule == {
         "to": [
             {
@@ -83,12 +90,12 @@ def test_name_servers_of_another_kind_are_a_setting():
 
 
 def test_no_name_servers_open_nothing():
-    dns = Dns(namespaces=(), blocks=())
-    assert egress_rules(agent(), around(), Network(dns=dns)) == [{"ports": tcp(443)}]
+    dns = DnsSettings(namespaces=(), blocks=())
+    assert egress_rules(agent(), observed(), NetworkSettings(dns=dns)) == [{"ports": tcp(443)}]
 
 
 def test_an_outside_model_opens_its_port_alone():
-    assert egress_rules(agent(), around(), NETWORK)[1:] == [{"ports": tcp(443)}]
+    assert egress_rules(agent(), observed(), NETWORK)[1:] == [{"ports": tcp(443)}]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +136,7 @@ BEHIND = {"to": [in_namespace("team", app="wiki")], "ports": tcp("web")}
 )
 def test_a_service_opens_the_port_of_the_pods_behind_it(tool):
     one = agent(tools=[{"name": "t", **tool}])
-    assert ways_out(one, around(service("wiki"))) == [BEHIND]
+    assert ways_out(one, observed(service("wiki"))) == [BEHIND]
 
 
 def test_a_service_that_is_missing_opens_nothing_until_it_comes():
@@ -139,18 +146,18 @@ def test_a_service_that_is_missing_opens_nothing_until_it_comes():
 
 def test_a_headless_service_is_reached_at_the_port_of_the_url():
     one = agent(tools=[{"name": "t", "url": "http://wiki:9000"}])
-    rules = ways_out(one, around(service("wiki", clusterIP="None")))
+    rules = ways_out(one, observed(service("wiki", clusterIP="None")))
     assert rules[0]["ports"] == tcp(9000)
 
 
 def test_a_service_without_a_selector_opens_its_port_to_anywhere():
     one = agent(tools=[{"name": "t", "url": "http://wiki:8000"}])
-    assert ways_out(one, around(service("wiki", selector=None))) == [{"ports": tcp("web")}]
+    assert ways_out(one, observed(service("wiki", selector=None))) == [{"ports": tcp("web")}]
 
 
 def test_where_the_operator_may_not_look_the_whole_namespace_is_open():
     one = agent(tools=[{"name": "t", "url": "http://wiki.docs.svc:8000"}])
-    [rule] = ways_out(one, around(watched=frozenset({"team"})))
+    [rule] = ways_out(one, observed(watched_namespaces=frozenset({"team"})))
     assert rule == {
         "to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "docs"}}}]
     }
@@ -165,14 +172,14 @@ REDIS_URL = {"secretKeyRef": {"name": "redis", "key": "url"}}
 
 
 def test_a_redis_behind_a_service_opens_the_port_of_its_pods():
-    there = around(service("redis", ports=REDIS))
+    there = observed(service("redis", ports=REDIS))
     assert ways_out(kept_in(serviceRef={"name": "redis"}), there) == [
         {"to": [in_namespace("team", app="redis")], "ports": tcp("redis")}
     ]
 
 
 def test_a_redis_may_stand_in_another_namespace():
-    there = around(service("redis", "stores", ports=[{"port": 7000, "targetPort": 6379}]))
+    there = observed(service("redis", "stores", ports=[{"port": 7000, "targetPort": 6379}]))
     ref = {"name": "redis", "namespace": "stores", "port": 7000}
     assert ways_out(kept_in(serviceRef=ref), there) == [
         {"to": [in_namespace("stores", app="redis")], "ports": tcp(6379)}
@@ -204,7 +211,7 @@ def test_an_agent_opens_the_way_to_its_pods_before_it_is_there():
 
 def test_an_agent_that_refuses_opens_no_way():
     one = agent(agents=[{"name": "lawyer", "namespace": "legal"}])
-    assert ways_out(one, around(agent("lawyer", "legal"))) == []
+    assert ways_out(one, observed(agent("lawyer", "legal"))) == []
 
 
 def test_the_users_own_rules_are_added():
@@ -213,7 +220,7 @@ def test_the_users_own_rules_are_added():
         "extraEgress": [{"to": [], "ports": [{"port": "dns", "protocol": "UDP"}]}],
     }
     one = agent(network=extra)
-    assert ingress_rules(one, Network())[1] == {
+    assert ingress_rules(one, NetworkSettings())[1] == {
         "from": [{"namespaceSelector": {}}],
         "ports": tcp(8000),
     }
@@ -222,7 +229,7 @@ def test_the_users_own_rules_are_added():
 
 def test_no_rule_stands_twice():
     tools = [{"name": n, "url": f"https://{n}.example.com"} for n in ("a", "b")]
-    assert egress_rules(agent(tools=tools), around(), NETWORK)[1:] == [{"ports": tcp(443)}]
+    assert egress_rules(agent(tools=tools), observed(), NETWORK)[1:] == [{"ports": tcp(443)}]
 
 
 def test_what_the_former_revision_needs_stays_open_until_its_pods_are_gone():
@@ -230,7 +237,7 @@ def test_what_the_former_revision_needs_stays_open_until_its_pods_are_gone():
     policy = child(before, NETWORK_POLICY)
     deployment = settled(child(before, DEPLOYMENT))
     after = agent(tools=[{"name": "t", "url": "http://new.example.com:81"}])
-    rolling = around(deployment=deployment, policy=policy)
+    rolling = observed(deployment=deployment, network_policy=policy)
     assert {"ports": tcp(80)} in child(after, NETWORK_POLICY, rolling)["spec"]["egress"]
-    done = around(deployment=settled(child(after, DEPLOYMENT, rolling)), policy=policy)
+    done = observed(deployment=settled(child(after, DEPLOYMENT, rolling)), network_policy=policy)
     assert {"ports": tcp(80)} not in child(after, NETWORK_POLICY, done)["spec"]["egress"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from diptych_operator.desired.strategic_merge import MergeError, merged
+from diptych_operator.desired.strategic_merge import MergeError, strategic_merge
 
 BASE = {
     "labels": {"a": "1"},
@@ -51,7 +51,7 @@ BASE = {
     ],
 )
 def test_overrides_are_laid_over_what_is_there(over, field, expected):
-    assert merged(BASE, over, "spec")[field] == expected
+    assert strategic_merge(BASE, over, "spec")[field] == expected
 
 
 @pytest.mark.parametrize(
@@ -74,11 +74,13 @@ def test_overrides_are_laid_over_what_is_there(over, field, expected):
 )
 def test_what_fits_nothing_is_an_error_that_names_the_place(over, sentence):
     with pytest.raises(MergeError) as caught:
-        merged(BASE, over, "spec")
+        strategic_merge(BASE, over, "spec")
     assert str(caught.value) == sentence
 
 
 def test_nothing_that_was_given_changes():
     before = repr(BASE)
-    merged(BASE, {"containers": [{"name": "agent", "env": [{"name": "A", "value": "9"}]}]}, "spec")
+    strategic_merge(
+        BASE, {"containers": [{"name": "agent", "env": [{"name": "A", "value": "9"}]}]}, "spec"
+    )
     assert repr(BASE) == before

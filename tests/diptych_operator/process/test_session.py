@@ -7,11 +7,11 @@ import signal
 import pytest
 from support.agents import agent_object
 from support.api_in_thread import ApiInThread
-from support.operating import condition, quicken, running, session, until
+from support.operator_process import condition, operator, quicken, running, until
 
-from diptych_operator import main
+from diptych_operator.process import session, tasks
 from diptych_operator.resources.kinds import AGENT, LEASE
-from diptych_operator.watch import resync as listing
+from diptych_operator.watch import resync
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def api():
 
 
 async def test_a_signal_ends_it_and_frees_the_lease(api):
-    task = asyncio.create_task(session(api).run())
+    task = asyncio.create_task(operator(api).run_session())
     api.put(AGENT, agent_object())
     await until(lambda: condition(api, "Ready"))
     signal.raise_signal(signal.SIGTERM)
@@ -55,27 +55,27 @@ async def test_what_fails_again_and_again_is_counted_and_makes_it_ill(api, monke
     async def broken(**_):
         raise RuntimeError("oh")
 
-    monkeypatch.setattr(main.kopf, "operator", broken)
-    begun = session(api)
+    monkeypatch.setattr(session.kopf, "operator", broken)
+    begun = operator(api)
     for _ in range(2):
-        assert await begun.run() is True
+        assert await begun.run_session() is True
     assert b"diptych_operator_failures_total 2.0" in begun.metrics.render({}, 0.0)
-    begun.silence.expect(begun.silence._heard)
-    assert begun.silence.longest() > 2 * main.PAUSE_SECONDS
+    begun.staleness.resume(begun.staleness._last_data)
+    assert begun.staleness.seconds() > 2 * session.PAUSE_SECONDS
 
 
 async def test_listing_that_breaks_ends_the_session_and_is_not_lost(api, monkeypatch):
     async def broken(_):
         raise LookupError("a list without a version")
 
-    monkeypatch.setattr(listing.Listing, "run", broken)
-    begun = session(api)
+    monkeypatch.setattr(resync.Resync, "run", broken)
+    begun = operator(api)
     async with asyncio.timeout(10):
-        assert await begun.run() is True
+        assert await begun.run_session() is True
 
 
 async def test_a_cancellation_that_is_lost_is_repeated(monkeypatch):
-    monkeypatch.setattr(main, "STOP_SECONDS", 0.02)
+    monkeypatch.setattr(tasks, "STOP_SECONDS", 0.02)
     begun = asyncio.Event()
 
     async def stubborn(times):
@@ -84,10 +84,10 @@ async def test_a_cancellation_that_is_lost_is_repeated(monkeypatch):
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(60)
 
-    tasks = [asyncio.create_task(stubborn(times)) for times in (1, 3, 20)]
+    stubborn_tasks = [asyncio.create_task(stubborn(times)) for times in (1, 3, 20)]
     await begun.wait()
-    left = await main._end(tasks)
-    assert left == {tasks[2]}
-    while not tasks[2].done():
-        tasks[2].cancel()
+    left = await tasks.end_tasks(stubborn_tasks)
+    assert left == {stubborn_tasks[2]}
+    while not stubborn_tasks[2].done():
+        stubborn_tasks[2].cancel()
         await asyncio.sleep(0)

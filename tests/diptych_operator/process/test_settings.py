@@ -2,14 +2,14 @@
 
 import pytest
 
-from diptych_operator.desired.network_policy import Dns
-from diptych_operator.process.settings import SettingsError, settings_from
+from diptych_operator.desired.network_policy import DnsSettings
+from diptych_operator.process.settings import SettingsError, read_settings
 
 NEEDED = {"POD_IMAGE": "diptych:1", "POD_NAMESPACE": "system"}
 
 
 def test_variables_are_enough():
-    found = settings_from(
+    found = read_settings(
         [],
         {
             **NEEDED,
@@ -31,7 +31,7 @@ def test_variables_are_enough():
 
 
 def test_a_flag_wins_over_its_variable():
-    found = settings_from(
+    found = read_settings(
         ["--pod-image", "other:2", "--namespaces", ""], {**NEEDED, "NAMESPACES": "a"}
     )
     assert found.platform.pods.image == "other:2"
@@ -41,15 +41,15 @@ def test_a_flag_wins_over_its_variable():
 @pytest.mark.parametrize("given", [["--no-leader-election"], []])
 def test_a_lease_can_be_done_without(given):
     environ = {"POD_IMAGE": "x", **({} if given else {"LEADER_ELECTION": "false"})}
-    assert settings_from(given, environ).candidate is None
+    assert read_settings(given, environ).candidate is None
 
 
 def test_the_name_servers_are_those_of_most_clusters_unless_others_are_named():
-    assert settings_from([], NEEDED).platform.network.dns == Dns()
+    assert read_settings([], NEEDED).platform.network.dns == DnsSettings()
     others = {"DNS_NAMESPACES": "", "DNS_POD_LABELS": "", "DNS_BLOCKS": "10.0.0.10/32,fd00::1/128"}
-    found = settings_from(["--dns-ports", "5353, 53"], {**NEEDED, **others})
+    found = read_settings(["--dns-ports", "5353, 53"], {**NEEDED, **others})
     blocks = ("10.0.0.10/32", "fd00::1/128")
-    assert found.platform.network.dns == Dns((), {}, blocks, (5353, 53))
+    assert found.platform.network.dns == DnsSettings((), {}, blocks, (5353, 53))
 
 
 def template(tmp_path, text):
@@ -60,12 +60,12 @@ def template(tmp_path, text):
 
 def test_a_pod_template_is_read(tmp_path):
     file = template(tmp_path, "spec: {nodeSelector: {disk: ssd}}")
-    found = settings_from([], {**NEEDED, "POD_TEMPLATE": file})
+    found = read_settings([], {**NEEDED, "POD_TEMPLATE": file})
     assert found.platform.pods.template == {"spec": {"nodeSelector": {"disk": "ssd"}}}
 
 
 def test_an_empty_pod_template_is_none(tmp_path):
-    found = settings_from([], {**NEEDED, "POD_TEMPLATE": template(tmp_path, "# nothing\n")})
+    found = read_settings([], {**NEEDED, "POD_TEMPLATE": template(tmp_path, "# nothing\n")})
     assert found.platform.pods.template == {}
 
 
@@ -84,7 +84,7 @@ def test_an_empty_pod_template_is_none(tmp_path):
 )
 def test_a_mistake_is_one_line(environ, sentence):
     with pytest.raises(SettingsError) as caught:
-        settings_from([], environ)
+        read_settings([], environ)
     assert sentence in str(caught.value)
 
 
@@ -98,5 +98,5 @@ def test_a_mistake_is_one_line(environ, sentence):
 )
 def test_a_bad_pod_template_is_told_at_the_start(tmp_path, text, sentence):
     with pytest.raises(SettingsError) as caught:
-        settings_from([], {**NEEDED, "POD_TEMPLATE": template(tmp_path, text)})
+        read_settings([], {**NEEDED, "POD_TEMPLATE": template(tmp_path, text)})
     assert sentence in str(caught.value)

@@ -1,23 +1,21 @@
-"""The whole operator, kopf included, in a test: started, waited for, asked how an Agent is."""
+"""The whole operator in a test, kopf included: run it, wait, look at an Agent's conditions."""
 
 import asyncio
 import contextlib
 import time
 from collections.abc import Callable
 
-from diptych_operator import main
-from diptych_operator.controller import config_maps as configs
-from diptych_operator.controller import leader_election as leader
-from diptych_operator.controller import readiness_poll as visits
+from diptych_operator.controller import config_maps, leader_election, readiness_poll
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.kubernetes.connection import Connection
-from diptych_operator.main import Session
-from diptych_operator.process.settings import settings_from
+from diptych_operator.process import session
+from diptych_operator.process.session import Operator
+from diptych_operator.process.settings import read_settings
 from diptych_operator.resources.kinds import AGENT
-from diptych_operator.watch import resync as listing
+from diptych_operator.watch import resync
 
 NAME = ("team", "coordinator")
-SETTINGS = settings_from(
+SETTINGS = read_settings(
     [
         "--pod-image",
         "diptych:1",
@@ -34,21 +32,20 @@ SETTINGS = settings_from(
 
 def quicken(monkeypatch):
     """Shorten the periods that a test would wait for."""
-    monkeypatch.setattr(listing, "PERIOD", 0.3)
-    monkeypatch.setattr(listing, "RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(main, "PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr(visits, "PERIOD", 0.3)
-    monkeypatch.setattr(visits, "TICK", 0.05)
-    monkeypatch.setattr(configs, "PERIOD", 0.3)
-    monkeypatch.setattr(configs, "TICK", 0.05)
-    monkeypatch.setattr(leader, "RENEW_SECONDS", 0.2)
+    monkeypatch.setattr(resync, "PERIOD", 0.3)
+    monkeypatch.setattr(resync, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(session, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(readiness_poll, "PERIOD", 0.3)
+    monkeypatch.setattr(readiness_poll, "TICK", 0.05)
+    monkeypatch.setattr(config_maps, "PERIOD", 0.3)
+    monkeypatch.setattr(config_maps, "TICK", 0.05)
+    monkeypatch.setattr(leader_election, "RENEW_PERIOD", 0.2)
 
 
 @contextlib.asynccontextmanager
 async def running(api, settings=SETTINGS):
-    """An operator for this API, stopped at the end as kubectl would."""
-    session = Session(settings, Connection(api.url, True, lambda: None), Metrics())
-    task = asyncio.create_task(session.run())
+    """Run an operator for this API; stop it at the end as kubectl would."""
+    task = asyncio.create_task(operator(api, settings).run_session())
     try:
         yield task
     finally:
@@ -57,9 +54,9 @@ async def running(api, settings=SETTINGS):
             await task
 
 
-def session(api):
-    """A session that is not started yet."""
-    return Session(SETTINGS, Connection(api.url, True, lambda: None), Metrics())
+def operator(api, settings=SETTINGS):
+    """Make an operator, which runs no session yet."""
+    return Operator(settings, Connection(api.url, True, lambda: None), Metrics())
 
 
 async def until(claim: Callable[[], object], seconds=15.0):

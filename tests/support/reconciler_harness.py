@@ -1,4 +1,4 @@
-"""An operator without watches: an API in this process, and a reconcile when a test asks for it."""
+"""An operator without watches: a test lists everything and reconciles when it wants to."""
 
 import contextlib
 from dataclasses import dataclass, field
@@ -6,36 +6,43 @@ from dataclasses import dataclass, field
 from support.agents import PLATFORM
 from support.kubernetes import KubernetesApi
 
+from diptych_operator.controller.config_maps import ConfigMaps
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.reconciler import Reconciler
-from diptych_operator.controller.store import World
-from diptych_operator.controller.work_queue import Due
-from diptych_operator.kubernetes.client import Cluster
+from diptych_operator.controller.status_writer import StatusWriter
+from diptych_operator.controller.store import Store
+from diptych_operator.controller.work_queue import WorkQueue
+from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.connection import Connection
-from diptych_operator.kubernetes.errors import ClusterError
+from diptych_operator.kubernetes.errors import ApiError
 from diptych_operator.resources.kinds import AGENT
-from diptych_operator.watch.resync import Listing
+from diptych_operator.watch.resync import Resync
 
 NAME = ("team", "coordinator")
 NOW = "2026-11-21T12:00:00Z"
 
 
 @dataclass
-class Setting:
-    """An API, and an operator that is told of everything before each reconcile."""
+class Harness:
+    """An API, and the operator's controller, whose store is complete before each reconcile."""
 
     api: KubernetesApi
-    cluster: Cluster
-    world: World = field(default_factory=World)
+    client: KubernetesClient
+    store: Store = field(default_factory=Store)
+    queue: WorkQueue = field(default_factory=WorkQueue)
 
     def __post_init__(self):
-        self.reconciler = Reconciler(self.cluster, self.world, PLATFORM, lambda: NOW)
+        client, store = self.client, self.store
+        self.config_maps = ConfigMaps(client, store, self.queue)
+        status_writer = StatusWriter(client, store, lambda: NOW)
+        self.reconciler = Reconciler(client, store, self.config_maps, status_writer, PLATFORM)
 
-    async def look(self):
-        await Listing(self.cluster, self.world, Due()).refresh()
+    async def observe(self):
+        """List everything into the store."""
+        await Resync(self.client, self.store, WorkQueue()).list_all()
 
     async def reconcile(self, name=NAME):
-        await self.look()
+        await self.observe()
         return await self.reconciler.reconcile(name)
 
     async def until_done(self, tries=30):
@@ -43,12 +50,12 @@ class Setting:
         for _ in range(tries):
             before = len(self.api.writes)
             failed = False
-            with contextlib.suppress(ClusterError):
-                await self.look()
-            for name in list(self.world.agents()):
+            with contextlib.suppress(ApiError):
+                await self.observe()
+            for name in list(self.store.agents()):
                 try:
                     await self.reconciler.reconcile(name)
-                except ClusterError:
+                except ApiError:
                     failed = True
             if not failed and len(self.api.writes) == before:
                 return
@@ -74,5 +81,5 @@ async def served(api=None):
     api = api or KubernetesApi()
     async with api.served():
         connection = Connection(api.url, True, lambda: None)
-        async with Cluster(connection, Metrics()) as cluster:
-            yield Setting(api, cluster)
+        async with KubernetesClient(connection, Metrics().count_request) as client:
+            yield Harness(api, client)

@@ -1,0 +1,68 @@
+"""Which changes of a status are worth an Event."""
+
+import pytest
+from support.agents import agent
+from support.live_objects import DOWN, deployment, waiting
+
+from diptych_operator.status.conditions import MissingDependency, StatusInputs, agent_status
+from diptych_operator.status.events import transitions
+from diptych_operator.status.problem import Problem
+
+NOW = "2026-11-21T12:00:00Z"
+REJECTED = Problem("NameConflict", "There is another.")
+
+
+def events(before, after):
+    old = agent_status(agent(), before, NOW) if before else {}
+    new = agent_status(agent(), after, NOW)
+    return [(t.reason, "Warning" if t.is_warning else "Normal") for t in transitions(old, new)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        pytest.param(None, StatusInputs(), [], id="a good start is no news"),
+        pytest.param(
+            None, StatusInputs(rejection=REJECTED), [("NameConflict", "Warning")], id="a bad one is"
+        ),
+        pytest.param(
+            StatusInputs(), StatusInputs(deployment=deployment()), [("Ready", "Normal")], id="ready"
+        ),
+        pytest.param(
+            StatusInputs(deployment=deployment()),
+            StatusInputs(deployment=DOWN),
+            [("RollingOut", "Normal")],
+            id="roll",
+        ),
+        pytest.param(
+            StatusInputs(deployment=DOWN),
+            StatusInputs(deployment=DOWN, pods=[waiting("ErrImagePull")]),
+            [("ImagePullFailed", "Warning")],
+            id="a pod in trouble",
+        ),
+        pytest.param(
+            StatusInputs(deployment=deployment(), missing_dependencies=()),
+            StatusInputs(
+                deployment=deployment(),
+                missing_dependencies=(MissingDependency("key", "k", "gone"),),
+            ),
+            [("Degraded", "Normal"), ("KeyMissing", "Warning")],
+            id="a key has gone",
+        ),
+        pytest.param(
+            StatusInputs(unresolved=(Problem("AgentNotFound", ""),)),
+            StatusInputs(),
+            [("ResolvedRefs", "Normal")],
+            id="an agent has come",
+        ),
+        pytest.param(StatusInputs(), StatusInputs(), [], id="nothing has changed"),
+    ],
+)
+def test_an_event_tells_what_has_changed(before, after, expected):
+    assert events(before, after) == expected
+
+
+def test_an_events_note_is_never_longer_than_the_api_allows():
+    status = agent_status(agent(), StatusInputs(rejection=Problem("TooLarge", "…" * 2000)), NOW)
+    [event] = transitions({}, status)
+    assert len(event.note.encode()) <= 1024
