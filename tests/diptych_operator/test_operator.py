@@ -97,7 +97,7 @@ async def test_secrets_and_config_maps_are_never_read(api):
     assert found <= {"POST", "a deletion that is shown"}
 
 
-async def test_referents_that_come_and_go_are_noticed(api):
+async def test_references_that_come_and_go_are_noticed(api):
     tools = [{"name": "t", "serviceRef": {"name": "wiki"}}]
     api.put(AGENT, agent_object(agents=[{"name": "researcher"}], tools=tools))
     async with running(api):
@@ -245,7 +245,7 @@ async def test_k13_a_right_to_watch_that_is_missing_is_waited_for(api):
 
 @contextlib.contextmanager
 def process(api, folder, identity):
-    """The operator as a process of its own, told of the API by a kubeconfig."""
+    """Run the operator as a process of its own, with a kubeconfig for the API."""
     kubeconfig = {
         "current-context": "test",
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],

@@ -85,7 +85,7 @@ async def test_an_agent_is_served_and_then_nothing_is_written(harness):
     assert harness.api.get(DEPLOYMENT, harness.name)["metadata"]["resourceVersion"] == before
 
 
-async def test_a_port_under_the_same_name_is_mended(harness):
+async def test_a_port_under_the_same_name_is_repaired(harness):
     before = harness.spec
     ports = [{"name": "http", "port": 9999, "targetPort": 9999}]
     harness.api.merge(SERVICE, harness.name, {"spec": {"ports": ports}})
@@ -94,7 +94,7 @@ async def test_a_port_under_the_same_name_is_mended(harness):
     assert harness.accepted == ("True", "Accepted")
 
 
-async def test_a_manifest_at_fault_is_told_and_changes_nothing(harness):
+async def test_a_manifest_at_fault_is_reported_and_changes_nothing(harness):
     before = harness.spec
     container = {"name": "agent", "ports": [{"name": "http", "containerPort": 9000}]}
     template = {"spec": {"containers": [container]}}
@@ -104,7 +104,7 @@ async def test_a_manifest_at_fault_is_told_and_changes_nothing(harness):
     assert harness.spec == before
 
 
-async def test_a_selector_that_is_another_one_is_mended(harness):
+async def test_another_selector_is_repaired(harness):
     before = harness.spec
     content = harness.api.get(DEPLOYMENT, harness.name)
     harness.api.delete(DEPLOYMENT, harness.name)
@@ -117,7 +117,7 @@ async def test_a_selector_that_is_another_one_is_mended(harness):
     assert harness.spec == before
 
 
-async def test_a_deletion_that_is_shown_deletes_nothing_and_shows_no_content(harness):
+async def test_a_dry_run_of_a_deletion_deletes_nothing_and_shows_no_content(harness):
     name = ("team", harness.config["metadata"]["name"])
     shown = await harness.client.read_metadata(CONFIG_MAP, name)
     assert "data" not in shown
@@ -126,7 +126,7 @@ async def test_a_deletion_that_is_shown_deletes_nothing_and_shows_no_content(har
     assert await harness.client.read_metadata(CONFIG_MAP, ("team", "nowhere")) is None
 
 
-async def test_a_config_of_somebody_else_is_told_and_left_alone(harness):
+async def test_a_foreign_config_map_is_reported_and_left_alone(harness):
     name = ("team", harness.config["metadata"]["name"])
     harness.api.delete(CONFIG_MAP, name)
     metadata = {"namespace": name[0], "name": name[1]}

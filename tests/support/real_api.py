@@ -82,7 +82,7 @@ class RealApi:
 
 
 def kube() -> Path | None:
-    """Find the program that is all of Kubernetes; None if it is not here."""
+    """Find the program that contains all of Kubernetes; None if it is not installed."""
     command = [str(ROOT / "tools" / "cluster"), "path"]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     found = shutil.which("kube", path=told.stdout.strip()) if told.returncode == 0 else None

@@ -30,7 +30,7 @@ class ErrorResponse(Exception):
 
 @dataclass
 class Stored:
-    """An object, and who has set which of its fields: "Apply:" or "Update:", and the manager."""
+    """An object, and the managers of its fields: "Apply:" or "Update:", and the manager's name."""
 
     content: Object
     owners: dict[Path, set[str]] = field(default_factory=dict)
@@ -48,7 +48,7 @@ def _leaves(value: Any, path: Path = (), name: str = "") -> Iterator[tuple[Path,
 
 
 def _key(name: str, entry: Any) -> tuple[tuple[str, Any], ...]:
-    """Say by which of its fields an entry of a list is told from the others; nothing if by none."""
+    """Give the fields that identify an entry of a keyed list; none if the list is not keyed."""
     if not isinstance(entry, dict):
         return ()
     if name == "ports":
@@ -112,7 +112,7 @@ def after_edit(found: Stored | None, content: Object, manager: str) -> dict[Path
 
 
 def _shortest(path: Path, owners: dict[Path, set[str]]) -> Path:
-    """Give the entry of a list that goes as nobody wants anything of it, or else the field."""
+    """Give the path of the list entry in which no field is owned any more, or else the field's."""
     ends = [index + 1 for index, step in enumerate(path) if isinstance(step, tuple)]
     for end in ends:
         if not any(other[:end] == path[:end] for other in owners):

@@ -1,4 +1,4 @@
-"""An object that others have changed so that it cannot be applied any more is mended."""
+"""A child that others have edited so that it cannot be applied any more is repaired."""
 
 import pytest
 from support.agents import agent_object
@@ -32,7 +32,7 @@ def another_selector(content):
     content["spec"]["selector"] = {"matchLabels": {"app": "theirs"}}
 
 
-def make_anew(api, kind, change):
+def recreate(api, kind, change):
     """Put another object into the place of the agent's, with the agent as its owner."""
     content = dict(api.get(kind, NAME))
     api.remove(kind, NAME)
@@ -58,7 +58,7 @@ def refusals(harness):
         pytest.param(DEPLOYMENT, another_container_port, id="a container's port likewise"),
     ],
 )
-async def test_k6_what_makes_ours_invalid_is_overwritten(harness, kind, change):
+async def test_k6_an_edit_that_makes_applying_invalid_is_overwritten(harness, kind, change):
     before = spec(harness, kind)
     harness.api.edit(kind, NAME, change)
     harness.api.writes.clear()
@@ -68,7 +68,7 @@ async def test_k6_what_makes_ours_invalid_is_overwritten(harness, kind, change):
     assert harness.conditions()["Accepted"] == ("True", "Accepted")
 
 
-async def test_an_address_that_was_allocated_and_what_others_noted_stay(harness):
+async def test_an_allocated_address_and_labels_of_others_survive_overwriting(harness):
     def change(content):
         another_port(content)
         content["metadata"]["labels"]["theirs"] = "x"
@@ -84,7 +84,7 @@ async def test_an_address_that_was_allocated_and_what_others_noted_stay(harness)
     assert found["metadata"]["annotations"]["diptych.dev/applied"]
 
 
-async def test_a_second_port_of_another_name_is_theirs_and_stays(harness):
+async def test_a_second_port_of_another_name_stays(harness):
     second = {"name": "extra", "port": 9999, "targetPort": 9999, "protocol": "TCP"}
     harness.api.edit(SERVICE, NAME, lambda content: content["spec"]["ports"].append(second))
     harness.api.writes.clear()
@@ -93,7 +93,7 @@ async def test_a_second_port_of_another_name_is_theirs_and_stays(harness):
     assert harness.api.writes == []
 
 
-async def test_a_field_that_is_no_longer_wanted_goes_though_the_object_was_overwritten(harness):
+async def test_a_field_that_is_no_longer_desired_is_removed_after_overwriting_too(harness):
     template = {"spec": {"nodeSelector": {"disk": "ssd"}}}
     harness.api.put(AGENT, agent_object(podTemplate=template))
 
@@ -109,7 +109,7 @@ async def test_a_field_that_is_no_longer_wanted_goes_though_the_object_was_overw
     assert "nodeSelector" not in spec(harness, DEPLOYMENT)["template"]["spec"]
 
 
-async def test_what_the_agent_does_not_control_is_not_overwritten(harness):
+async def test_an_object_that_the_agent_does_not_control_is_not_overwritten(harness):
     def change(content):
         another_port(content)
         del content["metadata"]["ownerReferences"]
@@ -120,7 +120,7 @@ async def test_what_the_agent_does_not_control_is_not_overwritten(harness):
     assert harness.conditions()["Accepted"] == ("False", "Refused")
 
 
-async def test_an_object_that_has_changed_meanwhile_is_looked_at_again(harness):
+async def test_an_object_that_has_changed_in_between_is_reconciled_again(harness):
     def before(request, content):
         if "json-patch" in request.content_type:
             harness.api.before = lambda *_: None
@@ -141,7 +141,7 @@ def with_a_port_twice():
     return agent_object(podTemplate={"spec": {"containers": [container]}})
 
 
-async def test_a_fault_of_the_manifest_is_told_and_the_running_object_stays(harness):
+async def test_a_fault_of_the_manifest_is_reported_and_the_live_object_stays(harness):
     before = harness.api.get(DEPLOYMENT, NAME)
     harness.api.put(AGENT, with_a_port_twice())
     harness.api.writes.clear()
@@ -153,8 +153,8 @@ async def test_a_fault_of_the_manifest_is_told_and_the_running_object_stays(harn
     assert "DELETE" not in [write[0] for write in harness.api.writes if "deploy" in write[1]]
 
 
-async def test_a_deployment_whose_selector_is_another_one_is_made_anew(harness):
-    make_anew(harness.api, DEPLOYMENT, another_selector)
+async def test_a_deployment_with_another_selector_is_recreated(harness):
+    recreate(harness.api, DEPLOYMENT, another_selector)
     former = harness.api.get(DEPLOYMENT, NAME)["metadata"]["uid"]
     await harness.until_done()
     assert harness.api.get(DEPLOYMENT, NAME)["metadata"]["uid"] != former
@@ -162,8 +162,8 @@ async def test_a_deployment_whose_selector_is_another_one_is_made_anew(harness):
     assert labels["app.kubernetes.io/instance"] == "coordinator"
 
 
-async def test_it_is_not_deleted_if_none_could_be_made_in_its_place(harness):
-    make_anew(harness.api, DEPLOYMENT, another_selector)
+async def test_a_deployment_is_not_deleted_if_it_could_not_be_recreated(harness):
+    recreate(harness.api, DEPLOYMENT, another_selector)
     former = harness.api.get(DEPLOYMENT, NAME)["metadata"]["uid"]
     harness.api.put(AGENT, with_a_port_twice())
     assert await harness.reconcile() == 30

@@ -1,4 +1,4 @@
-"""The ConfigMaps that the operator may make and delete, and not read."""
+"""The ConfigMaps, which the operator may create and delete but not read."""
 
 import asyncio
 
@@ -27,19 +27,19 @@ def only(harness):
     return "team", name
 
 
-def theirs(name, **metadata):
+def foreign(name, **metadata):
     return {"metadata": {"namespace": name[0], "name": name[1], **metadata}, "data": {"a": "b"}}
 
 
-def squat(harness, **metadata):
+def replace_by_foreign(harness, **metadata):
     """Put somebody else's ConfigMap in the place of the agent's."""
     name = only(harness)
     harness.api.remove(CONFIG_MAP, name)
-    harness.api.put(CONFIG_MAP, theirs(name, **metadata))
+    harness.api.put(CONFIG_MAP, foreign(name, **metadata))
     return name
 
 
-async def test_one_that_was_deleted_is_made_again(harness):
+async def test_one_that_was_deleted_is_created_again(harness):
     name = only(harness)
     held = harness.api.get(CONFIG_MAP, name)["data"]
     harness.api.remove(CONFIG_MAP, name)
@@ -47,7 +47,7 @@ async def test_one_that_was_deleted_is_made_again(harness):
     assert harness.api.get(CONFIG_MAP, name)["data"] == held
 
 
-async def test_one_that_is_there_is_left_alone_and_looked_into_once(harness):
+async def test_one_that_exists_is_left_alone_and_its_owner_is_checked_once(harness):
     before = harness.api.get(CONFIG_MAP, only(harness))
     asked = []
     harness.api.before = lambda request, content: asked.append(request.method)
@@ -58,12 +58,12 @@ async def test_one_that_is_there_is_left_alone_and_looked_into_once(harness):
     assert harness.api.get(CONFIG_MAP, only(harness)) == before
 
 
-async def test_one_that_was_exchanged_later_is_found_out_in_time(harness):
+async def test_one_that_was_replaced_is_noticed_when_the_ownership_check_expires(harness):
     now = [0.0]
     keeper = harness.config_maps
     keeper._clock = lambda: now[0]
     await keeper.restore(NAME)
-    squat(harness)
+    replace_by_foreign(harness)
     await keeper.restore(NAME)
     assert harness.config_maps._foreign == set()
     now[0] += config_maps.OWNERSHIP_TTL
@@ -71,8 +71,8 @@ async def test_one_that_was_exchanged_later_is_found_out_in_time(harness):
     assert harness.config_maps._foreign == {NAME}
 
 
-async def test_one_of_somebody_else_is_told_and_left_alone(harness):
-    name = squat(harness)
+async def test_a_foreign_one_is_reported_and_left_alone(harness):
+    name = replace_by_foreign(harness)
     await harness.config_maps.restore(NAME)
     assert await harness.reconcile() == 30
     assert harness.conditions()["Accepted"] == ("False", "NameConflict")
@@ -89,14 +89,14 @@ async def test_a_name_that_somebody_else_has_taken_first_starts_no_pods(harness)
     harness.api.remove(CONFIG_MAP, name)
     harness.api.remove(DEPLOYMENT, NAME)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1", "controller": True}
-    harness.api.put(CONFIG_MAP, theirs(name, ownerReferences=[owner]))
+    harness.api.put(CONFIG_MAP, foreign(name, ownerReferences=[owner]))
     assert await harness.reconcile() == 30
     assert harness.conditions()["Accepted"] == ("False", "NameConflict")
     assert harness.names(DEPLOYMENT) == []
     assert harness.api.get(CONFIG_MAP, name)["data"] == {"a": "b"}
 
 
-async def test_one_that_has_lost_its_owner_is_made_anew(harness):
+async def test_one_that_has_lost_its_owner_is_recreated(harness):
     name = only(harness)
     held = harness.api.get(CONFIG_MAP, name)["data"]
     harness.api.edit(CONFIG_MAP, name, lambda c: c["metadata"].pop("ownerReferences"))
@@ -109,7 +109,7 @@ async def test_one_that_has_lost_its_owner_is_made_anew(harness):
 async def test_what_an_edited_deployment_calls_obsolete_is_deleted_only_if_it_is_the_agents(
     harness,
 ):
-    harness.api.put(CONFIG_MAP, theirs(("team", "precious")))
+    harness.api.put(CONFIG_MAP, foreign(("team", "precious")))
     note = {"diptych.dev/former-configs": "precious"}
     harness.api.edit(DEPLOYMENT, NAME, lambda c: c["metadata"]["annotations"].update(note))
     await harness.until_done()
@@ -126,7 +126,7 @@ async def test_nothing_is_done_during_a_rollout_or_for_an_agent_that_is_going(ha
     assert harness.api.writes == []
 
 
-async def test_many_that_were_deleted_at_once_are_made_again_a_few_at_a_time(harness, monkeypatch):
+async def test_many_that_were_deleted_at_once_are_restored_a_few_at_a_time(harness, monkeypatch):
     monkeypatch.setattr(config_maps, "PERIOD", 0.0)
     for number in range(1, 100):
         harness.api.put(AGENT, agent_object(f"a{number}"))
@@ -152,7 +152,7 @@ async def test_many_that_were_deleted_at_once_are_made_again_a_few_at_a_time(har
     assert 1 < most <= 8
 
 
-async def test_an_api_that_is_away_or_asks_for_time_gets_it(harness, monkeypatch):
+async def test_an_unavailable_api_gets_the_pause_that_it_asks_for(harness, monkeypatch):
     pauses = []
 
     async def sleep(seconds):

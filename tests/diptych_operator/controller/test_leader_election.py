@@ -76,7 +76,7 @@ def candidate(leases, identity, clock):
     return LeaderElection(leases, Candidate(LEASE, identity), clock)
 
 
-async def test_the_first_one_takes_it_and_the_second_one_stands_by(clock):
+async def test_the_first_candidate_acquires_the_lease_and_the_second_stands_by(clock):
     leases = Leases()
     first, second = candidate(leases, "one", clock), candidate(leases, "two", clock)
     assert await first.try_acquire_or_renew() == "one"
@@ -84,7 +84,7 @@ async def test_the_first_one_takes_it_and_the_second_one_stands_by(clock):
     assert leases.lease["spec"]["leaseTransitions"] == 0
 
 
-async def test_it_is_kept_as_long_as_it_is_renewed(clock):
+async def test_the_lease_is_kept_as_long_as_it_is_renewed(clock):
     leases = Leases()
     first, second = candidate(leases, "one", clock), candidate(leases, "two", clock)
     for _ in range(10):
@@ -93,7 +93,7 @@ async def test_it_is_kept_as_long_as_it_is_renewed(clock):
         clock.now += LEASE_DURATION - 1
 
 
-async def test_it_is_taken_when_it_has_not_changed_for_its_duration(clock):
+async def test_the_lease_expires_when_it_has_not_changed_for_its_duration(clock):
     leases = Leases()
     first, second = candidate(leases, "one", clock), candidate(leases, "two", clock)
     await first.try_acquire_or_renew()
@@ -104,7 +104,7 @@ async def test_it_is_taken_when_it_has_not_changed_for_its_duration(clock):
     assert await first.try_acquire_or_renew() == "two"
 
 
-async def test_the_clock_that_counts_is_the_readers_own(clock):
+async def test_the_readers_own_clock_decides_on_expiry(clock):
     leases = Leases()
     first = candidate(leases, "one", clock)
     await first.try_acquire_or_renew()
@@ -112,7 +112,7 @@ async def test_the_clock_that_counts_is_the_readers_own(clock):
     assert await late.try_acquire_or_renew() == "one"
 
 
-async def test_of_two_that_try_at_once_one_succeeds(clock):
+async def test_of_two_candidates_at_once_one_succeeds(clock):
     leases = Leases()
     first, second = candidate(leases, "one", clock), candidate(leases, "two", clock)
     await candidate(leases, "gone", clock).try_acquire_or_renew()
@@ -132,7 +132,7 @@ async def test_of_two_that_try_at_once_one_succeeds(clock):
     assert leases.holder == "one"
 
 
-async def test_a_released_one_can_be_taken_at_once(clock):
+async def test_a_released_lease_can_be_acquired_at_once(clock):
     leases = Leases()
     first, second = candidate(leases, "one", clock), candidate(leases, "two", clock)
     await first.try_acquire_or_renew()
@@ -141,7 +141,7 @@ async def test_a_released_one_can_be_taken_at_once(clock):
     assert await second.try_acquire_or_renew() == "two"
 
 
-async def test_only_its_holder_releases_it(clock):
+async def test_only_the_holder_releases_the_lease(clock):
     leases = Leases()
     await candidate(leases, "one", clock).try_acquire_or_renew()
     await candidate(leases, "two", clock).release()
@@ -174,7 +174,7 @@ async def test_a_holder_that_has_lost_it_stops(clock, monkeypatch):
     await first.renew()
 
 
-async def test_winning_outlasts_an_api_that_is_away(clock, monkeypatch):
+async def test_acquiring_outlasts_an_unavailable_api(clock, monkeypatch):
     leases = Leases(broken=True)
 
     async def sleep(seconds):

@@ -1,4 +1,4 @@
-"""What pods miss is asked for now and then, and soon after something has changed."""
+"""Pods are polled for missing dependencies: now and then, and soon after a change."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ def api():
         yield found
 
 
-async def test_what_the_pods_miss_is_asked_for_and_told(api, monkeypatch):
+async def test_missing_dependencies_are_polled_and_reported(api, monkeypatch):
     missing = [{"kind": "server", "name": "wiki", "reason": "connection refused"}]
     monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.0)
     async with pod_that_misses(missing, monkeypatch):
@@ -72,8 +72,8 @@ async def pod_that_misses(missing, monkeypatch):
         await server.wait_closed()
 
 
-async def test_it_asks_again_soon_when_what_an_agent_refers_to_gets_ready(api, monkeypatch):
-    """With periods so long that only a change can bring a visit about."""
+async def test_an_agent_is_polled_soon_after_a_peer_gets_ready(api, monkeypatch):
+    """The periods are so long that only a change can cause a poll."""
     monkeypatch.setattr(readiness_poll, "PERIOD", 1000.0)
     monkeypatch.setattr(readiness_poll, "DEGRADED_PERIOD", 1000.0)
     monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.1)
@@ -91,7 +91,7 @@ async def test_it_asks_again_soon_when_what_an_agent_refers_to_gets_ready(api, m
             await until(lambda: condition(api, "Degraded") == ("False", "NothingMissing"))
 
 
-async def test_a_restart_among_agents_that_were_asked_writes_nothing(api, monkeypatch):
+async def test_a_restart_among_polled_agents_writes_nothing(api, monkeypatch):
     monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.1)
     missing = [{"kind": "server", "name": "wiki", "reason": "connection refused"}]
     async with pod_that_misses(missing, monkeypatch):
@@ -105,7 +105,7 @@ async def test_a_restart_among_agents_that_were_asked_writes_nothing(api, monkey
         assert changes(api) == []
 
 
-async def test_who_misses_something_is_asked_more_often(api, monkeypatch):
+async def test_a_degraded_agent_is_polled_more_often(api, monkeypatch):
     monkeypatch.setattr(readiness_poll, "PERIOD", 1000.0)
     monkeypatch.setattr(readiness_poll, "DEGRADED_PERIOD", 0.1)
     monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.1)

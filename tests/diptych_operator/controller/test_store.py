@@ -1,4 +1,4 @@
-"""What the watches have told so far."""
+"""The store of observed objects."""
 
 from support.agents import agent_object, service
 
@@ -48,7 +48,7 @@ def test_what_is_no_longer_referred_to_concerns_nobody():
     assert store.put(SERVICE, service("wiki")) == set()
 
 
-def test_a_namespace_concerns_those_that_look_out_of_it():
+def test_a_namespace_affects_its_agents_that_delegate_to_another_namespace():
     store = seen(agent_object(agents=[{"name": "lawyer", "namespace": "legal"}]))
     store.observed_state(store.agent(COORDINATOR))
     namespace = {"metadata": {"name": "team", "labels": {"a": "b"}}}
@@ -80,7 +80,7 @@ def test_a_deletion_of_the_former_object_leaves_the_new_one():
     assert store.agent(COORDINATOR) is None
 
 
-def test_a_list_shows_what_was_deleted_and_not_what_is_younger_than_it():
+def test_a_list_shows_deletions_before_it_and_not_objects_newer_than_it():
     store = Store()
     for name, version in (("old", 3), ("kept", 4), ("young", 9)):
         store.put(AGENT, versioned(agent_object(name), version))
@@ -98,7 +98,7 @@ def test_a_list_from_before_a_deletion_does_not_bring_it_back():
     assert store.put(AGENT, versioned(agent_object(), 7, uid="2")) == {COORDINATOR}
 
 
-def test_a_deletion_is_forgotten_when_a_younger_list_has_shown_it():
+def test_a_deletion_is_forgotten_once_a_newer_list_confirms_it():
     store = Store()
     store.remove(AGENT, versioned(agent_object(), 6))
     store.absent_from(AGENT, "", [], version=5)
@@ -112,24 +112,24 @@ def with_readiness(content, status, version):
     return versioned({**content, "status": {"conditions": conditions}}, version)
 
 
-def test_an_agent_that_gets_ready_or_unready_is_news_for_those_that_refer_to_it_once():
+def test_a_readiness_change_is_given_once_to_agents_that_refer_to_the_agent():
     store = seen(agent_object(agents=[{"name": "researcher"}]))
     store.observed_state(store.agent(COORDINATOR))
-    for version, status, news in ((5, "False", True), (6, "False", False), (7, "True", True)):
+    for version, status, is_change in ((5, "False", True), (6, "False", False), (7, "True", True)):
         store.put(AGENT, with_readiness(agent_object("researcher"), status, version))
-        assert store.pop_readiness_changes() == ({COORDINATOR} if news else set())
+        assert store.pop_readiness_changes() == ({COORDINATOR} if is_change else set())
     store.remove(AGENT, versioned(agent_object("researcher"), 8))
     assert store.pop_readiness_changes() == {COORDINATOR}
 
 
-def test_an_agent_behind_a_url_is_news_likewise():
+def test_a_readiness_change_reaches_agents_that_refer_by_url():
     store = seen(agent_object(agents=[{"as": "r", "url": "http://researcher:8000"}]))
     store.observed_state(store.agent(COORDINATOR))
     store.put(AGENT, with_readiness(agent_object("researcher"), "True", 5))
     assert store.pop_readiness_changes() == {COORDINATOR}
 
 
-def test_pods_and_services_that_come_or_go_are_news():
+def test_pods_and_services_that_come_or_go_are_readiness_changes():
     store = seen(agent_object(tools=[{"name": "t", "serviceRef": {"name": "wiki"}}]))
     store.observed_state(store.agent(COORDINATOR))
     for change in (store.put, store.remove):

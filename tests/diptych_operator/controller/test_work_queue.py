@@ -1,4 +1,4 @@
-"""The queue of agents that are due."""
+"""The work queue."""
 
 import asyncio
 
@@ -17,14 +17,14 @@ async def queue():
     queue.shut_down()
 
 
-async def test_a_name_stands_in_it_once(queue):
+async def test_an_agent_is_queued_once(queue):
     for name in (A, B, A):
         queue.add(name)
     assert [await queue.get(), await queue.get()] == [A, B]
     assert len(queue) == 0
 
 
-async def test_nothing_is_taken_before_it_is_opened():
+async def test_nothing_is_taken_before_the_start():
     queue = WorkQueue()
     queue.add(A)
     taking = asyncio.create_task(queue.get())
@@ -34,7 +34,7 @@ async def test_nothing_is_taken_before_it_is_opened():
     assert await taking == A
 
 
-async def test_what_becomes_due_while_in_work_is_due_once_more(queue):
+async def test_an_agent_that_changes_while_it_is_processed_is_queued_once_more(queue):
     queue.add(A)
     await queue.get()
     queue.add(A)
@@ -46,7 +46,7 @@ async def test_what_becomes_due_while_in_work_is_due_once_more(queue):
     assert len(queue) == 0
 
 
-async def test_what_fails_comes_back_later_and_later(queue):
+async def test_failures_back_off_exponentially(queue):
     delays = []
     for _ in range(10):
         queue.add(A)
@@ -74,14 +74,14 @@ async def test_the_api_may_ask_for_a_longer_delay(queue):
     assert queue.retry(A, 120) == 120
 
 
-async def test_a_delay_is_over_in_time_and_the_sooner_one_counts(queue):
+async def test_of_two_delays_the_sooner_one_counts(queue):
     queue.add_after(A, 60)
     queue.add_after(A, 0.01)
     queue.add_after(A, 60)
     assert await asyncio.wait_for(queue.get(), 1) == A
 
 
-async def test_what_is_due_now_does_not_wait_for_its_delay(queue):
+async def test_adding_an_agent_cancels_its_delay(queue):
     queue.add_after(A, 60)
     queue.add(A)
     assert await asyncio.wait_for(queue.get(), 1) == A

@@ -211,7 +211,7 @@ def test_an_agent_made_again_has_another_config():
     )
 
 
-def test_a_peer_that_refuses_is_left_out_and_one_that_is_missing_is_not():
+def test_a_peer_that_denies_delegation_is_left_out_and_a_missing_one_is_not():
     one = agent(agents=[{"name": "lawyer", "namespace": "legal"}, {"name": "late"}])
     config = child(one, CONFIG_MAP, observed(agent("lawyer", "legal")))
     assert [peer["as"] for peer in json.loads(config["data"][FILE])["spec"]["agents"]] == ["late"]
@@ -225,7 +225,7 @@ def test_a_peer_that_comes_and_goes_does_not_roll_the_pods():
     assert child(one, DEPLOYMENT, there) == child(one, DEPLOYMENT)
 
 
-def test_former_configs_are_kept_until_their_pods_are_gone():
+def test_former_config_maps_are_kept_until_their_pods_are_gone():
     before = child(agent(), DEPLOYMENT)
     name = child(agent(), CONFIG_MAP)["metadata"]["name"]
     changed = agent(instructions="New.")
@@ -259,14 +259,14 @@ def test_overrides_are_merged_the_operators_first():
     }
 
 
-def test_overrides_that_would_lose_the_pods_are_refused():
+def test_overrides_of_selector_labels_are_rejected():
     label = "app.kubernetes.io/instance"
     one = agent(podTemplate={"metadata": {"labels": {label: "other"}}})
     with pytest.raises(MergeError, match=f"labels must not change {label}"):
         child(one, DEPLOYMENT)
 
 
-def test_a_manifest_that_fits_into_no_config_is_refused():
+def test_a_manifest_too_large_for_a_config_map_is_rejected():
     with pytest.raises(TooLargeError, match="move texts to ConfigMaps"):
         children(
             agent(tools=[{"name": str(n), "url": "https://t/" + "x" * 2000} for n in range(300)])

@@ -1,4 +1,4 @@
-"""Does an object still say what was applied to it?"""
+"""Drift: does a live object still say what was applied to it?"""
 
 import copy
 
@@ -89,7 +89,7 @@ POD = ("spec", "template", "spec")
         ),
     ],
 )
-def test_what_somebody_has_changed_is_drift(kind, change):
+def test_an_edit_is_drift(kind, change):
     live = stored(kind)
     change(live)
     assert has_drifted(live, child(RICH, kind))
@@ -107,14 +107,14 @@ def test_a_condition_added_to_a_rule_is_drift():
     assert has_drifted(live, child(RICH, NETWORK_POLICY))
 
 
-def test_what_others_add_beside_is_left_alone():
+def test_additions_of_others_are_no_drift():
     live = stored(DEPLOYMENT)
     live["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "3"
     live["spec"]["template"]["spec"]["containers"].append({"name": "injected"})
     assert not has_drifted(live, child(RICH, DEPLOYMENT))
 
 
-def test_a_field_that_is_to_go_is_noticed_by_the_digest():
+def test_a_field_that_must_be_removed_is_noticed_by_the_digest():
     without = agent(**{**RICH.spec, "podTemplate": {}})
     with_label = agent(**{**RICH.spec, "podTemplate": {"metadata": {"labels": {"x": "y"}}}})
     assert has_drifted(child(with_label, DEPLOYMENT), child(without, DEPLOYMENT))

@@ -1,4 +1,4 @@
-"""The NetworkPolicy of an agent: who may reach it, and whom it may reach."""
+"""The NetworkPolicy of an Agent: who may reach it, and what it may reach."""
 
 import pytest
 from support.agents import agent, child, observed, service, settled
@@ -31,8 +31,8 @@ def tcp(port):
     return [{"protocol": "TCP", "port": port}]
 
 
-def ways_out(one, state=None):
-    """What an agent may reach besides DNS and its model, which is outside."""
+def egress(one, state=None):
+    """The egress rules besides DNS and the model, which is outside the cluster."""
     rules = egress_rules(one, state or observed(), NETWORK)
     return [rule for rule in rules[1:] if rule != {"ports": tcp(443)}]
 
@@ -114,13 +114,13 @@ def test_an_outside_model_opens_its_port_alone():
         ),
     ],
 )
-def test_a_url_opens_a_way_to_where_it_leads(url, rule):
-    assert ways_out(agent(tools=[{"name": "t", "url": url}])) == [rule]
+def test_a_url_opens_egress_to_its_host(url, rule):
+    assert egress(agent(tools=[{"name": "t", "url": url}])) == [rule]
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1"])
-def test_a_url_of_the_pod_itself_needs_no_way_out(url):
-    assert ways_out(agent(tools=[{"name": "t", "url": url}])) == []
+def test_a_url_of_the_pod_itself_needs_no_egress(url):
+    assert egress(agent(tools=[{"name": "t", "url": url}])) == []
 
 
 BEHIND = {"to": [in_namespace("team", app="wiki")], "ports": tcp("web")}
@@ -136,28 +136,28 @@ BEHIND = {"to": [in_namespace("team", app="wiki")], "ports": tcp("web")}
 )
 def test_a_service_opens_the_port_of_the_pods_behind_it(tool):
     one = agent(tools=[{"name": "t", **tool}])
-    assert ways_out(one, observed(service("wiki"))) == [BEHIND]
+    assert egress(one, observed(service("wiki"))) == [BEHIND]
 
 
 def test_a_service_that_is_missing_opens_nothing_until_it_comes():
     one = agent(tools=[{"name": "t", "serviceRef": {"name": "wiki"}}])
-    assert ways_out(one) == []
+    assert egress(one) == []
 
 
 def test_a_headless_service_is_reached_at_the_port_of_the_url():
     one = agent(tools=[{"name": "t", "url": "http://wiki:9000"}])
-    rules = ways_out(one, observed(service("wiki", clusterIP="None")))
+    rules = egress(one, observed(service("wiki", clusterIP="None")))
     assert rules[0]["ports"] == tcp(9000)
 
 
 def test_a_service_without_a_selector_opens_its_port_to_anywhere():
     one = agent(tools=[{"name": "t", "url": "http://wiki:8000"}])
-    assert ways_out(one, observed(service("wiki", selector=None))) == [{"ports": tcp("web")}]
+    assert egress(one, observed(service("wiki", selector=None))) == [{"ports": tcp("web")}]
 
 
-def test_where_the_operator_may_not_look_the_whole_namespace_is_open():
+def test_a_namespace_that_is_not_watched_is_open_as_a_whole():
     one = agent(tools=[{"name": "t", "url": "http://wiki.docs.svc:8000"}])
-    [rule] = ways_out(one, observed(watched_namespaces=frozenset({"team"})))
+    [rule] = egress(one, observed(watched_namespaces=frozenset({"team"})))
     assert rule == {
         "to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "docs"}}}]
     }
@@ -173,7 +173,7 @@ REDIS_URL = {"secretKeyRef": {"name": "redis", "key": "url"}}
 
 def test_a_redis_behind_a_service_opens_the_port_of_its_pods():
     there = observed(service("redis", ports=REDIS))
-    assert ways_out(kept_in(serviceRef={"name": "redis"}), there) == [
+    assert egress(kept_in(serviceRef={"name": "redis"}), there) == [
         {"to": [in_namespace("team", app="redis")], "ports": tcp("redis")}
     ]
 
@@ -181,37 +181,37 @@ def test_a_redis_behind_a_service_opens_the_port_of_its_pods():
 def test_a_redis_may_stand_in_another_namespace():
     there = observed(service("redis", "stores", ports=[{"port": 7000, "targetPort": 6379}]))
     ref = {"name": "redis", "namespace": "stores", "port": 7000}
-    assert ways_out(kept_in(serviceRef=ref), there) == [
+    assert egress(kept_in(serviceRef=ref), there) == [
         {"to": [in_namespace("stores", app="redis")], "ports": tcp(6379)}
     ]
 
 
 def test_a_redis_service_that_is_missing_opens_nothing_until_it_comes():
-    assert ways_out(kept_in(serviceRef={"name": "redis"})) == []
+    assert egress(kept_in(serviceRef={"name": "redis"})) == []
 
 
 def test_a_redis_that_only_a_secret_knows_opens_its_usual_ports_to_anywhere():
-    assert ways_out(kept_in(urlFrom=REDIS_URL)) == [{"ports": [*tcp(6379), *tcp(26379)]}]
+    assert egress(kept_in(urlFrom=REDIS_URL)) == [{"ports": [*tcp(6379), *tcp(26379)]}]
 
 
 def test_a_redis_at_another_port_is_reached_by_a_rule_of_the_users():
     extra = {"extraEgress": [{"ports": [{"port": 25061}]}]}
     one = agent(sessions={"redis": {"urlFrom": REDIS_URL}}, network=extra)
-    assert {"ports": tcp(25061)} in ways_out(one)
+    assert {"ports": tcp(25061)} in egress(one)
 
 
 def test_sessions_in_memory_open_nothing():
-    assert ways_out(agent(sessions={"whenBusy": "enqueue"})) == []
+    assert egress(agent(sessions={"whenBusy": "enqueue"})) == []
 
 
-def test_an_agent_opens_the_way_to_its_pods_before_it_is_there():
+def test_a_peer_opens_egress_to_its_pods_before_it_exists():
     one = agent(agents=[{"name": "researcher"}])
-    assert ways_out(one) == [{"to": [agent_pods("researcher")], "ports": tcp(8000)}]
+    assert egress(one) == [{"to": [agent_pods("researcher")], "ports": tcp(8000)}]
 
 
-def test_an_agent_that_refuses_opens_no_way():
+def test_a_peer_that_denies_delegation_opens_no_egress():
     one = agent(agents=[{"name": "lawyer", "namespace": "legal"}])
-    assert ways_out(one, observed(agent("lawyer", "legal"))) == []
+    assert egress(one, observed(agent("lawyer", "legal"))) == []
 
 
 def test_the_users_own_rules_are_added():
@@ -224,7 +224,7 @@ def test_the_users_own_rules_are_added():
         "from": [{"namespaceSelector": {}}],
         "ports": tcp(8000),
     }
-    assert ways_out(one) == [{"ports": [{"port": "dns", "protocol": "UDP"}]}]
+    assert egress(one) == [{"ports": [{"port": "dns", "protocol": "UDP"}]}]
 
 
 def test_no_rule_stands_twice():

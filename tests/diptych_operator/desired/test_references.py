@@ -23,7 +23,7 @@ DOMAIN = "cluster.local"
         pytest.param("http://[fd00::1]:8000", None, False, id="an IPv6 address"),
     ],
 )
-def test_a_host_is_looked_up_as_a_pod_would(url, service_name, is_certain):
+def test_a_host_is_resolved_as_in_a_pod(url, service_name, is_certain):
     found = address(url, "team", DOMAIN)
     assert (found.service, found.is_certain) == (service_name, is_certain)
 
@@ -36,7 +36,7 @@ def test_a_url_without_a_port_has_that_of_its_scheme(url, port):
     assert address(url, "team", DOMAIN).port == port
 
 
-def test_all_whose_coming_may_matter_are_listed():
+def test_every_object_that_may_matter_is_referenced():
     one = agent(
         tools=[{"name": "a", "serviceRef": {"name": "wiki"}}, {"name": "b", "url": "http://calc"}],
         sessions={"redis": {"serviceRef": {"name": "redis", "namespace": "stores"}}},
@@ -66,7 +66,7 @@ SELECTOR = {"from": "Selector", "selector": {"matchLabels": {"team": "blue"}}}
         pytest.param(SELECTOR, None, False, id="a namespace that cannot be seen"),
     ],
 )
-def test_an_agent_of_another_namespace_decides_who_may_delegate_to_it(allowed, labels, expected):
+def test_a_peer_of_another_namespace_decides_who_may_delegate_to_it(allowed, labels, expected):
     one = agent(agents=[{"name": "lawyer", "namespace": "legal"}])
     extra = {} if allowed is None else {"allowedNamespaces": allowed}
     namespaces = {} if labels is None else {"team": labels}

@@ -50,7 +50,7 @@ BASE = {
         pytest.param({"volumes": [{"name": "v"}]}, "volumes", [{"name": "v"}], id="new lists"),
     ],
 )
-def test_overrides_are_laid_over_what_is_there(over, field, expected):
+def test_a_patch_is_merged(over, field, expected):
     assert strategic_merge(BASE, over, "spec")[field] == expected
 
 
@@ -72,7 +72,7 @@ def test_overrides_are_laid_over_what_is_there(over, field, expected):
         ({"tolerations": "none"}, "spec.tolerations must be a list"),
     ],
 )
-def test_what_fits_nothing_is_an_error_that_names_the_place(over, sentence):
+def test_a_patch_that_does_not_fit_is_an_error_that_names_the_field(over, sentence):
     with pytest.raises(MergeError) as caught:
         strategic_merge(BASE, over, "spec")
     assert str(caught.value) == sentence

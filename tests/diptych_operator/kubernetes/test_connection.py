@@ -33,7 +33,7 @@ def leading(clock):
     return staleness
 
 
-async def test_every_piece_of_a_watch_is_heard_and_nothing_else(clock):
+async def test_every_chunk_of_a_watch_is_reported_and_nothing_else(clock):
     staleness = leading(clock)
     staleness.resume(["/api/v1/pods"])
 
@@ -68,7 +68,7 @@ async def test_every_piece_of_a_watch_is_heard_and_nothing_else(clock):
         pytest.param(500, 99.0, id="the API has failed"),
     ],
 )
-async def test_a_watch_that_is_refused_is_heard_only_if_a_restart_would_not_help(
+async def test_a_refused_watch_counts_as_data_only_if_a_restart_would_not_help(
     clock, status, silent
 ):
     staleness = leading(clock)

@@ -1,4 +1,4 @@
-"""When the operator calls itself ill: a watch that is silent while the API answers."""
+"""When /healthz fails: a watch is stale while the API answers."""
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
@@ -47,27 +47,25 @@ def health(clock, *, answers):
         pytest.param(MAX_STALENESS + 1, False, False, id="silent, as the API is away"),
     ],
 )
-async def test_k5_a_silent_watch_is_an_illness_only_a_restart_would_heal(
-    clock, seconds, answers, is_ill
-):
+async def test_k5_healthz_fails_only_if_a_restart_would_help(clock, seconds, answers, is_ill):
     found = health(clock, answers=answers)
     clock.now += seconds
     assert (await found.problem() is not None) is is_ill
 
 
-async def test_one_silent_watch_is_enough(clock):
+async def test_one_stale_watch_is_enough(clock):
     found = health(clock, answers=True)
     clock.now += MAX_STALENESS + 1
     found.staleness.note_data("/api/v1/services")
     assert await found.problem() == "a watch has told nothing for 151 s, while the API answers"
 
 
-async def test_a_standby_without_watches_is_well(clock):
+async def test_a_standby_without_watches_is_healthy(clock):
     found = Health(WatchStaleness(clock), Store(), Metrics(), None)
     assert await found.problem() is None
 
 
-async def test_it_is_told_over_http(clock):
+async def test_health_and_metrics_are_served_over_http(clock):
     found = health(clock, answers=True)
     async with TestClient(TestServer(found.app())) as client:
         assert (await client.get("/healthz")).status == 200
@@ -88,7 +86,7 @@ async def test_it_is_told_over_http(clock):
         assert line in text
 
 
-async def test_a_watch_that_never_comes_about_is_an_illness_though_the_sessions_change(clock):
+async def test_a_watch_that_never_starts_is_noticed_across_sessions(clock):
     found = health(clock, answers=True)
     for _ in range(30):  # each session fails, waits 5 s, and the next one begins a second later
         found.staleness.resume(PATHS)
@@ -127,7 +125,7 @@ async def test_time_on_standby_does_not_count(clock):
     assert await found.problem() is not None
 
 
-async def test_a_watch_that_is_no_longer_wanted_is_not_missed(clock):
+async def test_a_watch_that_is_not_wanted_any_more_does_not_count(clock):
     found = health(clock, answers=True)
     clock.now += MAX_STALENESS - 1
     found.staleness.pause()

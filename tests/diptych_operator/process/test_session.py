@@ -25,7 +25,7 @@ def api():
         yield found
 
 
-async def test_a_signal_ends_it_and_frees_the_lease(api):
+async def test_a_signal_ends_the_session_and_releases_the_lease(api):
     task = asyncio.create_task(operator(api).run_session())
     api.put(AGENT, agent_object())
     await until(lambda: condition(api, "Ready"))
@@ -51,7 +51,7 @@ async def test_nobody_is_asked_who_the_user_is(api, monkeypatch):
         assert not task.done()
 
 
-async def test_what_fails_again_and_again_is_counted_and_makes_it_ill(api, monkeypatch):
+async def test_repeated_failures_are_counted_and_make_healthz_fail(api, monkeypatch):
     async def broken(**_):
         raise RuntimeError("oh")
 
@@ -64,7 +64,7 @@ async def test_what_fails_again_and_again_is_counted_and_makes_it_ill(api, monke
     assert begun.staleness.seconds() > 2 * session.PAUSE_SECONDS
 
 
-async def test_listing_that_breaks_ends_the_session_and_is_not_lost(api, monkeypatch):
+async def test_a_resync_that_breaks_ends_the_session(api, monkeypatch):
     async def broken(_):
         raise LookupError("a list without a version")
 

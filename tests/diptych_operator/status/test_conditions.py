@@ -144,7 +144,7 @@ def test_degraded_says_what_is_missing(missing, status, reason):
     assert (found.status, found.reason) == (status, reason)
 
 
-def test_what_an_earlier_operator_was_told_holds_until_this_one_has_asked():
+def test_the_former_degraded_condition_holds_until_the_first_poll():
     former = {"type": "Degraded", "status": "True", "reason": "KeyMissing", "message": "key k"}
     inputs = StatusInputs(deployment=deployment(), former_degraded=former)
     assert condition(inputs, "Degraded") == Condition("Degraded", "True", "KeyMissing", "key k")
