@@ -1,5 +1,6 @@
 """One operator of several is active: the one that contains the Lease."""
 
+import asyncio
 from dataclasses import dataclass, field
 
 import pytest
@@ -161,6 +162,22 @@ async def test_a_holder_that_cannot_renew_it_stops_before_another_may_begin(cloc
     began = clock.now
     await first.renew()
     assert RENEW_DEADLINE < clock.now - began < LEASE_DURATION
+
+
+async def test_a_request_that_hangs_does_not_outlast_the_renew_deadline(clock, monkeypatch):
+    leases = Leases()
+    first = candidate(leases, "one", clock)
+    await first.try_acquire_or_renew()
+    monkeypatch.setattr(leader_election, "RENEW_PERIOD", 0)
+    monkeypatch.setattr(leader_election, "RENEW_DEADLINE", 0.1)
+
+    async def hang(kind, name):
+        clock.now += 0.06
+        await asyncio.Event().wait()
+
+    leases.read = hang
+    async with asyncio.timeout(5):
+        await first.renew()
 
 
 async def test_a_holder_that_has_lost_it_stops(clock, monkeypatch):
