@@ -39,8 +39,6 @@ def strategic_merge(base: Mapping[str, Any], patch: Mapping[str, Any], path: str
 
 def _merge_value(base: object, patch: object, field: str, path: str) -> object:
     match base, patch:
-        case None, _ if field not in MERGE_KEYS or not isinstance(patch, list):
-            return patch
         case dict(), dict():
             return strategic_merge(base, patch, path)
         case None | list(), list() if field in MERGE_KEYS:

@@ -267,7 +267,14 @@ def test_overrides_of_selector_labels_are_rejected():
 
 
 def test_a_manifest_too_large_for_a_config_map_is_rejected():
-    with pytest.raises(TooLargeError, match="move texts to ConfigMaps"):
-        children(
-            agent(tools=[{"name": str(n), "url": "https://t/" + "x" * 2000} for n in range(300)])
-        )
+    limit = 512 * 1024
+    room = limit - len(child(agent(instructions=""), CONFIG_MAP)["data"][FILE].encode())
+    assert len(child(agent(instructions="x" * room), CONFIG_MAP)["data"][FILE]) == limit
+    with pytest.raises(TooLargeError) as caught:
+        children(agent(instructions="é" * (room // 2 + 1025)))
+    assert str(caught.value) == (
+        "the manifest holds 514 KiB, and 512 KiB is the most; "
+        "move texts to ConfigMaps (instructionsFrom) or shorten them"
+    )
+    with pytest.raises(TooLargeError):
+        children(agent(instructions="x" * (room + 1)))

@@ -124,6 +124,12 @@ def test_a_field_that_must_be_removed_is_noticed_by_the_digest():
     ("live", "desired", "expected"),
     [
         ("1", "1000m", True),
+        ("1000", "1k", True),
+        ("1000000", "1M", True),
+        ("1000000000000000", "1P", True),
+        ("1024", "1Ki", True),
+        ("1073741824", "1Gi", True),
+        ("1k", "1Ki", False),
         ("1536Mi", "1.5Gi", True),
         (2, "2", True),
         ("2", "2k", False),
@@ -132,6 +138,29 @@ def test_a_field_that_must_be_removed_is_noticed_by_the_digest():
 )
 def test_quantities_are_compared_by_their_amount(live, desired, expected):
     assert contains({"limits": {"cpu": live}}, {"limits": {"cpu": desired}}) is expected
+
+
+@pytest.mark.parametrize(
+    ("live", "desired", "expected"),
+    [
+        pytest.param({}, {"list": []}, True, id="an empty list that is left out"),
+        pytest.param({"list": [1]}, {"list": []}, False, id="a list that should be empty"),
+        pytest.param({}, {"text": ""}, True, id="an empty text that is left out"),
+        pytest.param({"text": "x"}, {"text": ""}, False, id="a text that should be empty"),
+        pytest.param({"x": 1}, {"x": None}, False, id="a value that should be absent"),
+        pytest.param({}, {"readOnly": False}, True, id="a False that is left out"),
+        pytest.param({"readOnly": True}, {"readOnly": False}, False, id="a True instead of it"),
+        pytest.param({}, {"optional": False}, False, id="a False that is never left out"),
+        pytest.param({"args": ["a", "b"]}, {"args": ["a", "b"]}, True, id="equal lists"),
+        pytest.param({"args": ["a", "b"]}, {"args": ["a"]}, False, id="a longer list"),
+        pytest.param({"args": ["a"]}, {"args": ["a", "b"]}, False, id="a shorter list"),
+        pytest.param({"args": ["a", "c"]}, {"args": ["a", "b"]}, False, id="another entry"),
+        pytest.param({"args": "ab"}, {"args": ["a", "b"]}, False, id="a text for a list"),
+        pytest.param({"env": "x"}, {"env": {"a": "b"}}, False, id="a text for a mapping"),
+    ],
+)
+def test_a_live_value_must_say_all_that_is_desired(live, desired, expected):
+    assert contains(live, desired) is expected
 
 
 def test_other_strings_are_compared_as_they_are():

@@ -102,6 +102,7 @@ def test_an_outside_model_opens_its_port_alone():
     ("url", "rule"),
     [
         pytest.param("http://mcp.example.com", {"ports": tcp(80)}, id="a host outside"),
+        pytest.param("http://example.com", {"ports": tcp(80)}, id="a host that may be a Service"),
         pytest.param(
             "http://10.0.0.7:99",
             {"to": [{"ipBlock": {"cidr": "10.0.0.7/32"}}], "ports": tcp(99)},

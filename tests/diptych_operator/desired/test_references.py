@@ -52,6 +52,20 @@ def test_every_object_that_may_matter_is_referenced():
     }
 
 
+@pytest.mark.parametrize(
+    ("peer", "expected"),
+    [
+        pytest.param({"name": "zebra"}, False, id="of its own namespace"),
+        pytest.param({"name": "b", "namespace": "alpha"}, True, id="of a namespace before it"),
+        pytest.param({"name": "b", "namespace": "zoo"}, True, id="of a namespace after it"),
+        pytest.param({"name": "team", "namespace": "zoo"}, True, id="called like its namespace"),
+    ],
+)
+def test_its_namespace_matters_if_a_peer_is_in_another_one(peer, expected):
+    found = references(agent(agents=[peer]), DOMAIN)
+    assert (("Namespace", "", "team") in found) is expected
+
+
 SELECTOR = {"from": "Selector", "selector": {"matchLabels": {"team": "blue"}}}
 
 

@@ -15,6 +15,7 @@ from diptych_operator.status.problem import Problem
 
 NOW = "2026-11-21T12:00:00Z"
 LATER = "2026-11-21T13:00:00Z"
+EVEN_LATER = "2026-11-21T14:00:00Z"
 REJECTED = Problem("NameConflict", "There is another.")
 
 
@@ -187,14 +188,45 @@ def test_a_bad_rollout_says_that_the_revision_before_keeps_serving():
     assert found.message.endswith("The revision before it keeps serving meanwhile.")
 
 
+@pytest.mark.parametrize(
+    ("live", "expected"),
+    [
+        pytest.param(
+            deployment(2, updated=2, available=1), "1 of 2 pods can take work.", id="no older pods"
+        ),
+        pytest.param(
+            deployment(2, updated=1, total=2, available=0),
+            "0 of 2 pods can take work.",
+            id="older pods that are not available",
+        ),
+        pytest.param(
+            {"metadata": {"generation": 1}, "spec": {}, "status": {}},
+            "0 of 1 pods can take work.",
+            id="nothing is known yet",
+        ),
+    ],
+)
+def test_a_rollout_says_how_many_pods_are_available(live, expected):
+    assert condition(StatusInputs(deployment=live), "Ready").message == expected
+
+
+def test_a_rollout_says_how_many_pods_are_new():
+    live = deployment(3, updated=2, total=4, available=3)
+    message = "2 of 3 pods run the newest revision."
+    assert condition(StatusInputs(deployment=live), "Progressing").message == message
+
+
 def test_a_time_stays_as_long_as_the_status_does():
     first = agent_status(agent(), StatusInputs(deployment=DOWN), NOW)
     same = agent_status(_with(first), StatusInputs(deployment=DOWN), LATER)
     assert same == first
-    other = agent_status(_with(first), StatusInputs(deployment=deployment()), LATER)
-    times = {c["type"]: c["lastTransitionTime"] for c in other["conditions"]}
+    ready = agent_status(_with(first), StatusInputs(deployment=deployment()), LATER)
+    times = {c["type"]: c["lastTransitionTime"] for c in ready["conditions"]}
     assert times["Ready"] == LATER
     assert times["Accepted"] == NOW
+    not_ready = agent_status(_with(ready), StatusInputs(deployment=DOWN), EVEN_LATER)
+    times = {c["type"]: c["lastTransitionTime"] for c in not_ready["conditions"]}
+    assert times["Ready"] == EVEN_LATER
 
 
 def test_the_status_is_of_the_generation_that_was_seen():
@@ -211,7 +243,7 @@ def test_the_status_is_of_the_generation_that_was_seen():
 def test_a_message_never_outgrows_the_crd():
     problems = [Problem("ServiceNotFound", f"{n}" * 50) for n in range(200)]
     status = agent_status(agent(), StatusInputs(unresolved=problems), NOW)
-    assert max(len(c["message"]) for c in status["conditions"]) <= 4096
+    assert max(len(c["message"]) for c in status["conditions"]) == 2048
 
 
 def _with(status):

@@ -5,7 +5,7 @@ from support.agents import agent
 from support.live_objects import DOWN, deployment, waiting
 
 from diptych_operator.status.conditions import MissingDependency, StatusInputs, agent_status
-from diptych_operator.status.events import transitions
+from diptych_operator.status.events import Transition, event_of, transitions
 from diptych_operator.status.problem import Problem
 
 NOW = "2026-11-21T12:00:00Z"
@@ -65,4 +65,37 @@ def test_an_event_tells_what_has_changed(before, after, expected):
 def test_an_events_note_is_never_longer_than_the_api_allows():
     status = agent_status(agent(), StatusInputs(rejection=Problem("TooLarge", "…" * 2000)), NOW)
     [event] = transitions({}, status)
-    assert len(event.note.encode()) <= 1024
+    assert len(event.note.encode()) == 1023  # the next character has three bytes
+
+
+def test_a_note_of_1024_bytes_is_not_cut():
+    for length, expected in ((1024, 1024), (1025, 1024)):
+        status = agent_status(
+            agent(), StatusInputs(rejection=Problem("TooLarge", "x" * length)), NOW
+        )
+        [event] = transitions({}, status)
+        assert len(event.note) == expected
+
+
+@pytest.mark.parametrize(("is_warning", "kind"), [(True, "Warning"), (False, "Normal")])
+def test_an_event_regards_its_agent(is_warning, kind):
+    event = event_of(agent(), Transition(is_warning, "KeyMissing", "key k: gone"), NOW, "1f")
+    assert event == {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "coordinator.1f", "namespace": "team"},
+        "eventTime": "2026-11-21T12:00:00.000000Z",
+        "reportingController": "diptych.dev/diptych-operator",
+        "reportingInstance": "diptych-operator",
+        "action": "Reconcile",
+        "reason": "KeyMissing",
+        "note": "key k: gone",
+        "type": kind,
+        "regarding": {
+            "apiVersion": "diptych.dev/v1alpha1",
+            "kind": "Agent",
+            "namespace": "team",
+            "name": "coordinator",
+            "uid": "coordinator-1",
+        },
+    }

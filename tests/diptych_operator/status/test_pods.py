@@ -3,7 +3,7 @@
 import pytest
 from support.live_objects import pod, waiting
 
-from diptych_operator.status.pods import pod_problem
+from diptych_operator.status.pods import pod_address, pod_problem
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,29 @@ def test_a_problem_of_a_pod_is_reported_with_what_to_do(broken, reason, words):
         pytest.param(pod(phase="Succeeded"), id="a pod that is done"),
         pytest.param(
             pod(
+                containerStatuses=[{"state": {"terminated": {"exitCode": 0}}}],
+            ),
+            id="a container that has ended without an error",
+        ),
+        pytest.param(
+            pod(
+                conditions=[
+                    {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+                ]
+            ),
+            id="a pod that is not scheduled yet",
+        ),
+        pytest.param(
+            pod(conditions=[{"type": "PodScheduled", "status": "True", "reason": "Unschedulable"}]),
+            id="a pod that has been scheduled at last",
+        ),
+        pytest.param(
+            {"metadata": {"deletionTimestamp": "now"}, "status": {"phase": "Failed"}},
+            id="a pod that is being deleted",
+        ),
+        pytest.param({"metadata": {}}, id="a pod without a status"),
+        pytest.param(
+            pod(
                 containerStatuses=[
                     {"ready": True, "lastState": {"terminated": {"exitCode": 1}}, "state": {}}
                 ]
@@ -96,3 +119,32 @@ def test_a_problem_of_a_pod_is_reported_with_what_to_do(broken, reason, words):
 )
 def test_a_pod_without_a_problem_has_none(fine):
     assert pod_problem(fine) is None
+
+
+def test_only_the_end_of_a_containers_output_is_repeated():
+    output = "beginning " + "x" * 200 + "\n" + "y" * 199
+    problem = pod_problem(waiting("CreateContainerError", output))
+    last = "x" * 200 + " " + "y" * 199
+    assert problem.message == f"The container cannot be made: {last}"
+
+
+@pytest.mark.parametrize(
+    ("content", "address"),
+    [
+        pytest.param(pod(phase="Running", podIP="10.0.0.1"), "10.0.0.1", id="it runs"),
+        pytest.param(pod(phase="Pending", podIP="10.0.0.1"), None, id="it starts"),
+        pytest.param(pod(phase="Succeeded", podIP="10.0.0.1"), None, id="it has ended"),
+        pytest.param(pod(phase="Running"), None, id="it has no address yet"),
+        pytest.param({"metadata": {}}, None, id="it has no status"),
+        pytest.param(
+            {
+                "metadata": {"deletionTimestamp": "now"},
+                "status": {"phase": "Running", "podIP": "10.0.0.1"},
+            },
+            None,
+            id="it is being deleted",
+        ),
+    ],
+)
+def test_a_pod_has_an_address_while_it_runs(content, address):
+    assert pod_address(content) == address

@@ -53,6 +53,12 @@ REDIS = [{"port": 6379}]
             tool(url="http://w.docs:8000"), observed(service("w", "docs")), [], id="elsewhere"
         ),
         pytest.param(
+            tool(serviceRef={"name": "w"}),
+            observed(watched_namespaces=frozenset({"team"})),
+            ["ServiceNotFound"],
+            id="gone from a namespace that is watched",
+        ),
+        pytest.param(
             tool(url="http://w.docs.svc:8000"),
             observed(watched_namespaces=frozenset({"team"})),
             [],
