@@ -43,5 +43,5 @@ async def _run_alone(operator: Operator) -> bool:
     finally:
         own = asyncio.current_task()
         if left := await end_tasks([task for task in asyncio.all_tasks() if task is not own]):
-            _log.critical("%d tasks do not end; the process does", len(left))
+            _log.critical("%d tasks do not end, so the process ends", len(left))
             os._exit(1)

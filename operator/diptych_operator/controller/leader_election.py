@@ -61,11 +61,11 @@ class LeaderElection:
             try:
                 holder = await self.try_acquire_or_renew()
             except ApiError as error:
-                holder = f"nobody can tell ({error})"
+                holder = f"unknown ({error})"
             if holder == self._candidate.identity:
                 return
             if holder != logged:
-                _log.info("standing by; the active operator is: %s", holder)
+                _log.info("standing by; the holder of the Lease is %s", holder)
                 logged = holder
             await asyncio.sleep(RENEW_PERIOD / 2)
 
@@ -82,7 +82,7 @@ class LeaderElection:
                     return
             else:
                 if holder != self._candidate.identity:
-                    _log.warning("the Lease has gone to %s", holder)
+                    _log.warning("the Lease was lost to %s", holder)
                     return
 
     async def try_acquire_or_renew(self) -> str:

@@ -39,12 +39,12 @@ class Metrics:
         )
         self._staleness = Gauge(
             "diptych_operator_watch_silence_seconds",
-            "The longest time that a watch has told nothing.",
+            "The longest time that a watch has been silent.",
             registry=self.registry,
         )
         self._failures = Counter(
             "diptych_operator_failures",
-            "How often something has failed and the operator begun anew.",
+            "How often a session has failed.",
             registry=self.registry,
         )
         self._is_leader = Gauge(

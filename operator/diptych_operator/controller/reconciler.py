@@ -165,7 +165,7 @@ def _children(agent: Agent, observed: ObservedState, platform: Platform) -> Chil
     except TooLargeError as error:
         raise _Rejected(Problem("TooLarge", f"{error}.")) from error
     except ValueError as error:
-        message = f"A URL of the manifest is none: {error}."
+        message = f"A URL of the manifest is invalid: {error}."
         raise _Rejected(Problem("InvalidUrl", message)) from error
 
 

@@ -55,4 +55,4 @@ class StatusWriter:
         try:
             await self._client.create(event)
         except ApiError as error:  # the status says the same
-            _log.debug("an Event was lost: %s", error)
+            _log.debug("an Event could not be created: %s", error)

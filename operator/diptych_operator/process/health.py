@@ -41,7 +41,7 @@ class Health:
         """Say why the operator should be restarted; None if it should not."""
         seconds = self.staleness.seconds()
         if seconds > MAX_STALENESS and await self.is_api_reachable():
-            return f"a watch has told nothing for {seconds:.0f} s, while the API answers"
+            return f"a watch has been silent for {seconds:.0f} s, while the API answers"
         return None
 
     async def _healthz(self, _: web.Request) -> web.Response:

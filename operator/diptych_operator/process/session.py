@@ -152,7 +152,7 @@ class Operator:
     async def _pause(self, errors: Sequence[BaseException], stop: asyncio.Event) -> None:
         """Log what has failed, and wait before the next session, unless a signal arrives."""
         for error in errors:
-            _log.error("something has failed; the operator begins anew", exc_info=error)
+            _log.error("the session failed; another one follows", exc_info=error)
         self.metrics.count_failure()
         set_on_signals(stop)
         with contextlib.suppress(TimeoutError):
@@ -165,7 +165,7 @@ class Operator:
             case Stage.STANDBY:
                 self.staleness.pause()
             case Stage.ACTIVE:
-                _log.info("active")
+                _log.info("this operator is active")
             case Stage.WATCHING:
                 self.staleness.resume(watched_paths(store.watched_namespaces))
         self.metrics.set_leader(is_leader=stage is not Stage.STANDBY)

@@ -271,9 +271,9 @@ def test_a_manifest_too_large_for_a_config_map_is_rejected():
     room = limit - len(child(agent(instructions=""), CONFIG_MAP)["data"][FILE].encode())
     assert len(child(agent(instructions="x" * room), CONFIG_MAP)["data"][FILE]) == limit
     with pytest.raises(TooLargeError) as caught:
-        children(agent(instructions="é" * (room // 2 + 1025)))
+        children(agent(instructions="é" * (room // 2 + 744 * 1024 + 1)))
     assert str(caught.value) == (
-        "the manifest holds 514 KiB, and 512 KiB is the most; "
+        "the manifest holds 2000 KiB, and 512 KiB is the most; "
         "move texts to ConfigMaps (instructionsFrom) or shorten them"
     )
     with pytest.raises(TooLargeError):

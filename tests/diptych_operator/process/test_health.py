@@ -57,7 +57,7 @@ async def test_one_stale_watch_is_enough(clock):
     found = health(clock, answers=True)
     clock.now += MAX_STALENESS + 1
     found.staleness.note_data("/api/v1/services")
-    assert await found.problem() == "a watch has told nothing for 151 s, while the API answers"
+    assert await found.problem() == "a watch has been silent for 151 s, while the API answers"
 
 
 async def test_a_standby_without_watches_is_healthy(clock):
@@ -73,7 +73,7 @@ async def test_health_and_metrics_are_served_over_http(clock):
         clock.now += MAX_STALENESS + 1
         answer = await client.get("/healthz")
         assert answer.status == 503
-        assert "told nothing" in await answer.text()
+        assert "has been silent" in await answer.text()
         found.metrics.count_reconcile("ok", 0.01)
         found.metrics.count_request("PATCH", 200)
         text = await (await client.get("/metrics")).text()
