@@ -42,10 +42,8 @@ def digest(content: Mapping[str, Any]) -> str:
 
 def has_drifted(live: Object, desired: Object) -> bool:
     """Say whether an object must be applied again; `desired` carries its digest."""
-    if not contains(live["metadata"], desired["metadata"]):
-        return True
     for name, value in desired.items():
-        if name in {"apiVersion", "kind", "metadata"}:
+        if name in {"apiVersion", "kind"}:
             continue
         is_same = _equals if (desired["kind"], name) in _EXACT else contains
         if not is_same(live.get(name), value):

@@ -101,13 +101,13 @@ def _live_egress(observed: ObservedState) -> list[Rule]:
 def _delegating_namespaces(agent: Agent) -> Mapping[str, Any] | None:
     """Give the selector of other namespaces that may delegate to the Agent, if there are any."""
     allowed = agent.spec.get("allowedNamespaces") or {}
-    match allowed.get("from", "Same"):
+    match allowed.get("from"):
         case "All":
             return {}
         case "Selector":
             selector: Mapping[str, Any] = allowed["selector"]
             return selector
-        case _:
+        case _:  # Same, which is the default
             return None
 
 

@@ -7,7 +7,7 @@ pod reads (its `/ready` reports the keys that are missing).
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, auto
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -25,9 +25,9 @@ _SCHEME_PORTS = {"http": 80, "https": 443}
 class Permission(Enum):
     """Whether a peer's `spec.allowedNamespaces` lets an Agent delegate to it."""
 
-    ALLOWED = "allowed"
-    DENIED = "denied"
-    UNKNOWN = "unknown"
+    ALLOWED = auto()
+    DENIED = auto()
+    UNKNOWN = auto()
     """It depends on labels of Namespaces, which this operator has no right to read."""
 
 
@@ -98,12 +98,12 @@ def delegation_permission(agent: Agent, peer: PeerRef, observed: ObservedState) 
     if target is None or namespace == agent.namespace:
         return Permission.ALLOWED
     allowed = target.spec.get("allowedNamespaces") or {}
-    match allowed.get("from", "Same"):
+    match allowed.get("from"):
         case "All":
             return Permission.ALLOWED
         case "Selector":
             return _selector_permission(allowed["selector"], agent.namespace, observed)
-        case _:
+        case _:  # Same, which is the default
             return Permission.DENIED
 
 

@@ -238,6 +238,16 @@ def test_former_config_maps_are_kept_until_their_pods_are_gone():
     assert "diptych.dev/former-configs" not in done.others[-1]["metadata"]["annotations"]
 
 
+def test_the_config_maps_of_two_rollouts_in_a_row_are_kept():
+    agents = [agent(instructions=text) for text in ("", "a", "b")]
+    deployment = settled(child(agents[0], DEPLOYMENT))
+    for one in agents[1:]:
+        deployment = child(one, DEPLOYMENT, observed(deployment=deployment))
+    names = [child(one, CONFIG_MAP)["metadata"]["name"] for one in agents]
+    kept = deployment["metadata"]["annotations"]["diptych.dev/former-configs"]
+    assert kept == f"{names[0]},{names[1]}"
+
+
 def test_going_back_before_the_rollout_is_over_deletes_nothing_in_use():
     first, second = agent(), agent(instructions="New.")
     d1 = settled(child(first, DEPLOYMENT))
@@ -257,6 +267,18 @@ def test_overrides_are_merged_the_operators_first():
         "a": "user",
         "b": "operator",
     }
+
+
+@pytest.mark.parametrize(
+    ("defaults", "override", "message"),
+    [
+        ({}, {"spec": []}, "spec.podTemplate.spec must be a mapping"),
+        ({"spec": []}, {}, "the operator's pod template.spec must be a mapping"),
+    ],
+)
+def test_an_override_that_does_not_fit_is_named(defaults, override, message):
+    with pytest.raises(MergeError, match=message):
+        pod_template(agent(podTemplate=override), "c", PodDefaults("image", template=defaults))
 
 
 def test_overrides_of_selector_labels_are_rejected():

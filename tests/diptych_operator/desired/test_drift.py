@@ -6,7 +6,13 @@ import pytest
 from support.agents import agent, child
 
 from diptych_operator.desired.drift import contains, digest, has_drifted
-from diptych_operator.resources.kinds import DEPLOYMENT, NETWORK_POLICY, SERVICE, SERVICE_ACCOUNT
+from diptych_operator.resources.kinds import (
+    DEPLOYMENT,
+    NETWORK_POLICY,
+    POD_DISRUPTION_BUDGET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+)
 
 RICH = agent(
     network={
@@ -155,12 +161,66 @@ def test_quantities_are_compared_by_their_amount(live, desired, expected):
         pytest.param({"args": ["a", "b"]}, {"args": ["a"]}, False, id="a longer list"),
         pytest.param({"args": ["a"]}, {"args": ["a", "b"]}, False, id="a shorter list"),
         pytest.param({"args": ["a", "c"]}, {"args": ["a", "b"]}, False, id="another entry"),
+        pytest.param(
+            {"nodeSelector": {"a": "b", "c": "d"}},
+            {"nodeSelector": {"a": "b"}},
+            False,
+            id="an addition to an atomic mapping",
+        ),
         pytest.param({"args": "ab"}, {"args": ["a", "b"]}, False, id="a text for a list"),
         pytest.param({"env": "x"}, {"env": {"a": "b"}}, False, id="a text for a mapping"),
     ],
 )
 def test_a_live_value_must_say_all_that_is_desired(live, desired, expected):
     assert contains(live, desired) is expected
+
+
+OMITTED = (
+    *("hostNetwork", "hostPID", "hostIPC", "stdin", "stdinOnce", "tty", "readOnly"),
+    "publishNotReadyAddresses",
+)
+
+
+@pytest.mark.parametrize("field", OMITTED)
+def test_the_api_leaves_out_some_fields_that_are_false(field):
+    assert contains({}, {field: False})
+    assert not contains({field: True}, {field: False})
+
+
+@pytest.mark.parametrize("field", ["requests", "limits", "sizeLimit", "divisor"])
+def test_quantities_stand_in_these_fields(field):
+    assert contains({field: "1Gi"}, {field: "1024Mi"})
+    assert contains({field: {"memory": "1Gi"}}, {field: {"memory": "1024Mi"}})
+
+
+@pytest.mark.parametrize("field", ["selector", "matchLabels", "nodeSelector"])
+def test_some_mappings_are_compared_as_a_whole(field):
+    assert contains({field: {"a": "b"}}, {field: {"a": "b"}})
+    assert not contains({field: {"a": "b", "c": "d"}}, {field: {"a": "b"}})
+
+
+@pytest.mark.parametrize(
+    ("live", "expected"),
+    [
+        pytest.param({"containerPort": 80, "protocol": "TCP"}, True, id="TCP is the default"),
+        pytest.param({"containerPort": 80}, True, id="and may be left out"),
+        pytest.param({"containerPort": 80, "protocol": "UDP"}, False, id="another protocol"),
+        pytest.param({"containerPort": 81, "protocol": "TCP"}, False, id="another number"),
+    ],
+)
+def test_a_container_port_is_told_from_others_by_number_and_protocol(live, expected):
+    other = {"containerPort": 80, "protocol": "SCTP", "name": "other"}
+    desired = {"containerPort": 80}
+    assert contains({"ports": [other, live]}, {"ports": [desired]}) is expected
+    desired = {"containerPort": 80, "protocol": "SCTP"}
+    assert contains({"ports": [live, other]}, {"ports": [desired]})
+
+
+def test_a_field_added_to_a_disruption_budget_is_drift():
+    budget = child(agent(replicas=2), POD_DISRUPTION_BUDGET)
+    assert not has_drifted(budget, budget)
+    live = {**budget, "spec": {**budget["spec"], "unhealthyPodEvictionPolicy": "AlwaysAllow"}}
+    assert has_drifted(live, budget)
 
 
 def test_other_strings_are_compared_as_they_are():

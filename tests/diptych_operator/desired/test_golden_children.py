@@ -23,6 +23,7 @@ AGENT = agent(
     },
     tools=[
         {"name": "wiki", "serviceRef": {"name": "wiki"}, "allow": ["find"], "timeout": "5s"},
+        {"name": "docs", "serviceRef": {"name": "wiki", "path": "/docs"}},
         {"name": "search", "url": "https://search.example.com:8443/mcp"},
     ],
     agents=[
@@ -33,6 +34,7 @@ AGENT = agent(
     sessions={"redis": {"urlFrom": {"secretKeyRef": {"name": "redis", "key": "url"}}}},
     allowedNamespaces={"from": "Selector", "selector": {"matchLabels": {"team": "blue"}}},
     container={
+        "imagePullPolicy": "Always",
         "env": [{"name": "REGION", "value": "eu-1"}],
         "envFrom": [{"configMapRef": {"name": "shared"}}],
     },

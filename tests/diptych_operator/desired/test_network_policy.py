@@ -11,7 +11,7 @@ from diptych_operator.desired.network_policy import (
 )
 from diptych_operator.resources.kinds import DEPLOYMENT, NETWORK_POLICY
 
-NETWORK = NetworkSettings("cluster.local", "system")
+NETWORK = NetworkSettings(operator_namespace="system")
 OWN = {"from": [{"podSelector": {}}], "ports": [{"protocol": "TCP", "port": 8000}]}
 
 
@@ -149,6 +149,19 @@ def test_a_headless_service_is_reached_at_the_port_of_the_url():
     one = agent(tools=[{"name": "t", "url": "http://wiki:9000"}])
     rules = egress(one, observed(service("wiki", clusterIP="None")))
     assert rules[0]["ports"] == tcp(9000)
+
+
+def test_a_headless_service_is_reached_at_its_port_whatever_the_target_port_is():
+    one = agent(tools=[{"name": "t", "url": "http://wiki:8000"}])
+    rules = egress(one, observed(service("wiki", clusterIP="None")))
+    assert rules[0]["ports"] == tcp(8000)
+
+
+def test_a_service_port_has_its_own_protocol():
+    ports = [{"port": 8000, "targetPort": 9000, "protocol": "UDP"}]
+    one = agent(tools=[{"name": "t", "serviceRef": {"name": "wiki"}}])
+    rules = egress(one, observed(service("wiki", ports=ports)))
+    assert rules[0]["ports"] == [{"protocol": "UDP", "port": 9000}]
 
 
 def test_a_service_without_a_selector_opens_its_port_to_anywhere():

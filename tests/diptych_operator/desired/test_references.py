@@ -21,6 +21,8 @@ DOMAIN = "cluster.local"
         pytest.param("http://localhost:8000", None, False, id="localhost"),
         pytest.param("http://10.0.0.1:8000", None, False, id="an IPv4 address"),
         pytest.param("http://[fd00::1]:8000", None, False, id="an IPv6 address"),
+        pytest.param("http://2130706433", None, False, id="an address as one number"),
+        pytest.param("http://127.1", None, False, id="a short IPv4 address"),
     ],
 )
 def test_a_host_is_resolved_as_in_a_pod(url, service_name, is_certain):

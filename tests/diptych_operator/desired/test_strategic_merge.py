@@ -78,6 +78,26 @@ def test_a_patch_that_does_not_fit_is_an_error_that_names_the_field(over, senten
     assert str(caught.value) == sentence
 
 
+@pytest.mark.parametrize(
+    ("field", "key"),
+    [
+        ("containers", "name"),
+        ("initContainers", "name"),
+        ("volumes", "name"),
+        ("env", "name"),
+        ("imagePullSecrets", "name"),
+        ("volumeMounts", "mountPath"),
+        ("volumeDevices", "devicePath"),
+        ("ports", "containerPort"),
+        ("hostAliases", "ip"),
+    ],
+)
+def test_keyed_lists_are_merged_as_in_kubernetes(field, key):
+    base = {field: [{key: "a", "x": 1}, {key: "b", "x": 2}]}
+    found = strategic_merge(base, {field: [{key: "b", "x": 3}, {key: "c"}]}, "spec")
+    assert found[field] == [{key: "a", "x": 1}, {key: "b", "x": 3}, {key: "c"}]
+
+
 def test_nothing_that_was_given_changes():
     before = repr(BASE)
     strategic_merge(

@@ -39,6 +39,17 @@ def test_keys_are_listed_once_and_sorted_wherever_they_are_referred_to():
     assert [ref.file for ref in found] == ["configmaps/c/a", "secrets/s/b"]
 
 
+def test_urls_are_those_of_model_tools_and_agents_each_once():
+    spec = {
+        "model": {"endpoint": "https://m"},
+        "tools": [{"url": "https://t"}, {"serviceRef": {"name": "w"}}, {"url": "https://m"}],
+        "agents": [{"as": "a", "url": "https://a"}, {"name": "b"}],
+    }
+    one = agent_of({"metadata": METADATA, "spec": spec, "status": {"replicas": 1}})
+    assert one.urls == ("https://m", "https://t", "https://a")
+    assert one.status == {"replicas": 1}
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [

@@ -11,6 +11,7 @@ from diptych_operator.resources.labels import agent_of_pod, selector_keys, selec
         ({"key": "a", "operator": "In", "values": ["1", "2"]}, True),
         ({"key": "a", "operator": "NotIn", "values": ["1"]}, False),
         ({"key": "b", "operator": "NotIn", "values": ["1"]}, True),
+        ({"key": "a", "operator": "NotIn", "values": ["2"]}, True),
         ({"key": "a", "operator": "Exists"}, True),
         ({"key": "b", "operator": "DoesNotExist"}, True),
         ({"key": "a", "operator": "DoesNotExist"}, False),

@@ -1,5 +1,7 @@
 """The conditions of an Agent."""
 
+from dataclasses import replace
+
 import pytest
 from support.agents import agent
 from support.live_objects import DOWN, deployment, waiting
@@ -227,6 +229,82 @@ def test_a_time_stays_as_long_as_the_status_does():
     not_ready = agent_status(_with(ready), StatusInputs(deployment=DOWN), EVEN_LATER)
     times = {c["type"]: c["lastTransitionTime"] for c in not_ready["conditions"]}
     assert times["Ready"] == EVEN_LATER
+
+
+ALL_GOOD = {
+    "Accepted": ("True", "Accepted", "The manifest can be served."),
+    "ResolvedRefs": (
+        "True",
+        "ResolvedRefs",
+        "All Agents and Services that the manifest names are there.",
+    ),
+    "Progressing": ("False", "UpToDate", "All pods run the newest revision."),
+    "Ready": ("True", "Ready", "1 of 1 pods can take work."),
+    "Degraded": ("False", "NothingMissing", "The agent misses nothing."),
+}
+GOOD = StatusInputs(deployment=deployment(), missing_dependencies=())
+STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "changed"),
+    [
+        pytest.param(GOOD, {}, id="all is well"),
+        pytest.param(
+            replace(GOOD, rejection=REJECTED),
+            {
+                "Accepted": ("False", "NameConflict", "There is another."),
+                "Progressing": ("False", "NotAccepted", "Nothing is changed meanwhile."),
+                "Ready": (
+                    "True",
+                    "LastGoodRevision",
+                    (
+                        "1 of 1 pods can take work. The manifest was not accepted; "
+                        "the last good revision keeps serving."
+                    ),
+                ),
+            },
+            id="rejected",
+        ),
+        pytest.param(
+            replace(GOOD, deployment=None, missing_dependencies=None),
+            {
+                "Progressing": ("True", "RollingOut", "0 of 1 pods run the newest revision."),
+                "Ready": ("False", "RollingOut", "There are no pods yet."),
+                "Degraded": ("Unknown", "NotAsked", "No pod has been asked yet."),
+            },
+            id="nothing exists yet",
+        ),
+        pytest.param(
+            replace(GOOD, deployment=deployment(0, 0, 0)),
+            {"Ready": ("False", "ScaledToZero", "The agent is scaled to no pods.")},
+            id="scaled to zero",
+        ),
+        pytest.param(
+            replace(GOOD, deployment=deployment(available=0, conditions=STUCK)),
+            {
+                "Progressing": (
+                    "False",
+                    "Stuck",
+                    "The newest revision does not come up; Ready says why.",
+                ),
+                "Ready": ("False", "RollingOut", "0 of 1 pods can take work."),
+            },
+            id="stuck",
+        ),
+        pytest.param(
+            replace(GOOD, missing_dependencies=(MissingDependency("moon", "m", "far"),)),
+            {
+                "Ready": ("True", "Degraded", "1 of 1 pods can take work."),
+                "Degraded": ("True", "Missing", "moon m: far"),
+            },
+            id="a dependency of an unknown kind is missing",
+        ),
+    ],
+)
+def test_five_conditions_say_all(inputs, changed):
+    found = {c.type: (c.status, c.reason, c.message) for c in conditions(inputs)}
+    assert found == ALL_GOOD | changed
 
 
 def test_the_status_is_of_the_generation_that_was_seen():

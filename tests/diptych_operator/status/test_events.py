@@ -99,3 +99,53 @@ def test_an_event_regards_its_agent(is_warning, kind):
             "uid": "coordinator-1",
         },
     }
+
+
+def status(kind, value, reason):
+    return {"conditions": [{"type": kind, "status": value, "reason": reason, "message": ""}]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        pytest.param(
+            ("Degraded", "True", "KeyMissing"),
+            ("Degraded", "False", "NothingMissing"),
+            ["Normal"],
+            id="a dependency is there again",
+        ),
+        pytest.param(
+            ("Degraded", "Unknown", "NotAsked"),
+            ("Degraded", "False", "NothingMissing"),
+            [],
+            id="the first poll finds nothing missing",
+        ),
+        pytest.param(
+            ("Degraded", "Unknown", "NotAsked"),
+            ("Degraded", "True", "KeyMissing"),
+            ["Warning"],
+            id="the first poll finds a missing key",
+        ),
+        pytest.param(
+            ("Ready", "True", "Ready"),
+            ("Ready", "False", "ScaledToZero"),
+            ["Normal"],
+            id="scaled to zero",
+        ),
+        pytest.param(
+            ("Ready", "False", "RollingOut"),
+            ("Ready", "False", "FormerAgent"),
+            ["Normal"],
+            id="a former Agent's children are still there",
+        ),
+        pytest.param(
+            ("Progressing", "True", "RollingOut"),
+            ("Progressing", "False", "Stuck"),
+            [],
+            id="Progressing is no news, as Ready says why",
+        ),
+    ],
+)
+def test_a_transition_to_an_expected_state_is_no_warning(before, after, expected):
+    found = transitions(status(*before), status(*after))
+    assert ["Warning" if t.is_warning else "Normal" for t in found] == expected

@@ -4,6 +4,7 @@ import pytest
 from support.live_objects import pod, waiting
 
 from diptych_operator.status.pods import pod_address, pod_problem
+from diptych_operator.status.problem import Problem
 
 
 @pytest.mark.parametrize(
@@ -148,3 +149,57 @@ def test_only_the_end_of_a_containers_output_is_repeated():
 )
 def test_a_pod_has_an_address_while_it_runs(content, address):
     assert pod_address(content) == address
+
+
+@pytest.mark.parametrize(
+    ("waiting_reason", "reason"),
+    [
+        ("ErrImagePull", "ImagePullFailed"),
+        ("ImagePullBackOff", "ImagePullFailed"),
+        ("InvalidImageName", "ImagePullFailed"),
+        ("ErrImageNeverPull", "ImagePullFailed"),
+        ("CreateContainerConfigError", "ContainerNotMade"),
+        ("CreateContainerError", "ContainerNotMade"),
+        ("RunContainerError", "ContainerNotMade"),
+        ("StartError", "ContainerNotMade"),
+    ],
+)
+def test_what_a_container_waits_for_is_a_reason(waiting_reason, reason):
+    assert pod_problem(waiting(waiting_reason)).reason == reason
+
+
+def test_an_image_that_cannot_be_pulled_is_named():
+    assert pod_problem(waiting("ErrImagePull", "ErrImagePull: no route")).message == (
+        "The image x:1 cannot be pulled; correct spec.container.image, or make the image "
+        "available. no route"
+    )
+
+
+CRASHED = {"terminated": {"exitCode": 1}}
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param({"containerStatuses": [{"state": CRASHED}]}, id="it has crashed just now"),
+        pytest.param({"containerStatuses": [{"lastState": CRASHED}]}, id="before this start"),
+        pytest.param(
+            {"initContainerStatuses": [{"state": CRASHED}], "containerStatuses": []},
+            id="an init container",
+        ),
+    ],
+)
+def test_a_crash_is_a_problem_and_none_of_a_pod_that_is_done(status):
+    message = (
+        "The container ends with exit code 1; kubectl logs --previous "
+        "-l app.kubernetes.io/instance=a says why."
+    )
+    assert pod_problem(pod(**status)) == Problem("CrashLooping", message)
+    assert pod_problem(pod(**status, phase="Succeeded")) is None
+
+
+def test_a_message_that_is_absent_is_left_out():
+    failed = pod(phase="Failed")
+    assert pod_problem(failed).message == "The pod failed: "
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    assert pod_problem(pod(conditions=[condition])).message == "No node takes the pod: "

@@ -136,3 +136,9 @@ def test_namespace_labels_that_may_not_be_read_are_reported():
     [end] = unresolved_references(one, observed(lawyer, watched_namespaces=watched), DOMAIN)
     assert end.reason == "NamespaceLabelsUnknown"
     assert "choose by kubernetes.io/metadata.name or from: All there" in end.message
+
+
+def test_all_ports_of_a_service_are_named():
+    there = service("w", ports=[{"port": 1}, {"port": 2}])
+    [problem] = unresolved_references(tool(serviceRef={"name": "w"}), observed(there), DOMAIN)
+    assert problem.message == "Service w has no port 8000; it has 1, 2"
