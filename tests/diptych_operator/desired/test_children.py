@@ -122,6 +122,11 @@ def test_every_reference_is_an_optional_file():
     }
 
 
+def test_the_image_is_that_of_the_settings_and_pulled_if_it_is_not_present():
+    assert container(agent())["image"] == "registry.example.com/diptych:1"
+    assert container(agent())["imagePullPolicy"] == "IfNotPresent"
+
+
 def test_the_users_variables_are_theirs():
     env = [
         {"name": "PUBLIC_URL", "value": "https://agents.example.com"},

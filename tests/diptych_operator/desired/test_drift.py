@@ -216,6 +216,12 @@ def test_a_container_port_is_told_from_others_by_number_and_protocol(live, expec
     assert contains({"ports": [live, other]}, {"ports": [desired]})
 
 
+def test_another_owner_beside_the_agent_is_no_drift():
+    live = stored(SERVICE)
+    live["metadata"]["ownerReferences"].insert(0, {"kind": "App", "name": "a", "uid": "2"})
+    assert not has_drifted(live, child(RICH, SERVICE))
+
+
 def test_a_field_added_to_a_disruption_budget_is_drift():
     budget = child(agent(replicas=2), POD_DISRUPTION_BUDGET)
     assert not has_drifted(budget, budget)

@@ -90,6 +90,7 @@ def test_a_patch_that_does_not_fit_is_an_error_that_names_the_field(over, senten
         ("volumeDevices", "devicePath"),
         ("ports", "containerPort"),
         ("hostAliases", "ip"),
+        ("ownerReferences", "uid"),
     ],
 )
 def test_keyed_lists_are_merged_as_in_kubernetes(field, key):
