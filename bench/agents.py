@@ -2,7 +2,7 @@
 
 The operator is a process of its own; the Kubernetes API is the emulated one of the tests, served
 by this process over loopback. Each Agent has one pod, that answers `/ready` at an address of its
-own, as the operator asks pods too.
+own, because the operator polls pods too.
 
 Not here: a real API, which takes longer for each write.
 """
@@ -27,7 +27,8 @@ sys.path.append(str(ROOT / "tests"))
 
 from support.api_in_thread import ApiInThread
 
-from diptych_operator.kinds import AGENT, DEPLOYMENT, POD, PORT, SERVICE, labels
+from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, POD, PORT, SERVICE
+from diptych_operator.resources.labels import child_labels
 
 FEW, MANY = 100, 1000
 ROUNDS = 3
@@ -59,7 +60,7 @@ def _together(number: int) -> tuple[float, ...]:
 
 
 def _made(api: ApiInThread, operator: Peer, number: int) -> tuple[float, ...]:
-    """Make Agents at once, and wait for what each must have and is told."""
+    """Create Agents at once, and wait until each has its children and a status."""
     api.writes.clear()
     reads, cpu, begun = api.reads, operator.cpu(), time.perf_counter()
     for index in range(number):
@@ -73,7 +74,7 @@ def _made(api: ApiInThread, operator: Peer, number: int) -> tuple[float, ...]:
 
 
 def _ready(api: ApiInThread, operator: Peer) -> list[str]:
-    """Let all pods get ready, and be asked."""
+    """Let all pods get ready, and be polled."""
     api.writes.clear()
     reads, cpu, begun = api.reads, operator.cpu(), time.perf_counter()
     for index in range(MANY):
@@ -86,7 +87,7 @@ def _ready(api: ApiInThread, operator: Peer) -> list[str]:
 
 
 def _restarted(api: ApiInThread, operator: Peer) -> list[str]:
-    """Wait until a new operator has looked at everything once."""
+    """Wait until a new operator has reconciled everything once."""
     api.writes.clear()
     reads, begun = api.reads, time.perf_counter()
     _until(lambda: _reconciled(operator) >= MANY)
@@ -98,7 +99,7 @@ def _restarted(api: ApiInThread, operator: Peer) -> list[str]:
 
 def _idle(api: ApiInThread, operator: Peer) -> list[str]:
     """Let nothing happen for a while."""
-    time.sleep(65)  # until it has visited everybody once, and all is known
+    time.sleep(65)  # until it has polled every Agent once
     api.writes.clear()
     reads, cpu, begun = api.reads, operator.cpu(), time.perf_counter()
     time.sleep(IDLE_SECONDS)
@@ -139,7 +140,7 @@ def _operator(api: ApiInThread) -> Iterator[Peer]:
 
 @contextlib.contextmanager
 def pods_that_answer() -> Iterator[None]:
-    """Serve `/ready` of all pods, which miss nothing."""
+    """Serve `/ready` of all pods; nothing is missing."""
     server = ThreadingHTTPServer((POD_ADDRESS, PORT), _Ready)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -186,7 +187,7 @@ def _agent(index: int) -> dict[str, Any]:
 def _pod(index: int) -> dict[str, Any]:
     name = f"agent-{index}"
     return {
-        "metadata": {"name": f"{name}-0", "namespace": "team", "labels": labels(name)},
+        "metadata": {"name": f"{name}-0", "namespace": "team", "labels": child_labels(name)},
         "status": {"phase": "Running", "podIP": POD_ADDRESS},
     }
 

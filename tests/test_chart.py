@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 import redis
 import yaml
-from support.agents import agent, around, child
+from support.agents import agent, child, observed
 from support.redis_server import ONCE, RedisServer, redis_server
 
 from diptych.config.loader import check
-from diptych_operator.kinds import DEPLOYMENT
-from diptych_operator.network import Dns, Network, egress_rules
-from diptych_operator.references import loose_ends
-from diptych_operator.settings import settings_from
+from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings, egress_rules
+from diptych_operator.process.settings import read_settings
+from diptych_operator.resources.kinds import DEPLOYMENT
+from diptych_operator.status.unresolved import unresolved_references
 
 ROOT = Path(__file__).parent.parent
 CHART = ROOT / "charts" / "diptych"
@@ -207,11 +207,11 @@ def test_the_name_servers_are_the_operators_own_defaults_and_a_setting():
     def network(*settings):
         container = _operator(*settings)["spec"]["template"]["spec"]["containers"][0]
         environ = _variables(container) | {"POD_NAMESPACE": "here"}
-        return settings_from([], environ | {"POD_TEMPLATE": ""}).platform.network.dns
+        return read_settings([], environ | {"POD_TEMPLATE": ""}).platform.network.dns
 
-    assert network() == Dns()
+    assert network() == DnsSettings()
     others = ("dns.namespaces={openshift-dns}", "dns.podLabels=null", "dns.ports={5353}")
-    assert network(*others, "dns.blocks=null") == Dns(("openshift-dns",), {}, (), (5353,))
+    assert network(*others, "dns.blocks=null") == DnsSettings(("openshift-dns",), {}, (), (5353,))
 
 
 def test_high_availability_is_two_replicas_and_a_budget():
@@ -253,9 +253,9 @@ def test_an_agent_reaches_the_bundled_redis_from_any_namespace_by_its_service():
     pods = deployment["spec"]["template"]
     ref = {"name": "diptych-redis", "namespace": "here"}
     one = agent(sessions={"redis": {"serviceRef": ref}})
-    assert loose_ends(one, around(service), "cluster.local") == ()
+    assert unresolved_references(one, observed(service), "cluster.local") == ()
 
-    way_out = egress_rules(one, around(service), Network())[1]
+    way_out = egress_rules(one, observed(service), NetworkSettings())[1]
     assert (
         way_out["to"][0]["podSelector"]["matchLabels"].items() <= pods["metadata"]["labels"].items()
     )

@@ -7,28 +7,28 @@ import pytest
 from aiohttp import ClientSession
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.agents import agent, around, child, service
+from support.agents import agent, child, observed, service
 
 from diptych.config.loader import AgentConfig, LaptopOptions, load_agents
 from diptych.config.manifest import REFERENCES as POD_REFERENCES
 from diptych.errors import ConfigError
 from diptych.runtime.definition import AgentDefinition
 from diptych.serve.hosted_agent import HostedAgent
-from diptych_operator import resolved
-from diptych_operator.kinds import CONFIG_MAP, DEPLOYMENT, Object
-from diptych_operator.resolved import FILE, FOLDER, config_text
+from diptych_operator.desired import resolved_manifest as resolved
+from diptych_operator.desired.resolved_manifest import FILE, FOLDER, manifest_text
+from diptych_operator.resources.kinds import CONFIG_MAP, DEPLOYMENT, Object
 
-KEYS = {
+MERGE_KEYS = {
     "secret": {"models": {"api-key": "sk-1"}, "tools": {".token": "t-1"}},
     "configMap": {"prompts": {"coordinator": "You are careful."}},
 }
 
 
-def mount(spec: dict[str, Any], folder: Path, *, keys: Any = KEYS, env: Any = ()) -> Path:
+def mount(spec: dict[str, Any], folder: Path, *, keys: Any = MERGE_KEYS, env: Any = ()) -> Path:
     """Play the kubelet: lay the files of the pod's volume into a folder; give the manifest's."""
-    one, surroundings = agent(**spec), around(agent("researcher"), service("wiki"))
-    text = child(one, CONFIG_MAP, surroundings)["data"][FILE]
-    volume = _pod(one, surroundings)["volumes"][0]["projected"]["sources"]
+    one, observed_state = agent(**spec), observed(agent("researcher"), service("wiki"))
+    text = child(one, CONFIG_MAP, observed_state)["data"][FILE]
+    volume = _pod(one, observed_state)["volumes"][0]["projected"]["sources"]
     for source in volume:
         kind, reference = next(iter(source.items()))
         held = keys.get(kind, {}).get(reference["name"], {})
@@ -44,8 +44,8 @@ def mount(spec: dict[str, Any], folder: Path, *, keys: Any = KEYS, env: Any = ()
     return folder / FILE
 
 
-def _pod(one: Any, surroundings: Any) -> Object:
-    deployment: Object = child(one, DEPLOYMENT, surroundings)
+def _pod(one: Any, observed_state: Any) -> Object:
+    deployment: Object = child(one, DEPLOYMENT, observed_state)
     return deployment["spec"]["template"]["spec"]
 
 
@@ -60,7 +60,7 @@ def test_both_sides_call_the_annotation_the_same():
 
 
 def test_the_pod_is_started_on_the_manifest_that_is_mounted():
-    pod = _pod(agent(), around())
+    pod = _pod(agent(), observed())
     container = pod["containers"][0]
     assert [*container["command"], *container["args"][:2]] == [
         "diptych",
@@ -221,14 +221,14 @@ def test_variables_come_from_the_process_that_kubernetes_has_given_them_to(tmp_p
 
 
 def test_the_agent_card_names_the_agent_by_its_address_in_the_cluster(tmp_path):
-    env = {v["name"]: v.get("value") for v in _pod(agent(), around())["containers"][0]["env"]}
+    env = {v["name"]: v.get("value") for v in _pod(agent(), observed())["containers"][0]["env"]}
     config = read(mount({}, tmp_path), **env)
     assert config.public_url == "http://coordinator.team:8000"
 
 
 def test_what_the_pod_does_not_understand_ends_it_with_a_sentence(tmp_path):
     file = tmp_path / FILE
-    file.write_text(config_text({"apiVersion": "diptych.dev/v2", "kind": "Agent"}))
+    file.write_text(manifest_text({"apiVersion": "diptych.dev/v2", "kind": "Agent"}))
     with pytest.raises(ConfigError, match="apiVersion: must be"):
         read(file)
 

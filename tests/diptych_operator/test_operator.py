@@ -12,11 +12,10 @@ from dataclasses import replace
 import pytest
 from support.agents import agent_object, service
 from support.api_in_thread import ApiInThread
-from support.kubernetes import Refused
-from support.operating import NAME, SETTINGS, changes, condition, quicken, running, until
+from support.kubernetes import ErrorResponse
+from support.operator_process import NAME, SETTINGS, changes, condition, quicken, running, until
 
-from diptych_operator import connection as connection_module
-from diptych_operator.kinds import (
+from diptych_operator.resources.kinds import (
     AGENT,
     CONFIG_MAP,
     DEPLOYMENT,
@@ -98,7 +97,7 @@ async def test_secrets_and_config_maps_are_never_read(api):
     assert found <= {"POST", "a deletion that is shown"}
 
 
-async def test_referents_that_come_and_go_are_noticed(api):
+async def test_references_that_come_and_go_are_noticed(api):
     tools = [{"name": "t", "serviceRef": {"name": "wiki"}}]
     api.put(AGENT, agent_object(agents=[{"name": "researcher"}], tools=tools))
     async with running(api):
@@ -145,7 +144,7 @@ async def test_k3_a_watch_that_was_cut_and_forgotten_misses_nothing(api):
 
 async def test_k4_an_api_that_is_away_is_waited_for(api):
     def before(request, content):
-        raise Refused(503, "away")
+        raise ErrorResponse(503, "away")
 
     api.before = before
     async with running(api, replace(SETTINGS, candidate=None)) as task:
@@ -184,7 +183,7 @@ async def test_k11_an_agent_of_another_version_harms_nobody(api):
 async def test_k7_what_cannot_be_served_is_no_hot_loop(api):
     def before(request, content):
         if request.method == "PATCH" and "deployments" in request.path:
-            raise Refused(422, "spec.template: invalid")
+            raise ErrorResponse(422, "spec.template: invalid")
 
     api.before = before
     api.put(AGENT, agent_object())
@@ -232,7 +231,7 @@ async def test_k12_of_two_edits_at_once_the_last_one_counts(api):
 async def test_k13_a_right_to_watch_that_is_missing_is_waited_for(api):
     def before(request, content):
         if request.method == "GET" and "networkpolicies" in request.path:
-            raise Refused(403, "cannot list networkpolicies")
+            raise ErrorResponse(403, "cannot list networkpolicies")
 
     api.before = before
     api.put(AGENT, agent_object())
@@ -244,21 +243,9 @@ async def test_k13_a_right_to_watch_that_is_missing_is_waited_for(api):
         await until(lambda: condition(api, "Ready"))
 
 
-async def test_k13_a_token_that_was_rotated_is_read_again(monkeypatch, tmp_path):
-    file = tmp_path / "token"
-    file.write_text("first\n")
-    monkeypatch.setattr(connection_module, "_TOKEN_FILE", file)
-    header = connection_module._rotating_token()
-    assert header() == "Bearer first"
-    file.write_text("second\n")
-    assert header() == "Bearer first"
-    monkeypatch.setattr(connection_module, "_TOKEN_SECONDS", 0)
-    assert header() == "Bearer second"
-
-
 @contextlib.contextmanager
 def process(api, folder, identity):
-    """The operator as a process of its own, told of the API by a kubeconfig."""
+    """Run the operator as a process of its own, with a kubeconfig for the API."""
     kubeconfig = {
         "current-context": "test",
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],

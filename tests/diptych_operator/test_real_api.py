@@ -3,21 +3,17 @@
 Skipped, in capitals, where Kubernetes' programs are not (`tools/cluster`).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 import yaml
-from support.agents import PLATFORM, agent_object
-from support.real_api import ROOT, Refused, install, kube, real_api
+from support.agents import agent_object
+from support.real_api import ROOT, ErrorResponse, install, kube, real_api
+from support.reconciler_harness import Harness
 
-from diptych_operator.cluster import Cluster
-from diptych_operator.configs import Configs
-from diptych_operator.due import Due
-from diptych_operator.kinds import AGENT, CONFIG_MAP, DEPLOYMENT, NAMESPACE, SERVICE
-from diptych_operator.listing import Listing
-from diptych_operator.metrics import Metrics
-from diptych_operator.reconcile import Reconciler
-from diptych_operator.world import World
+from diptych_operator.controller.metrics import Metrics
+from diptych_operator.kubernetes.client import KubernetesClient
+from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, DEPLOYMENT, NAMESPACE, SERVICE
 
 
 @pytest.fixture(scope="module")
@@ -33,23 +29,13 @@ def api(tmp_path_factory):
 
 
 @dataclass
-class Setting:
-    """One Agent of its own name, and an operator that is told of everything before it works."""
+class RealHarness(Harness):
+    """A harness for one Agent of its own name."""
 
-    api: object
-    cluster: Cluster
-    name: tuple[str, str]
-    world: World = field(default_factory=World)
-
-    def __post_init__(self):
-        self.reconciler = Reconciler(
-            self.cluster, self.world, PLATFORM, lambda: "2026-11-21T12:00:00Z"
-        )
-        self.due = Due()
+    name: tuple[str, str] = ("", "")
 
     async def reconcile(self):
-        await Listing(self.cluster, self.world, Due()).refresh()
-        return await self.reconciler.reconcile(self.name)
+        return await super().reconcile(self.name)
 
     @property
     def spec(self):
@@ -71,90 +57,90 @@ class Setting:
 
 
 @pytest.fixture
-async def setting(api, request):
+async def harness(api, request):
     name = request.node.name.replace("_", "-").lower()[:50].rstrip("-")
     content = agent_object(name)
     content["metadata"] = {"name": name, "namespace": "team"}
     api.create(AGENT, content)
-    async with Cluster(api.connection, Metrics()) as cluster:
-        found = Setting(api, cluster, ("team", name))
+    async with KubernetesClient(api.connection, Metrics().count_request) as client:
+        found = RealHarness(api, client, name=("team", name))
         await found.reconcile()
         yield found
 
 
-async def test_an_agent_is_served_and_then_nothing_is_written(setting):
-    assert setting.accepted == ("True", "Accepted")
-    before = setting.api.get(DEPLOYMENT, setting.name)["metadata"]["resourceVersion"]
-    again = Setting(setting.api, setting.cluster, setting.name)
+async def test_an_agent_is_served_and_then_nothing_is_written(harness):
+    assert harness.accepted == ("True", "Accepted")
+    before = harness.api.get(DEPLOYMENT, harness.name)["metadata"]["resourceVersion"]
+    again = RealHarness(harness.api, harness.client, name=harness.name)
     writes = []
-    ask = setting.cluster._ask
+    ask = harness.client._request
 
     async def note(method, *given, **kwargs):
         writes.append(method)
         return await ask(method, *given, **kwargs)
 
-    setting.cluster._ask = note
+    harness.client._request = note
     await again.reconcile()
     assert set(writes) == {"GET"}
-    assert setting.api.get(DEPLOYMENT, setting.name)["metadata"]["resourceVersion"] == before
+    assert harness.api.get(DEPLOYMENT, harness.name)["metadata"]["resourceVersion"] == before
 
 
-async def test_a_port_under_the_same_name_is_mended(setting):
-    before = setting.spec
+async def test_a_port_under_the_same_name_is_repaired(harness):
+    before = harness.spec
     ports = [{"name": "http", "port": 9999, "targetPort": 9999}]
-    setting.api.merge(SERVICE, setting.name, {"spec": {"ports": ports}})
-    await setting.reconcile()
-    assert setting.spec == before
-    assert setting.accepted == ("True", "Accepted")
+    harness.api.merge(SERVICE, harness.name, {"spec": {"ports": ports}})
+    await harness.reconcile()
+    assert harness.spec == before
+    assert harness.accepted == ("True", "Accepted")
 
 
-async def test_a_manifest_at_fault_is_told_and_changes_nothing(setting):
-    before = setting.spec
+async def test_a_manifest_at_fault_is_reported_and_changes_nothing(harness):
+    before = harness.spec
     container = {"name": "agent", "ports": [{"name": "http", "containerPort": 9000}]}
     template = {"spec": {"containers": [container]}}
-    setting.api.merge(AGENT, setting.name, {"spec": {"podTemplate": template}})
-    assert await setting.reconcile() == 30
-    assert setting.accepted == ("False", "Refused")
-    assert setting.spec == before
+    harness.api.merge(AGENT, harness.name, {"spec": {"podTemplate": template}})
+    assert await harness.reconcile() == 30
+    assert harness.accepted == ("False", "Refused")
+    assert harness.spec == before
 
 
-async def test_a_selector_that_is_another_one_is_mended(setting):
-    before = setting.spec
-    content = setting.api.get(DEPLOYMENT, setting.name)
-    setting.api.delete(DEPLOYMENT, setting.name)
+async def test_another_selector_is_repaired(harness):
+    before = harness.spec
+    content = harness.api.get(DEPLOYMENT, harness.name)
+    harness.api.delete(DEPLOYMENT, harness.name)
     kept = ("name", "namespace", "labels", "ownerReferences")
     content["metadata"] = {key: content["metadata"][key] for key in kept}
     content["spec"]["selector"] = {"matchLabels": {"x": "y"}}
     content["spec"]["template"]["metadata"]["labels"]["x"] = "y"
-    setting.api.create(DEPLOYMENT, content)
-    await setting.reconcile()
-    assert setting.spec == before
+    harness.api.create(DEPLOYMENT, content)
+    await harness.reconcile()
+    assert harness.spec == before
 
 
-async def test_a_deletion_that_is_shown_deletes_nothing_and_shows_no_content(setting):
-    name = ("team", setting.config["metadata"]["name"])
-    shown = await setting.cluster.metadata_of(CONFIG_MAP, name)
+async def test_a_dry_run_of_a_deletion_deletes_nothing_and_shows_no_content(harness):
+    name = ("team", harness.config["metadata"]["name"])
+    shown = await harness.client.read_metadata(CONFIG_MAP, name)
     assert "data" not in shown
-    assert shown["metadata"]["ownerReferences"] == setting.config["metadata"]["ownerReferences"]
-    assert "deletionTimestamp" not in setting.config["metadata"]
-    assert await setting.cluster.metadata_of(CONFIG_MAP, ("team", "nowhere")) is None
+    assert shown["metadata"]["ownerReferences"] == harness.config["metadata"]["ownerReferences"]
+    assert "deletionTimestamp" not in harness.config["metadata"]
+    assert await harness.client.read_metadata(CONFIG_MAP, ("team", "nowhere")) is None
 
 
-async def test_a_config_of_somebody_else_is_told_and_left_alone(setting):
-    name = ("team", setting.config["metadata"]["name"])
-    setting.api.delete(CONFIG_MAP, name)
+async def test_a_foreign_config_map_is_reported_and_left_alone(harness):
+    name = ("team", harness.config["metadata"]["name"])
+    harness.api.delete(CONFIG_MAP, name)
     metadata = {"namespace": name[0], "name": name[1]}
-    setting.api.create(CONFIG_MAP, {"metadata": metadata, "data": {"a": "b"}})
-    await Configs(setting.cluster, setting.world, setting.due).look_after(setting.name)
-    await setting.reconcile()
-    assert setting.accepted == ("False", "NameConflict")
-    assert setting.config["data"] == {"a": "b"}
+    harness.api.create(CONFIG_MAP, {"metadata": metadata, "data": {"a": "b"}})
+    await harness.config_maps.restore(harness.name)
+    await harness.reconcile()
+    assert harness.accepted == ("False", "NameConflict")
+    assert harness.config["data"] == {"a": "b"}
 
 
 async def test_an_agent_that_breaks_the_rules_is_refused_in_words(api):
     content = agent_object("refused", replicas=2)
     content["metadata"] = {"name": "refused", "namespace": "team"}
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ErrorResponse) as caught:
         api.create(AGENT, content)
     assert caught.value.status == 422
     assert "sessions.redis" in str(caught.value)

@@ -1,17 +1,17 @@
-"""Builders for the operator's tests: Agents, Services, what stands around them."""
+"""Builders for the operator's tests: Agents, Services, the observed state around them."""
 
 from typing import Any
 
-from diptych_operator.children import Children, Platform, desired_children
-from diptych_operator.deployment import PodDefaults
-from diptych_operator.kinds import Kind, Object
-from diptych_operator.network import Network
-from diptych_operator.references import Surroundings
-from diptych_operator.spec import Agent, agent_of
+from diptych_operator.desired.children import Children, Platform, desired_children
+from diptych_operator.desired.deployment import PodDefaults
+from diptych_operator.desired.network_policy import NetworkSettings
+from diptych_operator.desired.observed import ObservedState
+from diptych_operator.resources.agent import Agent, agent_of
+from diptych_operator.resources.kinds import Kind, Object
 
 MODEL = {"name": "gpt-5-mini", "endpoint": "https://models.example.com/v1"}
 PLATFORM = Platform(
-    PodDefaults("registry.example.com/diptych:1"), Network("cluster.local", "system")
+    PodDefaults("registry.example.com/diptych:1"), NetworkSettings("cluster.local", "system")
 )
 
 
@@ -34,25 +34,25 @@ def service(name: str, namespace: str = "team", **spec: Any) -> Object:
     }
 
 
-def around(*others: Agent | Object, **fields: Any) -> Surroundings:
-    """Surroundings with these Agents and Services."""
-    agents = {one.full_name: one for one in others if isinstance(one, Agent)}
+def observed(*others: Agent | Object, **fields: Any) -> ObservedState:
+    """Make an observed state with these Agents and Services."""
+    agents = {one.namespaced_name: one for one in others if isinstance(one, Agent)}
     services = {
         (one["metadata"]["namespace"], one["metadata"]["name"]): one
         for one in others
         if not isinstance(one, Agent)
     }
-    return Surroundings(services=services, agents=agents, **fields)
+    return ObservedState(services=services, agents=agents, **fields)
 
 
-def children(given: Agent, surroundings: Surroundings | None = None) -> Children:
-    return desired_children(given, surroundings or Surroundings(), PLATFORM)
+def children(given: Agent, state: ObservedState | None = None) -> Children:
+    return desired_children(given, state or ObservedState(), PLATFORM)
 
 
-def child(given: Agent, kind: Kind, surroundings: Surroundings | None = None) -> Object:
+def child(given: Agent, kind: Kind, state: ObservedState | None = None) -> Object:
     """The one child of a kind."""
-    found = children(given, surroundings)
-    return next(one for one in (found.config, *found.others) if one["kind"] == kind.name)
+    found = children(given, state)
+    return next(one for one in (found.config_map, *found.others) if one["kind"] == kind.name)
 
 
 def settled(deployment: Object) -> Object:

@@ -21,8 +21,8 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from diptych_operator.connection import Connection
-from diptych_operator.kinds import Kind, Name, Object
+from diptych_operator.kubernetes.connection import Connection
+from diptych_operator.resources.kinds import Kind, NamespacedName, Object
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "of-a-test"
@@ -30,7 +30,7 @@ SECONDS = 60.0
 CRDS = Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "", is_namespaced=False)
 
 
-class Refused(Exception):
+class ErrorResponse(Exception):
     """An answer that is an error; `status` is its code."""
 
     def __init__(self, status: int, sentence: str) -> None:
@@ -49,7 +49,7 @@ class RealApi:
     def connection(self) -> Connection:
         return Connection(self.url, self.tls, lambda: f"Bearer {TOKEN}")
 
-    def get(self, kind: Kind, name: Name) -> Object:
+    def get(self, kind: Kind, name: NamespacedName) -> Object:
         return self.ask("GET", kind.path(*name))
 
     def all(self, kind: Kind, namespace: str) -> list[Object]:
@@ -59,12 +59,12 @@ class RealApi:
         content = {"apiVersion": kind.api_version, "kind": kind.name, **content}
         return self.ask("POST", kind.path(content["metadata"].get("namespace")), content)
 
-    def merge(self, kind: Kind, name: Name, change: Object) -> Object:
+    def merge(self, kind: Kind, name: NamespacedName, change: Object) -> Object:
         """Change an object, as `kubectl patch --type=merge` would."""
         patch = "application/merge-patch+json"
         return self.ask("PATCH", f"{kind.path(*name)}?fieldManager=kubectl-patch", change, patch)
 
-    def delete(self, kind: Kind, name: Name) -> Object:
+    def delete(self, kind: Kind, name: NamespacedName) -> Object:
         return self.ask("DELETE", kind.path(*name))
 
     def ask(
@@ -78,11 +78,11 @@ class RealApi:
                 return json.loads(answer.read())
         except urllib.error.HTTPError as error:
             with error:
-                raise Refused(error.code, error.read().decode()) from None
+                raise ErrorResponse(error.code, error.read().decode()) from None
 
 
 def kube() -> Path | None:
-    """Find the program that is all of Kubernetes; None if it is not here."""
+    """Find the program that contains all of Kubernetes; None if it is not installed."""
     command = [str(ROOT / "tools" / "cluster"), "path"]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     found = shutil.which("kube", path=told.stdout.strip()) if told.returncode == 0 else None
@@ -162,7 +162,7 @@ def _namespaces(api: RealApi) -> set[str]:
 def _wait(claim: Any) -> None:
     ends_at = time.monotonic() + SECONDS
     while True:
-        with contextlib.suppress(Refused, OSError):
+        with contextlib.suppress(ErrorResponse, OSError):
             if claim():
                 return
         assert time.monotonic() < ends_at, "the API does not come up"

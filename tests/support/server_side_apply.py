@@ -1,6 +1,6 @@
 """Server-side apply as the Kubernetes API does it: fields belong to managers, lists have keys.
 
-Not here: the API around it (`support.kubernetes`).
+Not here: the API observed it (`support.kubernetes`).
 """
 
 from collections.abc import Iterator
@@ -9,17 +9,17 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from diptych_operator.kinds import Object
-from diptych_operator.merge import KEYS
+from diptych_operator.desired.strategic_merge import MERGE_KEYS
+from diptych_operator.resources.kinds import Object
 
 Path: TypeAlias = tuple[Any, ...]
 MADE_BY_SERVER = {"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"}
 ATOMIC = {"selector", "nodeSelector"}
-KEYED = {**KEYS, "conditions": "type"}
+KEYED = {**MERGE_KEYS, "conditions": "type"}
 PORT_KEYS = ("containerPort", "port")  # of a container's ports, and of a Service's
 
 
-class Refused(Exception):
+class ErrorResponse(Exception):
     """An answer that is an error."""
 
     def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
@@ -30,7 +30,7 @@ class Refused(Exception):
 
 @dataclass
 class Stored:
-    """An object, and who has set which of its fields: "Apply:" or "Update:", and the manager."""
+    """An object, and the managers of its fields: "Apply:" or "Update:", and the manager's name."""
 
     content: Object
     owners: dict[Path, set[str]] = field(default_factory=dict)
@@ -48,7 +48,7 @@ def _leaves(value: Any, path: Path = (), name: str = "") -> Iterator[tuple[Path,
 
 
 def _key(name: str, entry: Any) -> tuple[tuple[str, Any], ...]:
-    """Say by which of its fields an entry of a list is told from the others; nothing if by none."""
+    """Give the fields that identify an entry of a keyed list; none if the list is not keyed."""
     if not isinstance(entry, dict):
         return ()
     if name == "ports":
@@ -83,7 +83,9 @@ def applied(found: Stored | None, content: Object, manager: str, *, force: bool)
         others = owners.get(path, set()) - {manager}
         if path in live and live[path] != value and others:
             if not force:
-                raise Refused(409, f"Apply failed with a conflict with {', '.join(sorted(others))}")
+                raise ErrorResponse(
+                    409, f"Apply failed with a conflict with {', '.join(sorted(others))}"
+                )
             owners[path] = set()
         owners.setdefault(path, set()).add(manager)
     result = copy(found.content)
@@ -110,7 +112,7 @@ def after_edit(found: Stored | None, content: Object, manager: str) -> dict[Path
 
 
 def _shortest(path: Path, owners: dict[Path, set[str]]) -> Path:
-    """Give the entry of a list that goes as nobody wants anything of it, or else the field."""
+    """Give the path of the list entry in which no field is owned any more, or else the field's."""
     ends = [index + 1 for index, step in enumerate(path) if isinstance(step, tuple)]
     for end in ends:
         if not any(other[:end] == path[:end] for other in owners):

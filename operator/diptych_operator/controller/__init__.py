@@ -1,0 +1,15 @@
+"""The control loop: from the store of observed objects to writes that make the cluster match.
+
+    work_queue       the Agents to reconcile, with backoff; the workers that take from it
+    reconciler       one Agent: observe, decide, apply, write the status
+    apply            one object of an Agent: server-side apply, and repair where that is refused
+    config_maps      the ConfigMaps with resolved manifests, which the operator may not read
+    status_writer    the Agent's status, and Events for what changed in it
+    readiness_poll   asks pods which of their dependencies are missing
+    poll_schedule    when each Agent is polled next
+    leader_election  one active operator: the holder of the Lease
+    store            the objects that watches, lists and writes have shown so far
+    metrics          counters for Prometheus
+
+Not here: what an Agent needs (`desired`) and what its status says (`status`), which are pure.
+"""

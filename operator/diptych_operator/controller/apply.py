@@ -1,0 +1,105 @@
+"""Applies one child of an Agent, whatever others have made of the live object.
+
+Server-side apply merges with the fields of other field managers. The result can be invalid though
+the manifest is fine: say, a port of the same name and another number next to ours. So an object
+that the Agent controls is overwritten, once, if applying it is refused. If that is refused too,
+the manifest is at fault, and nothing has changed.
+
+Not here: which children there are (`desired.children`), whose a live object is (`reconciler`).
+"""
+
+import logging
+from http import HTTPStatus
+
+from diptych_operator.controller.store import Store
+from diptych_operator.desired.drift import digest, has_drifted
+from diptych_operator.kubernetes.client import KubernetesClient
+from diptych_operator.kubernetes.errors import InvalidError
+from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.kinds import (
+    CHILD_KINDS,
+    DEPLOYMENT,
+    OVERWRITE_MANAGER,
+    Kind,
+    NamespacedName,
+    Object,
+    kind_of,
+    name_of,
+)
+from diptych_operator.resources.ownership import is_controlled_by
+
+_log = logging.getLogger(__name__)
+
+
+class Applier:
+    """Applies children that have drifted, and remembers what the API made of them."""
+
+    def __init__(self, client: KubernetesClient, store: Store) -> None:
+        self._client = client
+        self._store = store
+        self._applied: dict[tuple[Kind, NamespacedName], tuple[str, str]] = {}
+        """The digest that was applied last, and the `resourceVersion` that resulted."""
+
+    def forget(self, name: NamespacedName) -> None:
+        """Forget the children of an Agent that is gone."""
+        for kind in CHILD_KINDS:
+            self._applied.pop((kind, name), None)
+
+    async def apply(self, agent: Agent, desired: Object, live: Object | None) -> None:
+        """Apply a child if it does not exist or has drifted.
+
+        Raises `InvalidError` if the API does not accept it in any way, and other `ApiError`s.
+        """
+        kind, name = kind_of(desired), name_of(desired)
+        if live is not None:
+            if not has_drifted(live, desired):
+                return
+            if self._applied.get((kind, name)) == (digest(desired), _version(live)):
+                return  # it was applied, and the API server has only normalised values
+        answer = await self._write(agent, desired, live)
+        self._store.put(kind, answer)
+        self._applied[kind, name] = digest(desired), _version(answer)
+
+    async def _write(self, agent: Agent, desired: Object, live: Object | None) -> Object:
+        if live is None:
+            return await self._client.apply(desired, None)
+        try:
+            if _was_overwritten(live):
+                return await self._client.overwrite(live, desired)
+            return await self._client.apply(desired, live["metadata"]["uid"])
+        except InvalidError as error:
+            is_repairable = error.status == HTTPStatus.UNPROCESSABLE_ENTITY
+            if not is_repairable or not is_controlled_by(live, agent):
+                raise
+            return await self._repair(desired, live, error)
+
+    async def _repair(self, desired: Object, live: Object, error: InvalidError) -> Object:
+        """Overwrite an object, or recreate a Deployment whose selector cannot be changed."""
+        kind, name = kind_of(desired), name_of(desired)
+        if not _has_another_selector(live, desired):
+            answer = await self._client.overwrite(live, desired)
+            _log.warning("%s/%s: overwrote its %s; applying failed: %s", *name, kind.name, error)
+            return answer
+        if not await self._client.can_create(desired):
+            raise error
+        await self._client.delete(kind, name, live["metadata"]["uid"])
+        _log.warning("%s/%s: recreated its %s, whose selector was not ours", *name, kind.name)
+        return await self._client.apply(desired, None)
+
+
+def _version(content: Object) -> str:
+    version: str = content["metadata"].get("resourceVersion", "")
+    return version
+
+
+def _was_overwritten(live: Object) -> bool:
+    """Say whether `OVERWRITE_MANAGER` may own a field, which applying would then not remove."""
+    managers = live["metadata"].get("managedFields", ())
+    return any(entry.get("manager") == OVERWRITE_MANAGER for entry in managers)
+
+
+def _has_another_selector(live: Object, desired: Object) -> bool:
+    """Say whether a Deployment's selector differs, the one field that can never be changed."""
+    if kind_of(desired) is not DEPLOYMENT:
+        return False
+    return bool(live["spec"].get("selector") != desired["spec"]["selector"])

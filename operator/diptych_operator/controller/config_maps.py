@@ -1,0 +1,152 @@
+"""The ConfigMaps that hold Agents' resolved manifests: created, restored and deleted, never read.
+
+The operator has no right to read ConfigMaps. To create one that exists is refused and changes
+nothing, so creating it again and again restores it when it was deleted. Whose a ConfigMap is
+follows from its metadata, which a dry run of its deletion shows
+(`KubernetesClient.read_metadata`).
+
+Not here: what a ConfigMap holds (`desired.resolved_manifest`).
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from enum import Enum, auto
+
+from diptych_operator.controller.poll_schedule import PollSchedule
+from diptych_operator.controller.store import Store
+from diptych_operator.controller.work_queue import WorkQueue
+from diptych_operator.desired.rollout import mounted_config_map
+from diptych_operator.kubernetes.client import KubernetesClient
+from diptych_operator.kubernetes.errors import ApiError, UnavailableError
+from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.kinds import CONFIG_MAP, NamespacedName, Object, name_of
+from diptych_operator.resources.ownership import has_lost_its_owner, is_controlled_by
+
+PERIOD = 25.0
+"""Seconds between two attempts to restore a ConfigMap."""
+TICK = 1.0
+UNAVAILABLE_PAUSE = 5.0
+"""Seconds without requests after the API was unavailable, unless it asks for another time."""
+OWNERSHIP_TTL = 300.0
+"""Seconds for which an ownership check holds."""
+
+_CONCURRENCY = 8
+_log = logging.getLogger(__name__)
+
+
+class ConfigMapState(Enum):
+    """What came of creating a ConfigMap."""
+
+    CREATED = auto()
+    EXISTS = auto()
+    FOREIGN = auto()
+    """There is one of the same name, which is not the Agent's."""
+
+
+class ConfigMaps:
+    """The ConfigMaps of all Agents, as they were last decided."""
+
+    def __init__(
+        self,
+        client: KubernetesClient,
+        store: Store,
+        queue: WorkQueue,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._queue = queue
+        self._clock = clock
+        self._schedule = PollSchedule(clock)
+        self._desired: dict[NamespacedName, Object] = {}
+        self._foreign: set[NamespacedName] = set()
+        """Agents whose mounted ConfigMap turned out to be somebody else's."""
+        self._verified: dict[NamespacedName, tuple[str, float]] = {}
+        """The ConfigMap whose owner was checked, and the time until which that holds."""
+
+    async def ensure(self, agent: Agent, config_map: Object, mounted: str | None) -> ConfigMapState:
+        """Create an Agent's ConfigMap if it may be missing.
+
+        While pods mount it, `run` restores it, and nothing is requested here. Raises `ApiError`.
+        """
+        self._desired[agent.namespaced_name] = config_map
+        is_mounted = name_of(config_map)[1] == mounted
+        if is_mounted and agent.namespaced_name not in self._foreign:
+            return ConfigMapState.EXISTS
+        state = await self._create(agent, config_map, is_verified=False)
+        if state is not ConfigMapState.FOREIGN:
+            self._foreign.discard(agent.namespaced_name)
+        return state
+
+    async def delete(self, agent: Agent, name: str) -> None:
+        """Delete a ConfigMap if it is the Agent's. Raises `ApiError`."""
+        found = await self._client.read_metadata(CONFIG_MAP, (agent.namespace, name))
+        if found is not None and is_controlled_by(found, agent):
+            uid = found["metadata"]["uid"]
+            await self._client.delete(CONFIG_MAP, (agent.namespace, name), uid)
+
+    def forget(self, name: NamespacedName) -> None:
+        """Forget an Agent that is gone."""
+        self._desired.pop(name, None)
+        self._foreign.discard(name)
+        self._verified.pop(name, None)
+
+    async def run(self) -> None:
+        """Restore each ConfigMap once in `PERIOD`, forever."""
+        while True:
+            names = iter(self._schedule.pop_due(self._desired, PERIOD))
+            pauses = await asyncio.gather(*(self._restore_all(names) for _ in range(_CONCURRENCY)))
+            await asyncio.sleep(max(TICK, *pauses))
+
+    async def restore(self, name: NamespacedName) -> None:
+        """Create the ConfigMap that an Agent's pods mount, in case it was deleted."""
+        agent, config_map = self._store.agent(name), self._desired.get(name)
+        if agent is None or agent.is_terminating or config_map is None:
+            return
+        own = config_map["metadata"]["name"]
+        if mounted_config_map(self._store.deployment(agent)) != own:
+            return  # a rollout, or a rejected revision: the reconciler deals with it
+        verified, until = self._verified.get(name, ("", 0.0))
+        is_verified = verified == own and self._clock() < until
+        state = await self._create(agent, config_map, is_verified=is_verified)
+        if state is ConfigMapState.FOREIGN:
+            self._verified.pop(name, None)
+            self._foreign.add(name)
+            self._queue.add(name)
+            return
+        if not is_verified:
+            self._verified[name] = own, self._clock() + OWNERSHIP_TTL
+        if state is ConfigMapState.CREATED:
+            _log.warning("%s/%s: its ConfigMap was deleted; created it again", *name)
+
+    async def _restore_all(self, names: Iterator[NamespacedName]) -> float:
+        """Restore one ConfigMap after another; give the seconds that the API needs a pause."""
+        for name in names:
+            try:
+                await self.restore(name)
+            except UnavailableError as error:
+                self._schedule.expedite(name, 0)
+                return error.retry_after or UNAVAILABLE_PAUSE
+            except ApiError as error:
+                _log.debug("%s/%s: cannot restore its ConfigMap: %s", *name, error)
+        return 0.0
+
+    async def _create(
+        self, agent: Agent, config_map: Object, *, is_verified: bool
+    ) -> ConfigMapState:
+        """Create a ConfigMap; if it exists, check whose it is, unless that `is_verified`."""
+        if await self._client.create(config_map):
+            return ConfigMapState.CREATED
+        if is_verified:
+            return ConfigMapState.EXISTS
+        found = await self._client.read_metadata(CONFIG_MAP, name_of(config_map))
+        if found is not None and is_controlled_by(found, agent):
+            return ConfigMapState.EXISTS
+        if found is not None and not has_lost_its_owner(found):
+            return ConfigMapState.FOREIGN
+        if found is not None:
+            await self._client.delete(CONFIG_MAP, name_of(config_map), found["metadata"]["uid"])
+        is_created = await self._client.create(config_map)
+        return ConfigMapState.CREATED if is_created else ConfigMapState.FOREIGN

@@ -1,0 +1,155 @@
+"""Leader election: of several operators, the holder of the Lease is active.
+
+It works as client-go's. The holder renews the Lease; a candidate that finds it expired acquires
+it. A holder that cannot renew it in time stops before another operator may start. A Lease has
+expired when it has not changed for its duration on the reader's own monotonic clock, as the clocks
+of nodes differ.
+
+Not here: what an active operator does (`process.session`).
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from diptych_operator.kubernetes.client import KubernetesClient
+from diptych_operator.kubernetes.errors import ApiError, ConflictError, NotFoundError
+from diptych_operator.resources.kinds import LEASE, NamespacedName, Object
+
+LEASE_DURATION = 15.0
+"""Seconds after which a Lease that was not renewed may be acquired."""
+RENEW_PERIOD = 4.0
+RENEW_DEADLINE = 10.0
+"""Seconds without renewal after which the holder stops; well below `LEASE_DURATION`."""
+RELEASE_TIMEOUT = 3.0
+
+_JUST_LOST = "somebody else, since just now"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Who wants which Lease."""
+
+    lease: NamespacedName
+    identity: str
+
+
+class LeaderElection:
+    """One candidate's part in the election. `clock` gives monotonic seconds."""
+
+    def __init__(
+        self,
+        client: KubernetesClient,
+        candidate: Candidate,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._candidate = candidate
+        self._clock = clock
+        self._observed: tuple[str, float] = ("", 0.0)
+        """The Lease's `resourceVersion`, and when this candidate first saw it."""
+        self._renewed_at = 0.0
+
+    async def acquire(self) -> None:
+        """Wait until this candidate holds the Lease."""
+        logged = ""
+        while True:
+            try:
+                holder = await self.try_acquire_or_renew()
+            except ApiError as error:
+                holder = f"unknown ({error})"
+            if holder == self._candidate.identity:
+                return
+            if holder != logged:
+                _log.info("standing by; the holder of the Lease is %s", holder)
+                logged = holder
+            await asyncio.sleep(RENEW_PERIOD / 2)
+
+    async def renew(self) -> None:
+        """Renew the Lease until it is lost; the operator must stop when this returns."""
+        while True:
+            await asyncio.sleep(RENEW_PERIOD)
+            try:
+                async with asyncio.timeout(RENEW_DEADLINE / 2):
+                    holder = await self.try_acquire_or_renew()
+            except (ApiError, TimeoutError) as error:
+                _log.warning("the Lease could not be renewed: %s", error or "no answer in time")
+                if self._clock() - self._renewed_at > RENEW_DEADLINE:
+                    return
+            else:
+                if holder != self._candidate.identity:
+                    _log.warning("the Lease was lost to %s", holder)
+                    return
+
+    async def try_acquire_or_renew(self) -> str:
+        """Acquire or renew the Lease if that is possible now; name its holder.
+
+        Of two candidates that try at once one fails, because a Lease is replaced only at the
+        version that was read. Raises `ApiError`.
+        """
+        started = self._clock()
+        try:
+            lease = await self._client.read(LEASE, self._candidate.lease)
+        except NotFoundError:
+            lease = None
+        if lease is not None and not self._is_available(lease):
+            return str(lease["spec"]["holderIdentity"])
+        try:
+            if lease is None:
+                if not await self._client.create(self._held(None)):
+                    return _JUST_LOST
+            else:
+                answer = await self._client.replace(self._held(lease))
+                self._observed = (answer["metadata"]["resourceVersion"], started)
+        except ConflictError:
+            return _JUST_LOST
+        self._renewed_at = started
+        return self._candidate.identity
+
+    async def release(self) -> None:
+        """Give the Lease up, so that another operator need not wait until it expires."""
+        try:
+            async with asyncio.timeout(RELEASE_TIMEOUT):
+                await self._release()
+        except (ApiError, TimeoutError) as error:
+            _log.debug("the Lease was not released: %s", error)
+
+    async def _release(self) -> None:
+        lease = await self._client.read(LEASE, self._candidate.lease)
+        if lease["spec"].get("holderIdentity") == self._candidate.identity:
+            del lease["spec"]["holderIdentity"]
+            await self._client.replace(lease)
+
+    def _is_available(self, lease: Object) -> bool:
+        """Say whether a Lease is free, expired or this candidate's own."""
+        version = lease["metadata"]["resourceVersion"]
+        if self._observed[0] != version:
+            self._observed = (version, self._clock())
+        holder = lease["spec"].get("holderIdentity") or ""
+        unchanged_for = self._clock() - self._observed[1]
+        duration = lease["spec"].get("leaseDurationSeconds", LEASE_DURATION)
+        return holder in {"", self._candidate.identity} or unchanged_for > duration
+
+    def _held(self, lease: Object | None) -> Object:
+        """Give the Lease as it is when this candidate holds it; `lease` is how it is now."""
+        namespace, name = self._candidate.lease
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = lease["spec"] if lease else {}
+        is_new_holder = spec.get("holderIdentity") != self._candidate.identity
+        transitions = spec.get("leaseTransitions", 0) + bool(lease and is_new_holder)
+        return {
+            "apiVersion": LEASE.api_version,
+            "kind": LEASE.name,
+            "metadata": lease["metadata"] if lease else {"name": name, "namespace": namespace},
+            "spec": {
+                "holderIdentity": self._candidate.identity,
+                "leaseDurationSeconds": int(LEASE_DURATION),
+                "acquireTime": now if is_new_holder else spec.get("acquireTime", now),
+                "renewTime": now,
+                "leaseTransitions": transitions,
+            },
+        }

@@ -1,0 +1,77 @@
+"""The operator's metrics, for Prometheus.
+
+Not here: the endpoint that serves them (`process.health`).
+"""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+class Metrics:
+    """All metrics of one operator process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._reconciles = Counter(
+            "diptych_operator_reconciles",
+            "Reconciles of Agents by how they ended.",
+            ["result"],
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "diptych_operator_reconcile_seconds",
+            "How long reconciles took.",
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self._requests = Counter(
+            "diptych_operator_api_requests",
+            "Requests to the Kubernetes API by method and status; 0 is no answer.",
+            ["method", "status"],
+            registry=self.registry,
+        )
+        self._agents = Gauge(
+            "diptych_operator_agents",
+            "Agents by the status of their Ready condition.",
+            ["ready"],
+            registry=self.registry,
+        )
+        self._staleness = Gauge(
+            "diptych_operator_watch_silence_seconds",
+            "The longest time that a watch has been silent.",
+            registry=self.registry,
+        )
+        self._failures = Counter(
+            "diptych_operator_failures",
+            "How often a session has failed.",
+            registry=self.registry,
+        )
+        self._is_leader = Gauge(
+            "diptych_operator_leads",
+            "1 while this replica is the active one.",
+            registry=self.registry,
+        )
+
+    def count_reconcile(self, result: str, seconds: float) -> None:
+        self._reconciles.labels(result).inc()
+        self._seconds.observe(seconds)
+
+    def count_request(self, method: str, status: int) -> None:
+        self._requests.labels(method, str(status)).inc()
+
+    def count_failure(self) -> None:
+        self._failures.inc()
+
+    def set_leader(self, *, is_leader: bool) -> None:
+        self._is_leader.set(is_leader)
+
+    def render(self, agents: dict[str, int], staleness: float) -> bytes:
+        """Give all metrics as text.
+
+        `agents` counts the Agents by the status of Ready; `staleness` is in seconds.
+        """
+        for status in ("True", "False", "Unknown"):
+            self._agents.labels(status).set(agents.get(status, 0))
+        self._staleness.set(staleness)
+        return generate_latest(self.registry)

@@ -1,0 +1,196 @@
+"""Reconciles one Agent: observe, decide, apply, delete surplus children, write the status.
+
+Level-based: whatever has changed, the whole Agent is reconciled, and a child that has not drifted
+costs no request. So the outcome depends on the Agents alone, and a crash between two writes does no
+harm.
+
+Not here: what is decided (`desired`, `status`), when an Agent is reconciled (`work_queue`).
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from diptych_operator.controller.apply import Applier
+from diptych_operator.controller.config_maps import ConfigMaps, ConfigMapState
+from diptych_operator.controller.status_writer import StatusWriter
+from diptych_operator.controller.store import Store
+from diptych_operator.desired.children import (
+    Children,
+    Platform,
+    TooLargeError,
+    desired_children,
+)
+from diptych_operator.desired.observed import ObservedState
+from diptych_operator.desired.rollout import mounted_config_map
+from diptych_operator.desired.strategic_merge import MergeError
+from diptych_operator.kubernetes.client import KubernetesClient
+from diptych_operator.kubernetes.errors import ForbiddenError, InvalidError
+from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.kinds import (
+    AGENT,
+    SERVICE,
+    NamespacedName,
+    Object,
+    kind_of,
+    name_of,
+)
+from diptych_operator.resources.ownership import controller_of, is_owned_by
+from diptych_operator.status.conditions import StatusInputs
+from diptych_operator.status.events import FORMER_AGENT
+from diptych_operator.status.problem import Problem
+from diptych_operator.status.unresolved import unresolved_references
+
+RETRY_SECONDS = 30.0
+"""After which a problem that only a user can solve is tried again."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Rejected(Exception):
+    """The manifest cannot be served."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+class _Blocked(Exception):
+    """The manifest is fine, and its children cannot be applied now."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+class Reconciler:
+    """Makes the cluster match the Agents."""
+
+    def __init__(
+        self,
+        client: KubernetesClient,
+        store: Store,
+        config_maps: ConfigMaps,
+        status_writer: StatusWriter,
+        platform: Platform,
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._config_maps = config_maps
+        self._status_writer = status_writer
+        self._platform = platform
+        self._applier = Applier(client, store)
+
+    async def reconcile(self, name: NamespacedName) -> float | None:
+        """Reconcile an Agent; give the seconds after which to reconcile it again, or None.
+
+        Raises `ApiError` if the API failed and a retry may help.
+        """
+        agent = self._store.agent(name)
+        if agent is None or agent.is_terminating:  # the garbage collector deletes its children
+            self._forget(name)
+            return None
+        observed = self._store.observed_state(agent)
+        rejection = blocker = None
+        try:
+            await self._apply_children(agent, _children(agent, observed, self._platform))
+        except _Rejected as error:
+            rejection = error.problem
+        except _Blocked as error:
+            blocker = error.problem
+        except ForbiddenError as error:
+            blocker = Problem("Forbidden", f"The operator may not do its work: {error}")
+            _log.warning("%s/%s: %s", *name, error)
+        missing = self._store.missing_dependencies
+        inputs = StatusInputs(
+            rejection=rejection,
+            blocker=blocker,
+            unresolved=unresolved_references(agent, observed, self._platform.network.domain),
+            pods=self._store.pods(name),
+            missing_dependencies=missing.get(name),
+            former_degraded=None if name in missing else _degraded_condition(agent),
+        )
+        await self._status_writer.write(name, inputs)
+        return RETRY_SECONDS if rejection or blocker else None
+
+    async def _apply_children(self, agent: Agent, children: Children) -> None:
+        """Apply children that have drifted, and delete those that are not desired any more."""
+        live = [await self._find_live(child) for child in children.others]
+        _check_ownership(agent, children, live)
+        mounted = mounted_config_map(self._store.deployment(agent))
+        for obsolete in children.obsolete_config_maps:  # first: applying removes the list of them
+            await self._config_maps.delete(agent, obsolete)
+        child = children.config_map
+        name = name_of(child)[1]
+        try:
+            state = await self._config_maps.ensure(agent, child, mounted)
+            if state is ConfigMapState.FOREIGN and name != mounted:
+                raise _name_conflict("ConfigMap", name, "delete it")
+            for child, found in zip(children.others, live, strict=True):
+                await self._applier.apply(agent, child, found)
+        except InvalidError as error:
+            if name != mounted:  # no pod will ever mount it
+                await self._config_maps.delete(agent, name)
+            message = f"The cluster does not take the {child['kind']}: {error}"
+            raise _Rejected(Problem("Refused", message)) from error
+        await self._delete_surplus(agent, children)
+        if state is ConfigMapState.FOREIGN:
+            raise _name_conflict("ConfigMap", name, "delete it")
+
+    async def _find_live(self, child: Object) -> Object | None:
+        """Find the live object of a child's name, whoever owns it."""
+        kind, name = kind_of(child), name_of(child)
+        live = self._store.find(kind, name)
+        if live is None and kind is not SERVICE:  # of other kinds, the store has our own only
+            live = await self._client.find(kind, name)
+        return live
+
+    async def _delete_surplus(self, agent: Agent, children: Children) -> None:
+        desired = {kind_of(child) for child in children.others}
+        for kind, live in tuple(self._store.children(agent)):
+            if kind not in desired and "deletionTimestamp" not in live["metadata"]:
+                await self._client.delete(kind, name_of(live), live["metadata"]["uid"])
+
+    def _forget(self, name: NamespacedName) -> None:
+        self._store.forget(name)
+        self._config_maps.forget(name)
+        self._applier.forget(name)
+
+
+def _children(agent: Agent, observed: ObservedState, platform: Platform) -> Children:
+    try:
+        return desired_children(agent, observed, platform)
+    except MergeError as error:
+        raise _Rejected(Problem("PodTemplateInvalid", f"{error}.")) from error
+    except TooLargeError as error:
+        raise _Rejected(Problem("TooLarge", f"{error}.")) from error
+    except ValueError as error:
+        message = f"A URL of the manifest is invalid: {error}."
+        raise _Rejected(Problem("InvalidUrl", message)) from error
+
+
+def _check_ownership(agent: Agent, children: Children, live: list[Object | None]) -> None:
+    """Raise `_Blocked` or `_Rejected` if a live object is not the Agent's."""
+    foreign = {
+        kind_of(child).name: found
+        for child, found in zip(children.others, live, strict=True)
+        if found is not None and not is_owned_by(found, agent)
+    }
+    for kind, found in foreign.items():
+        owner = controller_of(found) or {}
+        if (owner.get("kind"), owner.get("name")) == (AGENT.name, agent.name):
+            message = f"The {kind} of a former Agent called {agent.name} is still there."
+            raise _Blocked(Problem(FORMER_AGENT, message))
+    for kind in foreign:
+        raise _name_conflict(kind, agent.name, f"rename the Agent, or delete that {kind}")
+
+
+def _name_conflict(kind: str, name: str, remedy: str) -> _Rejected:
+    message = f"There is a {kind} called {name} that does not belong to this Agent; {remedy}."
+    return _Rejected(Problem("NameConflict", message))
+
+
+def _degraded_condition(agent: Agent) -> Mapping[str, Any] | None:
+    """Give the Degraded condition of an Agent's status."""
+    conditions = agent.status.get("conditions", ())
+    return next((dict(c) for c in conditions if c["type"] == "Degraded"), None)

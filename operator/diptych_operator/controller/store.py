@@ -1,0 +1,237 @@
+"""The store of observed objects, from which every decision is made (an informer's cache).
+
+Watches and lists put objects in, and so does the answer to every write, so that the operator never
+decides on less than it knows. An older version never replaces a newer one, and a list from before a
+deletion does not bring the object back.
+
+Not here: what follows from the objects (`desired`, `status`); Secrets and ConfigMaps, which the
+operator does not read.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from diptych_operator.desired.observed import ObservedState
+from diptych_operator.desired.references import Reference, references
+from diptych_operator.resources.agent import Agent, agent_of, ready_status
+from diptych_operator.resources.kinds import (
+    AGENT,
+    CHILD_KINDS,
+    DEPLOYMENT,
+    NAMESPACE,
+    NETWORK_POLICY,
+    POD,
+    SERVICE,
+    Kind,
+    NamespacedName,
+    Object,
+    name_of,
+)
+from diptych_operator.resources.labels import agent_of_pod
+from diptych_operator.resources.ownership import is_owned_by
+from diptych_operator.status.conditions import MissingDependency
+
+_POD_STATUS_FIELDS = {
+    "phase",
+    "podIP",
+    "conditions",
+    "message",
+    "containerStatuses",
+    "initContainerStatuses",
+}
+
+
+class Store:
+    """All observed objects, and which Agents depend on which of them.
+
+    `watched_namespaces` are the namespaces that the operator watches; None means all. `domain` is
+    the cluster's DNS domain.
+    """
+
+    def __init__(
+        self, watched_namespaces: frozenset[str] | None = None, domain: str = "cluster.local"
+    ) -> None:
+        self.watched_namespaces = watched_namespaces
+        self.domain = domain
+        self.missing_dependencies: dict[NamespacedName, tuple[MissingDependency, ...] | None] = {}
+        """What each polled Agent's pods report as missing; None if no pod has answered."""
+        self._objects: dict[Kind, dict[NamespacedName, Object]] = defaultdict(dict)
+        self._pods: dict[NamespacedName, dict[str, Object]] = defaultdict(dict)
+        self._deleted: dict[Kind, dict[NamespacedName, int]] = defaultdict(dict)
+        """The version of each deletion that no list has confirmed yet."""
+        self._referrers = _ReferrerIndex()
+        self._readiness_changes: set[NamespacedName] = set()
+
+    def put(self, kind: Kind, content: Object) -> set[NamespacedName]:
+        """Store an object; give the Agents to reconcile because it has changed."""
+        name = name_of(content)
+        former = self._objects[kind].get(name)
+        if former is not None and _version(former) >= _version(content) >= 0:
+            return set()
+        if 0 <= _version(content) <= self._deleted[kind].get(name, -1):
+            return set()
+        self._note_readiness_change(kind, former, content)
+        self._objects[kind][name] = _trimmed(kind, content)
+        if kind is POD and (agent := agent_of_pod(content)):
+            self._pods[agent][name[1]] = self._objects[kind][name]
+        return self._affected_agents(kind, content)
+
+    def remove(self, kind: Kind, content: Object) -> set[NamespacedName]:
+        """Remove a deleted object, unless another one has its name by now.
+
+        Gives the Agents to reconcile.
+        """
+        name = name_of(content)
+        self._deleted[kind][name] = max(self._deleted[kind].get(name, -1), _version(content))
+        former = self._objects[kind].get(name)
+        if former is None or former["metadata"].get("uid") != content["metadata"].get("uid"):
+            return set()
+        self._note_readiness_change(kind, former, None)
+        del self._objects[kind][name]
+        if kind is POD and (agent := agent_of_pod(content)):
+            self._pods[agent].pop(name[1], None)
+        return self._affected_agents(kind, content)
+
+    def absent_from(
+        self, kind: Kind, namespace: str, listed: Iterable[Object], version: int
+    ) -> tuple[Object, ...]:
+        """Give stored objects that a list of this version lacks: they were deleted before it."""
+        names = set(map(name_of, listed))
+        deleted = self._deleted[kind]
+        self._deleted[kind] = {name: at for name, at in deleted.items() if at > version}
+        return tuple(
+            content
+            for name, content in self._objects[kind].items()
+            if name not in names and namespace in {"", name[0]} and _version(content) <= version
+        )
+
+    def pop_readiness_changes(self) -> set[NamespacedName]:
+        """Give, once, the Agents whose pods or references have changed, to be polled soon."""
+        changes, self._readiness_changes = self._readiness_changes, set()
+        return changes
+
+    def find(self, kind: Kind, name: NamespacedName) -> Object | None:
+        return self._objects[kind].get(name)
+
+    def agent(self, name: NamespacedName) -> Agent | None:
+        content = self._objects[AGENT].get(name)
+        return agent_of(content) if content else None
+
+    def agents(self) -> Iterator[NamespacedName]:
+        yield from self._objects[AGENT]
+
+    def pods(self, agent: NamespacedName) -> tuple[Object, ...]:
+        return tuple(self._pods.get(agent, {}).values())
+
+    def children(self, agent: Agent) -> Iterator[tuple[Kind, Object]]:
+        """Give the live children that an Agent owns."""
+        for kind in CHILD_KINDS:
+            live = self._objects[kind].get(agent.namespaced_name)
+            if live and is_owned_by(live, agent):
+                yield kind, live
+
+    def deployment(self, agent: Agent) -> Object | None:
+        return dict(self.children(agent)).get(DEPLOYMENT)
+
+    def observed_state(self, agent: Agent) -> ObservedState:
+        """Give what a decision about an Agent depends on, and remember that it does."""
+        wanted = references(agent, self.domain)
+        self._referrers.set_references(agent.namespaced_name, wanted)
+        agents = {name: self.agent(name) for name in _names(wanted, AGENT)}
+        services = {name: self.find(SERVICE, name) for name in _names(wanted, SERVICE)}
+        namespace = self.find(NAMESPACE, ("", agent.namespace))
+        labels = {} if namespace is None else namespace["metadata"].get("labels", {})
+        children = dict(self.children(agent))
+        return ObservedState(
+            services={name: found for name, found in services.items() if found},
+            agents={name: found for name, found in agents.items() if found},
+            namespace_labels={agent.namespace: labels} if namespace else {},
+            watched_namespaces=self.watched_namespaces,
+            deployment=children.get(DEPLOYMENT),
+            network_policy=children.get(NETWORK_POLICY),
+        )
+
+    def forget(self, name: NamespacedName) -> None:
+        """Forget what an Agent that is gone depended on."""
+        self._referrers.set_references(name, frozenset())
+        self.missing_dependencies.pop(name, None)
+        if not self._pods.get(name):
+            self._pods.pop(name, None)
+
+    def count_by_readiness(self) -> dict[str, int]:
+        """Count the Agents by the status of their Ready condition."""
+        counts: dict[str, int] = defaultdict(int)
+        for content in self._objects[AGENT].values():
+            counts[ready_status(content)] += 1
+        return counts
+
+    def _affected_agents(self, kind: Kind, content: Object) -> set[NamespacedName]:
+        """Give the Agents to reconcile when an object has changed."""
+        namespace, name = name_of(content)
+        affected = set(self._referrers.of((kind.name, namespace, name)))
+        if kind is POD and (agent := agent_of_pod(content)):
+            affected.add(agent)
+        elif kind is AGENT or kind in CHILD_KINDS:  # a child has the name of its Agent
+            affected.add((namespace, name))
+        return {one for one in affected if one in self._objects[AGENT] or kind is AGENT}
+
+    def _note_readiness_change(
+        self, kind: Kind, before: Object | None, after: Object | None
+    ) -> None:
+        content = after or before or {}
+        namespace, name = name_of(content)
+        if kind is POD and (agent := agent_of_pod(content)):
+            self._readiness_changes.add(agent)
+        elif (kind is AGENT and ready_status(before) != ready_status(after)) or (
+            kind is SERVICE and (before is None or after is None)
+        ):
+            for kind_name in (AGENT.name, SERVICE.name):  # a URL names an Agent by its Service
+                self._readiness_changes |= self._referrers.of((kind_name, namespace, name))
+
+
+class _ReferrerIndex:
+    """Which Agents refer to an object."""
+
+    def __init__(self) -> None:
+        self._referrers: dict[Reference, set[NamespacedName]] = defaultdict(set)
+        self._references: dict[NamespacedName, frozenset[Reference]] = {}
+
+    def of(self, reference: Reference) -> set[NamespacedName]:
+        return self._referrers.get(reference, set())
+
+    def set_references(self, name: NamespacedName, wanted: frozenset[Reference]) -> None:
+        """Replace the references of an Agent."""
+        before = self._references.pop(name, frozenset())
+        for reference in before - wanted:
+            self._referrers[reference].discard(name)
+            if not self._referrers[reference]:
+                del self._referrers[reference]
+        for reference in wanted - before:
+            self._referrers[reference].add(name)
+        if wanted:
+            self._references[name] = wanted
+
+
+def _names(wanted: frozenset[Reference], kind: Kind) -> list[NamespacedName]:
+    return [(namespace, name) for kind_name, namespace, name in wanted if kind_name == kind.name]
+
+
+def _version(content: Object) -> int:
+    version = content["metadata"].get("resourceVersion", "")
+    return int(version) if version.isdigit() else -1
+
+
+def _trimmed(kind: Kind, content: Object) -> Object:
+    """Leave out what no decision needs, to save memory: mainly the owners of single fields."""
+    metadata: dict[str, Any] = dict(content["metadata"])
+    metadata["managedFields"] = [
+        {"manager": entry.get("manager"), "operation": entry.get("operation")}
+        for entry in metadata.get("managedFields", ())
+    ]
+    trimmed = {**content, "metadata": metadata}
+    if kind is POD:
+        trimmed.pop("spec", None)
+        status = content.get("status") or {}
+        trimmed["status"] = {name: v for name, v in status.items() if name in _POD_STATUS_FIELDS}
+    return trimmed

@@ -1,0 +1,166 @@
+"""The queue of Agents to reconcile, and the workers that take from it.
+
+The queue works as client-go's: an Agent is in it once, and is never reconciled by two workers at
+the same time. If it changes during its reconcile, it is queued once more afterwards. A failure is
+retried with exponential backoff, up to `MAX_DELAY`, and never keeps other Agents waiting.
+
+Not here: what a reconcile does (`reconciler`).
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from enum import Enum, auto
+
+from diptych_operator.controller.metrics import Metrics
+from diptych_operator.kubernetes.errors import ApiError
+from diptych_operator.resources.kinds import NamespacedName
+
+FIRST_DELAY = 0.5
+MAX_DELAY = 30.0
+WORKERS = 8
+BUG_DELAY = 30.0
+
+_BUGS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+_MAX_DOUBLINGS = 10
+_log = logging.getLogger(__name__)
+
+
+class Stage(Enum):
+    """The stage of an Agent in the queue; an Agent that has none is not in it."""
+
+    QUEUED = auto()
+    PROCESSING = auto()
+    DIRTY = auto()
+    """A worker processes it, and it has changed since: it is queued again afterwards."""
+
+
+class WorkQueue:
+    """The queue; for one event loop. `get` waits until `start` was called."""
+
+    def __init__(self) -> None:
+        self._is_started = False
+        self._queue: deque[NamespacedName] = deque()
+        self._stages: dict[NamespacedName, Stage] = {}
+        self._failures: dict[NamespacedName, int] = {}
+        self._timers: dict[NamespacedName, asyncio.TimerHandle] = {}
+        self._wake_up = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def start(self) -> None:
+        """Let workers take Agents: the store is complete now."""
+        self._is_started = True
+        self._wake_up.set()
+
+    def add(self, name: NamespacedName) -> None:
+        """Queue an Agent now."""
+        if timer := self._timers.pop(name, None):
+            timer.cancel()
+        match self._stages.get(name):
+            case None:
+                self._enter(name, Stage.QUEUED)
+            case Stage.PROCESSING:
+                self._enter(name, Stage.DIRTY)
+
+    def add_after(self, name: NamespacedName, seconds: float) -> None:
+        """Queue an Agent after a time; a sooner time that was asked for before stands."""
+        loop = asyncio.get_running_loop()
+        at = loop.time() + seconds
+        timer = self._timers.get(name)
+        if timer is None or timer.when() > at:
+            if timer:
+                timer.cancel()
+            self._timers[name] = loop.call_at(at, self.add, name)
+
+    async def get(self) -> NamespacedName:
+        """Wait for an Agent to process; `done` or `retry` must follow."""
+        while not (self._is_started and self._queue):
+            self._wake_up.clear()
+            await self._wake_up.wait()
+        name = self._queue.popleft()
+        self._enter(name, Stage.PROCESSING)
+        return name
+
+    def done(self, name: NamespacedName) -> None:
+        """End the processing of an Agent, and forget its failures."""
+        self._failures.pop(name, None)
+        is_dirty = self._stages.get(name) is Stage.DIRTY
+        self._enter(name, Stage.QUEUED if is_dirty else None)
+
+    def retry(self, name: NamespacedName, at_least: float | None = None) -> float:
+        """End the processing of an Agent that failed, and queue it after a delay.
+
+        Gives the delay in seconds: exponential backoff, but `at_least` seconds.
+        """
+        count = self._failures.get(name, 0)
+        self._failures[name] = count + 1
+        backoff = min(FIRST_DELAY * 2.0 ** min(count, _MAX_DOUBLINGS), MAX_DELAY)
+        delay = max(backoff, at_least or 0.0)
+        self._enter(name, None)
+        self.add_after(name, delay)
+        return delay
+
+    def shut_down(self) -> None:
+        """Cancel all timers."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _enter(self, name: NamespacedName, stage: Stage | None) -> None:
+        """Change the stage of an Agent; the only place that does."""
+        if stage is None:
+            self._stages.pop(name, None)
+            return
+        self._stages[name] = stage
+        if stage is Stage.QUEUED:
+            self._queue.append(name)
+            self._wake_up.set()
+
+
+class Workers:
+    """Take Agents from the queue and reconcile them, `WORKERS` at a time.
+
+    `reconcile` gives the seconds after which to reconcile an Agent again, or None.
+    """
+
+    def __init__(
+        self,
+        queue: WorkQueue,
+        reconcile: Callable[[NamespacedName], Awaitable[float | None]],
+        metrics: Metrics,
+    ) -> None:
+        self._queue = queue
+        self._reconcile = reconcile
+        self._metrics = metrics
+
+    def start(self) -> list["asyncio.Task[None]"]:
+        """Start all workers; the caller cancels their tasks."""
+        return [asyncio.create_task(self._run(), name=f"worker {n}") for n in range(WORKERS)]
+
+    async def _run(self) -> None:
+        while True:
+            name = await self._queue.get()
+            started = time.monotonic()
+            result = await self._process(name)
+            self._metrics.count_reconcile(result, time.monotonic() - started)
+
+    async def _process(self, name: NamespacedName) -> str:
+        """Reconcile one Agent; give the result for the metrics."""
+        try:
+            requeue_after = await self._reconcile(name)
+        except ApiError as error:
+            delay = self._queue.retry(name, error.retry_after)
+            _log.warning("%s/%s: %s; trying again in %g s", *name, error, delay)
+            return error.result
+        except _BUGS:  # an object of a shape that the code does not expect
+            _log.exception("%s/%s: a bug in the operator; trying again", *name)
+            self._queue.retry(name, BUG_DELAY)
+            return "bug"
+        self._queue.done(name)
+        if requeue_after is not None:
+            self._queue.add_after(name, requeue_after)
+        return "ok"

@@ -1,0 +1,166 @@
+"""The objects that an Agent needs: `desired_children(agent, observed, platform)`. Pure.
+
+The same Agent and observed state always give the same objects, and their names depend on the Agent
+only. The Agent owns them, so that the garbage collector deletes them with it.
+
+Not here: an object of somebody else that has taken the name (`controller.reconciler`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from diptych_operator.desired.deployment import PodDefaults, deployment_spec
+from diptych_operator.desired.drift import digest
+from diptych_operator.desired.network_policy import NetworkSettings, policy_spec
+from diptych_operator.desired.observed import ObservedState
+from diptych_operator.desired.resolved_manifest import (
+    FILE,
+    config_map_name,
+    manifest_text,
+    resolved_manifest,
+)
+from diptych_operator.desired.rollout import (
+    FORMER_CONFIG_MAPS,
+    former_config_maps,
+    is_rolled_out,
+    mounted_config_map,
+)
+from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.kinds import (
+    AGENT,
+    APPLIED_DIGEST,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    NETWORK_POLICY,
+    POD_DISRUPTION_BUDGET,
+    PORT,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    Kind,
+    Object,
+)
+from diptych_operator.resources.labels import child_labels, selector_labels
+
+MAX_CONFIG_BYTES = 512 * 1024
+
+
+class TooLargeError(ValueError):
+    """The resolved manifest is too large for a ConfigMap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """The operator's settings that all Agents share: pod defaults, and the cluster's network."""
+
+    pods: PodDefaults
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """The desired children: the ConfigMap, and the others in the order of their creation."""
+
+    config_map: Object
+    others: tuple[Object, ...]
+    obsolete_config_maps: tuple[str, ...]
+    """ConfigMaps of earlier revisions that no pod mounts any more."""
+
+
+def desired_children(agent: Agent, observed: ObservedState, platform: Platform) -> Children:
+    """Give all objects that an Agent needs.
+
+    Raises `MergeError`, `TooLargeError`, and `ValueError` for an invalid URL.
+    """
+    config_map = _config_map(agent, observed)
+    name = config_map["metadata"]["name"]
+    live = observed.deployment
+    is_rolling = mounted_config_map(live) != name or not is_rolled_out(live)
+    former = _former_config_maps(live, name) if is_rolling else ()
+    others = (
+        _child(agent, SERVICE_ACCOUNT, automountServiceAccountToken=False),
+        _child(
+            agent,
+            NETWORK_POLICY,
+            spec=policy_spec(agent, observed, platform.network, keeps_former_egress=is_rolling),
+        ),
+        _child(agent, SERVICE, spec=_service_spec(agent)),
+        *_pod_disruption_budget(agent),
+        _child(
+            agent,
+            DEPLOYMENT,
+            annotations={FORMER_CONFIG_MAPS: ",".join(former)} if former else None,
+            spec=deployment_spec(agent, name, platform.pods),
+        ),
+    )
+    obsolete = tuple(n for n in former_config_maps(live) if n not in {name, *former})
+    return Children(config_map, tuple(map(_with_digest, others)), obsolete)
+
+
+def _config_map(agent: Agent, observed: ObservedState) -> Object:
+    text = manifest_text(resolved_manifest(agent, observed))
+    size = len(text.encode())
+    if size > MAX_CONFIG_BYTES:
+        raise TooLargeError(
+            f"the manifest holds {size // 1024} KiB, and {MAX_CONFIG_BYTES // 1024} "
+            "KiB is the most; move texts to ConfigMaps (instructionsFrom) or shorten them"
+        )
+    config_map = _child(agent, CONFIG_MAP, immutable=True, data={FILE: text})
+    config_map["metadata"]["name"] = config_map_name(agent, text)
+    return config_map
+
+
+def _former_config_maps(deployment: Object | None, current: str) -> tuple[str, ...]:
+    """Name the ConfigMaps besides the current one that running pods may mount."""
+    names = [*former_config_maps(deployment), mounted_config_map(deployment)]
+    return tuple(dict.fromkeys(n for n in names if n is not None and n != current))
+
+
+def _service_spec(agent: Agent) -> dict[str, Any]:
+    return {
+        "type": "ClusterIP",
+        "selector": selector_labels(agent.name),
+        "ports": [
+            {
+                "name": "http",
+                "protocol": "TCP",
+                "appProtocol": "http",
+                "port": PORT,
+                "targetPort": PORT,
+            }
+        ],
+    }
+
+
+def _pod_disruption_budget(agent: Agent) -> Iterator[Object]:
+    if agent.replicas > 1:
+        spec = {"maxUnavailable": 1, "selector": {"matchLabels": selector_labels(agent.name)}}
+        yield _child(agent, POD_DISRUPTION_BUDGET, spec=spec)
+
+
+def _child(
+    agent: Agent, kind: Kind, annotations: dict[str, str] | None = None, **content: object
+) -> Object:
+    metadata: dict[str, Any] = {
+        "name": agent.name,
+        "namespace": agent.namespace,
+        "labels": child_labels(agent.name),
+        "ownerReferences": [
+            {
+                "apiVersion": AGENT.api_version,
+                "kind": AGENT.name,
+                "name": agent.name,
+                "uid": agent.uid,
+                "controller": True,
+            }
+        ],
+    }
+    if annotations:
+        metadata["annotations"] = annotations
+    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **content}
+
+
+def _with_digest(child: Object) -> Object:
+    """Annotate a child with its digest, so that a field that must be removed is noticed later."""
+    annotations = {**child["metadata"].get("annotations", {}), APPLIED_DIGEST: digest(child)}
+    return {**child, "metadata": {**child["metadata"], "annotations": annotations}}

@@ -1,0 +1,207 @@
+"""The NetworkPolicy of an Agent: who may reach it, and what it may reach. Pure.
+
+A NetworkPolicy knows no host names, so a URL outside the cluster opens its port to any address.
+Inside the cluster, a rule selects the pods behind the Service, at the port that they listen on.
+For a URL in a Secret, which the operator cannot read, the usual ports are open to any address.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from diptych_operator.desired.observed import ObservedState
+from diptych_operator.desired.references import (
+    Address,
+    address,
+    is_external_name,
+    may_delegate,
+    service_port,
+)
+from diptych_operator.resources.agent import REDIS_PORT, Agent
+from diptych_operator.resources.kinds import PORT, NamespacedName
+from diptych_operator.resources.labels import NAMESPACE_NAME, OPERATOR_POD_LABELS, selector_labels
+
+Rule: TypeAlias = dict[str, Any]
+
+_SENTINEL_PORT = 26379
+
+
+@dataclass(frozen=True, slots=True)
+class DnsSettings:
+    """The cluster's name servers: their pods, other addresses of theirs, and their ports.
+
+    Empty `labels` select all pods of the namespaces. A NetworkPolicy applies to the pod's port,
+    which may differ from the Service's.
+    """
+
+    namespaces: tuple[str, ...] = ("kube-system",)
+    labels: Mapping[str, str] = field(default_factory=lambda: {"k8s-app": "kube-dns"})
+    blocks: tuple[str, ...] = ("169.254.20.10/32",)
+    ports: tuple[int, ...] = (53,)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSettings:
+    """The cluster's DNS domain and name servers, and the operator's own namespace."""
+
+    domain: str = "cluster.local"
+    operator_namespace: str | None = None
+    dns: DnsSettings = field(default_factory=DnsSettings)
+
+
+def policy_spec(
+    agent: Agent, observed: ObservedState, network: NetworkSettings, *, keeps_former_egress: bool
+) -> dict[str, Any]:
+    """Give the NetworkPolicy's spec.
+
+    `keeps_former_egress` is for a rollout: pods of the former revision may still run, and what
+    they needed stays open to them.
+    """
+    egress = egress_rules(agent, observed, network)
+    if keeps_former_egress:
+        egress = _unique([*egress, *_live_egress(observed)])
+    return {
+        "podSelector": {"matchLabels": selector_labels(agent.name)},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": ingress_rules(agent, network),
+        "egress": egress,
+    }
+
+
+def ingress_rules(agent: Agent, network: NetworkSettings) -> list[Rule]:
+    """Say who may reach the Agent: its namespace, Agents that may delegate, the operator."""
+    rules = [{"from": [{"podSelector": {}}], "ports": [_tcp(PORT)]}]
+    if (namespaces := _delegating_namespaces(agent)) is not None:
+        rules.append({"from": [{"namespaceSelector": namespaces}], "ports": [_tcp(PORT)]})
+    if network.operator_namespace:
+        operator = _pods(network.operator_namespace, OPERATOR_POD_LABELS)
+        rules.append({"from": [operator], "ports": [_tcp(PORT)]})
+    return _unique([*rules, *_extra_rules(agent, "extraIngress")])
+
+
+def egress_rules(agent: Agent, observed: ObservedState, network: NetworkSettings) -> list[Rule]:
+    """Say what the Agent may reach: the name servers, and all that its manifest names."""
+    rules = [
+        *_to_name_servers(network.dns),
+        *_to_peers(agent, observed),
+        *_to_services(agent, observed),
+        *_to_redis(agent),
+        *_to_urls(agent, observed, network.domain),
+        *_extra_rules(agent, "extraEgress"),
+    ]
+    return _unique(rules)
+
+
+def _live_egress(observed: ObservedState) -> list[Rule]:
+    policy = observed.network_policy or {}
+    rules: list[Rule] = (policy.get("spec") or {}).get("egress") or []
+    return rules
+
+
+def _delegating_namespaces(agent: Agent) -> Mapping[str, Any] | None:
+    """Give the selector of other namespaces that may delegate to the Agent, if there are any."""
+    allowed = agent.spec.get("allowedNamespaces") or {}
+    match allowed.get("from"):
+        case "All":
+            return {}
+        case "Selector":
+            selector: Mapping[str, Any] = allowed["selector"]
+            return selector
+        case _:  # Same, which is the default
+            return None
+
+
+def _to_name_servers(dns: DnsSettings) -> Iterator[Rule]:
+    servers: list[Rule] = [
+        _pods(namespace, dns.labels) if dns.labels else _namespace(namespace)
+        for namespace in dns.namespaces
+    ]
+    servers += [{"ipBlock": {"cidr": block}} for block in dns.blocks]
+    if servers and dns.ports:
+        ports = [{"protocol": name, "port": port} for port in dns.ports for name in ("UDP", "TCP")]
+        yield {"to": servers, "ports": ports}
+
+
+def _to_peers(agent: Agent, observed: ObservedState) -> Iterator[Rule]:
+    for peer in agent.peers:
+        namespace, name = peer.agent
+        if may_delegate(agent, peer, observed):
+            yield {"to": [_pods(namespace, selector_labels(name))], "ports": [_tcp(PORT)]}
+
+
+def _to_services(agent: Agent, observed: ObservedState) -> Iterator[Rule]:
+    for ref in agent.service_refs:
+        yield from _to_service(ref.service, ref.port, observed)
+
+
+def _to_redis(agent: Agent) -> Iterator[Rule]:
+    """Open the usual ports to any address if only a Secret holds the URL of the Redis."""
+    if "urlFrom" in agent.redis:
+        yield {"ports": [_tcp(REDIS_PORT), _tcp(_SENTINEL_PORT)]}
+
+
+def _to_urls(agent: Agent, observed: ObservedState, domain: str) -> Iterator[Rule]:
+    for url in agent.urls:
+        found = address(url, agent.namespace, domain)
+        if found.service and (found.is_certain or found.service in observed.services):
+            yield from _to_service(found.service, found.port, observed)
+        elif not _is_loopback(found):
+            yield _to_outside(found)
+
+
+def _to_service(name: NamespacedName, port: int, observed: ObservedState) -> Iterator[Rule]:
+    namespace, _ = name
+    service = observed.services.get(name)
+    if service is None:
+        if not observed.is_watched(namespace):  # nor are its pods and their ports known
+            yield {"to": [_namespace(namespace)]}
+        return
+    spec = service["spec"]
+    found = service_port(service, port) or {}
+    target = port if spec.get("clusterIP") == "None" else found.get("targetPort", port)
+    ports = [{"protocol": found.get("protocol", "TCP"), "port": target}]
+    if is_external_name(service) or not spec.get("selector"):
+        yield {"ports": ports}
+    else:
+        yield {"to": [_pods(namespace, spec["selector"])], "ports": ports}
+
+
+def _to_outside(found: Address) -> Rule:
+    ports = [_tcp(found.port)]
+    if ":" in found.host:
+        return {"to": [{"ipBlock": {"cidr": f"{found.host}/128"}}], "ports": ports}
+    if found.host.replace(".", "").isdigit():
+        return {"to": [{"ipBlock": {"cidr": f"{found.host}/32"}}], "ports": ports}
+    return {"ports": ports}
+
+
+def _is_loopback(found: Address) -> bool:
+    return found.host in {"localhost", "::1"} or found.host.startswith("127.")
+
+
+def _extra_rules(agent: Agent, field: str) -> list[Rule]:
+    """Give the user's own rules, with the protocol that the API server would add."""
+    rules = (agent.spec.get("network") or {}).get(field, ())
+    return [_with_protocols({name: v for name, v in rule.items() if v}) for rule in rules]
+
+
+def _with_protocols(rule: Rule) -> Rule:
+    if "ports" not in rule:
+        return rule
+    return {**rule, "ports": [{"protocol": "TCP", **port} for port in rule["ports"]]}
+
+
+def _pods(namespace: str, labels: Mapping[str, str]) -> Rule:
+    return {**_namespace(namespace), "podSelector": {"matchLabels": dict(labels)}}
+
+
+def _namespace(name: str) -> Rule:
+    return {"namespaceSelector": {"matchLabels": {NAMESPACE_NAME: name}}}
+
+
+def _tcp(port: int) -> Rule:
+    return {"protocol": "TCP", "port": port}
+
+
+def _unique(rules: list[Rule]) -> list[Rule]:
+    return [rule for index, rule in enumerate(rules) if rule not in rules[:index]]

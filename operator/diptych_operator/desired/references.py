@@ -1,0 +1,128 @@
+"""The Agents and Services that a manifest refers to, by name or by URL. Pure.
+
+Not here: which of them are unresolved (`status.unresolved`); Secrets and ConfigMaps, which only the
+pod reads (its `/ready` reports the keys that are missing).
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+from diptych_operator.desired.observed import ObservedState
+from diptych_operator.resources.agent import Agent, PeerRef
+from diptych_operator.resources.kinds import NamespacedName, Object
+from diptych_operator.resources.labels import NAMESPACE_NAME, selector_keys, selects
+
+Reference: TypeAlias = tuple[str, str, str]
+"""Kind, namespace (empty for a Namespace) and name of an object that a decision depends on."""
+
+_SCHEME_PORTS = {"http": 80, "https": 443}
+
+
+class Permission(Enum):
+    """Whether a peer's `spec.allowedNamespaces` lets an Agent delegate to it."""
+
+    ALLOWED = auto()
+    DENIED = auto()
+    UNKNOWN = auto()
+    """It depends on labels of Namespaces, which this operator has no right to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Host and port of a URL; `service` is the Service that the host may name.
+
+    `is_certain` says that the host can be nothing but a Service of the cluster.
+    """
+
+    host: str
+    port: int
+    service: NamespacedName | None = None
+    is_certain: bool = False
+
+
+def address(url: str, namespace: str, domain: str) -> Address:
+    """Read a URL's host as a pod of this namespace would resolve it; `domain` is the cluster's.
+
+    Raises `ValueError` for an invalid IPv6 address, the one mistake that the CRD lets through.
+    """
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or _SCHEME_PORTS[parts.scheme]
+    if host == "localhost" or ":" in host or host.replace(".", "").isdigit():
+        return Address(host, port)
+    match host.removesuffix(".").removesuffix(f".{domain}").split("."):
+        case [name]:
+            return Address(host, port, (namespace, name), is_certain=True)
+        case [name, inside]:
+            return Address(host, port, (inside, name))
+        case [name, inside, "svc"]:
+            return Address(host, port, (inside, name), is_certain=True)
+        case _:
+            return Address(host, port)
+
+
+def addresses(agent: Agent, domain: str) -> Iterator[Address]:
+    """Give the addresses of all URLs of a manifest. Invalid URLs are left out."""
+    for url in agent.urls:
+        with suppress(ValueError):  # the manifest is rejected for it: `controller.reconciler`
+            yield address(url, agent.namespace, domain)
+
+
+def references(agent: Agent, domain: str) -> frozenset[Reference]:
+    """List the objects whose creation, change or deletion may change what the Agent needs."""
+    services = [ref.service for ref in agent.service_refs]
+    services += [found.service for found in addresses(agent, domain) if found.service]
+    found = {("Service", *name) for name in services}
+    found |= {("Agent", *peer.agent) for peer in agent.peers}
+    if any(peer.agent[0] != agent.namespace for peer in agent.peers):
+        found.add(("Namespace", "", agent.namespace))
+    return frozenset(found)
+
+
+def may_delegate(agent: Agent, peer: PeerRef, observed: ObservedState) -> bool:
+    """Say whether a peer is known to allow delegation; one that does not exist is no obstacle."""
+    return delegation_permission(agent, peer, observed) is Permission.ALLOWED
+
+
+def delegation_permission(agent: Agent, peer: PeerRef, observed: ObservedState) -> Permission:
+    """Evaluate the peer's `spec.allowedNamespaces` for this Agent.
+
+    An operator that watches some namespaces only may not read Namespaces. Of their labels it knows
+    one: the label with the namespace's name.
+    """
+    namespace, _ = peer.agent
+    target = observed.agents.get(peer.agent)
+    if target is None or namespace == agent.namespace:
+        return Permission.ALLOWED
+    allowed = target.spec.get("allowedNamespaces") or {}
+    match allowed.get("from"):
+        case "All":
+            return Permission.ALLOWED
+        case "Selector":
+            return _selector_permission(allowed["selector"], agent.namespace, observed)
+        case _:  # Same, which is the default
+            return Permission.DENIED
+
+
+def service_port(service: Object, port: int) -> Mapping[str, Any] | None:
+    """Find a port of a Service by its number."""
+    return next((p for p in service["spec"].get("ports", ()) if p["port"] == port), None)
+
+
+def is_external_name(service: Object) -> bool:
+    """Say whether a Service is only a DNS alias for a host outside the cluster."""
+    return bool(service["spec"].get("type") == "ExternalName")
+
+
+def _selector_permission(
+    selector: Mapping[str, Any], namespace: str, observed: ObservedState
+) -> Permission:
+    labels = observed.namespace_labels.get(namespace)
+    if labels is None and not selector_keys(selector) <= {NAMESPACE_NAME}:
+        is_readable = observed.watched_namespaces is None
+        return Permission.DENIED if is_readable else Permission.UNKNOWN
+    is_selected = selects(selector, labels or {NAMESPACE_NAME: namespace})
+    return Permission.ALLOWED if is_selected else Permission.DENIED

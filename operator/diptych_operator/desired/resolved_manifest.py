@@ -1,0 +1,95 @@
+"""The manifest as the pod reads it: the same format, its references resolved. Pure.
+
+Services of tool servers and Agents become URLs. The Service of a Redis stays, because the pod can
+make its URL by itself. References to Secrets and ConfigMaps stay too: the annotation
+`diptych.dev/references` names the folder where the pod finds their keys as files. Fields that the
+pod does not read are left out, so that changing them does not restart it.
+
+Not here: how the files get into the pod (`deployment`), the pod's reading
+(`diptych.config.resolver`).
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from diptych_operator.desired.observed import ObservedState
+from diptych_operator.desired.references import may_delegate
+from diptych_operator.resources.agent import Agent, agent_url
+from diptych_operator.resources.kinds import Object
+
+FOLDER = "/etc/diptych"
+FILE = "agent.yaml"
+REFERENCES = "diptych.dev/references"
+
+_NOT_PLAIN_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_DIGEST_LENGTH = 10
+
+
+def resolved_manifest(agent: Agent, observed: ObservedState) -> Object:
+    """Give the content of the pod's manifest.
+
+    A peer that exists and does not allow delegation is left out. A peer that does not exist stays:
+    its URL is known, and it may be created later.
+    """
+    spec = agent.pod_spec_fields
+    if "tools" in spec:
+        spec["tools"] = [_tool(agent, tool) for tool in agent.tools]
+    if "agents" in spec:
+        peers = (_peer(agent, entry, observed) for entry in spec["agents"])
+        spec["agents"] = [peer for peer in peers if peer]
+    if names := [variable["name"] for variable in agent.container.get("env", ())]:
+        spec["container"] = {"env": [{"name": name} for name in names]}
+    return {
+        "apiVersion": "diptych.dev/v1alpha1",
+        "kind": "Agent",
+        "metadata": {
+            "name": agent.name,
+            "namespace": agent.namespace,
+            "annotations": {REFERENCES: FOLDER},
+        },
+        "spec": spec,
+    }
+
+
+def manifest_text(manifest: Object) -> str:
+    """Write a manifest as JSON that every YAML parser reads as the same value."""
+    text = json.dumps(manifest, ensure_ascii=False, indent=1)
+    return _NOT_PLAIN_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def config_map_name(agent: Agent, text: str) -> str:
+    """Name a ConfigMap after its content and the Agent's uid.
+
+    An Agent that is deleted and created again gets another name, because the garbage collector
+    still deletes the ConfigMap of the former one.
+    """
+    digest = hashlib.sha256(f"{agent.uid}\n{text}".encode()).hexdigest()
+    return f"{agent.name}-{digest[:_DIGEST_LENGTH]}"
+
+
+def _tool(agent: Agent, tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "serviceRef" not in tool:
+        return tool
+    ref = agent.tool_service(tool["serviceRef"])
+    namespace, name = ref.service
+    path = tool["serviceRef"].get("path", "/mcp")
+    rest = {field: value for field, value in tool.items() if field != "serviceRef"}
+    return {**rest, "url": f"http://{name}.{namespace}.svc:{ref.port}{path}"}
+
+
+def _peer(
+    agent: Agent, entry: Mapping[str, Any], observed: ObservedState
+) -> Mapping[str, Any] | None:
+    if "name" not in entry:
+        return entry
+    peer = agent.peer(entry)
+    if not may_delegate(agent, peer, observed):
+        return None
+    return {
+        "as": peer.visible_name,
+        "url": agent_url(peer.agent),
+        "shareContext": peer.shares_context,
+    }

@@ -1,0 +1,47 @@
+"""How far the rollout of a live Deployment is, and which ConfigMaps its pods use. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from diptych_operator.desired.deployment import VOLUME
+from diptych_operator.resources.kinds import Object
+
+FORMER_CONFIG_MAPS = "diptych.dev/former-configs"
+"""The annotation with the ConfigMaps of earlier revisions, whose pods may still run."""
+
+
+def mounted_config_map(deployment: Object | None) -> str | None:
+    """Name the ConfigMap that a Deployment's newest pods mount."""
+    pod = _at(deployment or {}, "spec", "template", "spec")
+    for volume in pod.get("volumes", ()):
+        if volume.get("name") == VOLUME:
+            sources: list[Object] = _at(volume, "projected").get("sources") or [{}]
+            name: str | None = _at(sources[0], "configMap").get("name")
+            return name
+    return None
+
+
+def former_config_maps(deployment: Object | None) -> tuple[str, ...]:
+    """Name the ConfigMaps of earlier revisions that have not been deleted yet."""
+    annotations = _at(deployment or {}, "metadata", "annotations")
+    return tuple(filter(None, annotations.get(FORMER_CONFIG_MAPS, "").split(",")))
+
+
+def is_rolled_out(deployment: Object | None) -> bool:
+    """Say whether all pods are of the newest revision and available."""
+    if deployment is None:
+        return False
+    metadata, spec, status = (deployment.get(k) or {} for k in ("metadata", "spec", "status"))
+    wanted = spec.get("replicas", 1)
+    return bool(
+        status.get("observedGeneration", 0) >= metadata.get("generation", 0)
+        and status.get("updatedReplicas", 0) == wanted
+        and status.get("replicas", 0) == wanted
+        and status.get("availableReplicas", 0) >= wanted
+    )
+
+
+def _at(content: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    for name in path:
+        content = content.get(name) or {}
+    return content

@@ -1,0 +1,242 @@
+"""Requests to the Kubernetes API: read, list, apply, create, overwrite, replace, delete.
+
+Requests are not retried here. Every reconcile can be repeated, and the work queue says when.
+
+Not here: watches, which kopf runs (`watch`), and what the objects say (`desired`).
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import aiohttp
+import orjson
+
+from diptych_operator.kubernetes.connection import Connection
+from diptych_operator.kubernetes.errors import (
+    AlreadyExistsError,
+    ApiError,
+    InvalidError,
+    NotFoundError,
+    UnavailableError,
+    error_for,
+)
+from diptych_operator.resources.kinds import (
+    AGENT,
+    FIELD_MANAGER,
+    OVERWRITE_MANAGER,
+    Kind,
+    NamespacedName,
+    Object,
+    kind_of,
+    name_of,
+)
+
+_TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=5)
+_REACHABLE_SECONDS = 3.0
+_APPLY = {"Content-Type": "application/apply-patch+yaml"}
+_JSON = {"Content-Type": "application/json"}
+_JSON_PATCH = {"Content-Type": "application/json-patch+json"}
+_METADATA = {**_JSON, "Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
+_MAX_MESSAGE = 1000
+
+
+class KubernetesClient:
+    """The Kubernetes API; use it in `async with`. Every method may raise `ApiError`.
+
+    `count_request` is told the method and the HTTP status (0 without an answer) of every request.
+    """
+
+    def __init__(self, connection: Connection, count_request: Callable[[str, int], None]) -> None:
+        self._connection = connection
+        self._count_request = count_request
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = self._connection.session()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def read(self, kind: Kind, name: NamespacedName) -> Object:
+        return await self._request("GET", kind.path(*name))
+
+    async def find(self, kind: Kind, name: NamespacedName) -> Object | None:
+        """Read one object by a list request, for which the right to list and watch is enough."""
+        query = {"fieldSelector": f"metadata.name={name[1]}"}
+        answer = await self._request("GET", kind.path(name[0]), query=query)
+        return next(iter(_items(kind, answer)), None)
+
+    async def list(self, kind: Kind, namespace: str, selector: str) -> tuple[list[Object], int]:
+        """Give the objects of a namespace (of all, if it is empty), and the list's version."""
+        query = {"labelSelector": selector} if selector else None
+        answer = await self._request("GET", kind.path(namespace), query=query)
+        return _items(kind, answer), int(answer["metadata"]["resourceVersion"])
+
+    async def apply(self, desired: Object, uid: str | None) -> Object:
+        """Apply an object server-side; give the live object.
+
+        With `uid`, only the object of that uid changes, and fields of other field managers are
+        taken over. Without it, the object is created. If an object of the name says something
+        else, nothing changes and `ConflictError` is raised.
+        """
+        if uid:
+            desired = {**desired, "metadata": {**desired["metadata"], "uid": uid}}
+        query = {"fieldManager": FIELD_MANAGER, "force": "true" if uid else "false"}
+        path = kind_of(desired).path(*name_of(desired))
+        return await self._request("PATCH", path, desired, query, _APPLY)
+
+    async def apply_status(
+        self, name: NamespacedName, uid: str, status: Mapping[str, Any]
+    ) -> Object:
+        """Apply the status of an Agent; give the live Agent."""
+        namespace, agent = name
+        content = {
+            "apiVersion": AGENT.api_version,
+            "kind": AGENT.name,
+            "metadata": {"name": agent, "namespace": namespace, "uid": uid},
+            "status": status,
+        }
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        return await self._request("PATCH", f"{AGENT.path(*name)}/status", content, query, _APPLY)
+
+    async def create(self, content: Object) -> bool:
+        """Create an object; False if there is one of this name, which stays as it is."""
+        kind, (namespace, _) = kind_of(content), name_of(content)
+        query = {"fieldManager": FIELD_MANAGER}
+        try:
+            await self._request("POST", kind.path(namespace), content, query)
+        except AlreadyExistsError:
+            return False
+        return True
+
+    async def can_create(self, content: Object) -> bool:
+        """Say whether the API would accept an object if its name were free (a dry run)."""
+        kind, (namespace, _) = kind_of(content), name_of(content)
+        try:
+            await self._request("POST", kind.path(namespace), content, {"dryRun": "All"})
+        except AlreadyExistsError:  # the API validates the object before it checks the name
+            return True
+        except InvalidError:
+            return False
+        return True
+
+    async def overwrite(self, live: Object, desired: Object) -> Object:
+        """Replace every field that `desired` has, if the object has not changed since `live`.
+
+        Additions of others are lost, except labels and annotations. It is a JSON patch and not a
+        PUT, which would need another right; the API server keeps what it has allocated.
+        """
+        patch = _overwriting_patch(live, desired)
+        path, query = kind_of(desired).path(*name_of(desired)), {"fieldManager": OVERWRITE_MANAGER}
+        return await self._request("PATCH", path, patch, query, _JSON_PATCH)
+
+    async def read_metadata(self, kind: Kind, name: NamespacedName) -> Object | None:
+        """Give the metadata of an object that the operator may delete but not read.
+
+        The API answers a dry run of a deletion with the metadata of the object.
+        """
+        query = {"dryRun": "All", "propagationPolicy": "Foreground"}
+        try:
+            answer = await self._request("DELETE", kind.path(*name), None, query, _METADATA)
+        except NotFoundError:
+            return None
+        if "uid" not in answer.get("metadata", {}):
+            raise UnavailableError("the API does not show the object that would be deleted")
+        return answer
+
+    async def replace(self, content: Object) -> Object:
+        """Replace an object, if its `resourceVersion` is still the live one."""
+        return await self._request("PUT", kind_of(content).path(*name_of(content)), content)
+
+    async def delete(self, kind: Kind, name: NamespacedName, uid: str | None = None) -> None:
+        """Delete an object (with `uid`: only that one). It is no error if it does not exist."""
+        options: Object = {"propagationPolicy": "Background"}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        try:
+            await self._request("DELETE", kind.path(*name), options)
+        except ApiError as error:
+            if error.status not in {404, 409}:
+                raise
+
+    async def is_reachable(self) -> bool:
+        """Say whether the API answers within a few seconds, be it with an error."""
+        try:
+            async with asyncio.timeout(_REACHABLE_SECONDS):
+                await self._request("GET", "/version")
+        except (UnavailableError, TimeoutError):
+            return False
+        except ApiError:
+            return True
+        return True
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        content: object = None,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] = _JSON,
+    ) -> Object:
+        if self._session is None:
+            raise UnavailableError("the operator is not connected to the API yet")
+        try:
+            async with self._session.request(
+                method,
+                self._connection.server + path,
+                data=orjson.dumps(content) if content is not None else None,
+                params=query,
+                headers=headers,
+                timeout=_TIMEOUT,
+            ) as response:
+                body = await response.read()
+                self._count_request(method, response.status)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._count_request(method, 0)
+            raise UnavailableError(f"the API does not answer: {type(error).__name__}") from error
+        if response.status >= 400:  # noqa: PLR2004
+            raise _error(response, body)
+        return _object(body)
+
+
+def _overwriting_patch(live: Object, desired: Object) -> list[Object]:
+    fields: dict[str, object] = {
+        f"/{field}": value
+        for field, value in desired.items()
+        if field not in {"apiVersion", "kind", "metadata"}
+    }
+    for field in ("labels", "annotations"):
+        own = desired["metadata"].get(field) or {}
+        fields[f"/metadata/{field}"] = {**(live["metadata"].get(field) or {}), **own}
+    fields["/metadata/resourceVersion"] = live["metadata"]["resourceVersion"]
+    return [{"op": "add", "path": path, "value": value} for path, value in fields.items()]
+
+
+def _items(kind: Kind, answer: Object) -> list[Object]:
+    head = {"apiVersion": kind.api_version, "kind": kind.name}
+    return [head | item for item in answer.get("items") or ()]
+
+
+def _object(body: bytes) -> Object:
+    try:
+        content = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise UnavailableError("the API's answer is not JSON") from error
+    if not isinstance(content, dict):
+        raise UnavailableError("the API's answer is not an object")
+    return content
+
+
+def _error(response: aiohttp.ClientResponse, body: bytes) -> ApiError:
+    try:
+        content = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        content = {}
+    status = content if isinstance(content, dict) else {}
+    message = str(status.get("message") or f"the API answers {response.status}")[:_MAX_MESSAGE]
+    retry_after = response.headers.get("Retry-After", "")
+    seconds = float(retry_after) if retry_after.isdigit() else None
+    return error_for(response.status, str(status.get("reason", "")), message, seconds)

@@ -1,0 +1,8 @@
+"""The process observed the control loop.
+
+session   one session: wait for the Lease, list, watch and reconcile until something ends it
+tasks     ends asyncio tasks reliably
+settings  flags and environment variables
+health    /healthz, /readyz, /metrics
+logs      how log lines look
+"""

@@ -1,0 +1,186 @@
+"""One session of the operator: wait for the Lease, list, then watch and reconcile.
+
+A session starts with an empty store. It ends when a signal arrives, when the Lease is lost, when
+the watches fail for good (say, a right is missing) or when anything else breaks. Unless it was a
+signal, another session follows in the same process (`main`).
+
+This is the composition root: here the parts are made and connected.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import Enum, auto
+from typing import Any, cast
+
+import kopf
+from aiohttp import web
+
+from diptych_operator.controller.config_maps import ConfigMaps
+from diptych_operator.controller.leader_election import LeaderElection
+from diptych_operator.controller.metrics import Metrics
+from diptych_operator.controller.readiness_poll import ReadinessPoll
+from diptych_operator.controller.reconciler import Reconciler
+from diptych_operator.controller.status_writer import StatusWriter
+from diptych_operator.controller.store import Store
+from diptych_operator.controller.work_queue import Workers, WorkQueue
+from diptych_operator.kubernetes.client import KubernetesClient
+from diptych_operator.kubernetes.connection import Connection
+from diptych_operator.process.health import Health
+from diptych_operator.process.settings import Settings
+from diptych_operator.process.tasks import end_tasks, errors_of, finish_unless, set_on_signals
+from diptych_operator.watch.handlers import kopf_settings, registry_for
+from diptych_operator.watch.resync import Resync
+from diptych_operator.watch.scope import watched_paths
+from diptych_operator.watch.staleness import WatchStaleness
+
+PAUSE_SECONDS = 5.0
+"""Between a failure and the next session."""
+
+_log = logging.getLogger(__name__)
+
+
+class Stage(Enum):
+    """The stage of a session."""
+
+    STANDBY = auto()
+    """Another operator is active, or this one has just stopped."""
+    ACTIVE = auto()
+    """It holds the Lease, and lists everything for the first time."""
+    WATCHING = auto()
+    """Its store is complete; it watches and reconciles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Runs sessions. `metrics` and `staleness` outlive a session; all else is new in each."""
+
+    settings: Settings
+    connection: Connection
+    metrics: Metrics
+    staleness: WatchStaleness = field(default_factory=WatchStaleness)
+
+    async def run_session(self) -> bool:
+        """Run one session; say whether another one should follow."""
+        stop = asyncio.Event()
+        set_on_signals(stop)
+        watched = frozenset(self.settings.namespaces) or None
+        store = Store(watched, self.settings.platform.network.domain)
+        async with KubernetesClient(self.connection, self.metrics.count_request) as client:
+            health = Health(self.staleness, store, self.metrics, client.is_reachable)
+            async with _served(health.app(), self.settings.health_port):
+                return await self._run_elected(client, store, stop)
+
+    async def _run_elected(
+        self, client: KubernetesClient, store: Store, stop: asyncio.Event
+    ) -> bool:
+        """Wait for the Lease, be active, and release the Lease."""
+        candidate = self.settings.candidate
+        election = LeaderElection(client, candidate) if candidate else None
+        if election and not await finish_unless(stop, election.acquire()):
+            return False
+        self._enter(Stage.ACTIVE, store)
+        try:
+            lease_lost = election.renew() if election else asyncio.Event().wait()
+            return await self._run_active(client, store, stop, lease_lost)
+        finally:
+            self._enter(Stage.STANDBY, store)
+            if election:
+                await election.release()
+
+    async def _run_active(
+        self,
+        client: KubernetesClient,
+        store: Store,
+        stop: asyncio.Event,
+        lease_lost: Coroutine[Any, Any, Any],
+    ) -> bool:
+        """Watch and reconcile until something ends; say whether another session should follow."""
+        queue = WorkQueue()
+        config_maps = ConfigMaps(client, store, queue)
+        status_writer = StatusWriter(client, store, _now)
+        reconciler = Reconciler(client, store, config_maps, status_writer, self.settings.platform)
+        coroutines: list[Coroutine[Any, Any, Any]] = [
+            stop.wait(),
+            lease_lost,
+            ReadinessPoll(store, queue).run(),
+            config_maps.run(),
+        ]
+        tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+        tasks += Workers(queue, reconciler.reconcile, self.metrics).start()
+        # The last one: kopf cancels every task of the loop that was created after it started.
+        resync = Resync(client, store, queue, self.staleness)
+        watch = asyncio.create_task(self._watch(resync, store, queue))
+        tasks.append(watch)
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if errors := errors_of(tasks):
+                await self._pause(errors, stop)
+            # While kopf runs, it handles the signals itself, and ends without an error.
+            return not stop.is_set() and (bool(errors) or not watch.done())
+        finally:
+            queue.shut_down()
+            await end_tasks(tasks)
+
+    async def _watch(self, resync: Resync, store: Store, queue: WorkQueue) -> None:
+        """List everything, then run kopf and the resync until a signal ends kopf."""
+        await resync.list_first()
+        self._enter(Stage.WATCHING, store)
+        tasks = [asyncio.create_task(resync.run())]
+        tasks.append(
+            asyncio.create_task(
+                kopf.operator(
+                    registry=registry_for(store, queue, self.connection, self.staleness),
+                    settings=kopf_settings(),
+                    # Without it kopf asks for the user's name, which a pod's user may not have.
+                    identity=cast("Any", self.settings.identity),
+                    clusterwide=not self.settings.namespaces,
+                    namespaces=self.settings.namespaces,
+                )
+            )
+        )
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            await end_tasks(tasks)
+
+    async def _pause(self, errors: Sequence[BaseException], stop: asyncio.Event) -> None:
+        """Log what has failed, and wait before the next session, unless a signal arrives."""
+        for error in errors:
+            _log.error("the session failed; another one follows", exc_info=error)
+        self.metrics.count_failure()
+        set_on_signals(stop)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PAUSE_SECONDS):
+                await stop.wait()
+
+    def _enter(self, stage: Stage, store: Store) -> None:
+        """Enter a stage: the only place that changes what depends on it."""
+        match stage:
+            case Stage.STANDBY:
+                self.staleness.pause()
+            case Stage.ACTIVE:
+                _log.info("this operator is active")
+            case Stage.WATCHING:
+                self.staleness.resume(watched_paths(store.watched_namespaces))
+        self.metrics.set_leader(is_leader=stage is not Stage.STANDBY)
+
+
+@contextlib.asynccontextmanager
+async def _served(app: web.Application, port: int) -> AsyncIterator[None]:
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, port=port, reuse_address=True).start()
+        yield
+    finally:
+        await runner.cleanup()
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,187 @@
+"""The operator's flags, each of which can be given by an environment variable, too.
+
+Not here: the settings of single Agents, which stand in their manifests (`resources.agent`).
+"""
+
+import argparse
+import ipaddress
+import json
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from diptych_operator.controller.leader_election import Candidate
+from diptych_operator.desired.children import Platform
+from diptych_operator.desired.deployment import PodDefaults, pod_template
+from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings
+from diptych_operator.desired.strategic_merge import MergeError
+from diptych_operator.resources.agent import Agent
+
+_MAX_PORT = 65535
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+class SettingsError(ValueError):
+    """A flag or variable with an invalid value; `str()` is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of one operator process.
+
+    Empty `namespaces` means that all are watched. Without a `candidate` there is no leader
+    election. `identity` is the name of this replica.
+    """
+
+    platform: Platform
+    namespaces: tuple[str, ...] = ()
+    candidate: Candidate | None = None
+    identity: str = "diptych-operator"
+    health_port: int = 8081
+    log_level: str = "INFO"
+    log_format: str = "text"
+
+
+def read_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> Settings:
+    """Read flags and environment variables; a flag wins.
+
+    Raises `SettingsError`; `--help` and unknown flags end the process.
+    """
+    given = _parser(environ).parse_args(arguments)
+    namespaces = _names("--namespaces", given.namespaces)
+    if not given.pod_image:
+        raise SettingsError("--pod-image (POD_IMAGE) is required: the image of the agents' pods")
+    if given.leader_election and not given.namespace:
+        raise SettingsError(
+            "--namespace (POD_NAMESPACE) is required: where the Lease lies; or give "
+            "--no-leader-election"
+        )
+    pods = PodDefaults(given.pod_image, given.pod_image_pull_policy, _template(given.pod_template))
+    _check_template(pods)
+    return Settings(
+        platform=Platform(
+            pods, NetworkSettings(given.cluster_domain, given.namespace or None, _dns(given))
+        ),
+        namespaces=namespaces,
+        candidate=Candidate((given.namespace, given.lease), given.identity)
+        if given.leader_election
+        else None,
+        identity=given.identity,
+        health_port=given.health_port,
+        log_level=given.log_level,
+        log_format=given.log_format,
+    )
+
+
+def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="diptych-operator", description="Serves Agents in a Kubernetes cluster."
+    )
+    for flag, variable, default, text in _FLAGS:
+        parser.add_argument(
+            flag,
+            default=_given(environ, variable, default),
+            type=type(default),
+            help=f"{text} [{variable}; default: {default or 'none'}]",
+            choices=_CHOICES.get(flag),
+        )
+    parser.add_argument(
+        "--leader-election",
+        action=argparse.BooleanOptionalAction,
+        default=environ.get("LEADER_ELECTION", "true").lower() not in {"false", "0", "no"},
+        help="be active only while holding the Lease [LEADER_ELECTION]",
+    )
+    return parser
+
+
+def _given(environ: Mapping[str, str], variable: str, default: str | int) -> str | int:
+    """Give a variable's value or the default; an empty value counts only if it has a meaning."""
+    value = environ.get(variable)
+    return default if value is None or (not value and variable not in _MAY_BE_EMPTY) else value
+
+
+def _dns(given: argparse.Namespace) -> DnsSettings:
+    labels = {}
+    for part in _parts(given.dns_pod_labels):
+        key, equals, labels[key] = part.partition("=")
+        if not (key and equals):
+            raise SettingsError(f"--dns-pod-labels: {part!r} is not name=value")
+    for block in _parts(given.dns_blocks):
+        try:
+            ipaddress.ip_network(block)
+        except ValueError:
+            message = f"--dns-blocks: {block!r} is no block of addresses, such as 10.0.0.10/32"
+            raise SettingsError(message) from None
+    for port in _parts(given.dns_ports):
+        if not (port.isascii() and port.isdigit() and 0 < int(port) <= _MAX_PORT):
+            raise SettingsError(f"--dns-ports: {port!r} is not a port")
+    return DnsSettings(
+        _names("--dns-namespaces", given.dns_namespaces),
+        labels,
+        _parts(given.dns_blocks),
+        tuple(map(int, _parts(given.dns_ports))),
+    )
+
+
+def _names(flag: str, text: str) -> tuple[str, ...]:
+    names = _parts(text)
+    for name in names:
+        if not _NAMESPACE.fullmatch(name):
+            raise SettingsError(f"{flag}: {name!r} is not the name of a namespace")
+    return names
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, re.split(r"[,\s]+", text)))
+
+
+def _template(file: str) -> Mapping[str, Any]:
+    if not file:
+        return {}
+    try:
+        content = yaml.safe_load(Path(file).read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not YAML"
+        raise SettingsError(f"--pod-template: {file} cannot be read: {reason}") from error
+    if not isinstance(content, dict):
+        raise SettingsError(f"--pod-template: {file} must hold a mapping")
+    return json.loads(json.dumps(content))  # type: ignore[no-any-return]
+
+
+def _check_template(pods: PodDefaults) -> None:
+    """Merge the operator's template into a pod once, so that a mistake ends the process at once."""
+    agent = Agent("default", "check", "", 0, is_terminating=False, spec={}, status={})
+    try:
+        pod_template(agent, "", pods)
+    except MergeError as error:
+        raise SettingsError(f"--pod-template: {error}") from error
+
+
+_FLAGS: tuple[tuple[str, str, str | int, str], ...] = (
+    ("--namespaces", "NAMESPACES", "", "namespaces to watch, by commas; all if empty"),
+    ("--namespace", "POD_NAMESPACE", "", "the operator's own namespace"),
+    ("--identity", "POD_NAME", socket.gethostname(), "what this replica is called in the Lease"),
+    ("--lease", "LEASE_NAME", "diptych-operator", "name of the Lease"),
+    ("--pod-image", "POD_IMAGE", "", "image of the agents' pods"),
+    ("--pod-image-pull-policy", "POD_IMAGE_PULL_POLICY", "IfNotPresent", "when it is pulled"),
+    ("--pod-template", "POD_TEMPLATE", "", "file with a pod template merged into every agent's"),
+    ("--cluster-domain", "CLUSTER_DOMAIN", "cluster.local", "the cluster's DNS domain"),
+    ("--dns-namespaces", "DNS_NAMESPACES", "kube-system", "where the name servers' pods are"),
+    ("--dns-pod-labels", "DNS_POD_LABELS", "k8s-app=kube-dns", "their labels; all pods if empty"),
+    ("--dns-blocks", "DNS_BLOCKS", "169.254.20.10/32", "addresses of other name servers"),
+    ("--dns-ports", "DNS_PORTS", "53", "ports at which name servers listen"),
+    ("--health-port", "HEALTH_PORT", 8081, "port of /healthz, /readyz and /metrics"),
+    ("--log-level", "LOG_LEVEL", "INFO", "least severity that is logged"),
+    ("--log-format", "LOG_FORMAT", "text", "how a line of the log looks"),
+)
+_MAY_BE_EMPTY = {"DNS_NAMESPACES", "DNS_POD_LABELS", "DNS_BLOCKS"}
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "--pod-image-pull-policy": ("Always", "IfNotPresent", "Never"),
+    "--log-level": ("DEBUG", "INFO", "WARNING", "ERROR"),
+    "--log-format": ("text", "json"),
+}

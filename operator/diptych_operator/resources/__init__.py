@@ -1,0 +1,7 @@
+"""Pure: the Kubernetes objects that the operator reads and writes, as values.
+
+agent      an Agent, typed
+kinds      kinds and their API paths, names, constants
+labels     the labels that the operator sets, and label selectors
+ownership  whose an object is
+"""

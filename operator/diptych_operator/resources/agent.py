@@ -1,0 +1,175 @@
+"""An `Agent` as a typed value: what the operator reads of a manifest.
+
+The fields and their rules stand in one place, the pod's manifest models. The CRD is generated from
+them, and the API has validated every Agent against the CRD, so nothing is validated again here.
+
+Not here: what the references point to (`desired.references`), what is made of an Agent (`desired`).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from diptych_operator.resources.kinds import PORT, NamespacedName, Object
+
+KeyKind: TypeAlias = Literal["Secret", "ConfigMap"]
+
+REDIS_PORT: Final = 6379
+
+_KEY_FIELDS: Mapping[str, KeyKind] = {"secretKeyRef": "Secret", "configMapKeyRef": "ConfigMap"}
+_CLUSTER_FIELDS = {"container", "podTemplate", "network", "allowedNamespaces", "replicas"}
+_WITHOUT_KEYS = {*_CLUSTER_FIELDS, "outputSchema"}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class KeyRef:
+    """A reference to one key of a Secret or ConfigMap, which the pod reads from a mounted file."""
+
+    kind: KeyKind
+    name: str
+    key: str
+
+    @property
+    def file(self) -> str:
+        """The file's path in the pod, relative to the mounted folder."""
+        return f"{self.kind.lower()}s/{self.name}/{self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRef:
+    """A port of a Service, in any namespace."""
+
+    service: NamespacedName
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRef:
+    """An Agent that another one may delegate to; the model knows it as `visible_name`."""
+
+    agent: NamespacedName
+    visible_name: str
+    shares_context: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """An Agent as the API shows it; `spec` and `status` are its JSON."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    is_terminating: bool
+    spec: Mapping[str, Any]
+    status: Mapping[str, Any]
+
+    @property
+    def namespaced_name(self) -> NamespacedName:
+        return self.namespace, self.name
+
+    @property
+    def url(self) -> str:
+        """The Agent's URL inside the cluster; its identity in a delegation's call path."""
+        return agent_url(self.namespaced_name)
+
+    @property
+    def replicas(self) -> int:
+        return int(self.spec.get("replicas", 1))
+
+    @property
+    def container(self) -> Mapping[str, Any]:
+        return self.spec.get("container") or {}
+
+    @property
+    def pod_spec_fields(self) -> dict[str, Any]:
+        """The fields of the spec that the pod reads."""
+        return {name: value for name, value in self.spec.items() if name not in _CLUSTER_FIELDS}
+
+    @property
+    def tools(self) -> tuple[Mapping[str, Any], ...]:
+        return tuple(self.spec.get("tools", ()))
+
+    @property
+    def redis(self) -> Mapping[str, Any]:
+        """The Redis that keeps its sessions; empty if they live in the pod's memory."""
+        return (self.spec.get("sessions") or {}).get("redis") or {}
+
+    @property
+    def service_refs(self) -> tuple[ServiceRef, ...]:
+        """The Services that it refers to: those of its tool servers, and that of its Redis."""
+        refs = [
+            self.tool_service(tool["serviceRef"]) for tool in self.tools if "serviceRef" in tool
+        ]
+        if ref := self.redis.get("serviceRef"):
+            service = ref.get("namespace", self.namespace), ref["name"]
+            refs.append(ServiceRef(service, ref.get("port", REDIS_PORT)))
+        return tuple(refs)
+
+    def tool_service(self, ref: Mapping[str, Any]) -> ServiceRef:
+        """Read the `serviceRef` of a tool server, with the manifest's defaults."""
+        return ServiceRef((self.namespace, ref["name"]), ref.get("port", PORT))
+
+    @property
+    def peers(self) -> tuple[PeerRef, ...]:
+        return tuple(self.peer(entry) for entry in self.spec.get("agents", ()) if "name" in entry)
+
+    def peer(self, entry: Mapping[str, Any]) -> PeerRef:
+        """Read an entry of `spec.agents` that names an Agent, with the manifest's defaults."""
+        return PeerRef(
+            agent=(entry.get("namespace", self.namespace), entry["name"]),
+            visible_name=entry.get("as", entry["name"]),
+            shares_context=entry.get("shareContext", True),
+        )
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """All URLs of the manifest, each once, in its order."""
+        model = self.spec.get("model") or {}
+        entries = (model, *self.tools, *self.spec.get("agents", ()))
+        urls = [entry.get("endpoint") or entry.get("url") for entry in entries]
+        return tuple(dict.fromkeys(url for url in urls if url))
+
+    @property
+    def key_refs(self) -> tuple[KeyRef, ...]:
+        """All keys of Secrets and ConfigMaps that the pod reads, each once, sorted."""
+        values = [value for name, value in self.spec.items() if name not in _WITHOUT_KEYS]
+        return tuple(sorted(set(_key_refs(values))))
+
+
+def agent_of(content: Object) -> Agent:
+    """Read an Agent from the API's JSON."""
+    metadata = content["metadata"]
+    return Agent(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        generation=metadata.get("generation", 0),
+        is_terminating="deletionTimestamp" in metadata,
+        spec=content.get("spec") or {},
+        status=content.get("status") or {},
+    )
+
+
+def agent_url(name: NamespacedName) -> str:
+    """Give the base URL of an Agent, whether or not it exists."""
+    namespace, agent = name
+    return f"http://{agent}.{namespace}:{PORT}"
+
+
+def ready_status(content: Object | None) -> str:
+    """Give the status of an Agent's Ready condition; "Unknown" if it has none."""
+    conditions = ((content or {}).get("status") or {}).get("conditions", ())
+    return next((c["status"] for c in conditions if c["type"] == "Ready"), "Unknown")
+
+
+def _key_refs(value: object) -> Iterator[KeyRef]:
+    if isinstance(value, Mapping):
+        for field, inner in value.items():
+            if field in _KEY_FIELDS:
+                yield KeyRef(_KEY_FIELDS[field], inner["name"], inner["key"])
+            else:
+                yield from _key_refs(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _key_refs(inner)

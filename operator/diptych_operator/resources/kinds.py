@@ -1,0 +1,81 @@
+"""Kinds of Kubernetes objects, their API paths, and the names that the operator writes.
+
+Not here: labels (`labels`), requests to the API (`kubernetes.client`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+Object: TypeAlias = dict[str, Any]
+"""A Kubernetes object as the API's JSON."""
+
+NamespacedName: TypeAlias = tuple[str, str]
+"""Namespace and name of an object; the namespace is empty for a cluster-scoped object."""
+
+FIELD_MANAGER: Final = "diptych"
+OVERWRITE_MANAGER: Final = "diptych-mend"
+"""The field manager of objects that were overwritten because applying them was refused."""
+APPLIED_DIGEST: Final = "diptych.dev/applied"
+"""The annotation with the digest of what was applied last; shows that a field must be removed."""
+OPERATOR_NAME: Final = "diptych-operator"
+PORT: Final = 8000
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of objects, and its place in the API."""
+
+    group: str
+    version: str
+    plural: str
+    name: str
+    is_namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str | None = None) -> str:
+        """Give the path of one object, or of all objects (of a namespace, if one is given)."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        inside = f"/namespaces/{namespace}" if namespace and self.is_namespaced else ""
+        return f"{root}{inside}/{self.plural}" + (f"/{name}" if name else "")
+
+
+AGENT: Final = Kind("diptych.dev", "v1alpha1", "agents", "Agent")
+DEPLOYMENT: Final = Kind("apps", "v1", "deployments", "Deployment")
+SERVICE: Final = Kind("", "v1", "services", "Service")
+CONFIG_MAP: Final = Kind("", "v1", "configmaps", "ConfigMap")
+SERVICE_ACCOUNT: Final = Kind("", "v1", "serviceaccounts", "ServiceAccount")
+NETWORK_POLICY: Final = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+POD_DISRUPTION_BUDGET: Final = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+POD: Final = Kind("", "v1", "pods", "Pod")
+NAMESPACE: Final = Kind("", "v1", "namespaces", "Namespace", is_namespaced=False)
+LEASE: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease")
+EVENT: Final = Kind("events.k8s.io", "v1", "events", "Event")
+
+CHILD_KINDS: Final = (
+    SERVICE_ACCOUNT,
+    NETWORK_POLICY,
+    SERVICE,
+    POD_DISRUPTION_BUDGET,
+    DEPLOYMENT,
+)
+"""The children of an Agent that are watched, in the order of their creation. ConfigMaps are
+children too, but the operator has no right to read them."""
+
+KINDS: Final[Mapping[str, Kind]] = {
+    kind.name: kind for kind in (*CHILD_KINDS, AGENT, CONFIG_MAP, POD, NAMESPACE, LEASE, EVENT)
+}
+
+
+def kind_of(content: Mapping[str, Any]) -> Kind:
+    """Give the kind of an object. Raises `KeyError` for a kind that the operator does not use."""
+    return KINDS[content["kind"]]
+
+
+def name_of(content: Mapping[str, Any]) -> NamespacedName:
+    """Give the namespace and name of an object."""
+    metadata = content["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]

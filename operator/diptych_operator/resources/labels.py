@@ -1,0 +1,66 @@
+"""The labels of an Agent's objects, and label selectors.
+
+Not here: field managers and annotations (`kinds`).
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from diptych_operator.resources.kinds import OPERATOR_NAME, NamespacedName, Object
+
+_PREFIX: Final = "app.kubernetes.io"
+INSTANCE: Final = f"{_PREFIX}/instance"
+MANAGED_BY: Final = f"{_PREFIX}/managed-by"
+NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+"""The label that the API sets on every Namespace: its name."""
+OPERATOR_POD_LABELS: Final = {f"{_PREFIX}/name": "diptych", f"{_PREFIX}/component": "operator"}
+
+_AGENT_APP: Final = "diptych-agent"
+
+
+def selector_labels(agent: str) -> dict[str, str]:
+    """Give the labels that select an Agent's pods. A Deployment's selector can never change."""
+    return {f"{_PREFIX}/name": _AGENT_APP, INSTANCE: agent}
+
+
+def child_labels(agent: str) -> dict[str, str]:
+    """Give the labels of an Agent's children and pods."""
+    return {
+        **selector_labels(agent),
+        f"{_PREFIX}/component": "agent",
+        f"{_PREFIX}/part-of": "diptych",
+        MANAGED_BY: OPERATOR_NAME,
+    }
+
+
+def agent_of_pod(pod: Object) -> NamespacedName | None:
+    """Name the Agent that a pod runs, by the pod's labels."""
+    agent = pod["metadata"].get("labels", {}).get(INSTANCE)
+    return (pod["metadata"]["namespace"], agent) if agent else None
+
+
+def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Say whether a label selector matches these labels."""
+    match_labels = selector.get("matchLabels", {}).items()
+    return all(labels.get(key) == value for key, value in match_labels) and all(
+        _matches(expression, labels) for expression in selector.get("matchExpressions", ())
+    )
+
+
+def selector_keys(selector: Mapping[str, Any]) -> set[str]:
+    """Give the label keys that a selector depends on."""
+    expressions = selector.get("matchExpressions", ())
+    return {*selector.get("matchLabels", {}), *(expression["key"] for expression in expressions)}
+
+
+def _matches(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    key, values = expression["key"], expression.get("values", ())
+    match expression["operator"]:
+        case "In":
+            return labels.get(key) in values
+        case "NotIn":
+            return labels.get(key) not in values
+        case "Exists":
+            return key in labels
+        case _:  # DoesNotExist
+            return key not in labels

@@ -1,0 +1,209 @@
+"""The status of an Agent: `agent_status(agent, inputs, now)`. Pure.
+
+The conditions are the API; there is no phase. Ready means that the newest revision's pods can take
+work. Missing dependencies make it Degraded. A manifest that is rejected leaves the last good
+revision serving, and Ready says so.
+
+Not here: what is wrong with a pod (`pods`), unresolved references (`unresolved`), how the status is
+written (`controller.status_writer`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from diptych_operator.desired.rollout import is_rolled_out
+from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.kinds import Object
+from diptych_operator.resources.labels import selector_labels
+from diptych_operator.status.pods import pod_problem
+from diptych_operator.status.problem import Problem
+
+Status: TypeAlias = Literal["True", "False", "Unknown"]
+ConditionType: TypeAlias = Literal["Accepted", "ResolvedRefs", "Progressing", "Ready", "Degraded"]
+
+MAX_MESSAGE = 2048  # characters; the CRD allows twice as many
+
+
+@dataclass(frozen=True, slots=True)
+class MissingDependency:
+    """Something that a pod's `/ready` reports as missing."""
+
+    kind: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatusInputs:
+    """What an Agent's conditions follow from.
+
+    `rejection` says why the manifest cannot be served, `blocker` why the desired state could not
+    be applied. `missing_dependencies` is None as long as no pod has answered. `former_degraded` is
+    the Degraded condition that an earlier operator wrote; it holds until this one has polled.
+    """
+
+    rejection: Problem | None = None
+    blocker: Problem | None = None
+    unresolved: Sequence[Problem] = ()
+    deployment: Object | None = None
+    pods: Sequence[Object] = ()
+    missing_dependencies: Sequence[MissingDependency] | None = None
+    former_degraded: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One aspect of an Agent's state."""
+
+    type: ConditionType
+    status: Status
+    reason: str
+    message: str
+
+
+def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]:
+    """Give the whole status. `now` becomes the time of conditions whose status has changed."""
+    former = {c["type"]: c for c in agent.status.get("conditions", ())}
+    labels = selector_labels(agent.name).items()
+    return {
+        "observedGeneration": agent.generation,
+        "replicas": _count(inputs.deployment, "replicas"),
+        "selector": ",".join(sorted(f"{name}={value}" for name, value in labels)),
+        "url": agent.url,
+        "conditions": [
+            {
+                "type": condition.type,
+                "status": condition.status,
+                "reason": condition.reason,
+                "message": condition.message[:MAX_MESSAGE],
+                "observedGeneration": agent.generation,
+                "lastTransitionTime": _transition_time(former.get(condition.type), condition, now),
+            }
+            for condition in conditions(inputs)
+        ],
+    }
+
+
+def conditions(inputs: StatusInputs) -> tuple[Condition, ...]:
+    """Give the five conditions."""
+    return (
+        _accepted(inputs),
+        _resolved_refs(inputs),
+        _progressing(inputs),
+        _ready(inputs),
+        _degraded(inputs),
+    )
+
+
+def _accepted(inputs: StatusInputs) -> Condition:
+    if inputs.rejection:
+        return Condition("Accepted", "False", inputs.rejection.reason, inputs.rejection.message)
+    return Condition("Accepted", "True", "Accepted", "The manifest can be served.")
+
+
+def _resolved_refs(inputs: StatusInputs) -> Condition:
+    if not inputs.unresolved:
+        message = "All Agents and Services that the manifest names are there."
+        return Condition("ResolvedRefs", "True", "ResolvedRefs", message)
+    messages = dict.fromkeys(problem.message for problem in inputs.unresolved)
+    return Condition("ResolvedRefs", "False", inputs.unresolved[0].reason, "; ".join(messages))
+
+
+def _progressing(inputs: StatusInputs) -> Condition:
+    if inputs.blocker:
+        return Condition("Progressing", "False", inputs.blocker.reason, inputs.blocker.message)
+    if inputs.rejection:
+        return Condition("Progressing", "False", "NotAccepted", "Nothing is changed meanwhile.")
+    if is_rolled_out(inputs.deployment):
+        return Condition("Progressing", "False", "UpToDate", "All pods run the newest revision.")
+    live = _deployment_condition(inputs.deployment, "Progressing")
+    if live.get("reason") == "ProgressDeadlineExceeded":
+        message = "The newest revision does not come up; Ready says why."
+        return Condition("Progressing", "False", "Stuck", message)
+    new, wanted = _count(inputs.deployment, "updatedReplicas"), _wanted(inputs.deployment)
+    message = f"{new} of {wanted} pods run the newest revision."
+    return Condition("Progressing", "True", "RollingOut", message)
+
+
+def _ready(inputs: StatusInputs) -> Condition:
+    if inputs.deployment is None:
+        problem = inputs.rejection or inputs.blocker
+        reason = problem.reason if problem else "RollingOut"
+        return Condition("Ready", "False", reason, "There are no pods yet.")
+    if is_rolled_out(inputs.deployment):
+        return _ready_when_rolled_out(inputs)
+    available = _count(inputs.deployment, "availableReplicas")
+    problem = _pods_problem(inputs)
+    message = problem.message if problem else _availability(inputs)
+    older = _count(inputs.deployment, "replicas") - _count(inputs.deployment, "updatedReplicas")
+    if available and older > 0:
+        message += " The revision before it keeps serving meanwhile."
+    return Condition("Ready", "False", problem.reason if problem else "RollingOut", message)
+
+
+def _ready_when_rolled_out(inputs: StatusInputs) -> Condition:
+    if _wanted(inputs.deployment) == 0:
+        return Condition("Ready", "False", "ScaledToZero", "The agent is scaled to no pods.")
+    message = _availability(inputs)
+    if inputs.rejection:
+        message += " The manifest was not accepted; the last good revision keeps serving."
+        return Condition("Ready", "True", "LastGoodRevision", message)
+    is_degraded = _degraded(inputs).status == "True"
+    return Condition("Ready", "True", "Degraded" if is_degraded else "Ready", message)
+
+
+def _degraded(inputs: StatusInputs) -> Condition:
+    if inputs.former_degraded is not None:
+        fields = (inputs.former_degraded[field] for field in ("status", "reason", "message"))
+        return Condition("Degraded", *fields)
+    if inputs.missing_dependencies is None:
+        return Condition("Degraded", "Unknown", "NotAsked", "No pod has been asked yet.")
+    if not inputs.missing_dependencies:
+        return Condition("Degraded", "False", "NothingMissing", "The agent misses nothing.")
+    kinds = {missing.kind for missing in inputs.missing_dependencies}
+    reason = _MISSING_REASONS.get(kinds.pop(), "Missing") if len(kinds) == 1 else "Missing"
+    lines = dict.fromkeys(f"{m.kind} {m.name}: {m.reason}" for m in inputs.missing_dependencies)
+    return Condition("Degraded", "True", reason, "; ".join(lines))
+
+
+def _pods_problem(inputs: StatusInputs) -> Problem | None:
+    """Say what keeps the newest revision's pods from becoming ready."""
+    failure = _deployment_condition(inputs.deployment, "ReplicaFailure")
+    if failure.get("status") == "True":
+        message = f"The cluster refuses the pods: {failure.get('message', '')}"
+        return Problem("PodsRefused", message)
+    problems = [problem for pod in inputs.pods if (problem := pod_problem(pod))]
+    return min(problems, key=lambda problem: problem.reason, default=None)
+
+
+def _availability(inputs: StatusInputs) -> str:
+    available = _count(inputs.deployment, "availableReplicas")
+    return f"{available} of {_wanted(inputs.deployment)} pods can take work."
+
+
+def _deployment_condition(deployment: Object | None, name: str) -> Mapping[str, Any]:
+    live = ((deployment or {}).get("status") or {}).get("conditions", ())
+    return next((condition for condition in live if condition["type"] == name), {})
+
+
+def _wanted(deployment: Object | None) -> int:
+    return int(((deployment or {}).get("spec") or {}).get("replicas", 1))
+
+
+def _count(deployment: Object | None, field: str) -> int:
+    return int(((deployment or {}).get("status") or {}).get(field) or 0)
+
+
+def _transition_time(former: Mapping[str, Any] | None, condition: Condition, now: str) -> str:
+    if former is None or former["status"] != condition.status:
+        return now
+    since: str = former["lastTransitionTime"]
+    return since
+
+
+_MISSING_REASONS = {
+    "server": "ToolServerUnavailable",
+    "agent": "AgentUnavailable",
+    "key": "KeyMissing",
+}

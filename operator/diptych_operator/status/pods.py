@@ -1,0 +1,96 @@
+"""What keeps a pod from becoming ready, as a message for the Agent's owner. Pure.
+
+Not here: the conditions that follow (`conditions`), polling a pod (`controller.readiness_poll`).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from diptych_operator.resources.kinds import Object
+from diptych_operator.resources.labels import INSTANCE
+from diptych_operator.status.problem import Problem
+
+_IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
+_CREATE_REASONS = {
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "StartError",
+}
+_CONFIG_ERROR = 2  # the pod's exit code for a manifest that it cannot use
+_MAX_OUTPUT = 400  # characters of a container's last output
+
+
+def pod_problem(pod: Object) -> Problem | None:
+    """Say what keeps a pod from becoming ready; None for a pod that is ready or starting."""
+    status = pod.get("status") or {}
+    if "deletionTimestamp" in pod["metadata"] or status.get("phase") == "Succeeded":
+        return None
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
+        return Problem("Unschedulable", f"No node takes the pod: {scheduled.get('message', '')}")
+    if status.get("phase") == "Failed":
+        return Problem("PodFailed", f"The pod failed: {_last_words(status.get('message'))}")
+    agent = pod["metadata"].get("labels", {}).get(INSTANCE, "")
+    problems = (_container_problem(container, agent) for container in _containers(status))
+    return next(filter(None, problems), None)
+
+
+def pod_address(pod: Object) -> str | None:
+    """Give the IP address of a running pod; None for any other pod."""
+    status = pod.get("status") or {}
+    if "deletionTimestamp" in pod["metadata"] or status.get("phase") != "Running":
+        return None
+    address: str | None = status.get("podIP")
+    return address
+
+
+def _containers(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield from status.get("initContainerStatuses", ())
+    yield from status.get("containerStatuses", ())
+
+
+def _container_problem(container: Mapping[str, Any], agent: str) -> Problem | None:
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    reason, message = waiting.get("reason", ""), _last_words(waiting.get("message"))
+    if reason in _IMAGE_REASONS:
+        return Problem(
+            "ImagePullFailed",
+            f"The image {container.get('image', '')} cannot be pulled; correct "
+            "spec.container.image, or make the image available. "
+            f"{message.rpartition('ErrImagePull: ')[2]}".rstrip(),
+        )
+    if reason in _CREATE_REASONS:
+        return Problem("ContainerNotMade", f"The container cannot be made: {message}")
+    return _crash(container, agent)
+
+
+def _crash(container: Mapping[str, Any], agent: str) -> Problem | None:
+    """Report a container that has exited with an error, even if it runs again now."""
+    exits = [(container.get(state) or {}).get("terminated") for state in ("state", "lastState")]
+    last_exit = next(filter(None, exits), None)
+    if container.get("ready") or last_exit is None or last_exit.get("exitCode") == 0:
+        return None
+    if last_exit.get("reason") == "OOMKilled":
+        message = (
+            "The container needs more memory than its limit; raise "
+            "spec.container.resources.limits.memory."
+        )
+        return Problem("OutOfMemory", message)
+    code, output = last_exit.get("exitCode"), _last_words(last_exit.get("message"))
+    if code == _CONFIG_ERROR and output:  # written for users; other output may hold secrets
+        return Problem("ConfigError", f"The agent does not start: {output}")
+    message = (
+        f"The container ends with exit code {code}; kubectl logs --previous "
+        f"-l {INSTANCE}={agent} says why."
+    )
+    return Problem("CrashLooping", message)
+
+
+def _condition(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return next((c for c in status.get("conditions", ()) if c["type"] == name), {})
+
+
+def _last_words(text: object) -> str:
+    """Give the end of a text, on one line."""
+    return " ".join(str(text or "").split())[-_MAX_OUTPUT:]

@@ -1,0 +1,102 @@
+"""References of a manifest that lead nowhere, for the condition ResolvedRefs. Pure.
+
+Objects may be created in any order: what is missing now may come later. So an unresolved reference
+is reported and never rejected; the agent runs without what it lacks.
+
+Not here: keys of Secrets and ConfigMaps, which only the pod reads.
+"""
+
+from collections.abc import Iterator
+
+from diptych_operator.desired.observed import ObservedState
+from diptych_operator.desired.references import (
+    Permission,
+    addresses,
+    delegation_permission,
+    is_external_name,
+    service_port,
+)
+from diptych_operator.resources.agent import Agent, PeerRef
+from diptych_operator.resources.kinds import NamespacedName, Object
+from diptych_operator.resources.labels import NAMESPACE_NAME
+from diptych_operator.status.problem import Problem
+
+
+def unresolved_references(
+    agent: Agent, observed: ObservedState, domain: str
+) -> tuple[Problem, ...]:
+    """Give the references that are unresolved now; `domain` is the cluster's DNS domain."""
+    return (
+        *_unresolved_peers(agent, observed),
+        *_unresolved_services(agent, observed),
+        *_unresolved_hosts(agent, observed, domain),
+    )
+
+
+def _unresolved_peers(agent: Agent, observed: ObservedState) -> Iterator[Problem]:
+    for peer in agent.peers:
+        namespace, name = peer.agent
+        where = f"Agent {name}" if namespace == agent.namespace else f"Agent {namespace}/{name}"
+        if not observed.is_watched(namespace):
+            yield Problem(
+                "NamespaceNotWatched",
+                f"{where} cannot be seen: this operator does not watch namespace {namespace}",
+            )
+        elif peer.agent not in observed.agents:
+            yield Problem(
+                "AgentNotFound", f"{where} is not there; create it or remove it from spec.agents"
+            )
+        else:
+            yield from _missing_permission(agent, peer, where, observed)
+
+
+def _missing_permission(
+    agent: Agent, peer: PeerRef, where: str, observed: ObservedState
+) -> Iterator[Problem]:
+    match delegation_permission(agent, peer, observed):
+        case Permission.UNKNOWN:
+            yield Problem(
+                "NamespaceLabelsUnknown",
+                f"{where} chooses by labels of namespaces who may delegate to it, and this "
+                f"operator may not read them; choose by {NAMESPACE_NAME} or from: All there, or "
+                "let the operator watch all namespaces",
+            )
+        case Permission.DENIED:
+            yield Problem(
+                "AgentNotAllowed",
+                f"{where} lets no Agent of namespace {agent.namespace} delegate to it; "
+                "its spec.allowedNamespaces decides",
+            )
+
+
+def _unresolved_services(agent: Agent, observed: ObservedState) -> Iterator[Problem]:
+    for ref in agent.service_refs:
+        yield from _unresolved_port(observed, ref.service, ref.port)
+
+
+def _unresolved_hosts(agent: Agent, observed: ObservedState, domain: str) -> Iterator[Problem]:
+    for found in addresses(agent, domain):
+        if found.service and (found.is_certain or found.service in observed.services):
+            yield from _unresolved_port(observed, found.service, found.port)
+
+
+def _unresolved_port(observed: ObservedState, name: NamespacedName, port: int) -> Iterator[Problem]:
+    service = observed.services.get(name)
+    if service is None:
+        if observed.is_watched(name[0]):
+            yield Problem(
+                "ServiceNotFound",
+                f"Service {name[1]} is not there (namespace {name[0]}); create it",
+            )
+    elif _has_fixed_ports(service) and service_port(service, port) is None:
+        ports = ", ".join(str(p["port"]) for p in service["spec"]["ports"])
+        yield Problem(
+            "ServicePortNotFound", f"Service {name[1]} has no port {port}; it has {ports}"
+        )
+
+
+def _has_fixed_ports(service: Object) -> bool:
+    """Say whether a Service is reached at its own ports only. A headless one is just its pods."""
+    spec = service["spec"]
+    has_cluster_ip = spec.get("clusterIP") != "None"
+    return bool(spec.get("ports")) and not is_external_name(service) and has_cluster_ip

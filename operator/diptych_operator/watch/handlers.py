@@ -1,0 +1,64 @@
+"""kopf's event handlers: an event goes into the store, the affected Agents into the work queue.
+
+Only `event` handlers are used, so that kopf writes nothing on any object, neither finalizers nor
+annotations. docs/decisions/0020 says why, and why kopf's indices are not used.
+
+Not here: what a change means for an Agent (`controller.reconciler`), lists (`resync`).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import kopf
+
+from diptych_operator.controller.store import Store
+from diptych_operator.controller.work_queue import WorkQueue
+from diptych_operator.kubernetes.connection import Connection
+from diptych_operator.resources.kinds import KINDS, Kind
+from diptych_operator.watch.scope import label_selector, watched_kinds
+from diptych_operator.watch.staleness import WatchStaleness
+
+
+def registry_for(
+    store: Store, queue: WorkQueue, connection: Connection, staleness: WatchStaleness
+) -> kopf.OperatorRegistry:
+    """Make kopf's registry: a login, and an event handler for each kind."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    async def login(**_: object) -> kopf.AiohttpSession:
+        session = connection.session(on_watch_data=staleness.note_data)
+        return kopf.AiohttpSession(server=connection.server, aiohttp_session=session)
+
+    for kind in watched_kinds(store.watched_namespaces):
+        _register(registry, kind, store, queue)
+    return registry
+
+
+def kopf_settings() -> kopf.OperatorSettings:
+    """Give kopf's settings (faults.md §6)."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.peering.standalone = True
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 5
+    settings.networking.enforce_retry_after = True
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 330
+    settings.watching.connect_timeout = 5
+    settings.watching.chunk_size = 500
+    settings.queueing.idle_timeout = 1
+    settings.queueing.error_delays = (1, 2, 5, 10, 30)
+    for kind in KINDS.values():
+        if selector := label_selector(kind):
+            settings.watching.label_selectors[kind.group, kind.version, kind.plural] = selector
+    return settings
+
+
+def _register(registry: kopf.OperatorRegistry, kind: Kind, store: Store, queue: WorkQueue) -> None:
+    @kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)
+    async def on_event(event: Mapping[str, Any], **_: object) -> None:
+        change = store.remove if event["type"] == "DELETED" else store.put
+        for agent in change(kind, event["object"]):
+            queue.add(agent)

@@ -1,0 +1,87 @@
+"""Resync: lists everything, before the watches start and once a minute after that.
+
+A watch reports changes only, and a watch that had to start anew does not report what was deleted
+meanwhile. A list shows it. The first list also makes the store complete before the first decision,
+so that an operator that starts among a thousand good Agents writes nothing.
+
+Not here: the changes in between (`handlers`).
+"""
+
+import asyncio
+import logging
+
+from diptych_operator.controller.store import Store
+from diptych_operator.controller.work_queue import WorkQueue
+from diptych_operator.kubernetes.client import KubernetesClient
+from diptych_operator.kubernetes.errors import ApiError
+from diptych_operator.resources.kinds import Kind
+from diptych_operator.watch.scope import label_selector, watched_kinds
+from diptych_operator.watch.staleness import WatchStaleness
+
+PERIOD = 60.0
+RETRY_SECONDS = 3.0
+
+_YIELD_EVERY = 100
+_log = logging.getLogger(__name__)
+
+
+class Resync:
+    """Makes the store complete; queues the Agents that a list shows to be affected."""
+
+    def __init__(
+        self,
+        client: KubernetesClient,
+        store: Store,
+        queue: WorkQueue,
+        staleness: WatchStaleness | None = None,
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._queue = queue
+        self._staleness = staleness or WatchStaleness()
+
+    async def list_first(self) -> None:
+        """List everything for the first time, however long that takes; then start the queue."""
+        logged = ""
+        while True:
+            try:
+                await self.list_all()
+            except ApiError as error:
+                if str(error) != logged:
+                    _log.warning("waiting until everything can be listed: %s", error)
+                    logged = str(error)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return self._queue.start()
+
+    async def run(self) -> None:
+        """List everything once in `PERIOD`, forever."""
+        while True:
+            await asyncio.sleep(PERIOD)
+            try:
+                await self.list_all()
+            except ApiError as error:
+                _log.warning("cannot list everything: %s", error)
+
+    async def list_all(self) -> None:
+        """List everything once. Raises `ApiError`."""
+        namespaces = self._store.watched_namespaces
+        try:
+            for kind in watched_kinds(namespaces):
+                for namespace in namespaces or ("",):
+                    await self._list(kind, namespace)
+        except ApiError:
+            self._staleness.note_lists(are_complete=False)
+            raise
+        self._staleness.note_lists(are_complete=True)
+
+    async def _list(self, kind: Kind, namespace: str) -> None:
+        listed, version = await self._client.list(kind, namespace, label_selector(kind))
+        for number, content in enumerate(listed):
+            for agent in self._store.put(kind, content):
+                self._queue.add(agent)
+            if number % _YIELD_EVERY == 0:  # a long list must not block the event loop
+                await asyncio.sleep(0)
+        for content in self._store.absent_from(kind, namespace, listed, version):
+            for agent in self._store.remove(kind, content):
+                self._queue.add(agent)

@@ -1,0 +1,173 @@
+"""The ConfigMaps, which the operator may create and delete but not read."""
+
+import asyncio
+
+import pytest
+from support.agents import agent_object
+from support.kubernetes import ErrorResponse
+from support.reconciler_harness import NAME, served
+
+from diptych_operator.controller import config_maps
+from diptych_operator.desired.resolved_manifest import FILE
+from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, DEPLOYMENT
+
+
+@pytest.fixture
+async def harness():
+    async with served() as found:
+        found.api.put(AGENT, agent_object())
+        await found.until_done()
+        found.api.settle()
+        await found.until_done()
+        yield found
+
+
+def only(harness):
+    [name] = harness.names(CONFIG_MAP)
+    return "team", name
+
+
+def foreign(name, **metadata):
+    return {"metadata": {"namespace": name[0], "name": name[1], **metadata}, "data": {"a": "b"}}
+
+
+def replace_by_foreign(harness, **metadata):
+    """Put somebody else's ConfigMap in the place of the agent's."""
+    name = only(harness)
+    harness.api.remove(CONFIG_MAP, name)
+    harness.api.put(CONFIG_MAP, foreign(name, **metadata))
+    return name
+
+
+async def test_one_that_was_deleted_is_created_again(harness):
+    name = only(harness)
+    held = harness.api.get(CONFIG_MAP, name)["data"]
+    harness.api.remove(CONFIG_MAP, name)
+    await harness.config_maps.restore(NAME)
+    assert harness.api.get(CONFIG_MAP, name)["data"] == held
+
+
+async def test_one_that_exists_is_left_alone_and_its_owner_is_checked_once(harness):
+    before = harness.api.get(CONFIG_MAP, only(harness))
+    asked = []
+    harness.api.before = lambda request, content: asked.append(request.method)
+    keeper = harness.config_maps
+    for _ in range(3):
+        await keeper.restore(NAME)
+    assert asked == ["POST", "DELETE", "POST", "POST"]  # the deletion is shown, not carried out
+    assert harness.api.get(CONFIG_MAP, only(harness)) == before
+
+
+async def test_one_that_was_replaced_is_noticed_when_the_ownership_check_expires(harness):
+    now = [0.0]
+    keeper = harness.config_maps
+    keeper._clock = lambda: now[0]
+    await keeper.restore(NAME)
+    replace_by_foreign(harness)
+    await keeper.restore(NAME)
+    assert harness.config_maps._foreign == set()
+    now[0] += config_maps.OWNERSHIP_TTL
+    await keeper.restore(NAME)
+    assert harness.config_maps._foreign == {NAME}
+
+
+async def test_a_foreign_one_is_reported_and_left_alone(harness):
+    name = replace_by_foreign(harness)
+    await harness.config_maps.restore(NAME)
+    assert await harness.reconcile() == 30
+    assert harness.conditions()["Accepted"] == ("False", "NameConflict")
+    assert f"There is a ConfigMap called {name[1]} that" in harness.message("Accepted")
+    assert harness.api.get(CONFIG_MAP, name)["data"] == {"a": "b"}
+    harness.api.remove(CONFIG_MAP, name)
+    await harness.reconcile()
+    assert harness.conditions()["Accepted"] == ("True", "Accepted")
+    assert FILE in harness.api.get(CONFIG_MAP, name)["data"]
+
+
+async def test_a_name_that_somebody_else_has_taken_first_starts_no_pods(harness):
+    name = only(harness)
+    harness.api.remove(CONFIG_MAP, name)
+    harness.api.remove(DEPLOYMENT, NAME)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1", "controller": True}
+    harness.api.put(CONFIG_MAP, foreign(name, ownerReferences=[owner]))
+    assert await harness.reconcile() == 30
+    assert harness.conditions()["Accepted"] == ("False", "NameConflict")
+    assert harness.names(DEPLOYMENT) == []
+    assert harness.api.get(CONFIG_MAP, name)["data"] == {"a": "b"}
+
+
+async def test_one_that_has_lost_its_owner_is_recreated(harness):
+    name = only(harness)
+    held = harness.api.get(CONFIG_MAP, name)["data"]
+    harness.api.edit(CONFIG_MAP, name, lambda c: c["metadata"].pop("ownerReferences"))
+    await harness.config_maps.restore(NAME)
+    found = harness.api.get(CONFIG_MAP, name)
+    assert found["metadata"]["ownerReferences"][0]["name"] == "coordinator"
+    assert found["data"] == held
+
+
+async def test_what_an_edited_deployment_calls_obsolete_is_deleted_only_if_it_is_the_agents(
+    harness,
+):
+    harness.api.put(CONFIG_MAP, foreign(("team", "precious")))
+    note = {"diptych.dev/former-configs": "precious"}
+    harness.api.edit(DEPLOYMENT, NAME, lambda c: c["metadata"]["annotations"].update(note))
+    await harness.until_done()
+    assert harness.api.get(CONFIG_MAP, ("team", "precious"))
+
+
+async def test_nothing_is_done_during_a_rollout_or_for_an_agent_that_is_going(harness):
+    keeper = harness.config_maps
+    harness.api.writes.clear()
+    harness.config_maps._desired[NAME]["metadata"]["name"] = "another"
+    await keeper.restore(NAME)
+    harness.store.remove(AGENT, harness.api.get(AGENT, NAME))
+    await keeper.restore(NAME)
+    assert harness.api.writes == []
+
+
+async def test_many_that_were_deleted_at_once_are_restored_a_few_at_a_time(harness, monkeypatch):
+    monkeypatch.setattr(config_maps, "PERIOD", 0.0)
+    for number in range(1, 100):
+        harness.api.put(AGENT, agent_object(f"a{number}"))
+    await harness.until_done()
+    for name in harness.names(CONFIG_MAP):
+        harness.api.remove(CONFIG_MAP, ("team", name))
+    together, most = 0, 0
+
+    async def count(*_):
+        nonlocal together, most
+        together += 1
+        most = max(most, together)
+        await asyncio.sleep(0.001)
+        together -= 1
+
+    whole = asyncio.Event()
+    harness.api.before = count
+    harness.api.after = lambda _: whole.set() if len(harness.names(CONFIG_MAP)) == 100 else None
+    task = asyncio.create_task(harness.config_maps.run())
+    async with asyncio.timeout(20):
+        await whole.wait()
+    task.cancel()
+    assert 1 < most <= 8
+
+
+async def test_an_unavailable_api_gets_the_pause_that_it_asks_for(harness, monkeypatch):
+    pauses = []
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            raise asyncio.CancelledError
+
+    answers = [ErrorResponse(429, "slow down", {"Retry-After": "7"}), ErrorResponse(503, "away")]
+
+    def before(request, content):
+        raise answers.pop(0)
+
+    harness.api.before = before
+    monkeypatch.setattr(config_maps, "PERIOD", 0.0)
+    monkeypatch.setattr(config_maps.asyncio, "sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        await harness.config_maps.run()
+    assert pauses == [7, config_maps.UNAVAILABLE_PAUSE]

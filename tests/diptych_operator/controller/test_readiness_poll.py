@@ -1,0 +1,120 @@
+"""Pods are polled for missing dependencies: now and then, and soon after a change."""
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+from support.agents import agent_object
+from support.api_in_thread import ApiInThread
+from support.operator_process import changes, condition, quicken, running, until
+
+from diptych_operator.controller import readiness_poll
+from diptych_operator.resources.kinds import AGENT, POD
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    quicken(monkeypatch)
+
+
+@pytest.fixture
+def api():
+    with ApiInThread() as found:
+        yield found
+
+
+async def test_missing_dependencies_are_polled_and_reported(api, monkeypatch):
+    missing = [{"kind": "server", "name": "wiki", "reason": "connection refused"}]
+    monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.0)
+    async with pod_that_misses(missing, monkeypatch):
+        api.put(AGENT, agent_object())
+        async with running(api):
+            await until(lambda: condition(api, "Ready"))
+            assert condition(api, "Degraded") == ("Unknown", "NotAsked")
+            api.put(POD, RUNNING_POD)
+            await until(lambda: condition(api, "Degraded") == ("True", "ToolServerUnavailable"))
+            missing.clear()
+            await until(lambda: condition(api, "Degraded") == ("False", "NothingMissing"))
+            api.remove(POD, ("team", "p"))
+            await until(lambda: condition(api, "Degraded") == ("Unknown", "NotAsked"))
+
+
+RUNNING_POD = {
+    "metadata": {
+        "name": "p",
+        "namespace": "team",
+        "labels": {
+            "app.kubernetes.io/instance": "coordinator",
+            "app.kubernetes.io/managed-by": "diptych-operator",
+        },
+    },
+    "status": {"phase": "Running", "podIP": "127.0.0.1"},
+}
+
+
+@contextlib.asynccontextmanager
+async def pod_that_misses(missing, monkeypatch):
+    """A pod's `/ready`, at the port where the operator asks for it."""
+
+    async def ready(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        body = json.dumps({"missing": missing}).encode()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        writer.close()
+
+    server = await asyncio.start_server(ready, "127.0.0.1", 0)
+    monkeypatch.setattr(readiness_poll, "PORT", server.sockets[0].getsockname()[1])
+    try:
+        yield
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+async def test_an_agent_is_polled_soon_after_a_peer_gets_ready(api, monkeypatch):
+    """The periods are so long that only a change can cause a poll."""
+    monkeypatch.setattr(readiness_poll, "PERIOD", 1000.0)
+    monkeypatch.setattr(readiness_poll, "DEGRADED_PERIOD", 1000.0)
+    monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.1)
+    missing = [{"kind": "agent", "name": "researcher", "reason": "connection refused"}]
+    async with pod_that_misses(missing, monkeypatch):
+        api.put(AGENT, agent_object(agents=[{"name": "researcher"}]))
+        async with running(api):
+            await until(lambda: condition(api, "Ready"))
+            api.put(POD, RUNNING_POD)
+            await until(lambda: condition(api, "Degraded") == ("True", "AgentUnavailable"))
+            api.put(AGENT, agent_object("researcher"))
+            await until(lambda: condition(api, "Ready", ("team", "researcher")))
+            missing.clear()
+            api.settle()
+            await until(lambda: condition(api, "Degraded") == ("False", "NothingMissing"))
+
+
+async def test_a_restart_among_polled_agents_writes_nothing(api, monkeypatch):
+    monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.1)
+    missing = [{"kind": "server", "name": "wiki", "reason": "connection refused"}]
+    async with pod_that_misses(missing, monkeypatch):
+        api.put(AGENT, agent_object())
+        api.put(POD, RUNNING_POD)
+        async with running(api):
+            await until(lambda: condition(api, "Degraded") == ("True", "ToolServerUnavailable"))
+        api.writes.clear()
+        async with running(api):
+            await asyncio.sleep(0.8)
+        assert changes(api) == []
+
+
+async def test_a_degraded_agent_is_polled_more_often(api, monkeypatch):
+    monkeypatch.setattr(readiness_poll, "PERIOD", 1000.0)
+    monkeypatch.setattr(readiness_poll, "DEGRADED_PERIOD", 0.1)
+    monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.1)
+    missing = [{"kind": "server", "name": "wiki", "reason": "connection refused"}]
+    async with pod_that_misses(missing, monkeypatch):
+        api.put(AGENT, agent_object())
+        async with running(api):
+            await until(lambda: condition(api, "Ready"))
+            api.put(POD, RUNNING_POD)
+            await until(lambda: condition(api, "Degraded") == ("True", "ToolServerUnavailable"))
+            missing.clear()
+            await until(lambda: condition(api, "Degraded") == ("False", "NothingMissing"))

@@ -1,0 +1,373 @@
+"""A reconcile against an API: what it writes and what it leaves alone."""
+
+import json
+
+import pytest
+from support.agents import agent_object, service
+from support.kubernetes import ErrorResponse
+from support.reconciler_harness import NAME, Harness, served
+
+from diptych_operator.desired.resolved_manifest import FILE
+from diptych_operator.kubernetes.errors import ApiError
+from diptych_operator.resources.kinds import (
+    AGENT,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    EVENT,
+    NETWORK_POLICY,
+    POD_DISRUPTION_BUDGET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+)
+
+CHILDREN = (SERVICE_ACCOUNT, NETWORK_POLICY, SERVICE, DEPLOYMENT)
+
+
+@pytest.fixture
+async def harness():
+    async with served() as found:
+        yield found
+
+
+def put(harness, **spec):
+    return harness.api.put(AGENT, agent_object(**spec))
+
+
+async def test_an_agent_gets_what_it_needs_in_six_writes(harness):
+    put(harness)
+    await harness.reconcile()
+    assert len(harness.api.writes) == 6
+    assert all(harness.api.get(kind, NAME) for kind in CHILDREN)
+    assert len(harness.names(CONFIG_MAP)) == 1
+    assert harness.conditions() == {
+        "Accepted": ("True", "Accepted"),
+        "ResolvedRefs": ("True", "ResolvedRefs"),
+        "Progressing": ("True", "RollingOut"),
+        "Ready": ("False", "RollingOut"),
+        "Degraded": ("Unknown", "NotAsked"),
+    }
+
+
+async def test_an_agent_without_drift_costs_no_request(harness):
+    put(harness)
+    await harness.reconcile()
+    await harness.observe()
+    harness.api.writes.clear()
+    harness.api.reads = 0
+    await harness.reconciler.reconcile(NAME)
+    assert (harness.api.writes, harness.api.reads) == ([], 0)
+
+
+async def test_an_operator_that_starts_among_good_agents_writes_nothing(harness):
+    put(harness)
+    await harness.reconcile()
+    harness.api.settle()
+    await harness.until_done()
+    harness.api.writes.clear()
+    again = Harness(harness.api, harness.client)
+    await again.reconcile()
+    assert harness.api.writes == []
+
+
+async def test_ready_follows_the_pods(harness):
+    put(harness)
+    await harness.reconcile()
+    harness.api.settle()
+    await harness.reconcile()
+    assert harness.conditions()["Ready"] == ("True", "Ready")
+    assert harness.conditions()["Progressing"] == ("False", "UpToDate")
+    assert [event["reason"] for event in harness.api.all(EVENT)] == ["Ready"]
+
+
+async def test_a_child_that_was_deleted_is_made_again(harness):
+    put(harness)
+    await harness.reconcile()
+    before = harness.api.dump()
+    for kind in CHILDREN:
+        harness.api.remove(kind, NAME)
+    await harness.reconcile()
+    assert harness.api.dump() == before
+
+
+def remove_metadata(content):
+    content["metadata"].pop("labels")
+    content["metadata"].pop("ownerReferences")
+    content["metadata"].pop("annotations")
+
+
+def edit_spec(content):
+    content["metadata"]["labels"]["app.kubernetes.io/instance"] = "x"
+    if content["kind"] == "Deployment":
+        content["spec"]["template"]["spec"]["containers"][0]["image"] = "evil"
+        content["spec"]["replicas"] = 7
+    if content["kind"] == "Service":
+        content["spec"]["selector"] = {"app": "evil"}
+    if content["kind"] == "NetworkPolicy":
+        content["spec"]["ingress"].append({})
+    if content["kind"] == "ServiceAccount":
+        content["automountServiceAccountToken"] = True
+
+
+@pytest.mark.parametrize("change", [remove_metadata, edit_spec])
+async def test_a_child_that_was_edited_is_restored(harness, change):
+    put(harness)
+    await harness.reconcile()
+    before = children(harness)
+    for kind in CHILDREN:
+        harness.api.edit(kind, NAME, change)
+    edited = children(harness)
+    assert edited.keys() == before.keys()
+    assert all(edited[kind.name] != before[kind.name] for kind in CHILDREN)
+    await harness.reconcile()
+    assert children(harness) == before
+
+
+def children(harness):
+    """Give all children by kind, without their generation, which counts the edits."""
+    found = {c["kind"]: c for c in harness.api.dump() if c["kind"] != "Agent"}
+    for content in found.values():
+        content["metadata"].pop("generation")
+    return found
+
+
+async def test_a_field_that_is_no_longer_wanted_is_removed(harness):
+    put(harness, podTemplate={"metadata": {"labels": {"team": "blue"}}})
+    await harness.reconcile()
+    put(harness)
+    await harness.reconcile()
+    template = harness.api.get(DEPLOYMENT, NAME)["spec"]["template"]
+    assert "team" not in template["metadata"]["labels"]
+
+
+async def test_additions_of_others_stay(harness):
+    put(harness)
+    await harness.reconcile()
+    harness.api.edit(DEPLOYMENT, NAME, lambda d: d["metadata"]["annotations"].update(theirs="x"))
+    put(harness, instructions="New.")
+    await harness.reconcile()
+    assert harness.api.get(DEPLOYMENT, NAME)["metadata"]["annotations"]["theirs"] == "x"
+
+
+async def test_a_new_config_rolls_the_pods_and_the_old_one_goes_when_they_do(harness):
+    put(harness)
+    await harness.reconcile()
+    harness.api.settle()
+    await harness.until_done()
+    [first] = harness.names(CONFIG_MAP)
+    put(harness, instructions="New.")
+    await harness.until_done()
+    assert len(harness.names(CONFIG_MAP)) == 2
+    assert harness.conditions()["Ready"] == ("False", "RollingOut")
+    harness.api.settle()
+    await harness.until_done()
+    [second] = harness.names(CONFIG_MAP)
+    assert first != second
+    held = json.loads(harness.api.get(CONFIG_MAP, ("team", second))["data"][FILE])
+    assert held["spec"]["instructions"] == "New."
+
+
+async def test_a_child_that_is_not_desired_any_more_is_deleted(harness):
+    put(harness, replicas=2)
+    await harness.until_done()
+    assert harness.names(POD_DISRUPTION_BUDGET) == ["coordinator"]
+    put(harness, replicas=1)
+    await harness.until_done()
+    assert harness.names(POD_DISRUPTION_BUDGET) == []
+
+
+async def test_scaling_is_one_write_and_rolls_nothing(harness):
+    put(harness)
+    await harness.reconcile()
+    template = harness.api.get(DEPLOYMENT, NAME)["spec"]["template"]
+    put(harness, replicas=0)
+    harness.api.writes.clear()
+    await harness.reconcile()
+    assert harness.api.get(DEPLOYMENT, NAME)["spec"]["replicas"] == 0
+    assert harness.api.get(DEPLOYMENT, NAME)["spec"]["template"] == template
+    assert len([w for w in harness.writes() if w[1][0] == "deployments"]) == 1
+
+
+async def test_deleting_an_agent_deletes_all_that_it_owns(harness):
+    put(harness)
+    await harness.reconcile()
+    harness.api.remove(AGENT, NAME)
+    await harness.reconcile()
+    assert harness.api.dump() == []
+
+
+@pytest.mark.parametrize("kind", CHILDREN)
+async def test_a_foreign_object_is_never_changed(harness, kind):
+    theirs = {"metadata": {"name": "coordinator", "namespace": "team"}, "spec": {"theirs": True}}
+    if kind is DEPLOYMENT:
+        theirs["spec"]["template"] = {"spec": {"containers": []}}
+        theirs["spec"]["replicas"] = 1
+    before = json.dumps(harness.api.put(kind, theirs))
+    put(harness)
+    assert await harness.reconcile() is not None
+    assert json.dumps(harness.api.get(kind, NAME)) == before
+    assert harness.conditions()["Accepted"] == ("False", "NameConflict")
+    assert f"There is a {kind.name} called coordinator" in harness.message("Accepted")
+    assert harness.names(CONFIG_MAP) == []
+    harness.api.remove(kind, NAME)
+    await harness.reconcile()
+    assert harness.conditions()["Accepted"] == ("True", "Accepted")
+
+
+async def test_a_foreign_object_created_in_between_is_never_changed(harness):
+    theirs = {
+        "metadata": {
+            "name": "coordinator",
+            "namespace": "team",
+            "labels": {"app.kubernetes.io/managed-by": "Helm"},
+        }
+    }
+
+    def before(request, content):
+        if request.method == "PATCH" and "serviceaccounts" in request.path:
+            harness.api.before = lambda *_: None
+            harness.api.put(SERVICE_ACCOUNT, theirs)
+
+    put(harness)
+    await harness.observe()
+    harness.api.before = before
+    with pytest.raises(ApiError):
+        await harness.reconciler.reconcile(NAME)
+    await harness.reconcile()
+    assert harness.conditions()["Accepted"] == ("False", "NameConflict")
+    owners = harness.api.get(SERVICE_ACCOUNT, NAME)["metadata"].get("ownerReferences")
+    assert owners is None
+
+
+async def test_the_children_of_a_former_agent_are_waited_for(harness):
+    put(harness)
+    await harness.reconcile()
+    for kind in CHILDREN:
+        harness.api.edit(
+            kind, NAME, lambda c: c["metadata"]["ownerReferences"][0].update(uid="former")
+        )
+    await harness.reconcile()
+    assert harness.conditions()["Progressing"] == ("False", "FormerAgent")
+    assert harness.conditions()["Accepted"] == ("True", "Accepted")
+    assert all(event["type"] == "Normal" for event in harness.api.all(EVENT))
+
+
+async def test_overrides_that_do_not_fit_leave_the_last_good_revision_serving(harness):
+    put(harness)
+    await harness.reconcile()
+    harness.api.settle()
+    await harness.until_done()
+    before = [c for c in harness.api.dump() if c["kind"] != "Agent"]
+    put(harness, instructions="New.", podTemplate={"spec": {"containers": [{"image": "x"}]}})
+    await harness.reconcile()
+    assert harness.conditions()["Accepted"] == ("False", "PodTemplateInvalid")
+    assert harness.conditions()["Ready"] == ("True", "LastGoodRevision")
+    assert "containers[0] needs a name" in harness.message("Accepted")
+    assert [c for c in harness.api.dump() if c["kind"] != "Agent"] == before
+
+
+async def test_an_object_that_the_api_refuses_leaves_nothing_behind(harness):
+    put(harness)
+    await harness.reconcile()
+    harness.api.settle()
+    await harness.until_done()
+    configs = harness.names(CONFIG_MAP)
+
+    def before(request, content):
+        if request.method == "PATCH" and "deployments" in request.path:
+            raise ErrorResponse(422, 'Deployment "coordinator" is invalid: spec.template: oh')
+
+    harness.api.before = before
+    put(harness, instructions="New.", podTemplate={"spec": {"nodeSelector": {"a": "b"}}})
+    assert await harness.reconcile() == 30
+    assert harness.conditions()["Accepted"] == ("False", "Refused")
+    assert harness.conditions()["Ready"] == ("True", "LastGoodRevision")
+    assert "does not take the Deployment" in harness.message("Accepted")
+    assert harness.names(CONFIG_MAP) == configs
+
+
+async def test_an_invalid_url_is_reported(harness):
+    put(harness, tools=[{"name": "t", "url": "http://[::::]/"}])
+    await harness.reconcile()
+    assert harness.conditions()["Accepted"] == ("False", "InvalidUrl")
+
+
+async def test_a_manifest_that_is_too_large_is_reported(harness):
+    tools = [{"name": f"t{n}", "url": "https://t/" + "x" * 2000} for n in range(300)]
+    put(harness, tools=tools)
+    await harness.reconcile()
+    assert harness.conditions()["Accepted"] == ("False", "TooLarge")
+    assert harness.names(DEPLOYMENT) == []
+
+
+@pytest.mark.parametrize("verb", ["POST", "PATCH"])
+async def test_a_missing_right_is_reported_and_tried_again(harness, verb):
+    def before(request, content):
+        if request.method == verb and "agents" not in request.path:
+            raise ErrorResponse(403, f"cannot {verb} {request.path}")
+
+    harness.api.before = before
+    put(harness)
+    assert await harness.reconcile() == 30
+    assert harness.conditions()["Progressing"] == ("False", "Forbidden")
+    assert "The operator may not do its work: cannot" in harness.message("Progressing")
+    harness.api.before = lambda *_: None
+    await harness.until_done()
+    assert harness.conditions()["Progressing"] == ("True", "RollingOut")
+
+
+async def test_a_missing_right_to_write_the_status_stops_nothing_else(harness):
+    def before(request, content):
+        if request.path.endswith("/status"):
+            raise ErrorResponse(403, "cannot patch agents/status")
+
+    harness.api.before = before
+    put(harness)
+    await harness.reconcile()
+    assert harness.names(DEPLOYMENT) == ["coordinator"]
+
+
+async def test_order_does_not_matter_coordinator_first(harness):
+    tools = [{"name": "t", "serviceRef": {"name": "wiki"}}]
+    put(harness, agents=[{"name": "researcher"}], tools=tools)
+    await harness.reconcile()
+    assert harness.conditions()["ResolvedRefs"] == ("False", "AgentNotFound")
+    assert "Agent researcher is not there" in harness.message("ResolvedRefs")
+    assert harness.names(DEPLOYMENT) == ["coordinator"]
+    [before] = harness.names(CONFIG_MAP)
+    harness.api.put(AGENT, agent_object("researcher"))
+    await harness.reconcile()
+    assert harness.conditions()["ResolvedRefs"] == ("False", "ServiceNotFound")
+    harness.api.put(SERVICE, service("wiki"))
+    await harness.reconcile()
+    assert harness.conditions()["ResolvedRefs"] == ("True", "ResolvedRefs")
+    assert harness.names(CONFIG_MAP) == [before]
+
+
+async def test_a_peer_of_another_namespace_must_allow_delegation(harness):
+    put(harness, agents=[{"name": "lawyer", "namespace": "legal"}])
+    harness.api.put(AGENT, agent_object("lawyer", "legal"))
+    await harness.reconcile()
+    assert harness.conditions()["ResolvedRefs"] == ("False", "AgentNotAllowed")
+    harness.api.put(AGENT, agent_object("lawyer", "legal", allowedNamespaces={"from": "All"}))
+    await harness.until_done()
+    assert harness.conditions()["ResolvedRefs"] == ("True", "ResolvedRefs")
+    policy = harness.api.get(NETWORK_POLICY, ("legal", "lawyer"))["spec"]["ingress"]
+    assert {"namespaceSelector": {}} in [peer for rule in policy for peer in rule["from"]]
+
+
+async def test_an_agent_with_a_name_of_63_characters_is_served(harness):
+    name = "a" * 63
+    harness.api.put(AGENT, agent_object(name))
+    await harness.reconcile(("team", name))
+    assert harness.conditions(("team", name))["Accepted"] == ("True", "Accepted")
+
+
+async def test_an_agent_that_is_gone_before_its_status_is_written_is_no_failure(harness):
+    def before(request, content):
+        if request.path.endswith("/status"):
+            harness.api.before = lambda *_: None
+            harness.api.remove(AGENT, NAME)
+
+    put(harness)
+    harness.api.before = before
+    assert await harness.reconcile() is None

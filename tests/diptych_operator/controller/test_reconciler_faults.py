@@ -1,0 +1,144 @@
+"""What a reconcile survives: faults of the API at any request, and a crash at any write."""
+
+from collections.abc import Callable
+
+import pytest
+from support.agents import agent_object, service
+from support.kubernetes import ErrorResponse
+from support.reconciler_harness import Harness, served
+
+from diptych_operator.kubernetes.errors import ApiError
+from diptych_operator.resources.kinds import AGENT, SERVICE
+
+
+@pytest.fixture
+async def harness():
+    async with served() as found:
+        yield found
+
+
+def put(harness, **spec):
+    return harness.api.put(AGENT, agent_object(**spec))
+
+
+FAULTS = [
+    pytest.param(500, {}, id="500"),
+    pytest.param(503, {}, id="503"),
+    pytest.param(429, {"Retry-After": "7"}, id="429"),
+    pytest.param(409, {}, id="409"),
+    pytest.param(None, {}, id="a connection that is reset"),
+]
+
+
+@pytest.mark.parametrize(("status", "headers"), FAULTS)
+async def test_k1_a_fault_at_any_request_delays_and_changes_nothing(status, headers):
+    wanted = await undisturbed()
+    for number in range(12):
+        async with served() as harness:
+            requests = [0]
+
+            def before(request, content, requests=requests, number=number):
+                requests[0] += 1
+                if requests[0] == number + 8:  # after the first look
+                    if status is None:
+                        request.transport.abort()
+                        raise ErrorResponse(500, "gone")
+                    raise ErrorResponse(status, "try again", headers)
+
+            put_all(harness)
+            harness.api.before = before
+            await harness.until_done()
+            harness.api.before = lambda *_: None
+            harness.api.settle()
+            await harness.until_done()
+            assert harness.api.dump() == wanted
+
+
+async def test_k1_the_api_says_when_to_try_again(harness):
+    def before(request, content):
+        if request.method == "PATCH":
+            raise ErrorResponse(429, "slow down", {"Retry-After": "7"})
+
+    put(harness)
+    harness.api.before = before
+    with pytest.raises(ApiError) as caught:
+        await harness.reconcile()
+    assert caught.value.retry_after == 7
+
+
+def put_all(harness):
+    harness.api.put(SERVICE, service("wiki"))
+    put(harness, agents=[{"name": "researcher"}])
+    tools = [{"name": "t", "serviceRef": {"name": "wiki"}}]
+    harness.api.put(AGENT, agent_object("researcher", tools=tools, replicas=2))
+
+
+def change_all(harness):
+    put(harness, instructions="New.", agents=[{"name": "researcher"}])
+    harness.api.put(AGENT, agent_object("researcher", replicas=1))
+
+
+async def undisturbed(change: Callable | None = None):
+    async with served() as harness:
+        put_all(harness)
+        await harness.until_done()
+        harness.api.settle()
+        await harness.until_done()
+        if change:
+            change(harness)
+            await harness.until_done()
+            harness.api.settle()
+            await harness.until_done()
+        return harness.api.dump()
+
+
+class Killed(BaseException):
+    """What happens to an operator that is killed."""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_k2_being_killed_at_any_write_leaves_the_same_in_the_end(when):
+    wanted = await undisturbed(change_all)
+    killed = True
+    number = 0
+    while killed:
+        killed = False
+        async with served() as harness:
+            writes = [0]
+
+            original = harness.client._request
+
+            async def ask(method, *args, original=original, writes=writes, number=number, **kwargs):
+                nonlocal killed
+                if method == "GET":
+                    return await original(method, *args, **kwargs)
+                writes[0] += 1
+                if writes[0] == number + 1 and when == "before":
+                    killed = True
+                    raise Killed
+                answer = await original(method, *args, **kwargs)
+                if writes[0] == number + 1:
+                    killed = True
+                    raise Killed
+                return answer
+
+            harness.client._request = ask
+            harness = await live_on(harness, put_all)
+            harness = await live_on(harness, change_all)
+            assert harness.api.dump() == wanted, number
+        number += 1
+    assert number > 15
+
+
+async def live_on(harness, step):
+    """Change something and come to rest, with a new operator after each death."""
+    step(harness)
+    for settle in (False, True):
+        if settle:
+            harness.api.settle()
+        try:
+            await harness.until_done()
+        except Killed:
+            harness = Harness(harness.api, harness.client)  # with an empty picture
+            await harness.until_done()
+    return harness

@@ -1,0 +1,67 @@
+"""All objects of one Agent, compared with a golden file that can be read from top to bottom.
+
+A difference in a pod template or in an annotation `diptych.dev/applied` means that an update of the
+operator rolls the pods or writes to every child. If it is meant, write the file anew:
+
+    WRITE_GOLDEN=1 .venv/bin/pytest tests/diptych_operator/desired/test_golden_children.py
+"""
+
+import os
+from pathlib import Path
+
+import yaml
+from support.agents import agent, children, observed, service
+
+GOLDEN = Path(__file__).parent / "golden_children.yaml"
+AGENT = agent(
+    replicas=2,
+    instructions="You are careful, café or not.\u2028",
+    model={
+        "name": "gpt-5-mini",
+        "endpoint": "https://models.example.com/v1",
+        "apiKey": {"secretKeyRef": {"name": "models", "key": "api-key"}},
+    },
+    tools=[
+        {"name": "wiki", "serviceRef": {"name": "wiki"}, "allow": ["find"], "timeout": "5s"},
+        {"name": "docs", "serviceRef": {"name": "wiki", "path": "/docs"}},
+        {"name": "search", "url": "https://search.example.com:8443/mcp"},
+    ],
+    agents=[
+        {"name": "researcher"},
+        {"name": "lawyer", "namespace": "legal", "as": "counsel", "shareContext": False},
+        {"as": "outside", "url": "https://agents.example.com"},
+    ],
+    sessions={"redis": {"urlFrom": {"secretKeyRef": {"name": "redis", "key": "url"}}}},
+    allowedNamespaces={"from": "Selector", "selector": {"matchLabels": {"team": "blue"}}},
+    container={
+        "imagePullPolicy": "Always",
+        "env": [{"name": "REGION", "value": "eu-1"}],
+        "envFrom": [{"configMapRef": {"name": "shared"}}],
+    },
+)
+LAWYER = agent("lawyer", "legal", allowedNamespaces={"from": "All"})
+STATE = observed(agent("researcher"), LAWYER, service("wiki"))
+
+
+def test_the_children_are_those_of_the_golden_file():
+    found = children(AGENT, STATE)
+    objects = [found.config_map, *found.others]
+    if "WRITE_GOLDEN" in os.environ:
+        GOLDEN.write_text(
+            yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+        )
+    assert objects == list(yaml.safe_load_all(GOLDEN.read_text()))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes equal values in full, and texts of several lines as such."""
+
+    def ignore_aliases(self, data):
+        return True
+
+    def represent_text(self, data):
+        style = "|" if "\n" in data else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)

@@ -1,0 +1,105 @@
+"""How far the rollout of a live Deployment is, and which ConfigMaps its pods use."""
+
+import pytest
+
+from diptych_operator.desired.rollout import (
+    former_config_maps,
+    is_rolled_out,
+    mounted_config_map,
+)
+
+
+def deployment(wanted=None, generation=None, annotations=None, volumes=None, **status):
+    """A live Deployment; the API server leaves out counts of zero."""
+    spec = {} if wanted is None else {"replicas": wanted}
+    metadata = {} if generation is None else {"generation": generation}
+    if volumes is not None:
+        spec["template"] = {"spec": {"volumes": volumes}}
+    if annotations is not None:
+        metadata["annotations"] = annotations
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def counts(observed=1, updated=1, total=1, available=1):
+    return {
+        "observedGeneration": observed,
+        "updatedReplicas": updated,
+        "replicas": total,
+        "availableReplicas": available,
+    }
+
+
+@pytest.mark.parametrize(
+    ("live", "expected"),
+    [
+        pytest.param(None, False, id="no Deployment"),
+        pytest.param(deployment(1, 1, **counts()), True, id="all pods are available"),
+        pytest.param(deployment(1, 1, **counts(observed=2)), True, id="a newer status"),
+        pytest.param(deployment(1, 2, **counts()), False, id="a change is not observed yet"),
+        pytest.param(deployment(2, 1, **counts(total=2, available=2)), False, id="an old pod"),
+        pytest.param(deployment(1, 1, **counts(total=2)), False, id="a surplus pod"),
+        pytest.param(deployment(1, 1, **counts(available=0)), False, id="no pod is available"),
+        pytest.param(deployment(1, 1, **counts(available=2)), True, id="a pod goes just now"),
+        pytest.param(deployment(0, 1, observedGeneration=1), True, id="scaled to zero"),
+        pytest.param(deployment(0, 1), False, id="scaled to zero, not observed yet"),
+        pytest.param(deployment(0), True, id="without a generation"),
+        pytest.param(deployment(1, 1, observedGeneration=1), False, id="no pod yet"),
+        pytest.param(deployment(None, 1, **counts()), True, id="one replica by default"),
+        pytest.param(
+            deployment(None, 1, observedGeneration=1), False, id="one by default, and no pod yet"
+        ),
+        pytest.param({"metadata": {}}, False, id="nothing is known"),
+    ],
+)
+def test_a_rollout_is_over_when_all_pods_are_new_and_available(live, expected):
+    assert is_rolled_out(live) is expected
+
+
+def test_counts_that_are_absent_are_zero():
+    for field in ("updatedReplicas", "replicas"):
+        status = counts(updated=0, total=0, available=0)
+        del status[field]
+        assert is_rolled_out(deployment(0, 1, **status))
+        status = counts()
+        del status[field]
+        assert not is_rolled_out(deployment(1, 1, **status))
+    status = counts()
+    del status["availableReplicas"]
+    assert not is_rolled_out(deployment(1, 1, **status))
+
+
+def projected(*names):
+    sources = [{"configMap": {"name": name}} for name in names]
+    return {"name": "diptych", "projected": {"sources": sources}}
+
+
+@pytest.mark.parametrize(
+    ("live", "expected"),
+    [
+        pytest.param(None, None, id="no Deployment"),
+        pytest.param(deployment(), None, id="no pod template"),
+        pytest.param(deployment(volumes=[{"name": "tmp"}]), None, id="no volume of ours"),
+        pytest.param(
+            deployment(volumes=[{"name": "tmp"}, projected("a-1", "prompts")]),
+            "a-1",
+            id="the first source of our volume",
+        ),
+        pytest.param(deployment(volumes=[{"name": "diptych"}]), None, id="no sources"),
+        pytest.param(deployment(volumes=[projected()]), None, id="empty sources"),
+    ],
+)
+def test_the_newest_pods_mount_one_config_map(live, expected):
+    assert mounted_config_map(live) == expected
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        pytest.param({}, (), id="none"),
+        pytest.param({"diptych.dev/former-configs": ""}, (), id="an empty list"),
+        pytest.param({"diptych.dev/former-configs": "a-1,a-2"}, ("a-1", "a-2"), id="two"),
+    ],
+)
+def test_former_config_maps_are_listed_in_an_annotation(annotations, expected):
+    assert former_config_maps(deployment(annotations=annotations)) == expected
+    assert former_config_maps(None) == ()

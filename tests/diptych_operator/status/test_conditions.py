@@ -1,0 +1,329 @@
+"""The conditions of an Agent."""
+
+from dataclasses import replace
+
+import pytest
+from support.agents import agent
+from support.live_objects import DOWN, deployment, waiting
+
+from diptych_operator.status.conditions import (
+    Condition,
+    MissingDependency,
+    StatusInputs,
+    agent_status,
+    conditions,
+)
+from diptych_operator.status.problem import Problem
+
+NOW = "2026-11-21T12:00:00Z"
+LATER = "2026-11-21T13:00:00Z"
+EVEN_LATER = "2026-11-21T14:00:00Z"
+REJECTED = Problem("NameConflict", "There is another.")
+
+
+def condition(inputs, kind):
+    return next(c for c in conditions(inputs) if c.type == kind)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "status", "reason"),
+    [
+        pytest.param(StatusInputs(deployment=deployment()), "True", "Ready", id="all is well"),
+        pytest.param(StatusInputs(), "False", "RollingOut", id="nothing is there yet"),
+        pytest.param(StatusInputs(deployment=DOWN), "False", "RollingOut", id="no pod is up"),
+        pytest.param(
+            StatusInputs(deployment=deployment(generation=0)),
+            "False",
+            "RollingOut",
+            id="not seen yet",
+        ),
+        pytest.param(
+            StatusInputs(deployment=deployment(updated=0, total=1)),
+            "False",
+            "RollingOut",
+            id="old pods",
+        ),
+        pytest.param(
+            StatusInputs(deployment=deployment(total=2)),
+            "False",
+            "RollingOut",
+            id="an old pod besides",
+        ),
+        pytest.param(
+            StatusInputs(deployment=deployment(0, 0, 0)),
+            "False",
+            "ScaledToZero",
+            id="scaled to none",
+        ),
+        pytest.param(
+            StatusInputs(
+                deployment=deployment(),
+                missing_dependencies=(MissingDependency("server", "w", "away"),),
+            ),
+            "True",
+            "Degraded",
+            id="ready, and misses something",
+        ),
+        pytest.param(
+            StatusInputs(deployment=deployment(), rejection=REJECTED),
+            "True",
+            "LastGoodRevision",
+            id="the last good revision serves",
+        ),
+        pytest.param(
+            StatusInputs(rejection=REJECTED), "False", "NameConflict", id="refused from the start"
+        ),
+        pytest.param(
+            StatusInputs(blocker=Problem("Forbidden", "")),
+            "False",
+            "Forbidden",
+            id="it may not work",
+        ),
+        pytest.param(
+            StatusInputs(deployment=DOWN, pods=[waiting("ImagePullBackOff")]),
+            "False",
+            "ImagePullFailed",
+            id="an image that cannot be pulled",
+        ),
+    ],
+)
+def test_ready_means_that_the_newest_pods_can_take_work(inputs, status, reason):
+    found = condition(inputs, "Ready")
+    assert (found.status, found.reason) == (status, reason)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "status", "reason"),
+    [
+        pytest.param(StatusInputs(deployment=deployment()), "False", "UpToDate", id="done"),
+        pytest.param(StatusInputs(deployment=DOWN), "True", "RollingOut", id="rolling out"),
+        pytest.param(StatusInputs(rejection=REJECTED), "False", "NotAccepted", id="refused"),
+        pytest.param(
+            StatusInputs(blocker=Problem("Forbidden", "")),
+            "False",
+            "Forbidden",
+            id="not allowed to",
+        ),
+        pytest.param(
+            StatusInputs(
+                deployment=deployment(
+                    available=0,
+                    conditions=[{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}],
+                )
+            ),
+            "False",
+            "Stuck",
+            id="stuck",
+        ),
+    ],
+)
+def test_progressing_says_whether_pods_are_being_changed(inputs, status, reason):
+    found = condition(inputs, "Progressing")
+    assert (found.status, found.reason) == (status, reason)
+
+
+@pytest.mark.parametrize(
+    ("missing", "status", "reason"),
+    [
+        pytest.param(None, "Unknown", "NotAsked", id="nobody was asked"),
+        pytest.param((), "False", "NothingMissing", id="nothing"),
+        pytest.param((MissingDependency("key", "a", "b"),), "True", "KeyMissing", id="a key"),
+        pytest.param(
+            (MissingDependency("server", "a", "b"),), "True", "ToolServerUnavailable", id="tools"
+        ),
+        pytest.param(
+            (MissingDependency("agent", "a", "b"),), "True", "AgentUnavailable", id="an agent"
+        ),
+        pytest.param(
+            (MissingDependency("agent", "a", "b"), MissingDependency("key", "c", "d")),
+            "True",
+            "Missing",
+            id="both",
+        ),
+    ],
+)
+def test_degraded_says_what_is_missing(missing, status, reason):
+    found = condition(StatusInputs(missing_dependencies=missing), "Degraded")
+    assert (found.status, found.reason) == (status, reason)
+
+
+def test_the_former_degraded_condition_holds_until_the_first_poll():
+    former = {"type": "Degraded", "status": "True", "reason": "KeyMissing", "message": "key k"}
+    inputs = StatusInputs(deployment=deployment(), former_degraded=former)
+    assert condition(inputs, "Degraded") == Condition("Degraded", "True", "KeyMissing", "key k")
+    assert condition(inputs, "Ready").reason == "Degraded"
+
+
+def test_degraded_names_everything_once():
+    missing = (
+        MissingDependency("server", "w", "away"),
+        MissingDependency("key", "k", "gone"),
+    ) * 2
+    message = condition(StatusInputs(missing_dependencies=missing), "Degraded").message
+    assert message == "server w: away; key k: gone"
+
+
+def test_all_unresolved_references_are_named_under_the_first_ones_reason():
+    problems = (Problem("AgentNotFound", "No b."), Problem("ServiceNotFound", "No w."))
+    found = condition(StatusInputs(unresolved=problems), "ResolvedRefs")
+    assert (found.status, found.reason, found.message) == (
+        "False",
+        "AgentNotFound",
+        "No b.; No w.",
+    )
+
+
+def test_a_pod_that_the_cluster_refuses_is_told_by_the_deployment():
+    failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
+    found = condition(
+        StatusInputs(deployment=deployment(available=0, conditions=[failure])), "Ready"
+    )
+    assert (found.reason, found.message) == (
+        "PodsRefused",
+        "The cluster refuses the pods: exceeded quota",
+    )
+
+
+def test_a_bad_rollout_says_that_the_revision_before_keeps_serving():
+    rolling = deployment(updated=1, total=2, available=1)
+    found = condition(StatusInputs(deployment=rolling, pods=[waiting("ErrImagePull")]), "Ready")
+    assert found.message.endswith("The revision before it keeps serving meanwhile.")
+
+
+@pytest.mark.parametrize(
+    ("live", "expected"),
+    [
+        pytest.param(
+            deployment(2, updated=2, available=1), "1 of 2 pods can take work.", id="no older pods"
+        ),
+        pytest.param(
+            deployment(2, updated=1, total=2, available=0),
+            "0 of 2 pods can take work.",
+            id="older pods that are not available",
+        ),
+        pytest.param(
+            {"metadata": {"generation": 1}, "spec": {}, "status": {}},
+            "0 of 1 pods can take work.",
+            id="nothing is known yet",
+        ),
+    ],
+)
+def test_a_rollout_says_how_many_pods_are_available(live, expected):
+    assert condition(StatusInputs(deployment=live), "Ready").message == expected
+
+
+def test_a_rollout_says_how_many_pods_are_new():
+    live = deployment(3, updated=2, total=4, available=3)
+    message = "2 of 3 pods run the newest revision."
+    assert condition(StatusInputs(deployment=live), "Progressing").message == message
+
+
+def test_a_time_stays_as_long_as_the_status_does():
+    first = agent_status(agent(), StatusInputs(deployment=DOWN), NOW)
+    same = agent_status(_with(first), StatusInputs(deployment=DOWN), LATER)
+    assert same == first
+    ready = agent_status(_with(first), StatusInputs(deployment=deployment()), LATER)
+    times = {c["type"]: c["lastTransitionTime"] for c in ready["conditions"]}
+    assert times["Ready"] == LATER
+    assert times["Accepted"] == NOW
+    not_ready = agent_status(_with(ready), StatusInputs(deployment=DOWN), EVEN_LATER)
+    times = {c["type"]: c["lastTransitionTime"] for c in not_ready["conditions"]}
+    assert times["Ready"] == EVEN_LATER
+
+
+ALL_GOOD = {
+    "Accepted": ("True", "Accepted", "The manifest can be served."),
+    "ResolvedRefs": (
+        "True",
+        "ResolvedRefs",
+        "All Agents and Services that the manifest names are there.",
+    ),
+    "Progressing": ("False", "UpToDate", "All pods run the newest revision."),
+    "Ready": ("True", "Ready", "1 of 1 pods can take work."),
+    "Degraded": ("False", "NothingMissing", "The agent misses nothing."),
+}
+GOOD = StatusInputs(deployment=deployment(), missing_dependencies=())
+STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "changed"),
+    [
+        pytest.param(GOOD, {}, id="all is well"),
+        pytest.param(
+            replace(GOOD, rejection=REJECTED),
+            {
+                "Accepted": ("False", "NameConflict", "There is another."),
+                "Progressing": ("False", "NotAccepted", "Nothing is changed meanwhile."),
+                "Ready": (
+                    "True",
+                    "LastGoodRevision",
+                    (
+                        "1 of 1 pods can take work. The manifest was not accepted; "
+                        "the last good revision keeps serving."
+                    ),
+                ),
+            },
+            id="rejected",
+        ),
+        pytest.param(
+            replace(GOOD, deployment=None, missing_dependencies=None),
+            {
+                "Progressing": ("True", "RollingOut", "0 of 1 pods run the newest revision."),
+                "Ready": ("False", "RollingOut", "There are no pods yet."),
+                "Degraded": ("Unknown", "NotAsked", "No pod has been asked yet."),
+            },
+            id="nothing exists yet",
+        ),
+        pytest.param(
+            replace(GOOD, deployment=deployment(0, 0, 0)),
+            {"Ready": ("False", "ScaledToZero", "The agent is scaled to no pods.")},
+            id="scaled to zero",
+        ),
+        pytest.param(
+            replace(GOOD, deployment=deployment(available=0, conditions=STUCK)),
+            {
+                "Progressing": (
+                    "False",
+                    "Stuck",
+                    "The newest revision does not come up; Ready says why.",
+                ),
+                "Ready": ("False", "RollingOut", "0 of 1 pods can take work."),
+            },
+            id="stuck",
+        ),
+        pytest.param(
+            replace(GOOD, missing_dependencies=(MissingDependency("moon", "m", "far"),)),
+            {
+                "Ready": ("True", "Degraded", "1 of 1 pods can take work."),
+                "Degraded": ("True", "Missing", "moon m: far"),
+            },
+            id="a dependency of an unknown kind is missing",
+        ),
+    ],
+)
+def test_five_conditions_say_all(inputs, changed):
+    found = {c.type: (c.status, c.reason, c.message) for c in conditions(inputs)}
+    assert found == ALL_GOOD | changed
+
+
+def test_the_status_is_of_the_generation_that_was_seen():
+    status = agent_status(agent(), StatusInputs(deployment=deployment()), NOW)
+    assert status["observedGeneration"] == 1
+    assert {c["observedGeneration"] for c in status["conditions"]} == {1}
+    assert status["replicas"] == 1
+    assert status["url"] == "http://coordinator.team:8000"
+    assert status["selector"] == (
+        "app.kubernetes.io/instance=coordinator,app.kubernetes.io/name=diptych-agent"
+    )
+
+
+def test_a_message_never_outgrows_the_crd():
+    problems = [Problem("ServiceNotFound", f"{n}" * 50) for n in range(200)]
+    status = agent_status(agent(), StatusInputs(unresolved=problems), NOW)
+    assert max(len(c["message"]) for c in status["conditions"]) == 2048
+
+
+def _with(status):
+    one = agent()
+    return type(one)(**{f: getattr(one, f) for f in one.__slots__} | {"status": status})

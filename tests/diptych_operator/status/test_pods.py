@@ -1,0 +1,205 @@
+"""What keeps a pod from becoming ready."""
+
+import pytest
+from support.live_objects import pod, waiting
+
+from diptych_operator.status.pods import pod_address, pod_problem
+from diptych_operator.status.problem import Problem
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason", "words"),
+    [
+        pytest.param(
+            waiting("ImagePullBackOff", 'Back-off pulling image "x:1": ErrImagePull: not found'),
+            "ImagePullFailed",
+            "spec.container.image, or make the image available. not found",
+            id="an image that is not there",
+        ),
+        pytest.param(
+            waiting("CreateContainerConfigError", 'secret "s" not found'),
+            "ContainerNotMade",
+            'secret "s" not found',
+            id="a variable's Secret that is missing",
+        ),
+        pytest.param(
+            waiting(
+                "CrashLoopBackOff",
+                lastState={"terminated": {"exitCode": 2, "message": "spec.tools: is wrong\n"}},
+            ),
+            "ConfigError",
+            "does not start: spec.tools: is wrong",
+            id="a manifest that the pod cannot use",
+        ),
+        pytest.param(
+            waiting(
+                "CrashLoopBackOff",
+                lastState={"terminated": {"exitCode": 1, "message": "a secret in a stack"}},
+            ),
+            "CrashLooping",
+            "kubectl logs --previous -l app.kubernetes.io/instance=a says why",
+            id="a crash, whose last words are not repeated",
+        ),
+        pytest.param(
+            pod(
+                containerStatuses=[
+                    {
+                        "ready": False,
+                        "state": {"running": {}},
+                        "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+                    }
+                ]
+            ),
+            "OutOfMemory",
+            "raise spec.container.resources.limits.memory",
+            id="too little memory, between two starts",
+        ),
+        pytest.param(
+            pod(
+                conditions=[
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "message": "0/1 nodes are available",
+                    }
+                ]
+            ),
+            "Unschedulable",
+            "0/1 nodes are available",
+            id="no node",
+        ),
+        pytest.param(
+            pod(phase="Failed", message="Evicted"), "PodFailed", "Evicted", id="an evicted pod"
+        ),
+    ],
+)
+def test_a_problem_of_a_pod_is_reported_with_what_to_do(broken, reason, words):
+    problem = pod_problem(broken)
+    assert problem.reason == reason
+    assert words in problem.message
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        pytest.param(waiting("ContainerCreating"), id="a pod that has just begun"),
+        pytest.param(pod(phase="Succeeded"), id="a pod that is done"),
+        pytest.param(
+            pod(
+                containerStatuses=[{"state": {"terminated": {"exitCode": 0}}}],
+            ),
+            id="a container that has ended without an error",
+        ),
+        pytest.param(
+            pod(
+                conditions=[
+                    {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+                ]
+            ),
+            id="a pod that is not scheduled yet",
+        ),
+        pytest.param(
+            pod(conditions=[{"type": "PodScheduled", "status": "True", "reason": "Unschedulable"}]),
+            id="a pod that has been scheduled at last",
+        ),
+        pytest.param(
+            {"metadata": {"deletionTimestamp": "now"}, "status": {"phase": "Failed"}},
+            id="a pod that is being deleted",
+        ),
+        pytest.param({"metadata": {}}, id="a pod without a status"),
+        pytest.param(
+            pod(
+                containerStatuses=[
+                    {"ready": True, "lastState": {"terminated": {"exitCode": 1}}, "state": {}}
+                ]
+            ),
+            id="a pod that has recovered",
+        ),
+    ],
+)
+def test_a_pod_without_a_problem_has_none(fine):
+    assert pod_problem(fine) is None
+
+
+def test_only_the_end_of_a_containers_output_is_repeated():
+    output = "beginning " + "x" * 200 + "\n" + "y" * 199
+    problem = pod_problem(waiting("CreateContainerError", output))
+    last = "x" * 200 + " " + "y" * 199
+    assert problem.message == f"The container cannot be made: {last}"
+
+
+@pytest.mark.parametrize(
+    ("content", "address"),
+    [
+        pytest.param(pod(phase="Running", podIP="10.0.0.1"), "10.0.0.1", id="it runs"),
+        pytest.param(pod(phase="Pending", podIP="10.0.0.1"), None, id="it starts"),
+        pytest.param(pod(phase="Succeeded", podIP="10.0.0.1"), None, id="it has ended"),
+        pytest.param(pod(phase="Running"), None, id="it has no address yet"),
+        pytest.param({"metadata": {}}, None, id="it has no status"),
+        pytest.param(
+            {
+                "metadata": {"deletionTimestamp": "now"},
+                "status": {"phase": "Running", "podIP": "10.0.0.1"},
+            },
+            None,
+            id="it is being deleted",
+        ),
+    ],
+)
+def test_a_pod_has_an_address_while_it_runs(content, address):
+    assert pod_address(content) == address
+
+
+@pytest.mark.parametrize(
+    ("waiting_reason", "reason"),
+    [
+        ("ErrImagePull", "ImagePullFailed"),
+        ("ImagePullBackOff", "ImagePullFailed"),
+        ("InvalidImageName", "ImagePullFailed"),
+        ("ErrImageNeverPull", "ImagePullFailed"),
+        ("CreateContainerConfigError", "ContainerNotMade"),
+        ("CreateContainerError", "ContainerNotMade"),
+        ("RunContainerError", "ContainerNotMade"),
+        ("StartError", "ContainerNotMade"),
+    ],
+)
+def test_what_a_container_waits_for_is_a_reason(waiting_reason, reason):
+    assert pod_problem(waiting(waiting_reason)).reason == reason
+
+
+def test_an_image_that_cannot_be_pulled_is_named():
+    assert pod_problem(waiting("ErrImagePull", "ErrImagePull: no route")).message == (
+        "The image x:1 cannot be pulled; correct spec.container.image, or make the image "
+        "available. no route"
+    )
+
+
+CRASHED = {"terminated": {"exitCode": 1}}
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param({"containerStatuses": [{"state": CRASHED}]}, id="it has crashed just now"),
+        pytest.param({"containerStatuses": [{"lastState": CRASHED}]}, id="before this start"),
+        pytest.param(
+            {"initContainerStatuses": [{"state": CRASHED}], "containerStatuses": []},
+            id="an init container",
+        ),
+    ],
+)
+def test_a_crash_is_a_problem_and_none_of_a_pod_that_is_done(status):
+    message = (
+        "The container ends with exit code 1; kubectl logs --previous "
+        "-l app.kubernetes.io/instance=a says why."
+    )
+    assert pod_problem(pod(**status)) == Problem("CrashLooping", message)
+    assert pod_problem(pod(**status, phase="Succeeded")) is None
+
+
+def test_a_message_that_is_absent_is_left_out():
+    failed = pod(phase="Failed")
+    assert pod_problem(failed).message == "The pod failed: "
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    assert pod_problem(pod(conditions=[condition])).message == "No node takes the pod: "

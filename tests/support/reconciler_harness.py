@@ -1,0 +1,85 @@
+"""An operator without watches: a test lists everything and reconciles when it wants to."""
+
+import contextlib
+from dataclasses import dataclass, field
+
+from support.agents import PLATFORM
+from support.kubernetes import KubernetesApi
+
+from diptych_operator.controller.config_maps import ConfigMaps
+from diptych_operator.controller.metrics import Metrics
+from diptych_operator.controller.reconciler import Reconciler
+from diptych_operator.controller.status_writer import StatusWriter
+from diptych_operator.controller.store import Store
+from diptych_operator.controller.work_queue import WorkQueue
+from diptych_operator.kubernetes.client import KubernetesClient
+from diptych_operator.kubernetes.connection import Connection
+from diptych_operator.kubernetes.errors import ApiError
+from diptych_operator.resources.kinds import AGENT
+from diptych_operator.watch.resync import Resync
+
+NAME = ("team", "coordinator")
+NOW = "2026-11-21T12:00:00Z"
+
+
+@dataclass
+class Harness:
+    """An API, and the operator's controller, whose store is complete before each reconcile."""
+
+    api: KubernetesApi
+    client: KubernetesClient
+    store: Store = field(default_factory=Store)
+    queue: WorkQueue = field(default_factory=WorkQueue)
+
+    def __post_init__(self):
+        client, store = self.client, self.store
+        self.config_maps = ConfigMaps(client, store, self.queue)
+        status_writer = StatusWriter(client, store, lambda: NOW)
+        self.reconciler = Reconciler(client, store, self.config_maps, status_writer, PLATFORM)
+
+    async def observe(self):
+        """List everything into the store."""
+        await Resync(self.client, self.store, WorkQueue()).list_all()
+
+    async def reconcile(self, name=NAME):
+        await self.observe()
+        return await self.reconciler.reconcile(name)
+
+    async def until_done(self, tries=30):
+        """Reconcile every agent until nothing fails and nothing is written any more."""
+        for _ in range(tries):
+            before = len(self.api.writes)
+            failed = False
+            with contextlib.suppress(ApiError):
+                await self.observe()
+            for name in list(self.store.agents()):
+                try:
+                    await self.reconciler.reconcile(name)
+                except ApiError:
+                    failed = True
+            if not failed and len(self.api.writes) == before:
+                return
+        raise AssertionError("it never comes to rest")
+
+    def conditions(self, name=NAME):
+        status = self.api.get(AGENT, name).get("status", {})
+        return {c["type"]: (c["status"], c["reason"]) for c in status.get("conditions", ())}
+
+    def message(self, kind, name=NAME):
+        conditions = self.api.get(AGENT, name)["status"]["conditions"]
+        return next(c["message"] for c in conditions if c["type"] == kind)
+
+    def names(self, kind):
+        return sorted(content["metadata"]["name"] for content in self.api.all(kind))
+
+    def writes(self):
+        return [(method, path.split("/")[-2:]) for method, path, _ in self.api.writes]
+
+
+@contextlib.asynccontextmanager
+async def served(api=None):
+    api = api or KubernetesApi()
+    async with api.served():
+        connection = Connection(api.url, True, lambda: None)
+        async with KubernetesClient(connection, Metrics().count_request) as client:
+            yield Harness(api, client)
