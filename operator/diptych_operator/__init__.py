@@ -1,7 +1,7 @@
 """The operator: makes of each `Agent` the objects that serve it, and reports its state.
 
-    main        the process: one session after another
-    process     a session, settings, health, logs
+    main        the process: one term after another
+    process     a term, settings, health, logs
     watch       kopf's watches and periodic lists → store, work queue
     controller  work queue → reconciler: observe, decide, apply, write the status
     kubernetes  the adapter to the Kubernetes API

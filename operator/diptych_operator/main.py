@@ -1,6 +1,6 @@
-"""The operator's process: settings in, one session after another, exit code out.
+"""The operator's process: settings in, one term after another, exit code out.
 
-Not here: what a session is made of (`process.session`).
+Not here: what a term is made of (`process.term`).
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from diptych_operator.controller.metrics import Metrics
 from diptych_operator.kubernetes.connection import find_connection
 from diptych_operator.kubernetes.errors import UnavailableError
 from diptych_operator.process.logs import configure_logging
-from diptych_operator.process.session import Operator
 from diptych_operator.process.settings import SettingsError, read_settings
 from diptych_operator.process.tasks import end_tasks
+from diptych_operator.process.term import Operator
 
 _log = logging.getLogger(__name__)
 
@@ -37,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _run_alone(operator: Operator) -> bool:
-    """Run a session; end the process if a task outlives it, which might write without the Lease."""
+    """Run a term; end the process if a task outlives it, which might write without the Lease."""
     try:
-        return await operator.run_session()
+        return await operator.run_term()
     finally:
         own = asyncio.current_task()
         if left := await end_tasks([task for task in asyncio.all_tasks() if task is not own]):

@@ -9,8 +9,8 @@ from diptych_operator.controller import config_maps, leader_election, readiness_
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.kubernetes.connection import Connection
 from diptych_operator.process import session
-from diptych_operator.process.session import Operator
 from diptych_operator.process.settings import read_settings
+from diptych_operator.process.term import Operator
 from diptych_operator.resources.kinds import AGENT
 from diptych_operator.watch import resync
 
@@ -45,7 +45,7 @@ def quicken(monkeypatch):
 @contextlib.asynccontextmanager
 async def running(api, settings=SETTINGS):
     """Run an operator for this API; stop it at the end as kubectl would."""
-    task = asyncio.create_task(operator(api, settings).run_session())
+    task = asyncio.create_task(operator(api, settings).run_term())
     try:
         yield task
     finally:

@@ -44,7 +44,7 @@ class Metrics:
         )
         self._failures = Counter(
             "diptych_operator_failures",
-            "How often a session has failed.",
+            "How often a term has failed.",
             registry=self.registry,
         )
         self._is_leader = Gauge(

@@ -1,6 +1,6 @@
 """The process observed the control loop.
 
-session   one session: wait for the Lease, list, watch and reconcile until something ends it
+term      one term: wait for the Lease, list, watch and reconcile until something ends it
 tasks     ends asyncio tasks reliably
 settings  flags and environment variables
 health    /healthz, /readyz, /metrics

@@ -1,6 +1,6 @@
 """Waits for asyncio tasks and ends them reliably, on Python 3.11 and above.
 
-Not here: which tasks there are (`session`).
+Not here: which tasks there are (`term`).
 """
 
 import asyncio

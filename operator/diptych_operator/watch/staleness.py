@@ -1,7 +1,7 @@
 """Watch staleness: for how long a watch has been silent though it should not be.
 
 Only time counts in which this operator watches and the API answers lists: at any other time silence
-is no fault of this process, and a restart would not help. The record outlives sessions, so that a
+is no fault of this process, and a restart would not help. The record outlives terms, so that a
 watch that never starts is noticed, too.
 
 Not here: what follows from it (`process.health`), how silence is noticed (`kubernetes.connection`).

@@ -1,8 +1,8 @@
-"""One session of the operator: wait for the Lease, list, then watch and reconcile.
+"""One term of the operator: wait for the Lease, list, then watch and reconcile.
 
-A session starts with an empty store. It ends when a signal arrives, when the Lease is lost, when
+A term starts with an empty store. It ends when a signal arrives, when the Lease is lost, when
 the watches fail for good (say, a right is missing) or when anything else breaks. Unless it was a
-signal, another session follows in the same process (`main`).
+signal, another term follows in the same process (`main`).
 
 This is the composition root: here the parts are made and connected.
 """
@@ -38,13 +38,13 @@ from diptych_operator.watch.scope import watched_paths
 from diptych_operator.watch.staleness import WatchStaleness
 
 PAUSE_SECONDS = 5.0
-"""Between a failure and the next session."""
+"""Between a failure and the next term."""
 
 _log = logging.getLogger(__name__)
 
 
 class Stage(Enum):
-    """The stage of a session."""
+    """The stage of a term."""
 
     STANDBY = auto()
     """Another operator is active, or this one has just stopped."""
@@ -56,15 +56,15 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Runs sessions. `metrics` and `staleness` outlive a session; all else is new in each."""
+    """Runs terms. `metrics` and `staleness` outlive a term; all else is new in each."""
 
     settings: Settings
     connection: Connection
     metrics: Metrics
     staleness: WatchStaleness = field(default_factory=WatchStaleness)
 
-    async def run_session(self) -> bool:
-        """Run one session; say whether another one should follow."""
+    async def run_term(self) -> bool:
+        """Run one term; say whether another one should follow."""
         stop = asyncio.Event()
         set_on_signals(stop)
         watched = frozenset(self.settings.namespaces) or None
@@ -98,7 +98,7 @@ class Operator:
         stop: asyncio.Event,
         lease_lost: Coroutine[Any, Any, Any],
     ) -> bool:
-        """Watch and reconcile until something ends; say whether another session should follow."""
+        """Watch and reconcile until something ends; say whether another term should follow."""
         queue = WorkQueue()
         config_maps = ConfigMaps(client, store, queue)
         status_writer = StatusWriter(client, store, _now)
@@ -150,9 +150,9 @@ class Operator:
             await end_tasks(tasks)
 
     async def _pause(self, errors: Sequence[BaseException], stop: asyncio.Event) -> None:
-        """Log what has failed, and wait before the next session, unless a signal arrives."""
+        """Log what has failed, and wait before the next term, unless a signal arrives."""
         for error in errors:
-            _log.error("the session failed; another one follows", exc_info=error)
+            _log.error("the term failed; another one follows", exc_info=error)
         self.metrics.count_failure()
         set_on_signals(stop)
         with contextlib.suppress(TimeoutError):

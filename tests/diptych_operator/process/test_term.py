@@ -26,7 +26,7 @@ def api():
 
 
 async def test_a_signal_ends_the_session_and_releases_the_lease(api):
-    task = asyncio.create_task(operator(api).run_session())
+    task = asyncio.create_task(operator(api).run_term())
     api.put(AGENT, agent_object())
     await until(lambda: condition(api, "Ready"))
     signal.raise_signal(signal.SIGTERM)
@@ -58,7 +58,7 @@ async def test_repeated_failures_are_counted_and_make_healthz_fail(api, monkeypa
     monkeypatch.setattr(session.kopf, "operator", broken)
     begun = operator(api)
     for _ in range(2):
-        assert await begun.run_session() is True
+        assert await begun.run_term() is True
     assert b"diptych_operator_failures_total 2.0" in begun.metrics.render({}, 0.0)
     begun.staleness.resume(begun.staleness._last_data)
     assert begun.staleness.seconds() > 2 * session.PAUSE_SECONDS
@@ -71,7 +71,7 @@ async def test_a_resync_that_breaks_ends_the_session(api, monkeypatch):
     monkeypatch.setattr(resync.Resync, "run", broken)
     begun = operator(api)
     async with asyncio.timeout(10):
-        assert await begun.run_session() is True
+        assert await begun.run_term() is True
 
 
 async def test_a_cancellation_that_is_lost_is_repeated(monkeypatch):
