@@ -8,7 +8,7 @@ from collections.abc import Callable
 from diptych_operator.controller import config_maps, leader_election, readiness_poll
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.kubernetes.connection import Connection
-from diptych_operator.process import session
+from diptych_operator.process import term
 from diptych_operator.process.settings import read_settings
 from diptych_operator.process.term import Operator
 from diptych_operator.resources.kinds import AGENT
@@ -34,7 +34,7 @@ def quicken(monkeypatch):
     """Shorten the periods that a test would wait for."""
     monkeypatch.setattr(resync, "PERIOD", 0.3)
     monkeypatch.setattr(resync, "RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(session, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(term, "PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(readiness_poll, "PERIOD", 0.3)
     monkeypatch.setattr(readiness_poll, "TICK", 0.05)
     monkeypatch.setattr(config_maps, "PERIOD", 0.3)

@@ -1,4 +1,4 @@
-"""How a session of the operator ends: by a signal, by a failure, and always wholly."""
+"""How a term of the operator ends: by a signal, by a failure, and always wholly."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from support.agents import agent_object
 from support.api_in_thread import ApiInThread
 from support.operator_process import condition, operator, quicken, running, until
 
-from diptych_operator.process import session, tasks
+from diptych_operator.process import tasks, term
 from diptych_operator.resources.kinds import AGENT, LEASE
 from diptych_operator.watch import resync
 
@@ -55,13 +55,13 @@ async def test_repeated_failures_are_counted_and_make_healthz_fail(api, monkeypa
     async def broken(**_):
         raise RuntimeError("oh")
 
-    monkeypatch.setattr(session.kopf, "operator", broken)
+    monkeypatch.setattr(term.kopf, "operator", broken)
     begun = operator(api)
     for _ in range(2):
         assert await begun.run_term() is True
     assert b"diptych_operator_failures_total 2.0" in begun.metrics.render({}, 0.0)
     begun.staleness.resume(begun.staleness._last_data)
-    assert begun.staleness.seconds() > 2 * session.PAUSE_SECONDS
+    assert begun.staleness.seconds() > 2 * term.PAUSE_SECONDS
 
 
 async def test_a_resync_that_breaks_ends_the_session(api, monkeypatch):
