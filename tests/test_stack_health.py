@@ -9,7 +9,7 @@ from support.model_server import model_server, silence, stalls
 from support.stack import agent, box, call, frames, stage, stages
 
 from diptych.config.settings import PeerConfig, TimeoutConfig, ToolConfig
-from diptych.http import sse
+from diptych.http import sse_response as sse
 from diptych.http.chat import routes as chat
 from diptych.serve.server import ListenAddress, Sockets, served
 

@@ -6,8 +6,8 @@ Not here: the asking (`remote`), which failures are tried again (`patience`).
 import httpx
 import orjson
 
-from diptych.cli.event_stream import EventTooLong
 from diptych.errors import DiptychError
+from diptych.net.sse import SseTooLong
 
 _NO_ROOM = {429, 503}
 _PASSING = {500, 502, 504} | _NO_ROOM  # statuses of an agent or proxy that may do better soon
@@ -41,7 +41,7 @@ def unreachable(name: str, error: Exception) -> RemoteError:
             return Interrupted(f"{name} gave no answer in time")
         case httpx.InvalidURL():
             return RemoteError(f"{name} cannot be asked for that")
-        case EventTooLong():
+        case SseTooLong():
             return RemoteError(f"{name} sent an event that is too long to show")
         case _:
             return Interrupted(f"the connection to {name} broke")

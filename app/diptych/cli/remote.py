@@ -16,18 +16,19 @@ import httpx
 import orjson
 
 from diptych.cli.asking import Begun, Standing, Tell, untold
-from diptych.cli.event_stream import EventStream, EventTooLong, Frame
 from diptych.cli.failures import Interrupted, RemoteError, refused, unreachable
 from diptych.cli.patience import Patience
 from diptych.cli.show import ASKING_AGAIN, RECONNECTING
 from diptych.errors import ConfigError, DiptychError
 from diptych.loop.catalog import Unavailable
 from diptych.loop.codec import TERMINAL, Record
+from diptych.net.sse import MEBIBYTE, SseEvent, SseParser, SseTooLong
 from diptych.ports import Item, Notice
 
 CONNECT_SECONDS = 5.0
 REPLY_SECONDS = 30.0
 SILENCE_SECONDS = 60.0  # a stream of events has a ping every 15 s
+LONGEST_EVENT = 8 * MEBIBYTE
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _DOUBT = "; it may have taken the question all the same"
 HANDED_OVER = "handed_over"  # the last notice of a pod that is leaving
@@ -111,7 +112,7 @@ class RemoteAgent:
         """Give what one connection brings. Raises `Interrupted` if it ends before the run."""
         path = f"/v1/runs/{quote(run_id, safe='')}/events"
         headers = {"Last-Event-ID": cursor.last_id} if cursor.last_id else {}
-        stream = EventStream(cursor.last_id)
+        stream = SseParser(cursor.last_id, LONGEST_EVENT)
         try:
             await self._open_line()
             async with self._http.stream(
@@ -125,7 +126,7 @@ class RemoteAgent:
                         yield items
                     if cursor.is_at_end:
                         return
-        except (httpx.HTTPError, httpx.InvalidURL, EventTooLong) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, SseTooLong) as error:
             raise unreachable(self.name, error) from error
         raise Interrupted(f"{self.name} closed the connection before the run had ended")
 
@@ -184,12 +185,12 @@ class _Cursor:
         self.was_told = False  # that the connection is going to end
         self._seq = after
 
-    def take(self, frames: Sequence[Frame]) -> Sequence[Item]:
-        """Give what is new in the frames; what was read before is left out."""
+    def take(self, events: Sequence[SseEvent]) -> Sequence[Item]:
+        """Give what is new in the events; what was read before is left out."""
         items = []
-        for frame in frames:
-            self.last_id = frame.last_id
-            item = read_item(frame)
+        for event, payload, last_id in events:
+            self.last_id = last_id
+            item = read_item(event, payload)
             if isinstance(item, Record):
                 if item.seq <= self._seq:
                     continue
@@ -227,13 +228,13 @@ async def agent_at(url: str) -> AsyncIterator[RemoteAgent]:
         yield RemoteAgent(http, url)
 
 
-def read_item(frame: Frame) -> Item:
+def read_item(event: str, payload: bytes) -> Item:
     """Read one event of `/v1/runs/{id}/events`. Raises `RemoteError` if it is none."""
     try:
-        shown = orjson.loads(frame.data)
+        shown = orjson.loads(payload)
         if "event_type" in shown:
             return _record(shown)
-        return Notice(shown.pop("type", frame.event), shown)
+        return Notice(shown.pop("type", event), shown)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RemoteError("what answers there sends no events of a run") from error
 

@@ -12,8 +12,8 @@ from diptych.cli.failures import Interrupted, RemoteError
 from diptych.cli.remote import RemoteAgent
 from diptych.cli.show import RECONNECTING
 from diptych.cli.target import Target
-from diptych.http.sse import frame
 from diptych.loop.codec import Record
+from diptych.net.sse import frame
 from diptych.ports import Item, Notice
 
 RUN = "run-1"

@@ -14,10 +14,10 @@ import pytest
 from support.face import Face, Speaker, face
 from support.stack import frames, listening, until
 
-from diptych.http import sse
+from diptych.http import sse_response as sse
 from diptych.http.runs import event_stream
 from diptych.http.runs.event_stream import event_frames
-from diptych.http.sse import SLICE, SseResponse
+from diptych.http.sse_response import SLICE, SseResponse
 
 CANCEL = {"on_disconnect": "cancel"}
 SCOPE = {"type": "http", "path": "/v1/runs/run-1/events"}

@@ -20,7 +20,7 @@ from diptych.adapters.openai_chat.failures import Failure, cut, garbage
 from diptych.adapters.openai_chat.timed_body import TimedBody
 from diptych.config.settings import ModelConfig
 from diptych.loop.messages import Message
-from diptych.net.sse_parser import MEBIBYTE, SseReader, SseTooLong
+from diptych.net.sse import MEBIBYTE, SseParser, SseTooLong
 from diptych.ports import Delta, Reply
 
 __all__ = ["ChatModel", "open_session", "proxy_from_environment"]
@@ -132,7 +132,7 @@ class _Reading:
 
     def __init__(self, body: TimedBody) -> None:
         self._body = body
-        self._events = SseReader()
+        self._events = SseParser()
         self._reply = StreamedReply()
         self._size = 0
 
@@ -172,15 +172,14 @@ class _Reading:
 
     def _events_in(self, chunk: bytes) -> list[bytes]:
         try:
-            return self._events.feed(chunk)
+            return [data for _, data, _ in self._events.feed(chunk) if data]
         except SseTooLong as error:
             raise garbage("an event of more than 1 MiB") from error
 
     def _rest(self) -> tuple[str, str]:
         """Read the event that the body ended in; half an event is a cut, not garbage."""
         try:
-            event = self._events.finish()
-            return self._reply.take([event] if event else [])
+            return self._reply.take([data for _, data, _ in self._events.finish() if data])
         except SseTooLong:
             return "", ""
         except Failure as failure:

@@ -25,7 +25,7 @@ from diptych.adapters.openai_chat.timed_body import TimedBody
 from diptych.config.settings import ModelConfig
 from diptych.errors import ConfigError
 from diptych.loop.messages import Message
-from diptych.net.sse_parser import MEBIBYTE
+from diptych.net.sse import MEBIBYTE
 
 LONGEST_ERROR = MEBIBYTE // 16
 ERROR_BODY_SECONDS = 1.0

@@ -23,9 +23,10 @@ from diptych.http.chat import run_end
 from diptych.http.disconnect import hung_up, leave, unless_hung_up
 from diptych.http.errors import RunFailed, run_error, store_problem
 from diptych.http.idempotency import read_once
-from diptych.http.sse import DONE, SseResponse, frame
+from diptych.http.sse_response import DONE, SseResponse
 from diptych.loop.codec import Record
 from diptych.loop.events import Origin
+from diptych.net.sse import frame
 from diptych.ports import Item, Notice
 from diptych.ports.entries import RunEntry
 from diptych.runtime.answers import TURN, collect, whole_answer

@@ -12,9 +12,9 @@ from weakref import WeakValueDictionary
 
 from diptych.errors import RequestError, StoreError
 from diptych.http.errors import request_error, run_error, store_problem
-from diptych.http.sse import frame
 from diptych.http.views import event_view, notice_view
 from diptych.loop.codec import Record
+from diptych.net.sse import frame
 from diptych.ports import Item
 from diptych.runtime.buffer import record_chars
 from diptych.runtime.service import RunService

@@ -17,7 +17,7 @@ from diptych.http.bodies import MessageBody, RunBody, read_body, read_messages, 
 from diptych.http.disconnect import leave
 from diptych.http.idempotency import read_once
 from diptych.http.runs.event_stream import event_frames
-from diptych.http.sse import SseResponse
+from diptych.http.sse_response import SseResponse
 from diptych.http.views import run_view
 from diptych.loop.codec import TERMINAL
 from diptych.loop.events import Origin, Steered

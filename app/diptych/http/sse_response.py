@@ -11,7 +11,6 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 
-import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -22,16 +21,6 @@ DONE = b"data: [DONE]\n\n"
 _PING = b": ping\n\n"
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _log = logging.getLogger(__name__)
-
-
-def frame(payload: object, *, event: str | None = None, seq: int | None = None) -> bytes:
-    """Frame one event; `seq` becomes its `id`."""
-    head = b""
-    if event is not None:
-        head += b"event: %b\n" % event.encode()
-    if seq is not None:
-        head += b"id: %d\n" % seq
-    return b"%bdata: %b\n\n" % (head, orjson.dumps(payload))
 
 
 class SseResponse(Response):

@@ -1,0 +1,125 @@
+"""Server-sent events: writes one event as a frame, and parses a stream of bytes into events.
+
+WHATWG HTML, section 9.2. Pure: bytes in, events out, and the other way round.
+
+Not here: connections, timeouts, pings (`http.sse_response`), and what the events mean. The parser
+ignores `retry:`, because each client here has a backoff of its own.
+"""
+
+from typing import TypeAlias
+
+import orjson
+
+MEBIBYTE = 1024 * 1024
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def frame(payload: object, *, event: str | None = None, seq: int | None = None) -> bytes:
+    """Write one event whose data is `payload` as JSON; `seq` becomes its `id`."""
+    head = b""
+    if event is not None:
+        head += b"event: %b\n" % event.encode()
+    if seq is not None:
+        head += b"id: %d\n" % seq
+    return b"%bdata: %b\n\n" % (head, orjson.dumps(payload))
+
+
+class SseTooLong(ValueError):
+    """One event has more bytes than the parser's limit."""
+
+
+SseEvent: TypeAlias = tuple[str, bytes, str]
+"""The type of an event (`message` if it names none), its data, and the last id up to it.
+
+A plain tuple: a named one would cost as much again as the rest of its parsing.
+"""
+
+
+class SseParser:
+    """Parses chunks of bytes into events (section 9.2.6); a chunk may end anywhere.
+
+    Lines end with LF, CRLF or CR. One byte order mark may come first. Comments are skipped, and
+    several `data:` lines are joined with LF. Data stays bytes, so that a chunk may end inside a
+    character. `limit` is how many bytes one event may have. `last_id` is what an earlier
+    connection ended with.
+    """
+
+    def __init__(self, last_id: str = "", limit: int = MEBIBYTE) -> None:
+        self.last_id = last_id
+        self._limit = limit
+        self._pending: list[bytes] = []  # pieces of the event that has not ended
+        self._pending_size = 0
+        self._ends_line = False  # whether the pending pieces end with LF
+        self._after_cr = False
+        self._at_start = True
+
+    def feed(self, chunk: bytes) -> list[SseEvent]:
+        """Take the next bytes; give the events that they complete. Raises `SseTooLong`."""
+        if b"\r" in chunk or (self._after_cr and chunk):
+            chunk = self._with_lf(chunk)
+        if self._pending:
+            if b"\n\n" not in chunk and not (self._ends_line and chunk.startswith(b"\n")):
+                self._keep(chunk)
+                return []
+            chunk = b"".join((*self._pending, chunk))
+            self._pending.clear()
+            self._pending_size = 0
+        blocks = chunk.split(b"\n\n")
+        if rest := blocks.pop():
+            self._keep(rest)
+        if self._at_start and blocks:
+            self._at_start = False
+            blocks[0] = blocks[0].removeprefix(_BYTE_ORDER_MARK)
+        if len(chunk) > self._limit and max(map(len, blocks), default=0) > self._limit:
+            raise SseTooLong
+        return self._parse(blocks)
+
+    def finish(self) -> list[SseEvent]:
+        """Give the event that the stream ended in, if any. Raises `SseTooLong`.
+
+        The standard drops it; several model servers leave out the last blank line.
+        """
+        return self.feed(b"\n\n")
+
+    def _with_lf(self, chunk: bytes) -> bytes:
+        if self._after_cr:
+            chunk = chunk.removeprefix(b"\n")  # the second half of a CRLF; the first ended the line
+        self._after_cr = chunk.endswith(b"\r")
+        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _keep(self, piece: bytes) -> None:
+        if not piece:
+            return
+        self._pending.append(piece)
+        self._pending_size += len(piece)
+        self._ends_line = piece.endswith(b"\n")
+        if self._pending_size > self._limit:
+            raise SseTooLong
+
+    def _parse(self, blocks: list[bytes]) -> list[SseEvent]:
+        events: list[SseEvent] = []
+        last_id = self.last_id
+        for block in blocks:
+            if block[:6] == b"data: " and b"\n" not in block:  # as all events of models are
+                events.append(("message", block[6:], last_id))
+            elif block:
+                event = self._parse_lines(block)
+                last_id = self.last_id
+                if event:
+                    events.append(event)
+        return events
+
+    def _parse_lines(self, block: bytes) -> SseEvent | None:
+        """Parse the lines before a blank one; None if they have no data."""
+        event = ""
+        data: list[bytes] = []
+        for line in block.split(b"\n"):
+            name, _, value = line.partition(b":")
+            value = value.removeprefix(b" ")
+            if name == b"data":
+                data.append(value)
+            elif name == b"event":
+                event = value.decode(errors="replace")
+            elif name == b"id" and b"\0" not in value:
+                self.last_id = value.decode(errors="replace")
+        return (event or "message", b"\n".join(data), self.last_id) if data else None
