@@ -1,29 +1,59 @@
-"""What is refused before any route looks at it: bodies of the wrong kind, foreign web pages.
+"""Guards before all routes: they refuse bodies of the wrong kind, and foreign web pages.
 
-A page that a browser shows can send requests to 127.0.0.1 under its own name (DNS rebinding); so
-on loopback only local names are accepted as `Host`, and as `Origin` where there is one. And it can
-send texts and forms without asking first, but no JSON.
+A page in a browser can send requests to 127.0.0.1 under its own host name (DNS rebinding). So on
+loopback only local names are accepted as `Host`, and as `Origin` if there is one. Such a page can
+also send texts and forms without asking first, but no JSON.
+
+Not here: what a body says (`http.bodies`).
 """
 
+import asyncio
 import re
+from contextlib import suppress
+from typing import NamedTuple
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from diptych.errors import InvalidRequest
 from diptych.http.errors import error_body, error_response
 
 MAX_BODY = 2**20  # bytes
-_TOO_LARGE = "the body is larger than 1 MiB; send less"
-_NO_JSON = "send the body as JSON, with the header Content-Type: application/json"
+DRAIN_BYTES = 8 * MAX_BODY  # of a refused body, read after the answer …
+DRAIN_SECONDS = 2.0  # … for at most so long
 
-_LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?")
-Refusal = tuple[int, str, str]  # HTTP status, message, code
+_LOCAL_HOST = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?")
+
+
+class Refusal(NamedTuple):
+    """The answer to a request that no route sees."""
+
+    status: int
+    message: str
+    code: str
+
+
+_TOO_LARGE = Refusal(413, "the body is larger than 1 MiB; send less", "body_too_large")
+_NOT_JSON = Refusal(
+    415,
+    "send the body as JSON, with the header Content-Type: application/json",
+    "unsupported_media_type",
+)
+_FOREIGN_HOST = Refusal(421, "this agent listens on loopback; ask it as localhost", "foreign_host")
+_FOREIGN_ORIGIN = Refusal(403, "web pages of other hosts may not use this agent", "foreign_origin")
+
+
+class _BodyTooLarge(Exception):
+    """More than `MAX_BODY` has arrived; no handler of the application knows this error."""
+
+    def __init__(self, *, has_ended: bool) -> None:
+        super().__init__()
+        self.has_ended = has_ended
 
 
 class BodyGuard:
-    """ASGI middleware: lets pass bodies that are said to be JSON, up to `MAX_BODY`.
+    """ASGI middleware: accepts bodies that are declared as JSON, up to `MAX_BODY`.
 
-    FastAPI's own limit answers a large Content-Length with plain text, whatever the handlers say.
+    Starlette's own limit answers a large Content-Length with plain text, whatever the handlers
+    say, and leaves the body in the socket (`_refuse` says why that matters).
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -33,59 +63,88 @@ class BodyGuard:
         if scope["type"] == "http" and (refusal := _body_refusal(scope)):
             await _refuse(refusal, scope, receive, send)
             return
-        taken = 0
+        size = 0
 
-        async def limited() -> Message:
-            nonlocal taken
+        async def limited_receive() -> Message:
+            nonlocal size
             message = await receive()
-            taken += len(message.get("body", b""))
-            if taken > MAX_BODY:
-                raise InvalidRequest(_TOO_LARGE, code="body_too_large")
+            size += len(message.get("body", b""))
+            if size > MAX_BODY:
+                raise _BodyTooLarge(has_ended=not message.get("more_body", False))
             return message
 
-        await self._app(scope, limited, send)
+        try:
+            await self._app(scope, limited_receive, send)
+        except _BodyTooLarge as error:
+            await _refuse(_TOO_LARGE, scope, receive, send, has_ended=error.has_ended)
 
 
 class LoopbackGuard:
-    """ASGI middleware for a server that is bound to loopback."""
+    """ASGI middleware for a server that is bound to loopback: accepts local names alone."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (refusal := _page_refusal(scope)):
+        if scope["type"] == "http" and (refusal := _host_refusal(scope)):
             await _refuse(refusal, scope, receive, send)
             return
         await self._app(scope, receive, send)
 
 
-async def _refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+async def _refuse(
+    refusal: Refusal, scope: Scope, receive: Receive, send: Send, *, has_ended: bool = False
+) -> None:
+    """Answer, then read the body unless it `has_ended`; close if it is too large.
+
+    To close a socket that holds unread bytes resets the connection, and a client that sends its
+    whole body first would see the reset instead of the answer (RFC 9112, section 9.6). What is
+    read here is not stored.
+    """
     status, message, code = refusal
     body = error_body(message, "invalid_request_error", code=code)
-    await error_response(scope["path"], status, body)(scope, receive, send)
+    headers = {"Connection": "close"} if refusal is _TOO_LARGE else None
+
+    async def send_and_drain(message: Message) -> None:
+        if message["type"] == "http.response.start" or has_ended:
+            await send(message)
+            return
+        await send({**message, "more_body": True})
+        await _drain(receive)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    response = error_response(scope["path"], status, body, headers)
+    await response(scope, receive, send_and_drain)
+
+
+async def _drain(receive: Receive) -> None:
+    size = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            while size < DRAIN_BYTES:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return  # the body has ended, or the caller has hung up
 
 
 def _body_refusal(scope: Scope) -> Refusal | None:
     headers = dict(scope["headers"])
     length = headers.get(b"content-length", b"0")
     if length.isdigit() and int(length) > MAX_BODY:
-        return 413, _TOO_LARGE, "body_too_large"
+        return _TOO_LARGE
     has_body = length != b"0" or b"transfer-encoding" in headers
     media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if has_body and media_type != b"application/json":
-        return 415, _NO_JSON, "unsupported_media_type"
-    return None
+    return _NOT_JSON if has_body and media_type != b"application/json" else None
 
 
-def _page_refusal(scope: Scope) -> Refusal | None:
-    hosts = _values(scope, b"host")
-    if not hosts or not all(map(_LOCAL.fullmatch, hosts)):
-        return 421, "this agent listens on loopback; ask it as localhost", "foreign_host"
-    origins = [re.sub(r"^https?://", "", origin) for origin in _values(scope, b"origin")]
-    if not all(map(_LOCAL.fullmatch, origins)):
-        return 403, "web pages of other hosts may not use this agent", "foreign_origin"
-    return None
+def _host_refusal(scope: Scope) -> Refusal | None:
+    hosts = _header_values(scope, b"host")
+    if not hosts or not all(map(_LOCAL_HOST.fullmatch, hosts)):
+        return _FOREIGN_HOST
+    origins = [re.sub(r"^https?://", "", origin) for origin in _header_values(scope, b"origin")]
+    return None if all(map(_LOCAL_HOST.fullmatch, origins)) else _FOREIGN_ORIGIN
 
 
-def _values(scope: Scope, name: bytes) -> list[str]:
+def _header_values(scope: Scope, name: bytes) -> list[str]:
     return [value.decode("latin-1").lower() for header, value in scope["headers"] if header == name]
