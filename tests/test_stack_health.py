@@ -122,8 +122,8 @@ async def test_metrics_of_two_agents_in_one_process_are_apart() -> None:
 async def test_a_stream_is_opened_after_a_while_and_pinged_while_it_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert (chat.HOLD_SECONDS, sse.PING_SECONDS) == (10, 15)
-    monkeypatch.setattr(chat, "HOLD_SECONDS", 0.05)
+    assert (chat.FIRST_FRAME_SECONDS, sse.PING_SECONDS) == (10, 15)
+    monkeypatch.setattr(chat, "FIRST_FRAME_SECONDS", 0.05)
     monkeypatch.setattr(sse, "PING_SECONDS", 0.02)
     quick = TimeoutConfig(connect=1, first_byte=0.8, idle=1, total=2)
     async with (

@@ -18,8 +18,8 @@ from support.doubles import EPOCH, CountingClock, FunctionAgents, FunctionTools,
 
 from diptych.adapters.memory.leases import ProcessLeases
 from diptych.adapters.memory.store import MemoryStore
-from diptych.http.a2a.card_facts import CardFacts
-from diptych.http.app import Served, create_app
+from diptych.http.agent_profile import AgentProfile
+from diptych.http.app import AppDependencies, create_app
 from diptych.http.health import Readiness
 from diptych.loop.codec import Record
 from diptych.loop.events import Signal
@@ -87,8 +87,8 @@ async def replicas(
 @asynccontextmanager
 async def _faced(rooms: House, *, on_loopback: bool = False) -> AsyncIterator[Face]:
     stores = rooms.runs._stores
-    card = CardFacts(NAME, "Helps.", "1.0.0")
-    served = Served(card, rooms.runs, stores, _ready, _no_metrics)
+    card = AgentProfile(NAME, "Helps.", "1.0.0")
+    served = AppDependencies(card, rooms.runs, stores, _ready, _no_metrics)
     app = create_app(served, on_loopback=on_loopback)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url=LOCAL) as http:

@@ -1,1 +1,1 @@
-"""The wire: translates requests into asks and records into replies, and decides nothing."""
+"""The wire: translates requests into runs and records into replies. It decides nothing."""

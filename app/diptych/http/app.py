@@ -1,4 +1,4 @@
-"""The web application of one agent: all routes, put together. It decides nothing."""
+"""The web application of one agent: puts all routes together. It decides nothing."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from fastapi.exceptions import RequestValidationError
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from diptych.http.a2a.card_facts import CardFacts
+from diptych.http.agent_profile import AgentProfile
 from diptych.http.chat.routes import chat_routes
 from diptych.http.errors import add_error_handlers, error_body, error_response
 from diptych.http.guards import BodyGuard, LoopbackGuard
 from diptych.http.health import Readiness, health_routes
-from diptych.http.lazy_routes import LateRoutes
+from diptych.http.lazy_routes import LazyRoutes
 from diptych.http.memory import memory_routes
 from diptych.http.runs.routes import run_routes
 from diptych.runtime.service import RunService
@@ -24,46 +24,46 @@ A2A_PATHS = ("/.well-known/agent-card.json", "/a2a", "/a2a/")
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """What an application serves."""
+class AppDependencies:
+    """What the routes of an application use."""
 
-    card: CardFacts
+    profile: AgentProfile
     runs: RunService
     stores: Stores
     readiness: Callable[[], Readiness]
     metrics: Callable[[], tuple[bytes, str]]
 
 
-def create_app(served: Served, *, on_loopback: bool) -> FastAPI:
-    """Put the application together; `on_loopback` turns the guard against foreign pages on."""
-    name = served.card.name
+def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
+    """Build the application; `on_loopback` adds the guard against foreign web pages."""
+    name = dependencies.profile.name
     app = FastAPI(
         title=f"Diptych agent {name}",
-        description=served.card.description,
-        version=served.card.version,
+        description=dependencies.profile.description,
+        version=dependencies.profile.version,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.include_router(chat_routes(name, served.runs))
-    app.include_router(run_routes(served.runs))
-    app.include_router(memory_routes(name, served.stores.log, served.stores.sessions))
-    app.include_router(health_routes(name, served.readiness, served.metrics))
-    app.router.routes.append(LateRoutes(A2A_PATHS, partial(_a2a_routes, served)))
+    app.include_router(chat_routes(name, dependencies.runs))
+    app.include_router(run_routes(dependencies.runs))
+    app.include_router(memory_routes(name, dependencies.stores.log, dependencies.stores.sessions))
+    app.include_router(health_routes(name, dependencies.readiness, dependencies.metrics))
+    app.router.routes.append(LazyRoutes(A2A_PATHS, partial(_a2a_routes, dependencies)))
     add_error_handlers(app)
-    app.add_exception_handler(RequestValidationError, _on_query)
+    app.add_exception_handler(RequestValidationError, _on_invalid_parameter)
     app.add_middleware(BodyGuard)
     if on_loopback:
         app.add_middleware(LoopbackGuard)
     return app
 
 
-def _a2a_routes(served: Served) -> Sequence[BaseRoute]:
-    from diptych.http.a2a.handler import a2a_routes  # noqa: PLC0415 - see `late`
+def _a2a_routes(dependencies: AppDependencies) -> Sequence[BaseRoute]:
+    from diptych.http.a2a.routes import a2a_routes  # noqa: PLC0415 - see `LazyRoutes`
 
-    return a2a_routes(served.runs, served.card)
+    return a2a_routes(dependencies.runs, dependencies.profile)
 
 
-def _on_query(request: Request, error: Exception) -> Response:
-    """Answer a query parameter that does not fit (bodies are read by `bodies`)."""
+def _on_invalid_parameter(request: Request, error: Exception) -> Response:
+    """Answer a query parameter that is not valid; `bodies` answers for bodies."""
     assert isinstance(error, RequestValidationError)
     problem = error.errors()[0]
     param = str(problem["loc"][-1])

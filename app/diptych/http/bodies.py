@@ -1,6 +1,10 @@
-"""What may stand in a request: bodies read and checked, before anything else looks at them."""
+"""The bodies of requests: their models, and reading and checking them.
 
-from typing import Annotated, Any, Literal, TypeVar
+Not here: headers (`http.run_request`), how large a body may be (`http.guards`), A2A's messages
+(`http.a2a.message`).
+"""
+
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import orjson
 from fastapi import Request
@@ -15,20 +19,21 @@ OnDisconnect = Literal["continue", "cancel"]
 
 
 class TextPart(BaseModel):
-    """A part of a message's content; other kinds are refused."""
+    """A part of a message's content; parts of other kinds are refused."""
 
     type: Literal["text", "input_text"]
     text: str
 
 
 class CallerMessage(BaseModel):
-    """One message of a request. Roles of tools are refused: the agent calls its own."""
+    """One message of a conversation. Tools' roles are refused: the agent calls its own tools."""
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart] | None = None
 
     @property
     def text(self) -> str:
+        """The content as one text."""
         if isinstance(self.content, list):
             return "".join(part.text for part in self.content)
         return self.content or ""
@@ -46,8 +51,8 @@ class StreamOptions(BaseModel):
 class ChatBody(BaseModel):
     """`POST /v1/chat/completions`.
 
-    Sampling fields of OpenAI's API (`temperature`, `max_tokens` …) are accepted and have no
-    effect: the manifest decides them. Fields that would change what the reply means are refused.
+    Sampling fields of OpenAI's API (`temperature`, `max_tokens` …) are accepted and have no effect:
+    the manifest decides them. Fields that would change what the reply means are refused.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -80,9 +85,16 @@ class MessageBody(BaseModel):
     message: str
 
 
+class Conversation(NamedTuple):
+    """The caller's messages without system messages, and apart from them the system text."""
+
+    messages: tuple[Message, ...]
+    system: str = ""
+
+
 Body = TypeVar("Body", bound=BaseModel)
 
-_REFUSED = {
+_UNSUPPORTED = {
     "tools": "this agent calls its own tools; remove it",
     "functions": "this agent calls its own tools; remove it",
     "tool_choice": "this agent calls its own tools; remove it",
@@ -93,8 +105,8 @@ _REFUSED = {
 }
 
 
-async def read_body(request: Request, form: type[Body]) -> Body:
-    """Read a JSON body. Raises `InvalidRequest` that names the field and what to do."""
+async def read_body(request: Request, model: type[Body]) -> Body:
+    """Read a JSON body. Raises `InvalidRequest`, which names the field and what to do."""
     raw = await request.body()
     try:
         body = orjson.loads(raw)
@@ -102,48 +114,35 @@ async def read_body(request: Request, form: type[Body]) -> Body:
         raise InvalidRequest(f"the body is not valid JSON: {error}", code="invalid_json") from error
     if not isinstance(body, dict):
         raise InvalidRequest("the body must be a JSON object", code="invalid_json")
-    for name, advice in _REFUSED.items():
+    for name, advice in _UNSUPPORTED.items():
         if body.get(name) not in (None, [], {"type": "text"}, "none"):
             raise InvalidRequest(f"{name}: {advice}", param=name, code="unsupported_parameter")
     try:
-        return form.model_validate(body, strict=True)
+        return model.model_validate(body, strict=True)
     except ValidationError as error:
         raise _first_problem(error) from error
 
 
-def read_session_id(request: Request, field: str | None) -> str | None:
-    """Give the session that the header or the body's field names. Raises `InvalidRequest`."""
-    header = request.headers.get("x-session-id")
-    if header is not None and field is not None and header != field:
-        raise InvalidRequest(
-            "the X-Session-ID header and session_id differ; send one", param="session_id"
-        )
-    return field if header is None else header
-
-
-def read_messages(messages: list[CallerMessage]) -> tuple[tuple[Message, ...], str]:
-    """Give the conversation, and apart from it what the caller's system messages say.
-
-    Raises `InvalidRequest` for a conversation that holds no question.
-    """
+def read_conversation(messages: list[CallerMessage]) -> Conversation:
+    """Read a conversation. Raises `InvalidRequest` if it has no question."""
     system = "\n\n".join(m.text for m in messages if m.role in ("system", "developer"))
-    spoken: list[Message] = []
+    conversation: list[Message] = []
     for n, message in enumerate(messages):
         if message.role in ("system", "developer"):
             continue
         if message.role == "user":
             if not message.text.strip():
                 raise InvalidRequest("the message is empty", param=f"messages[{n}].content")
-            spoken.append(Message("user", message.text))
+            conversation.append(Message("user", message.text))
         elif message.text:
-            spoken.append(Message("assistant", message.text))
-    if not any(message.role == "user" for message in spoken):
+            conversation.append(Message("assistant", message.text))
+    if not any(message.role == "user" for message in conversation):
         raise InvalidRequest("there is no user message", param="messages")
-    return tuple(spoken), system
+    return Conversation(tuple(conversation), system)
 
 
 def _first_problem(error: ValidationError) -> InvalidRequest:
-    """Put the first thing that is wrong into one sentence; the input itself is not repeated."""
+    """Describe the first problem in one sentence, without repeating the input."""
     problems = error.errors(include_url=False, include_context=True, include_input=False)
     problem = max(problems, key=lambda p: len(p["loc"])) if _is_union(problems) else problems[0]
     path = _path(problem["loc"])

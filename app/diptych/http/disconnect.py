@@ -1,7 +1,7 @@
-"""What a caller's hanging up does: nothing, unless the run was asked for with `cancel`.
+"""Notices that a caller hangs up, and cancels the run where the caller asked for that.
 
-The run's first record says so, whatever connection is the one that breaks. A run that somebody
-else still follows here is not ended.
+`on_disconnect: cancel` stands in a run's first record. So it holds for every connection that
+reads the run, and a run that has another reader at this process goes on.
 """
 
 import asyncio
@@ -10,8 +10,8 @@ from collections.abc import Coroutine
 from contextlib import aclosing
 from typing import Any, TypeVar
 
-from fastapi import Request
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from diptych.errors import RequestError, StoreError
 from diptych.loop.codec import Record
@@ -22,46 +22,53 @@ Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 
 
-async def unless_hung_up(
-    request: Request, runs: RunService, run_id: str, work: Coroutine[Any, Any, Result]
-) -> Result:
-    """Do the work of following a run; if the caller hangs up meanwhile, give it up.
+async def disconnected(receive: Receive) -> None:
+    """Wait until the caller hangs up. The body must have been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
-    Raises `ClientDisconnect` then.
+
+async def hangs_up_before(
+    receive: Receive, work: "asyncio.Future[Any]", *, seconds: float | None = None
+) -> bool:
+    """Wait for the work, at most `seconds`; say whether the caller hung up before it was done.
+
+    The work is not cancelled.
     """
-    gone = asyncio.ensure_future(hung_up(request))
-    answer = asyncio.ensure_future(work)
+    listener = asyncio.ensure_future(disconnected(receive))
     try:
-        await asyncio.wait([gone, answer], return_when=asyncio.FIRST_COMPLETED)
-        if answer.done():
-            return answer.result()
+        await asyncio.wait([work, listener], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        return listener.done() and not work.done()
     finally:
-        gone.cancel()
-        answer.cancel()
-        await asyncio.wait([gone, answer])
-    await leave(runs, run_id)
-    raise ClientDisconnect
+        listener.cancel()
+        await asyncio.wait([listener])
 
 
-async def leave(runs: RunService, run_id: str) -> None:
-    """Take note that a reader of a run has hung up: abort it if that was asked for."""
+async def result_unless_disconnected(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
+    """Do the work; cancel it and raise `ClientDisconnect` if the caller hangs up meanwhile."""
+    task = asyncio.ensure_future(work)
+    try:
+        if await hangs_up_before(receive, task):
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def cancel_if_abandoned(runs: RunService, run_id: str) -> None:
+    """Cancel a run whose reader hung up, if its request asked for that and no reader is left."""
     if runs.has_subscribers(run_id):
         return
     try:
-        if await _ends_with_its_readers(runs, run_id):
+        if await _cancels_on_disconnect(runs, run_id):
             await runs.cancel(run_id, REASON)
     except (RequestError, StoreError) as error:
         _log.warning("run %s could not be cancelled when its client had gone: %s", run_id, error)
 
 
-async def _ends_with_its_readers(runs: RunService, run_id: str) -> bool:
-    """Look at the first of a run's events, and at no more of them than come with it."""
+async def _cancels_on_disconnect(runs: RunService, run_id: str) -> bool:
+    """Read the run's first record; no more than one batch is read for it."""
     async with aclosing(runs.subscribe(run_id)) as batches:
         first, *_ = await anext(batches)
     return isinstance(first, Record) and first.metadata.get("on_disconnect") == "cancel"
-
-
-async def hung_up(request: Request) -> None:
-    """Wait until the caller has hung up; the body must have been read."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

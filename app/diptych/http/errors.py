@@ -1,6 +1,8 @@
-"""The one table of HTTP statuses, and the two forms in which an error is told.
+"""The one table of HTTP statuses, and the two forms of an error's body.
 
-`/v1/*` speaks OpenAI's form, all else RFC 9457 problem+json (agent.md "HTTP of the pod").
+`/v1/*` has OpenAI's form, every other path RFC 9457 problem+json (agent.md "HTTP of the pod").
+
+Not here: errors of A2A (`http.a2a.errors`).
 """
 
 import logging
@@ -35,7 +37,7 @@ _STATUS_OF_CODE = {
     "foreign_host": 421,
     "foreign_origin": 403,
     "idempotency_mismatch": 422,
-    # how a run can fail, and how following one can
+    # how a run can fail, and how reading one can
     "model_timeout": 504,
     "deadline_exceeded": 504,
     "internal_error": 500,
@@ -48,25 +50,26 @@ _STATUS_OF_CODE = {
     "run_lost": 410,
 }
 _RETRY_AFTER = {"store_away": "2", "store_full": "10", "handed_over": "1"}  # seconds
-_OURS = range(500, 600)  # statuses that say that it is not the caller's fault
-_RUN_FAILED = 502  # the model, or what lies between
+_SERVER_ERRORS = range(500, 600)
+_MODEL_FAILED = 502  # also for what lies between the agent and its model
 
 
 class RunFailed(DiptychError):
-    """A run ended without an answer, or cannot be followed further; `code` says how.
+    """A run ended without an answer, or cannot be read further; `code` says why.
 
-    `has_called` says that a call of the run may have started: a client must not retry by itself
-    then, as OpenAI's clients do on 5xx and 409, or the tools would run again (loop.md §9).
+    `has_made_calls` says that a call of the run may have started. Then a client must not retry by
+    itself, as OpenAI's clients do on 5xx and 409, or the tools would run again (loop.md §9).
+    `headers` name the run.
     """
 
     def __init__(
-        self, code: str, message: str, *, has_called: bool, run: Mapping[str, str]
+        self, code: str, message: str, *, has_made_calls: bool, headers: Mapping[str, str]
     ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
-        self.has_called = has_called
-        self.headers = dict(run)
+        self.has_made_calls = has_made_calls
+        self.headers = dict(headers)
 
 
 def error_body(
@@ -76,32 +79,32 @@ def error_body(
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def run_error(code: str, message: str) -> dict[str, object]:
-    """Write the end of a run that has no answer."""
+def run_error_body(code: str, message: str) -> dict[str, object]:
+    """Write why a run has no answer."""
     kind = "aborted" if code == "aborted" else "server_error"
     return error_body(message, kind, code=code)
 
 
-def request_error(error: RequestError, status: int = 400) -> dict[str, object]:
+def request_error_body(error: RequestError, status: int = 400) -> dict[str, object]:
     """Write what is wrong with a request."""
-    kind = "server_error" if status in _OURS else "invalid_request_error"
+    kind = "server_error" if status in _SERVER_ERRORS else "invalid_request_error"
     return error_body(error.message, kind, code=error.code, param=error.param)
 
 
-def store_problem(error: StoreError) -> tuple[str, str]:
-    """Give code and message of a store that fails; what it said itself is not for callers."""
+def store_failure(error: StoreError) -> tuple[str, str]:
+    """Give code and message of a store that failed; callers do not see its own message."""
     if isinstance(error, StoreFull):
         return "store_full", "the store of runs has no room left now"
     return "store_away", "the record of runs cannot be reached now"
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Answer every error of our own tree, and the framework's, in the right form."""
+    """Answer every error, ours and the framework's, in the form of its path."""
     app.add_exception_handler(RequestError, _on_request_error)
     app.add_exception_handler(RunFailed, _on_run_failed)
     app.add_exception_handler(StoreError, _on_store_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
-    app.add_exception_handler(ClientDisconnect, _on_hang_up)
+    app.add_exception_handler(ClientDisconnect, _on_disconnect)
     app.add_exception_handler(Exception, _on_bug)
 
 
@@ -111,7 +114,7 @@ def error_response(
     body: dict[str, object],
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Answer with an error, in the form that the path speaks."""
+    """Answer with an error, in the form of the path; `body` is in OpenAI's form."""
     if path.startswith("/v1/"):
         return Response(orjson.dumps(body), status, headers, "application/json")
     error = body["error"]
@@ -138,26 +141,28 @@ def _on_request_error(request: Request, error: Exception) -> Response:
         case _:
             status = _STATUS_OF_CODE.get(error.code, 400)
     headers = {"Retry-After": str(error.retry_after)} if isinstance(error, Overloaded) else {}
-    return error_response(request.url.path, status, request_error(error, status), headers)
+    return error_response(request.url.path, status, request_error_body(error, status), headers)
 
 
 def _on_run_failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, RunFailed)
-    status = _STATUS_OF_CODE.get(error.code, _RUN_FAILED)
+    status = _STATUS_OF_CODE.get(error.code, _MODEL_FAILED)
     headers = error.headers
     if error.code in _RETRY_AFTER:
         headers = {**headers, "Retry-After": _RETRY_AFTER[error.code]}
-    if error.has_called or error.code == "aborted":
+    if error.has_made_calls or error.code == "aborted":
         headers = {**headers, "x-should-retry": "false"}
-    return error_response(request.url.path, status, run_error(error.code, error.message), headers)
+    return error_response(
+        request.url.path, status, run_error_body(error.code, error.message), headers
+    )
 
 
 def _on_store_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, StoreError)
     _log.error("the store failed: %s", error)
-    code, message = store_problem(error)
+    code, message = store_failure(error)
     headers = {"Retry-After": _RETRY_AFTER[code]}
-    return error_response(request.url.path, 503, run_error(code, message), headers)
+    return error_response(request.url.path, 503, run_error_body(code, message), headers)
 
 
 def _on_http_exception(request: Request, error: Exception) -> Response:
@@ -171,8 +176,8 @@ def _on_http_exception(request: Request, error: Exception) -> Response:
     return error_response(request.url.path, error.status_code, body, error.headers)
 
 
-def _on_hang_up(request: Request, error: Exception) -> Response:
-    """End a request whose caller went away in the middle of its body; nobody reads the answer."""
+def _on_disconnect(request: Request, error: Exception) -> Response:
+    """End a request whose caller hung up; nobody reads the answer."""
     del request, error
     return Response(status_code=400)
 

@@ -1,4 +1,4 @@
-"""`/health`, `/ready` and `/metrics`: what a platform asks of a pod."""
+"""`/health`, `/ready` and `/metrics`: what a platform asks a pod."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ from diptych.loop.catalog import Unavailable
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether the pod takes work, and what is missing from it; `notes` are worth knowing."""
+    """Whether the pod takes work, why not, which parts are missing, and notes for people."""
 
     is_ready: bool
     reason: str = ""
@@ -23,7 +23,7 @@ class Readiness:
 def health_routes(
     name: str, readiness: Callable[[], Readiness], metrics: Callable[[], tuple[bytes, str]]
 ) -> APIRouter:
-    """Give the routes; `metrics` gives its text and that text's media type."""
+    """Give the routes; `metrics` gives a text and its media type."""
     router = APIRouter()
 
     @router.get("/health")

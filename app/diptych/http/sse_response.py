@@ -1,9 +1,9 @@
-"""Server-sent events: framed once, and written together when they arrived together.
+"""The response that streams server-sent events, until they end or the caller hangs up.
 
-WHATWG HTML, section 9.2. The response is our own because it is paid for by every stream: it has
-one writer and one listener, and costs a tenth of sse-starlette's, which has a task group, a lock
-and a timeout around each write (docs/performance.md). A stream of ours ends with its run, so none
-needs to be told of a shutdown.
+It is our own because every stream pays for it (decision 11): one writer, one listener, and a
+tenth of sse-starlette's cost. A stream ends with its run, so no shutdown needs to end it.
+
+Not here: how an event is framed (`net.sse`), and which events a stream has.
 """
 
 import asyncio
@@ -14,22 +14,23 @@ from contextlib import aclosing, suppress
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from diptych.http.disconnect import disconnected
+
 PING_SECONDS = 15
-LAGGED_SECONDS = 300.0  # for which a connection may take nothing, before it is ended
-SLICE = 2**15  # bytes that the server is given at once; it takes more when it has sent most of it
-DONE = b"data: [DONE]\n\n"
+MAX_STALL_SECONDS = 300.0  # for which a connection may take nothing, before it is closed
+WRITE_BYTES = 2**15  # given to the server at once; it takes more when it has sent most of it
 _PING = b": ping\n\n"
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _log = logging.getLogger(__name__)
 
 
 class SseResponse(Response):
-    """Streams frames until they end or the caller hangs up, and closes them either way.
+    """Streams frames until they end or the caller hangs up; closes `frames` either way.
 
-    A comment goes out every 15 s, so that no proxy takes silence for death. A caller that is slow
-    is waited for, and no more is asked of `frames` meanwhile. One that takes nothing for five
+    A comment is sent every 15 s, so that no proxy takes silence for death. The response waits for
+    a slow caller and asks `frames` for nothing meanwhile. A caller that takes nothing for five
     minutes counts as gone: its connection is closed without an end of the stream, so that it can
-    tell. `on_gone` is called if the caller has gone before the end, once the frames are closed.
+    tell. `on_disconnect` is called if the caller has gone before the end, after `frames` is closed.
     """
 
     media_type = "text/event-stream"
@@ -38,72 +39,69 @@ class SseResponse(Response):
         self,
         frames: AsyncGenerator[bytes],
         headers: Mapping[str, str] | None = None,
-        on_gone: Callable[[], Awaitable[None]] | None = None,
+        on_disconnect: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.status_code = 200
         self.background = None
         self.init_headers({**_HEADERS, **(headers or {})})
         self._frames = frames
-        self._on_gone = on_gone
-        self._is_whole = False
-        self._writing = asyncio.Lock()  # a ping comes between two frames, and never last
-        self._written = 0  # how often something was
+        self._on_disconnect = on_disconnect
+        self._has_ended = False
+        self._send_lock = asyncio.Lock()  # a ping comes between two frames, and never last
+        self._writes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send(
             {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         )
-        sending = asyncio.create_task(self._send_all(send))
-        leaving = asyncio.create_task(_until_gone(receive))
-        tasks = (sending, leaving)
+        writer = asyncio.create_task(self._write_all(send))
+        listener = asyncio.create_task(disconnected(receive))
+        tasks = (writer, listener)
         try:
-            while not (sending.done() or leaving.done()):
+            while not (writer.done() or listener.done()):
                 done, _ = await asyncio.wait(
                     tasks, timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
                 )
                 if not (done or await self._ping(send)):
-                    _log.warning("lagged: %s was not read for %d s", scope["path"], LAGGED_SECONDS)
+                    _log.warning(
+                        "lagged: %s was not read for %d s", scope["path"], MAX_STALL_SECONDS
+                    )
                     break
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-        if not sending.cancelled():
-            sending.result()
-        elif self._on_gone:
-            await self._on_gone()
+        if not writer.cancelled():
+            writer.result()
+        elif self._on_disconnect:
+            await self._on_disconnect()
 
-    async def _send_all(self, send: Send) -> None:
+    async def _write_all(self, send: Send) -> None:
         async with aclosing(self._frames) as frames:
-            async for told in frames:
-                async with self._writing:
-                    await self._write(told, send)
-        async with self._writing:
-            await send(_chunk(b"", more=False))
-            self._is_whole = True
+            async for chunk in frames:
+                async with self._send_lock:
+                    await self._write(chunk, send)
+        async with self._send_lock:
+            await send(_body(b"", more=False))
+            self._has_ended = True
 
-    async def _write(self, told: bytes, send: Send) -> None:
-        for start in range(0, len(told), SLICE):
-            await send(_chunk(told[start : start + SLICE]))
-            self._written += 1
+    async def _write(self, chunk: bytes, send: Send) -> None:
+        for start in range(0, len(chunk), WRITE_BYTES):
+            await send(_body(chunk[start : start + WRITE_BYTES]))
+            self._writes += 1
 
     async def _ping(self, send: Send) -> bool:
         """Send a comment; false if neither it nor anything else could be sent for too long."""
-        written = -1
-        while written != self._written:
-            written = self._written
+        writes = -1
+        while writes != self._writes:
+            writes = self._writes
             with suppress(TimeoutError):
-                async with asyncio.timeout(LAGGED_SECONDS), self._writing:
-                    if not self._is_whole:
-                        await send(_chunk(_PING))
+                async with asyncio.timeout(MAX_STALL_SECONDS), self._send_lock:
+                    if not self._has_ended:
+                        await send(_body(_PING))
                     return True
         return False
 
 
-def _chunk(body: bytes, *, more: bool = True) -> dict[str, object]:
-    return {"type": "http.response.body", "body": body, "more_body": more}
-
-
-async def _until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+def _body(content: bytes, *, more: bool = True) -> dict[str, object]:
+    return {"type": "http.response.body", "body": content, "more_body": more}

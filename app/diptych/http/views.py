@@ -24,14 +24,14 @@ def event_view(record: Record) -> dict[str, Any]:
 
 
 def notice_view(notice: Notice) -> dict[str, Any]:
-    """Show a notice: its type, and its fields beside it."""
+    """Show a notice: its type beside its fields."""
     return {"type": notice.type, **notice.fields}
 
 
 def run_view(entry: RunEntry, records: Sequence[Record] = ()) -> dict[str, Any]:
-    """Show a run; with its records, also what became of it, or its answer so far as `text`.
+    """Show a run; with its records, also its outcome, or as `text` its answer so far.
 
-    The records may be newer than the entry: they decide then.
+    The records may be newer than the entry; then they decide.
     """
     newest = records[-1] if records else None
     view: dict[str, Any] = {
@@ -62,7 +62,7 @@ def session_view(entry: SessionEntry) -> dict[str, Any]:
 
 
 def timestamp(seconds: float) -> str:
-    """Give a time in RFC 3339, UTC."""
+    """Write a time as RFC 3339 does, in UTC; `seconds` are since the epoch."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 

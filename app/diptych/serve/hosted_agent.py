@@ -26,8 +26,8 @@ from diptych.adapters.openai_chat.completions import ChatModel, proxy_from_envir
 from diptych.adapters.scripted import ScriptedModel, read_script
 from diptych.config.settings import AgentConfig, ToolConfig
 from diptych.errors import ConfigError
-from diptych.http.a2a.card_facts import CardFacts
-from diptych.http.app import Served, create_app
+from diptych.http.agent_profile import AgentProfile
+from diptych.http.app import AppDependencies, create_app
 from diptych.http.health import Readiness
 from diptych.loop.catalog import Unavailable
 from diptych.ports import Clock, Model
@@ -132,14 +132,16 @@ class HostedAgent:
             await asyncio.wait([self._trying])
 
     @cached_property
-    def card(self) -> CardFacts:
+    def profile(self) -> AgentProfile:
         config = self._config
-        return CardFacts(config.name, config.description, VERSION, config.public_url)
+        return AgentProfile(config.name, config.description, VERSION, config.public_url)
 
     def app(self, *, on_loopback: bool) -> FastAPI:
         """Make the web application of the agent."""
-        served = Served(self.card, self.runs, self.stores, self.readiness, self._metrics.render)
-        return create_app(served, on_loopback=on_loopback)
+        dependencies = AppDependencies(
+            self.profile, self.runs, self.stores, self.readiness, self._metrics.render
+        )
+        return create_app(dependencies, on_loopback=on_loopback)
 
     def readiness(self) -> Readiness:
         """Say whether the agent takes work, and what is missing from it."""

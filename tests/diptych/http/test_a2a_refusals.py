@@ -16,8 +16,8 @@ from diptych.errors import (
     StoreError,
     StoreFull,
 )
-from diptych.http.a2a.card_facts import CardFacts
-from diptych.http.a2a.handler import a2a_routes
+from diptych.http.a2a.routes import a2a_routes
+from diptych.http.agent_profile import AgentProfile
 from diptych.loop.codec import Record
 from diptych.loop.events import Steered
 from diptych.net import a2a_extension
@@ -264,8 +264,8 @@ async def post(
 
 
 def asgi(runs: FewRuns) -> httpx.ASGITransport:
-    facts = CardFacts("clerk", "Files things.", "1.2.3")
-    return httpx.ASGITransport(Starlette(routes=a2a_routes(cast("RunService", runs), facts)))
+    profile = AgentProfile("clerk", "Files things.", "1.2.3")
+    return httpx.ASGITransport(Starlette(routes=a2a_routes(cast("RunService", runs), profile)))
 
 
 async def test_a_task_that_has_ended_cannot_be_cancelled_or_subscribed_to() -> None:

@@ -29,8 +29,8 @@ from starlette.applications import Starlette
 from diptych.adapters.a2a import A2aAgents
 from diptych.config.settings import PeerConfig
 from diptych.errors import RunLost, RunNotFound
-from diptych.http.a2a.card_facts import CardFacts
-from diptych.http.a2a.handler import a2a_routes
+from diptych.http.a2a.routes import a2a_routes
+from diptych.http.agent_profile import AgentProfile
 from diptych.loop import messages
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.events import Origin
@@ -40,7 +40,7 @@ from diptych.ports.entries import RunEntry
 from diptych.runtime.request import RunRequest
 from diptych.runtime.service import RunService
 
-FACTS = CardFacts("clerk", "Files things.", "1.2.3")
+PROFILE = AgentProfile("clerk", "Files things.", "1.2.3")
 HELLO = [("offered", "hash"), ("text", "Hel"), ("text", "lo"), ("agent_response", "Hello")]
 HEADERS = {"A2A-Version": "1.0"}
 
@@ -373,9 +373,9 @@ async def test_the_card_tells_where_it_was_asked_and_what_the_agent_can_do() -> 
 
 
 async def test_the_card_says_the_public_url_when_there_is_one() -> None:
-    facts = CardFacts("clerk", "", "1", "https://clerk.example.com/")
+    profile = AgentProfile("clerk", "", "1", "https://clerk.example.com/")
     async with httpx.AsyncClient(
-        transport=asgi(ScriptedRuns(), facts), base_url="http://pod"
+        transport=asgi(ScriptedRuns(), profile), base_url="http://pod"
     ) as http:
         card = (await http.get("/.well-known/agent-card.json")).json()
     assert card["supportedInterfaces"][0]["url"] == "https://clerk.example.com/a2a"
@@ -456,12 +456,12 @@ async def post(
     return reply
 
 
-def app_of(runs: ScriptedRuns, facts: CardFacts = FACTS) -> Starlette:
-    return Starlette(routes=a2a_routes(cast("RunService", runs), facts, shutdown_grace_period=0))
+def app_of(runs: ScriptedRuns, profile: AgentProfile = PROFILE) -> Starlette:
+    return Starlette(routes=a2a_routes(cast("RunService", runs), profile, shutdown_grace_period=0))
 
 
-def asgi(runs: ScriptedRuns, facts: CardFacts = FACTS) -> httpx.ASGITransport:
-    return httpx.ASGITransport(app_of(runs, facts))
+def asgi(runs: ScriptedRuns, profile: AgentProfile = PROFILE) -> httpx.ASGITransport:
+    return httpx.ASGITransport(app_of(runs, profile))
 
 
 class InProcessServer(uvicorn.Server):

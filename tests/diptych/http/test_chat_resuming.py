@@ -93,7 +93,7 @@ async def test_a_chat_that_was_told_nothing_when_its_process_left_is_a_503(body:
 async def test_a_stream_that_was_opened_with_nothing_to_tell_is_handed_over_by_a_frame(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(chat_module, "HOLD_SECONDS", 0.02)
+    monkeypatch.setattr(chat_module, "FIRST_FRAME_SECONDS", 0.02)
     model = Speaker(...)
     async with replicas(model) as (leaving,):
         asking = chat(leaving, STREAM)

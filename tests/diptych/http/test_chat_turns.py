@@ -7,7 +7,7 @@ from support.shared_store import SharedStore
 from support.stack import frames, text_of
 from support.stories import begin, log, virtually
 
-from diptych.http.chat.routes import _Chat
+from diptych.http.chat.reader import ChatReader
 from diptych.loop.events import Steered
 
 
@@ -30,8 +30,8 @@ async def test_a_chat_that_is_told_again_parts_its_answers_also_after_an_answer_
     await told(b, run_id)
     assert "answer_reset" in event_types(store, run_id)
     entry = await b.runs.entry(run_id)
-    whole = (await _Chat(b.runs, entry, "x").whole())["choices"][0]["message"]["content"]
-    raw = b"".join([f async for f in _Chat(b.runs, entry, "x").frames(include_usage=False)])
+    whole = (await ChatReader(b.runs, entry, "x").completion())["choices"][0]["message"]["content"]
+    raw = b"".join([f async for f in ChatReader(b.runs, entry, "x").frames(include_usage=False)])
     assert whole == "One. One.\n\nTwo."
     assert text_of(frames(raw.decode())) == whole
 
@@ -44,7 +44,9 @@ async def test_a_chat_that_is_not_streamed_leaves_out_an_answer_that_the_store_h
     b = replica(store, "b", "{}", "One.", "{}", "Two.")
     c = replica(store, "c", "{}", "One.", "{}", "Two.")  # reads, and never owns
     run_id = await begin(a)
-    whole = asyncio.create_task(c.run(_Chat(c.runs, await a.runs.entry(run_id), "x").whole()))
+    whole = asyncio.create_task(
+        c.run(ChatReader(c.runs, await a.runs.entry(run_id), "x").completion())
+    )
     await asyncio.sleep(1.5)
     await a.run(a.runs.steer(run_id, Steered("more", "m-1")))
     await asyncio.sleep(4)

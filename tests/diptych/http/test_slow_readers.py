@@ -17,7 +17,7 @@ from support.stack import frames, listening, until
 from diptych.http import sse_response as sse
 from diptych.http.runs import event_stream
 from diptych.http.runs.event_stream import event_frames
-from diptych.http.sse_response import SLICE, SseResponse
+from diptych.http.sse_response import WRITE_BYTES, SseResponse
 
 CANCEL = {"on_disconnect": "cancel"}
 SCOPE = {"type": "http", "path": "/v1/runs/run-1/events"}
@@ -27,7 +27,7 @@ LARGE = "x" * 3_000_000  # of it no connection takes more than a part before it 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
-    monkeypatch.setattr(sse, "LAGGED_SECONDS", 0.2)
+    monkeypatch.setattr(sse, "MAX_STALL_SECONDS", 0.2)
 
 
 # The response
@@ -94,8 +94,8 @@ async def test_one_that_takes_nothing_while_there_is_nothing_to_tell_counts_as_g
 async def test_one_that_takes_little_is_waited_for_and_a_ping_stands_between_frames(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sse, "LAGGED_SECONDS", 0.5)
-    connection, whole = Connection(), b"x" * (12 * SLICE)
+    monkeypatch.setattr(sse, "MAX_STALL_SECONDS", 0.5)
+    connection, whole = Connection(), b"x" * (12 * WRITE_BYTES)
     telling = Telling(whole, b"next")
     respond = SseResponse(telling.frames())(SCOPE, connection.receive, connection.send)
     responding = asyncio.create_task(respond)
@@ -111,7 +111,7 @@ async def test_one_that_takes_little_is_waited_for_and_a_ping_stands_between_fra
     taken = b"".join(connection.taken)
     assert taken.startswith(whole)
     assert taken.replace(b": ping\n\n", b"") == whole + b"next"
-    assert max(map(len, connection.taken)) == SLICE
+    assert max(map(len, connection.taken)) == WRITE_BYTES
 
 
 # The frames
@@ -124,11 +124,11 @@ async def test_all_readers_of_a_large_event_hold_one_frame_between_them() -> Non
         reading = [event_frames(helper.house.runs, run_id, 0) for _ in range(5)]
         held = [await large(each) for each in reading]
         assert all(frame is held[0] for frame in held)
-        assert len(event_stream._shared) == 1
+        assert len(event_stream._shared_frames) == 1
         for each in reading:
             await each.aclose()
         gc.collect()
-        assert not event_stream._shared
+        assert not event_stream._shared_frames
 
 
 async def large(frames_of: AsyncGenerator[bytes]) -> bytes:

@@ -11,7 +11,7 @@ from support.stories import begin, log, records, virtually
 from support.virtual_time import run_virtually
 
 from diptych.errors import IdempotencyMismatch, Overloaded, RunEnded, RunNotFound
-from diptych.http.disconnect import leave
+from diptych.http.disconnect import cancel_if_abandoned
 from diptych.loop.catalog import Catalog
 from diptych.loop.events import (
     Aborted,
@@ -344,7 +344,7 @@ async def test_who_only_waits_for_a_message_to_join_is_no_follower_of_the_run():
     )
     steering = asyncio.create_task(rooms.runs.steer(mine.run_id, Steered("more", "m-1")))
     await asyncio.sleep(0.1)
-    await leave(rooms.runs, mine.run_id)  # its only reader hangs up
+    await cancel_if_abandoned(rooms.runs, mine.run_id)  # its only reader hangs up
     await asyncio.gather(steering, return_exceptions=True)
     status = (await rooms.runs.entry(mine.run_id)).status
     await rooms.runs.close()

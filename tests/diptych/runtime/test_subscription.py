@@ -18,7 +18,7 @@ from support.world import found
 
 from diptych.adapters.memory.leases import NullFeed
 from diptych.adapters.memory.store import MemoryStore
-from diptych.http.disconnect import leave
+from diptych.http.disconnect import cancel_if_abandoned
 from diptych.loop.codec import Record
 from diptych.ports import Item, Notice
 from diptych.runtime import buffer, subscription
@@ -114,7 +114,7 @@ async def test_who_hangs_up_has_no_more_than_the_beginning_read() -> None:
             return await read(*asked)
 
         store.read = noted  # type: ignore[method-assign]
-        await leave(other.house.runs, entry.run_id)
+        await cancel_if_abandoned(other.house.runs, entry.run_id)
         assert len(reads) == 1
         assert reads[0][2] < 100
 

@@ -1,1 +1,1 @@
-"""The agent as an A2A server."""
+"""The agent as an A2A 1.0 server."""

@@ -1,4 +1,4 @@
-"""The agent card: what this agent tells other agents about itself.
+"""The agent card: describes this agent to other agents.
 
 Not here: reading the cards of others (`adapters.a2a`).
 """
@@ -13,40 +13,40 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from diptych.http.a2a.card_facts import CardFacts
+from diptych.http.agent_profile import AgentProfile
 from diptych.net import a2a_extension
 
 RPC_PATH = "/a2a"
 CACHE_CONTROL = "public, max-age=60"
-CARDS_KEPT = 32  # one for each name that the pod is asked under
+CACHED_CARDS = 32  # one for each host name by which the pod is called
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
 
 
-def card_route(facts: CardFacts) -> Route:
+def card_route(profile: AgentProfile) -> Route:
     """Serve the card, with an `ETag`, at the path that the specification names (8.2)."""
 
-    @lru_cache(maxsize=CARDS_KEPT)
+    @lru_cache(maxsize=CACHED_CARDS)
     def route_at(base: str) -> Route:
-        (route,) = create_agent_card_routes(agent_card(facts, base), cache_control=CACHE_CONTROL)
+        (route,) = create_agent_card_routes(agent_card(profile, base), cache_control=CACHE_CONTROL)
         return route
 
-    async def show(request: Request) -> Response:
-        base = facts.public_url or _own_base(request)
+    async def get_card(request: Request) -> Response:
+        base = profile.public_url or _own_base(request)
         response: Response = await route_at(base.rstrip("/")).endpoint(request)
         return response
 
-    return Route(AGENT_CARD_WELL_KNOWN_PATH, show, methods=["GET"])
+    return Route(AGENT_CARD_WELL_KNOWN_PATH, get_card, methods=["GET"])
 
 
-def agent_card(facts: CardFacts, base: str) -> AgentCard:
-    """Describe the agent as one skill: what its manifest says that it does."""
-    description = facts.description or f"The agent {facts.name}."
-    skill = AgentSkill(id=facts.name, name=facts.name, description=description, tags=["agent"])
+def agent_card(profile: AgentProfile, base: str) -> AgentCard:
+    """Describe the agent as one skill, in the words of its manifest."""
+    description = profile.description or f"The agent {profile.name}."
+    skill = AgentSkill(id=profile.name, name=profile.name, description=description, tags=["agent"])
     return AgentCard(
-        name=facts.name,
+        name=profile.name,
         description=description,
-        version=facts.version,
+        version=profile.version,
         supported_interfaces=[
             AgentInterface(
                 url=base + RPC_PATH,
@@ -73,7 +73,7 @@ def agent_card(facts: CardFacts, base: str) -> AgentCard:
 
 
 def _own_base(request: Request) -> str:
-    """Give the base URL that the caller used; a Host that is none never reaches a card."""
+    """Give the base URL that the caller used; an invalid `Host` does not get into a card."""
     host = request.headers.get("host", "")
     if not _HOST.fullmatch(host):
         address = request.scope.get("server") or ("localhost", None)

@@ -1,7 +1,7 @@
 """`ListTasks` of A2A (specification, 3.1.4): the tasks of this agent, the newest status first.
 
-A page's token names the last task of the page before it by time and id, so it stays good when
-that task changes or goes.
+A page token is the time and id of the last task of the page before. So it stays valid when that
+task changes or is forgotten.
 """
 
 import asyncio
@@ -18,70 +18,76 @@ from a2a.utils.task import (
 )
 
 from diptych.errors import RunLost, RunNotFound
-from diptych.http.a2a.task import STATES, milliseconds, snapshot
+from diptych.http.a2a.task import TASK_STATES, milliseconds, task_snapshot
 from diptych.ports.entries import RunEntry
 from diptych.runtime.service import RunService
 
-_TOKEN_LIMIT = 512  # characters
+_MAX_TOKEN = 512  # characters
 _NANOSECONDS = 1_000_000  # in a millisecond
 
-_Place = tuple[int, str]
-"""Where a task stands in the list: the time of its status in milliseconds, and its id."""
+_Position = tuple[int, str]
+"""The position of a task in the list: the time of its status in milliseconds, and its id."""
 
 
-async def list_tasks(runs: RunService, asked: ListTasksRequest) -> ListTasksResponse:
+async def list_tasks(runs: RunService, params: ListTasksRequest) -> ListTasksResponse:
     """Give a page of tasks. Raises the errors of A2A, `StoreError`."""
-    validate_history_length(asked)
-    if asked.HasField("page_size"):
-        validate_page_size(asked.page_size)
-    size = asked.page_size or DEFAULT_LIST_TASKS_PAGE_SIZE
-    before = _read_token(asked.page_token)
-    found = await _found(runs, asked)
-    rest = [(place, entry) for place, entry in found if before is None or place < before]
+    validate_history_length(params)
+    if params.HasField("page_size"):
+        validate_page_size(params.page_size)
+    size = params.page_size or DEFAULT_LIST_TASKS_PAGE_SIZE
+    before = _read_token(params.page_token)
+    matching = await _matching_entries(runs, params)
+    rest = [
+        (position, entry) for position, entry in matching if before is None or position < before
+    ]
     page = rest[:size]
-    tasks = await asyncio.gather(*(_task(runs, entry, asked) for _, entry in page))
+    tasks = await asyncio.gather(*(_task(runs, entry, params) for _, entry in page))
     return ListTasksResponse(
         tasks=[task for task in tasks if task is not None],
         next_page_token=_write_token(page[-1][0]) if len(rest) > size else "",
         page_size=size,
-        total_size=len(found),
+        total_size=len(matching),
     )
 
 
-async def _found(runs: RunService, asked: ListTasksRequest) -> list[tuple[_Place, RunEntry]]:
-    """Give the runs that fit, in the list's order."""
-    found = [
+async def _matching_entries(
+    runs: RunService, params: ListTasksRequest
+) -> list[tuple[_Position, RunEntry]]:
+    """Give the runs that match the filters, in the order of the list."""
+    matching = [
         ((milliseconds(entry.updated), entry.run_id), entry)
-        for entry in await runs.entries(asked.context_id or None)
-        if not asked.status or STATES[entry.status] == asked.status
+        for entry in await runs.entries(params.context_id or None)
+        if not params.status or TASK_STATES[entry.status] == params.status
     ]
-    if asked.HasField("status_timestamp_after"):
-        earliest = asked.status_timestamp_after.ToNanoseconds()
-        found = [(place, e) for place, e in found if place[0] * _NANOSECONDS >= earliest]
-    return sorted(found, key=lambda each: each[0], reverse=True)
+    if params.HasField("status_timestamp_after"):
+        earliest = params.status_timestamp_after.ToNanoseconds()
+        matching = [
+            (position, e) for position, e in matching if position[0] * _NANOSECONDS >= earliest
+        ]
+    return sorted(matching, key=lambda each: each[0], reverse=True)
 
 
-async def _task(runs: RunService, entry: RunEntry, asked: ListTasksRequest) -> Task | None:
-    """Show a task as it was when it was found; None if it has gone since."""
+async def _task(runs: RunService, entry: RunEntry, params: ListTasksRequest) -> Task | None:
+    """Give a task as it was when it was listed; None if it is gone now."""
     try:
         records = (await runs.records(entry.run_id))[: entry.seq]
     except (RunNotFound, RunLost):
         return None
-    length = asked.history_length if asked.HasField("history_length") else None
-    task = snapshot(entry, records, length)
-    if not asked.include_artifacts:
+    length = params.history_length if params.HasField("history_length") else None
+    task = task_snapshot(entry, records, length)
+    if not params.include_artifacts:
         task.ClearField("artifacts")
     return task
 
 
-def _read_token(token: str) -> _Place | None:
+def _read_token(token: str) -> _Position | None:
     if not token:
         return None
-    cursor = decode_list_tasks_cursor(token) if len(token) <= _TOKEN_LIMIT else None
+    cursor = decode_list_tasks_cursor(token) if len(token) <= _MAX_TOKEN else None
     if cursor is None or cursor.timestamp_ns is None:
         raise InvalidParamsError("pageToken is not one that this agent gave; leave it out")
     return cursor.timestamp_ns // _NANOSECONDS, cursor.task_id
 
 
-def _write_token(place: _Place) -> str:
-    return encode_list_tasks_cursor(ListTasksCursor(place[0] * _NANOSECONDS, place[1]))
+def _write_token(position: _Position) -> str:
+    return encode_list_tasks_cursor(ListTasksCursor(position[0] * _NANOSECONDS, position[1]))

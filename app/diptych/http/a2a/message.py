@@ -1,9 +1,8 @@
-"""What an A2A message asks of this agent: read defensively, refused with a reason.
+"""Reads A2A messages: everything in one is checked, and refused with a reason.
 
-Not here: whether the task that a message names exists, and takes it (`http.a2a`).
+Not here: whether the task that a message names exists and takes it (`http.a2a.handler`).
 """
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,24 +16,25 @@ from a2a.utils.proto_utils import validate_proto_required_fields
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message as ProtobufMessage
 
+from diptych.http.run_request import idempotency_key, origin, sha256
 from diptych.loop import messages
-from diptych.loop.events import Origin, Steered
+from diptych.loop.events import Steered
 from diptych.net import a2a_extension
 from diptych.ports.entries import IdempotencyKey
 from diptych.runtime.request import SESSION_ID, RunRequest
 
-_ID_LIMIT = 128  # characters of a message's id that are kept as they are
+_MAX_ID = 128  # characters; a longer id of a message is hashed
 
 
-def read_ask(request: SendMessageRequest, headers: Mapping[str, str]) -> RunRequest:
-    """Read the task, and what a delegation of ours carries beside it.
+def read_run_request(request: SendMessageRequest, headers: Mapping[str, str]) -> RunRequest:
+    """Read a task, with the context, call path and deadline that our extension adds to it.
 
     The caller's context stands before the task, so that the model reads both as one conversation.
     `headers` have lower-case names. Raises the errors of A2A, and `InvalidRequest` for a wrong use
     of the extension.
     """
     message = request.message
-    _check_form(request)
+    _validate(request)
     context, texts = _read_parts(message)
     task = "\n".join(texts)
     if not task.strip():
@@ -43,20 +43,23 @@ def read_ask(request: SendMessageRequest, headers: Mapping[str, str]) -> RunRequ
     return RunRequest(
         messages=(*context, messages.Message("user", task)),
         session_id=message.context_id or None,
-        origin=Origin(path, headers.get("traceparent"), seconds),
-        idempotency_key=_once(message),
+        origin=origin(headers, path=path, seconds=seconds),
+        idempotency_key=_idempotency_key(message),
     )
 
 
-def read_follow_up(message: Message, ask: RunRequest) -> Steered:
-    """Give what a message says to the task that it names; what context it brings is left out."""
+def read_steering(message: Message, request: RunRequest) -> Steered:
+    """Read a message for the task that it names; `request` is what `read_run_request` gave for it.
+
+    The context that it carries is left out.
+    """
     message_id = message.message_id
-    if len(message_id) > _ID_LIMIT:
-        message_id = _sha256(message_id.encode())
-    return Steered(ask.messages[-1].content, message_id)
+    if len(message_id) > _MAX_ID:
+        message_id = sha256(message_id.encode())
+    return Steered(request.messages[-1].content, message_id)
 
 
-def _check_form(request: SendMessageRequest) -> None:
+def _validate(request: SendMessageRequest) -> None:
     validate_proto_required_fields(request)
     message = request.message
     if message.role != Role.ROLE_USER:
@@ -67,18 +70,14 @@ def _check_form(request: SendMessageRequest) -> None:
         raise PushNotificationNotSupportedError
 
 
-def _once(message: Message) -> IdempotencyKey:
-    """Tell a message from others by its id and context, as the specification allows (3.3.1).
+def _idempotency_key(message: Message) -> IdempotencyKey:
+    """Name a message by its context and id, as the specification allows (3.3.1).
 
-    Its parts are what it says; the seconds that its caller has left differ when it is sent again.
+    Only its parts are compared: the seconds that the caller has left differ when it is sent again.
     """
     name = f"{message.context_id or '-'}:{message.message_id}"
     parts = b"".join(part.SerializeToString(deterministic=True) + b"\0" for part in message.parts)
-    return IdempotencyKey(f"a2a:{_sha256(name.encode())}", _sha256(parts))
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+    return idempotency_key("a2a", sha256(name.encode()), parts)
 
 
 def _read_parts(message: Message) -> tuple[tuple[messages.Message, ...], list[str]]:
@@ -91,11 +90,11 @@ def _read_parts(message: Message) -> tuple[tuple[messages.Message, ...], list[st
             case "data" if a2a_extension.URI in part.metadata:
                 context += a2a_extension.read_context(_json(part.data))
             case kind:
-                raise ContentTypeNotSupportedError(_not_taken(kind, part))
+                raise ContentTypeNotSupportedError(_unsupported_part(kind, part))
     return context, texts
 
 
-def _not_taken(kind: str | None, part: Part) -> str:
+def _unsupported_part(kind: str | None, part: Part) -> str:
     media_type = f" ({part.media_type[:100]})" if part.media_type else ""
     return (
         f"a part of kind {kind or 'none'}{media_type} is not accepted: send text parts; "

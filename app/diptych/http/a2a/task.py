@@ -1,8 +1,8 @@
-"""A run's records as an A2A task: whole, or as the updates of a stream.
+"""A run's records as an A2A task: as a snapshot, or as the updates of a stream.
 
-Pure views of the record, so that what a stream told and what `GetTask` shows cannot differ.
+Both are pure views of the same records, so that they cannot differ.
 
-Not here: the protocol's methods and errors (`http.a2a`).
+Not here: the protocol's methods (`http.a2a.handler`) and errors (`http.a2a.errors`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,9 +26,9 @@ from diptych.ports.entries import RunEntry
 from diptych.runtime.answers import answers_so_far
 
 ANSWER = "answer"
-"""The id of a task's artifact; further turns of a task that was sent messages have their number."""
+"""The id of a task's artifact; that of a further turn ends with the turn's number."""
 
-STATES: Mapping[str, TaskState] = {
+TASK_STATES: Mapping[str, TaskState] = {
     "queued": TaskState.TASK_STATE_SUBMITTED,
     "running": TaskState.TASK_STATE_WORKING,
     "completed": TaskState.TASK_STATE_COMPLETED,
@@ -38,85 +38,84 @@ STATES: Mapping[str, TaskState] = {
 }
 """The state of a task for each status of a run (loop.md §2)."""
 
-ASKED = "user_message"
-"""The record with which a run waits for its session's turn; any other one is work."""
+_QUEUED_EVENT = "user_message"
+"""The only type of event on record while a run waits for its session; any other one is work."""
 
 Update = TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 
 
-def submitted(entry: RunEntry, asked: Message, history_length: int | None = None) -> Task:
-    """Give the task as it is before anything of its run is on record."""
+def submitted_task(entry: RunEntry, sent: Message, history_length: int | None = None) -> Task:
+    """Give a new task, of which only the message that was sent is known."""
     return Task(
         id=entry.run_id,
         context_id=entry.session_id,
         status=_status("queued", entry.created),
-        history=_last([_echo(entry, asked)], history_length),
+        history=_newest([_echo(entry, sent)], history_length),
     )
 
 
-def snapshot(
+def task_snapshot(
     entry: RunEntry,
     records: Sequence[Record],
     history_length: int | None = None,
-    asked: Message | None = None,
+    sent: Message | None = None,
 ) -> Task:
     """Give the whole task; `history_length` is how many of the last messages it shows (None: all).
 
-    The records decide the state, not the entry, which may have been read at another moment. Who
-    sent `asked` finds it in the history under its own id.
+    The records decide the state, not the entry, which may have been read at another moment. The
+    history shows `sent`, the first message, under the id that its sender gave it.
     """
     answers = enumerate(answers_so_far(records), 1)
-    history = [_user_message(r) for r in records if r.event_type == ASKED]
-    if asked is not None:
-        history[:1] = [_echo(entry, asked)]
+    history = [_user_message(r) for r in records if r.event_type == _QUEUED_EVENT]
+    if sent is not None:
+        history[:1] = [_echo(entry, sent)]
     return Task(
         id=entry.run_id,
         context_id=entry.session_id,
         status=_latest_status(entry, records),
         artifacts=[_artifact(turn, well_formed(text)) for turn, text in answers if text],
-        history=_last(history, history_length),
+        history=_newest(history, history_length),
     )
 
 
-class Telling:
-    """What a stream still has to say: fed with records, gives the updates they mean.
+class TaskUpdates:
+    """Turns a task's records, in their order, into the updates of a stream.
 
-    The answer is told piece by piece and never again whole; a piece with `append` false starts it
-    over, which a recorded `answer_reset` demands.
+    The answer is sent piece by piece and never again as a whole. A piece with `append` false starts
+    it over, as a recorded `answer_reset` demands.
     """
 
     def __init__(self, entry: RunEntry) -> None:
         self._entry = entry
-        self._working = False
-        self._told = 0  # characters of the answer since it (last) began
+        self._is_working = False
+        self._sent_chars = 0  # of the answer of this turn, since it (last) began
         self._turn = 1
 
-    def updates(self, records: Iterable[Record]) -> list[Update]:
-        told: list[Update] = []
-        for record in records:
-            told.extend(self._of(record))
-        return told
+    def of(self, records: Iterable[Record]) -> list[Update]:
+        """Give the updates of the next records."""
+        return [update for record in records for update in self._of_record(record)]
 
-    def _of(self, record: Record) -> Iterable[Update]:
+    def _of_record(self, record: Record) -> Iterable[Update]:
         if record.event_type in TERMINAL:
-            yield self._status(_end(record))
+            yield self._status_update(_final_status(record))
             return
-        if not self._working and record.event_type != ASKED:
-            self._working = True
-            yield self._status(_status("running", record.timestamp))
+        if not self._is_working and record.event_type != _QUEUED_EVENT:
+            self._is_working = True
+            yield self._status_update(_status("running", record.timestamp))
         match record.event_type:
             case "text":
-                yield self._piece(_text(record.content))
+                yield self._artifact_update(_text(record.content))
             case "agent_response":  # what was not streamed, often nothing: the end of the artifact
-                yield self._piece(_text(record.content)[self._told :], is_last=True)
-                self._told = 0
+                rest = _text(record.content)[self._sent_chars :]
+                yield self._artifact_update(rest, is_last=True)
+                self._sent_chars = 0
                 self._turn += 1
             case "answer_reset":
-                self._told = 0
+                self._sent_chars = 0
 
-    def _piece(self, text: str, *, is_last: bool = False) -> TaskArtifactUpdateEvent:
-        appends = self._told > 0
-        self._told += len(text)
+    def _artifact_update(self, text: str, *, is_last: bool = False) -> TaskArtifactUpdateEvent:
+        appends = self._sent_chars > 0
+        self._sent_chars += len(text)
         return TaskArtifactUpdateEvent(
             task_id=self._entry.run_id,
             context_id=self._entry.session_id,
@@ -125,7 +124,7 @@ class Telling:
             last_chunk=is_last,
         )
 
-    def _status(self, status: TaskStatus) -> TaskStatusUpdateEvent:
+    def _status_update(self, status: TaskStatus) -> TaskStatusUpdateEvent:
         return TaskStatusUpdateEvent(
             task_id=self._entry.run_id, context_id=self._entry.session_id, status=status
         )
@@ -141,36 +140,37 @@ def _latest_status(entry: RunEntry, records: Sequence[Record]) -> TaskStatus:
         return _status("queued", entry.created)
     newest = records[-1]
     if newest.event_type in TERMINAL:
-        return _end(newest)
-    waits = all(record.event_type == ASKED for record in records) and entry.status == "queued"
-    return _status("queued" if waits else "running", newest.timestamp)
+        return _final_status(newest)
+    is_new = all(record.event_type == _QUEUED_EVENT for record in records)
+    is_queued = is_new and entry.status == "queued"
+    return _status("queued" if is_queued else "running", newest.timestamp)
 
 
-def _end(record: Record) -> TaskStatus:
-    """Give the status that a terminal record means; all but success say why, in a message."""
+def _final_status(record: Record) -> TaskStatus:
+    """Give the status of a terminal record; all but success have a message that says why."""
     status = _status(record.event_type, record.timestamp)
     reason = _text(record.content)
     if reason and record.event_type != "completed":
-        status.message.CopyFrom(_said(record, Role.ROLE_AGENT, reason))
+        status.message.CopyFrom(_message(record, Role.ROLE_AGENT, reason))
     return status
 
 
 def milliseconds(seconds: float) -> int:
-    """Give a time as a task's status has it."""
+    """Give a time in the precision of a task's status."""
     return int(seconds * 1000)
 
 
 def _status(run_status: str, seconds: float) -> TaskStatus:
-    status = TaskStatus(state=STATES[run_status])
+    status = TaskStatus(state=TASK_STATES[run_status])
     status.timestamp.FromMilliseconds(milliseconds(seconds))
     return status
 
 
 def _user_message(record: Record) -> Message:
-    return _said(record, Role.ROLE_USER, _text(record.content))
+    return _message(record, Role.ROLE_USER, _text(record.content))
 
 
-def _said(record: Record, role: Role, text: str) -> Message:
+def _message(record: Record, role: Role, text: str) -> Message:
     return Message(
         message_id=str(record.metadata.get("message_id", f"{record.run_id}-{record.seq}")),
         task_id=record.run_id,
@@ -180,21 +180,21 @@ def _said(record: Record, role: Role, text: str) -> Message:
     )
 
 
-def _last(history: Sequence[Message], length: int | None) -> Sequence[Message]:
-    """Cut a history to its last `length` messages, as the specification asks (3.2.4)."""
+def _newest(history: Sequence[Message], length: int | None) -> Sequence[Message]:
+    """Give the newest `length` messages of a history (specification, 3.2.4)."""
     if length is None:
         return history
     return history[-length:] if length > 0 else ()
 
 
-def _echo(entry: RunEntry, asked: Message) -> Message:
-    """Give the caller's message back under its own id, without the context it came with."""
+def _echo(entry: RunEntry, sent: Message) -> Message:
+    """Give the caller's message back under its own id, without the context that it carries."""
     return Message(
-        message_id=asked.message_id,
+        message_id=sent.message_id,
         task_id=entry.run_id,
         context_id=entry.session_id,
         role=Role.ROLE_USER,
-        parts=[part for part in asked.parts if part.HasField("text")],
+        parts=[part for part in sent.parts if part.HasField("text")],
     )
 
 

@@ -1,1 +1,1 @@
-"""The OpenAI-compatible chat endpoint."""
+"""The chat endpoint, compatible with OpenAI's."""

@@ -1,8 +1,8 @@
 """The events of a run as server-sent events: `/v1/runs/{id}/events`.
 
-A record's frame has the record's seq as `id`, and the same bytes whenever and wherever it is
-read. What is told live only has no `id`: notices, `reset`, and the two frames that may stand at
-the end of a stream whose run goes on, `handed_over` and `error`.
+A record's frame has the record's seq as `id`, and the same bytes for every reader at any time.
+What is only live has no `id`: notices, `reset`, and the two frames that may end a stream whose run
+goes on, `handed_over` and `error`.
 """
 
 import logging
@@ -11,7 +11,7 @@ from contextlib import aclosing
 from weakref import WeakValueDictionary
 
 from diptych.errors import RequestError, StoreError
-from diptych.http.errors import request_error, run_error, store_problem
+from diptych.http.errors import request_error_body, run_error_body, store_failure
 from diptych.http.views import event_view, notice_view
 from diptych.loop.codec import Record
 from diptych.net.sse import frame
@@ -19,58 +19,61 @@ from diptych.ports import Item
 from diptych.runtime.buffer import record_chars
 from diptych.runtime.service import RunService
 
-LARGE = 2**16  # characters of a record whose frame all its readers have in common
+LARGE_RECORD = 2**16  # characters, from which a record's readers share one frame
 _log = logging.getLogger(__name__)
 
 
 async def event_frames(runs: RunService, run_id: str, after: int) -> AsyncGenerator[bytes]:
-    """Give what happened after `after`, then what happens, as frames; those of a batch together."""
+    """Give the frames of a run's events after a seq, first recorded ones, then live ones.
+
+    The events of one batch come together.
+    """
     try:
         async with aclosing(runs.subscribe(run_id, after)) as batches:
             async for batch in batches:
                 frames = _frames(batch)
-                del batch  # a slow reader is to hold no more than its frames
-                for told in frames:
-                    yield told.whole if isinstance(told, _Shared) else told
+                del batch  # for a slow reader no more is held than its frames
+                for part in frames:
+                    yield part.content if isinstance(part, _SharedFrame) else part
     except StoreError as error:
         _log.error("the store failed under a stream: %s", error)
-        yield frame(run_error(*store_problem(error)), event="error")
+        yield frame(run_error_body(*store_failure(error)), event="error")
     except RequestError as error:
-        yield frame(request_error(error), event="error")
+        yield frame(request_error_body(error), event="error")
 
 
-class _Shared:
-    """A frame that its readers have in common."""
+class _SharedFrame:
+    """A frame that several readers hold; bytes themselves cannot be referred to weakly."""
 
-    __slots__ = ("__weakref__", "whole")
+    __slots__ = ("__weakref__", "content")
 
-    def __init__(self, whole: bytes) -> None:
-        self.whole = whole
-
-
-_shared: WeakValueDictionary[tuple[str, int, float], _Shared] = WeakValueDictionary()
-"""Frames of large records that are being read now: who is slow takes long for one."""
+    def __init__(self, content: bytes) -> None:
+        self.content = content
 
 
-def _frames(batch: Sequence[Item]) -> Sequence[bytes | _Shared]:
-    """Frame a batch; what lies between large records goes out together."""
-    framed: list[bytes | _Shared] = []
+_shared_frames: WeakValueDictionary[tuple[str, int, float], _SharedFrame] = WeakValueDictionary()
+"""The frames of large records that somebody reads now; a slow reader holds one for long."""
+
+
+def _frames(batch: Sequence[Item]) -> Sequence[bytes | _SharedFrame]:
+    """Frame a batch; the frames between large records are joined."""
+    parts: list[bytes | _SharedFrame] = []
     small: list[bytes] = []
     for item in batch:
-        if isinstance(item, Record) and record_chars(item) >= LARGE:
-            framed += [b"".join(small), _frame_of_large(item)]
+        if isinstance(item, Record) and record_chars(item) >= LARGE_RECORD:
+            parts += [b"".join(small), _shared_frame(item)]
             small = []
         else:
             small.append(_frame(item))
-    return [*framed, b"".join(small)]
+    return [*parts, b"".join(small)]
 
 
-def _frame_of_large(record: Record) -> _Shared:
+def _shared_frame(record: Record) -> _SharedFrame:
     key = (record.run_id, record.seq, record.timestamp)
-    found = _shared.get(key)
-    if found is None:
-        found = _shared[key] = _Shared(_frame(record))
-    return found
+    shared = _shared_frames.get(key)
+    if shared is None:
+        shared = _shared_frames[key] = _SharedFrame(_frame(record))
+    return shared
 
 
 def _frame(item: Item) -> bytes:

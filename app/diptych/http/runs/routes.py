@@ -1,6 +1,6 @@
-"""`/v1/runs`: start a run, list and read runs, follow one's events, steer and cancel it.
+"""`/v1/runs`: start, list, read, steer and cancel runs, and read their events.
 
-Not here: how a run's events become frames (`run_events`).
+Not here: how a run's events become frames (`http.runs.event_stream`).
 """
 
 from collections.abc import Sequence
@@ -13,22 +13,21 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from diptych.errors import InvalidRequest
-from diptych.http.bodies import MessageBody, RunBody, read_body, read_messages, read_session_id
-from diptych.http.disconnect import leave
-from diptych.http.idempotency import read_once
+from diptych.http.bodies import Conversation, MessageBody, RunBody, read_body, read_conversation
+from diptych.http.disconnect import cancel_if_abandoned
+from diptych.http.run_request import read_idempotency_key, read_run_request
 from diptych.http.runs.event_stream import event_frames
 from diptych.http.sse_response import SseResponse
 from diptych.http.views import run_view
 from diptych.loop.codec import TERMINAL
-from diptych.loop.events import Origin, Steered
+from diptych.loop.events import Steered
 from diptych.loop.messages import Message
 from diptych.ports.entries import RunEntry
-from diptych.runtime.request import RunRequest
 from diptych.runtime.service import RunService
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000
-_DIGITS = 15  # of the largest seq that anyone will reach
+_MAX_DIGITS = 15  # of a seq
 
 Status = Literal["queued", "running", "completed", "failed", "aborted", "max_steps"]
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
@@ -40,7 +39,14 @@ def run_routes(runs: RunService) -> APIRouter:
 
     @router.post("/v1/runs", status_code=202)
     async def start(request: Request) -> dict[str, Any]:
-        return run_view(await runs.start(await _read_ask(request)))
+        body = await read_body(request, RunBody)
+        run_request = await read_run_request(
+            request,
+            _conversation(body),
+            session_id=body.session_id,
+            on_disconnect=body.on_disconnect,
+        )
+        return run_view(await runs.start(run_request))
 
     @router.get("/v1/runs")
     async def list_runs(
@@ -60,14 +66,14 @@ def run_routes(runs: RunService) -> APIRouter:
 
     @router.get("/v1/runs/{run_id}/events")
     async def events(request: Request, run_id: str, starting_after: str = "") -> Response:
-        after = _position(request.headers.get("last-event-id") or starting_after)
+        after = _read_seq(request.headers.get("last-event-id") or starting_after)
         await runs.entry(run_id)  # an unknown run is an HTTP error, not an empty stream
         frames = event_frames(runs, run_id, after)
-        return SseResponse(frames, {"X-Run-ID": run_id}, partial(leave, runs, run_id))
+        return SseResponse(frames, {"X-Run-ID": run_id}, partial(cancel_if_abandoned, runs, run_id))
 
     @router.post("/v1/runs/{run_id}/steer", status_code=202)
     async def steer(request: Request, run_id: str) -> dict[str, Any]:
-        return run_view(await runs.steer(run_id, await _read_message(request)))
+        return run_view(await runs.steer(run_id, await _read_steering(request)))
 
     @router.post("/v1/runs/{run_id}/cancel")
     async def cancel(run_id: str) -> Response:
@@ -79,33 +85,22 @@ def run_routes(runs: RunService) -> APIRouter:
     return router
 
 
-async def _read_ask(request: Request) -> RunRequest:
-    body = await read_body(request, RunBody)
-    messages, system = _messages(body)
-    session_id = read_session_id(request, body.session_id)
-    origin = Origin(
-        traceparent=request.headers.get("traceparent"),
-        cancels_on_disconnect=body.on_disconnect == "cancel",
-    )
-    return RunRequest(messages, system, session_id, origin, await read_once(request, session_id))
-
-
-async def _read_message(request: Request) -> Steered:
+async def _read_steering(request: Request) -> Steered:
     body = await read_body(request, MessageBody)
     if not body.message.strip():
         raise InvalidRequest("message is empty", param="message")
-    idempotency_key = await read_once(request, None)
-    return Steered(body.message, idempotency_key.key if idempotency_key else f"http:{uuid4().hex}")
+    key = await read_idempotency_key(request, None)
+    return Steered(body.message, key.key if key else f"http:{uuid4().hex}")
 
 
-def _messages(body: RunBody) -> tuple[tuple[Message, ...], str]:
+def _conversation(body: RunBody) -> Conversation:
     if (body.input is None) == (body.messages is None):
         raise InvalidRequest("send either input or messages", param="input")
     if body.messages is not None:
-        return read_messages(body.messages)
+        return read_conversation(body.messages)
     if not body.input or not body.input.strip():
         raise InvalidRequest("input is empty", param="input")
-    return (Message("user", body.input),), ""
+    return Conversation((Message("user", body.input),))
 
 
 def _before(entries: Sequence[RunEntry], run_id: str | None) -> Sequence[RunEntry]:
@@ -120,11 +115,11 @@ def _before(entries: Sequence[RunEntry], run_id: str | None) -> Sequence[RunEntr
     return entries[: ids.index(run_id)]
 
 
-def _position(text: str) -> int:
-    """Read where to go on; nothing means from the start."""
+def _read_seq(text: str) -> int:
+    """Read the id of the last event that the caller has; no text means that it has none."""
     if not text:
         return 0
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
         raise InvalidRequest(
             "Last-Event-ID and starting_after are the id of an event: a whole number",
             param="starting_after",

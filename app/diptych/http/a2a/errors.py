@@ -1,0 +1,67 @@
+"""The errors of A2A for everything that can go wrong in a request."""
+
+import logging
+from types import TracebackType
+
+from a2a.utils.errors import (
+    A2AError,
+    InternalError,
+    InvalidParamsError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+
+from diptych.errors import (
+    Overloaded,
+    RequestError,
+    RunEnded,
+    RunLost,
+    RunNotFound,
+    StoreError,
+    StoreFull,
+)
+
+_SAME_ID = "message.messageId came with other parts before; give each new message a new id"
+_TASK_ENDED = "the task has ended; to go on, send the message with its contextId and no taskId"
+_STORE_FULL_SECONDS = "10"
+
+_log = logging.getLogger(__name__)
+
+
+class ErrorTranslation:
+    """Turns exceptions that leave its block into errors of A2A; cancellation passes through.
+
+    The SDK sends the text of any other exception to the caller. Callers learn of our own bugs only
+    that there was one.
+    """
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        match error:
+            case None | A2AError():
+                return
+            case RunNotFound() | RunLost():
+                raise TaskNotFoundError(error.message) from error
+            case Overloaded():
+                retry = {"retryAfterSeconds": str(error.retry_after)}
+                raise InternalError(str(error), retry) from error
+            case RunEnded():
+                raise UnsupportedOperationError(_TASK_ENDED) from error
+            case RequestError(code="idempotency_mismatch"):
+                raise InvalidParamsError(_SAME_ID) from error
+            case RequestError():
+                raise InvalidParamsError(error.message) from error
+            case StoreFull():
+                retry = {"retryAfterSeconds": _STORE_FULL_SECONDS}
+                raise InternalError("the store of tasks has no room now", retry) from error
+            case StoreError():
+                raise InternalError("the record of tasks cannot be reached now") from error
+            case Exception():
+                _log.error("an A2A request failed unexpectedly", exc_info=error)
+                raise InternalError("internal error") from error
