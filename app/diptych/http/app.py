@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -34,10 +35,21 @@ class AppDependencies:
     metrics: Callable[[], tuple[bytes, str]]
 
 
+class AgentApp(FastAPI):
+    """FastAPI with a document of its own; see `http.openapi`."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Build the OpenAPI document when it is first asked for."""
+        from diptych.http.openapi.document import document  # noqa: PLC0415 - only needed here
+
+        self.openapi_schema = self.openapi_schema or document(self)
+        return self.openapi_schema
+
+
 def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     """Build the application; `on_loopback` adds the guard against foreign web pages."""
     name = dependencies.profile.name
-    app = FastAPI(
+    app = AgentApp(
         title=f"Diptych agent {name}",
         description=dependencies.profile.description,
         version=dependencies.profile.version,

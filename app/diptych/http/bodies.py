@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 import orjson
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.config import JsonDict
 
 from diptych.errors import InvalidRequest
 from diptych.loop.messages import Message
@@ -16,6 +17,9 @@ from diptych.loop.messages import Message
 MAX_MESSAGES = 1_000
 
 OnDisconnect = Literal["continue", "cancel"]
+_SESSION = "Continues or starts a session; the header X-Session-ID does the same."
+_ON_DISCONNECT = "`cancel`: the run is aborted when its last reader at this process hangs up."
+_SESSION_ID: JsonDict = {"pattern": "^[A-Za-z0-9._-]{1,128}$"}  # the runtime checks it
 
 
 class TextPart(BaseModel):
@@ -29,7 +33,7 @@ class CallerMessage(BaseModel):
     """One message of a conversation. Tools' roles are refused: the agent calls its own tools."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart] | None = None
+    content: str | list[TextPart] | None = Field(None, description="A user's is not blank.")
 
     @property
     def text(self) -> str:
@@ -39,13 +43,21 @@ class CallerMessage(BaseModel):
         return self.content or ""
 
 
-Messages = Annotated[list[CallerMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
+Messages = Annotated[
+    list[CallerMessage],
+    Field(
+        min_length=1,
+        max_length=MAX_MESSAGES,
+        description="The conversation; its last message is the user's. In a known session only "
+        "what follows the last answer is new.",
+    ),
+]
 
 
 class StreamOptions(BaseModel):
     """OpenAI's `stream_options`."""
 
-    include_usage: bool = False
+    include_usage: bool = Field(default=False, description="Whether a last chunk has the usage.")
 
 
 class ChatBody(BaseModel):
@@ -58,12 +70,12 @@ class ChatBody(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     messages: Messages
-    model: str | None = None
-    stream: bool = False
+    model: str | None = Field(None, description="The agent's name, if anything.")
+    stream: bool = Field(default=False, description="Whether the answer comes as events.")
     stream_options: StreamOptions | None = None
-    session_id: str | None = None
-    on_disconnect: OnDisconnect = "continue"
-    n: Literal[1] | None = None
+    session_id: str | None = Field(None, description=_SESSION, json_schema_extra=_SESSION_ID)
+    on_disconnect: OnDisconnect = Field("continue", description=_ON_DISCONNECT)
+    n: Literal[1] | None = Field(None, description="There is one choice.")
 
 
 class RunBody(BaseModel):
@@ -71,10 +83,10 @@ class RunBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    input: str | None = None
-    messages: Messages | None = None
-    session_id: str | None = None
-    on_disconnect: OnDisconnect = "continue"
+    input: str | None = Field(None, description="The user's message.")
+    messages: Messages | None = Field(None, description="A conversation, in place of `input`.")
+    session_id: str | None = Field(None, description=_SESSION, json_schema_extra=_SESSION_ID)
+    on_disconnect: OnDisconnect = Field("continue", description=_ON_DISCONNECT)
 
 
 class MessageBody(BaseModel):
@@ -82,7 +94,7 @@ class MessageBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    message: str
+    message: str = Field(description="Text that is not blank.")
 
 
 class Conversation(NamedTuple):

@@ -7,6 +7,7 @@ import orjson
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from diptych.http.openapi import operations
 from diptych.loop.catalog import Unavailable
 
 
@@ -26,11 +27,11 @@ def health_routes(
     """Give the routes; `metrics` gives a text and its media type."""
     router = APIRouter()
 
-    @router.get("/health")
+    @router.get("/health", **operations.HEALTH)
     async def health() -> dict[str, str]:
         return {"status": "ok", "agent": name}
 
-    @router.get("/ready")
+    @router.get("/ready", **operations.READY)
     async def ready() -> Response:
         now = readiness()
         body = {
@@ -43,7 +44,7 @@ def health_routes(
         status = 200 if now.is_ready else 503
         return Response(orjson.dumps(body), status, media_type="application/json")
 
-    @router.get("/metrics")
+    @router.get("/metrics", **operations.METRICS)
     async def show_metrics() -> Response:
         text, media_type = metrics()
         return Response(text, media_type=media_type)

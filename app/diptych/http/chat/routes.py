@@ -26,6 +26,7 @@ from diptych.http.disconnect import (
     result_unless_disconnected,
 )
 from diptych.http.errors import RunFailed, run_error_body
+from diptych.http.openapi import operations
 from diptych.http.run_request import read_run_request
 from diptych.http.sse_response import SseResponse
 from diptych.net.sse import frame
@@ -39,7 +40,7 @@ def chat_routes(name: str, runs: RunService) -> APIRouter:
     router = APIRouter()
     started = int(time.time())
 
-    @router.post("/v1/chat/completions")
+    @router.post("/v1/chat/completions", **operations.COMPLETE_CHAT)
     async def complete(request: Request) -> Response:
         body = await read_body(request, ChatBody)
         _check_model(body.model, name)
@@ -58,7 +59,7 @@ def chat_routes(name: str, runs: RunService) -> APIRouter:
             return await _stream(request, body, reader, on_disconnect)
         return await _whole(request, reader, on_disconnect)
 
-    @router.get("/v1/models")
+    @router.get("/v1/models", **operations.LIST_MODELS)
     async def models() -> dict[str, Any]:
         model = {"id": name, "object": "model", "created": started, "owned_by": "diptych"}
         return {"object": "list", "data": [model]}

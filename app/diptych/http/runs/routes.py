@@ -15,6 +15,7 @@ from starlette.responses import Response
 from diptych.errors import InvalidRequest
 from diptych.http.bodies import Conversation, MessageBody, RunBody, read_body, read_conversation
 from diptych.http.disconnect import cancel_if_abandoned
+from diptych.http.openapi import operations
 from diptych.http.run_request import read_idempotency_key, read_run_request
 from diptych.http.runs.event_stream import event_frames
 from diptych.http.sse_response import SseResponse
@@ -29,15 +30,27 @@ DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000
 _MAX_DIGITS = 15  # of a seq
 
-Status = Literal["queued", "running", "completed", "failed", "aborted", "max_steps"]
-Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
+Status = Annotated[
+    Literal["queued", "running", "completed", "failed", "aborted", "max_steps"] | None,
+    Query(description="Only runs with this status."),
+]
+SessionId = Annotated[str | None, Query(description="Only the runs of this session.")]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="How many runs, at most.")]
+Before = Annotated[str | None, Query(description="Only runs older than the one with this id.")]
+StartingAfter = Annotated[
+    str,
+    Query(
+        description="The id of the last event that the caller has; none means from the start.",
+        json_schema_extra={"pattern": "^[0-9]{0,15}$"},
+    ),
+]
 
 
 def run_routes(runs: RunService) -> APIRouter:
     """Give the routes under `/v1/runs`."""
     router = APIRouter()
 
-    @router.post("/v1/runs", status_code=202)
+    @router.post("/v1/runs", status_code=202, **operations.START_RUN)
     async def start(request: Request) -> dict[str, Any]:
         body = await read_body(request, RunBody)
         run_request = await read_run_request(
@@ -48,34 +61,34 @@ def run_routes(runs: RunService) -> APIRouter:
         )
         return run_view(await runs.start(run_request))
 
-    @router.get("/v1/runs")
+    @router.get("/v1/runs", **operations.LIST_RUNS)
     async def list_runs(
-        session_id: str | None = None,
-        status: Status | None = None,
+        session_id: SessionId = None,
+        status: Status = None,
         limit: Limit = DEFAULT_LIMIT,
-        before: str | None = None,
+        before: Before = None,
     ) -> dict[str, Any]:
         entries = _before(await runs.entries(session_id), before)
         found = [entry for entry in entries if status in (None, entry.status)]
         shown = [run_view(entry) for entry in found[-limit:]]
         return {"object": "list", "data": shown, "has_more": len(found) > limit}
 
-    @router.get("/v1/runs/{run_id}")
+    @router.get("/v1/runs/{run_id}", **operations.READ_RUN)
     async def read(run_id: str) -> dict[str, Any]:
         return run_view(await runs.entry(run_id), await runs.records(run_id))
 
-    @router.get("/v1/runs/{run_id}/events")
-    async def events(request: Request, run_id: str, starting_after: str = "") -> Response:
+    @router.get("/v1/runs/{run_id}/events", **operations.READ_RUN_EVENTS)
+    async def events(request: Request, run_id: str, starting_after: StartingAfter = "") -> Response:
         after = _read_seq(request.headers.get("last-event-id") or starting_after)
         await runs.entry(run_id)  # an unknown run is an HTTP error, not an empty stream
         frames = event_frames(runs, run_id, after)
         return SseResponse(frames, {"X-Run-ID": run_id}, partial(cancel_if_abandoned, runs, run_id))
 
-    @router.post("/v1/runs/{run_id}/steer", status_code=202)
+    @router.post("/v1/runs/{run_id}/steer", status_code=202, **operations.STEER_RUN)
     async def steer(request: Request, run_id: str) -> dict[str, Any]:
         return run_view(await runs.steer(run_id, await _read_steering(request)))
 
-    @router.post("/v1/runs/{run_id}/cancel")
+    @router.post("/v1/runs/{run_id}/cancel", **operations.CANCEL_RUN)
     async def cancel(run_id: str) -> Response:
         entry = await runs.cancel(run_id)
         view = run_view(entry, await runs.records(run_id))

@@ -1,0 +1,208 @@
+"""Builds the OpenAPI document of an application. Imported when the document is asked for.
+
+FastAPI describes paths and query parameters. Added here: the schemas that the routes name, errors
+as they are, and A2A's paths, whose routes are built later.
+"""
+
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from diptych.http.bodies import ChatBody, MessageBody, RunBody
+from diptych.http.openapi import schemas
+from diptych.http.openapi.operations import json_content
+
+REPLIES: tuple[type[BaseModel], ...] = (
+    schemas.Run,
+    schemas.RunList,
+    schemas.EventList,
+    schemas.SessionList,
+    schemas.ModelList,
+    schemas.ChatCompletion,
+    schemas.ChatCompletionChunk,
+    schemas.Error,
+    schemas.Problem,
+    schemas.Health,
+    schemas.Ready,
+)
+BODIES: tuple[type[BaseModel], ...] = (ChatBody, RunBody, MessageBody)
+
+ERRORS = {
+    400: "What was sent is wrong; `param` names it.",
+    404: "`run_not_found`, `session_not_found` or `model_not_found`: there never was one.",
+    409: "`session_busy`; `run_over`: the run has ended and takes no message; `aborted`.",
+    410: "`run_lost`: the run existed, and its record is gone.",
+    413: "`body_too_large`: the body is larger than 1 MiB.",
+    415: "`unsupported_media_type`: the body is not declared as JSON.",
+    422: "`idempotency_mismatch`: the key came with another request before.",
+    500: "`internal_error`, `too_many_owners`: the agent failed inside.",
+    502: "The model failed; the code says how.",
+    503: "`overloaded`, `store_away`, `store_full`, `handed_over`: try again after `Retry-After`. "
+    "`store_lost`: the store lost the run.",
+    504: "`model_timeout`, `deadline_exceeded`: it took too long.",
+}
+
+_CHAT = "/v1/chat/completions"
+_RUN_FAILURES = {409, 410, 500, 502, 503, 504}  # of a chat: its run was started, and has an id
+
+_SESSION_ID = {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"}
+_PARAMETERS: dict[str, dict[str, Any]] = {
+    "X-Session-ID": {
+        "description": "Continues or starts a session, as `session_id` in the body does.",
+        "schema": _SESSION_ID,
+    },
+    "Idempotency-Key": {
+        "description": "A request with the key, path, session and body of an earlier one is that "
+        "one, sent again.",
+        "schema": {"type": "string", "pattern": "^[\\x20-\\x7e]{1,255}$"},
+    },
+    "traceparent": {
+        "description": "The caller's trace (W3C Trace Context); ignored if it is malformed.",
+        "schema": {"type": "string"},
+    },
+    "Last-Event-ID": {
+        "description": "The id of the last event that the caller has; goes before "
+        "`starting_after`.",
+        "schema": {"type": "string", "pattern": "^[0-9]{1,15}$"},
+    },
+}
+_HEADERS = {
+    "X-Session-ID": {"description": "The run's session.", "schema": _SESSION_ID},
+    "X-Run-ID": {"description": "The id of the run.", "schema": {"type": "string"}},
+    "Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}},
+    "x-should-retry": {
+        "description": "`false` if a call of the run may have started: a retry would repeat it.",
+        "schema": {"const": "false"},
+    },
+}
+_DESCRIPTION = """
+
+Errors under `/v1/` have OpenAI's form (`Error`), those of other paths are problem+json (`Problem`).
+An agent on loopback answers a foreign `Host` with 421 and a foreign `Origin` with 403."""
+
+
+def document(app: FastAPI) -> dict[str, Any]:
+    """Build the document of an application's routes."""
+    built = get_openapi(
+        title=app.title,
+        version=app.version,
+        description=f"{app.description}{_DESCRIPTION}".strip(),
+        routes=app.routes,
+    )
+    built["paths"] |= _A2A_PATHS
+    for path, operation in operations(built):
+        _clean(path, operation)
+    _, definitions = models_json_schema(
+        [*((model, "serialization") for model in REPLIES), *((m, "validation") for m in BODIES)],
+        ref_template="#/components/schemas/{model}",
+    )
+    built["components"] = {
+        "schemas": dict(sorted(definitions["$defs"].items())),
+        "parameters": {
+            name: {"name": name, "in": "header", "required": False, **parameter}
+            for name, parameter in _PARAMETERS.items()
+        },
+        "headers": _HEADERS,
+    }
+    return built
+
+
+def operations(built: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give all operations with their paths."""
+    for path, item in built["paths"].items():
+        for operation in item.values():
+            yield path, operation
+
+
+def _clean(path: str, operation: dict[str, Any]) -> None:
+    """Replace what FastAPI derives from the annotations of handlers, which say less."""
+    for parameter in operation.get("parameters", ()):
+        if "anyOf" in parameter.get("schema", {}):  # no query can hold a null
+            parameter["schema"] |= parameter["schema"].pop("anyOf")[0]
+    responses = operation["responses"]
+    if "HTTPValidationError" in str(responses.get("422")):
+        del responses["422"]  # `http.app` answers with 400
+        if any(parameter.get("in") == "query" for parameter in operation["parameters"]):
+            responses["400"] = {}
+    for status, response in responses.items():
+        content = {
+            media_type: {**each, "schema": _only_ref(each["schema"])}
+            for media_type, each in response.get("content", {}).items()
+            if each["schema"].keys() & {"$ref", "description"}
+        }
+        if int(status) in ERRORS and not content:
+            responses[status] = _error(path, int(status))
+        elif content:
+            response["content"] = content
+        else:
+            response.pop("content", None)
+    operation["responses"] = dict(sorted(responses.items()))
+
+
+def _only_ref(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"$ref": schema["$ref"]} if "$ref" in schema else schema
+
+
+def _error(path: str, status: int) -> dict[str, Any]:
+    is_openai = path.startswith("/v1/")
+    content = json_content("Error" if is_openai else "Problem")
+    if not is_openai:
+        content = {"application/problem+json": content["application/json"]}
+    response: dict[str, Any] = {"description": ERRORS[status], "content": content}
+    names = ["Retry-After"] if status == HTTPStatus.SERVICE_UNAVAILABLE else []
+    if path == _CHAT and status in _RUN_FAILURES:
+        names += ["X-Session-ID", "X-Run-ID", "x-should-retry"]
+    if names:
+        response["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+    return response
+
+
+_JSONRPC = {"type": "object", "description": "JSON-RPC 2.0, as the A2A specification has it."}
+_A2A_PATHS: dict[str, Any] = {
+    "/.well-known/agent-card.json": {
+        "get": {
+            "summary": "Read the agent card",
+            "description": "The A2A 1.0 card of the agent, with an `ETag`.",
+            "operationId": "agent_card",
+            "responses": {
+                "200": {
+                    "description": "An A2A AgentCard.",
+                    "content": {
+                        "application/json": {"schema": {"type": "object", "description": "A2A."}}
+                    },
+                },
+                "304": {"description": "The card has the `ETag` of `If-None-Match`."},
+            },
+        }
+    },
+    "/a2a": {
+        "post": {
+            "summary": "Call a method of A2A",
+            "description": "SendMessage, SendStreamingMessage, GetTask, ListTasks, CancelTask or "
+            "SubscribeToTask of A2A 1.0. Errors of a method are JSON-RPC errors with status 200.",
+            "operationId": "a2a",
+            "requestBody": {
+                "required": True,
+                "content": {"application/json": {"schema": _JSONRPC}},
+            },
+            "responses": {
+                "200": {
+                    "description": "The result, or the events of a stream.",
+                    "content": {
+                        "application/json": {"schema": _JSONRPC},
+                        "text/event-stream": {
+                            "schema": {"type": "string", "description": "Each `data:` is a reply."}
+                        },
+                    },
+                },
+                "413": {},
+                "415": {},
+            },
+        }
+    },
+}

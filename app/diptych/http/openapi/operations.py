@@ -1,0 +1,172 @@
+"""Describes the operations: each constant is the keyword arguments of one route.
+
+They are plain dictionaries, because every start of an agent pays for them. Not here: the schemas
+that they name (`http.openapi.schemas`, `http.bodies`), and query parameters, which stand at the
+routes.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+_STORE_ERRORS = (500, 503)  # of whatever reads or writes runs
+_RUN_ERRORS = (404, 410, *_STORE_ERRORS)  # of whatever names a run
+_RUN_HEADERS = ("X-Session-ID", "X-Run-ID")  # of responses
+_START_HEADERS = ("X-Session-ID", "Idempotency-Key", "traceparent")  # of requests
+
+
+def _operation(  # noqa: PLR0913 - each is a part of OpenAPI's Operation Object
+    summary: str,
+    description: str,
+    responses: dict[int, dict[str, Any]],
+    *,
+    body: str | None = None,
+    headers: Sequence[str] = (),
+    errors: Sequence[int] = (),
+) -> dict[str, Any]:
+    """Describe a route; `errors` are statuses whose description is the same everywhere."""
+    extra: dict[str, Any] = {}
+    if headers:
+        extra["parameters"] = [{"$ref": f"#/components/parameters/{name}"} for name in headers]
+    if body:
+        extra["requestBody"] = {"required": True, "content": json_content(body)}
+        errors = (*errors, 400, 413, 415)
+    return {
+        "summary": summary,
+        "description": description,
+        "responses": {status: {} for status in errors} | responses,
+        "openapi_extra": extra,
+    }
+
+
+def _json(schema: str, description: str, headers: Sequence[str] = ()) -> dict[str, Any]:
+    response: dict[str, Any] = {"description": description, "content": json_content(schema)}
+    if headers:
+        response["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in headers}
+    return response
+
+
+def _event_stream(description: str, example: str) -> dict[str, Any]:
+    """Give the content of server-sent events; OpenAPI 3.1 has no schema for single events."""
+    schema = {"type": "string", "description": description}
+    return {"text/event-stream": {"schema": schema, "example": example}}
+
+
+def json_content(schema: str) -> dict[str, Any]:
+    """Give the content of a JSON body; `schema` is the name of its schema."""
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+
+
+_COMPLETION = _json("ChatCompletion", "The answer.", _RUN_HEADERS)
+_COMPLETION["content"] |= _event_stream(
+    "With `stream`: each `data:` is a ChatCompletionChunk, the last one `[DONE]`. The frame of a "
+    "text has the `id` of its event. After a failure the last frame is an Error, without `[DONE]`.",
+    'data: {"id":"run-1","object":"chat.completion.chunk","created":1767225600,"model":"helper",'
+    '"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}\n\n'
+    "data: [DONE]\n\n",
+)
+_EVENTS = {
+    "description": "The events, up to the terminal one.",
+    "headers": {"X-Run-ID": {"$ref": "#/components/headers/X-Run-ID"}},
+    "content": _event_stream(
+        "Each `data:` is an Event; `event:` is its type and `id:` its seq. Frames without an `id` "
+        "are live only: notices, `reset`, `handed_over`, `error`.",
+        'event: completed\nid: 5\ndata: {"event_type":"completed","seq":5,"run_id":"run-1",'
+        '"session_id":"session-1","timestamp":"2026-01-01T00:00:00Z","content":"",'
+        '"metadata":{"finish_reason":"stop"}}\n\n',
+    ),
+}
+
+COMPLETE_CHAT = _operation(
+    "Complete a chat",
+    "Starts a run and answers with what it gives, as OpenAI's API does.",
+    {200: _COMPLETION},
+    body="ChatBody",
+    headers=_START_HEADERS,
+    errors=(404, 409, 410, 422, *_STORE_ERRORS, 502, 504),
+)
+LIST_MODELS = _operation(
+    "List the models", "The agent is the only one.", {200: _json("ModelList", "The agent.")}
+)
+START_RUN = _operation(
+    "Start a run",
+    "The run goes on whoever reads it. The reply comes when it is on record.",
+    {202: _json("Run", "The run, or the one that the same key started before.")},
+    body="RunBody",
+    headers=_START_HEADERS,
+    errors=(422, *_STORE_ERRORS),
+)
+LIST_RUNS = _operation(
+    "List runs",
+    "Gives the newest `limit` runs, the oldest first.",
+    {200: _json("RunList", "A page of runs.")},
+    errors=_STORE_ERRORS,
+)
+READ_RUN = _operation(
+    "Read a run",
+    "Gives the run with its outcome, or with its answer so far.",
+    {200: _json("Run", "The run.")},
+    errors=_RUN_ERRORS,
+)
+READ_RUN_EVENTS = _operation(
+    "Read the events of a run",
+    "Gives what is on record after an event, then what happens, until the run ends.",
+    {200: _EVENTS},
+    headers=("Last-Event-ID",),
+    errors=_RUN_ERRORS,
+)
+STEER_RUN = _operation(
+    "Send a message to a run",
+    "The message joins the run's conversation, at whatever replica the run is. The reply comes "
+    "when it is on record, or is kept for a run that waits for its turn.",
+    {202: _json("Run", "The run.")},
+    body="MessageBody",
+    headers=("Idempotency-Key",),
+    errors=(409, 422, *_RUN_ERRORS),
+)
+CANCEL_RUN = _operation(
+    "Cancel a run",
+    "Aborts the run, at whatever replica it is. A run that has ended stays as it is.",
+    {
+        200: _json("Run", "The run has ended."),
+        202: _json("Run", "The run will end; that takes longer than 15 s."),
+    },
+    errors=_RUN_ERRORS,
+)
+LIST_EVENTS = _operation(
+    "Read the memory",
+    "Gives the last `limit` events of a session, or of all. An unknown session has none.",
+    {200: _json("EventList", "The events.")},
+    errors=_STORE_ERRORS,
+)
+LIST_SESSIONS = _operation(
+    "List sessions",
+    "Gives all sessions.",
+    {200: _json("SessionList", "The sessions.")},
+    errors=_STORE_ERRORS,
+)
+DELETE_SESSION = _operation(
+    "Forget a session",
+    "Deletes a session with all of its runs. It is refused while one of them is not finished.",
+    {204: {"description": "The session is forgotten."}},
+    errors=(404, 409, *_STORE_ERRORS),
+)
+HEALTH = _operation(
+    "Check that the process is alive",
+    "Answers as long as the process serves at all.",
+    {200: _json("Health", "It is alive.")},
+)
+READY = _operation(
+    "Check that the agent takes work",
+    "Says what is missing, too. It is ready once each tool server and agent has been tried.",
+    {200: _json("Ready", "It takes work."), 503: _json("Ready", "It takes none now.")},
+)
+METRICS = _operation(
+    "Read the metrics",
+    "In Prometheus's text format.",
+    {
+        200: {
+            "description": "The metrics.",
+            "content": {"text/plain": {"schema": {"type": "string", "description": "Metrics."}}},
+        }
+    },
+)

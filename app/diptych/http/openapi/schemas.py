@@ -1,0 +1,255 @@
+"""The schemas of what the agent replies. They describe; no reply is built or checked with them.
+
+A test compares them with real replies. Not here: the bodies of requests (`http.bodies`), what the
+replies are made of (`http.views`, `http.chat.completion`).
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+def _without_null(schema: dict[str, Any]) -> None:
+    """Say that what is not required is left out, where pydantic says that it is null."""
+    for name, field in schema["properties"].items():
+        if name not in schema.get("required", ()) and "anyOf" in field:
+            (field_type,) = [each for each in field.pop("anyOf") if each != {"type": "null"}]
+            del field["default"]
+            field.update(field_type)
+
+
+_CONFIG = ConfigDict(extra="forbid", use_attribute_docstrings=True, json_schema_extra=_without_null)
+
+
+class Reply(BaseModel):
+    """Has no other fields than those named."""
+
+    model_config = _CONFIG
+
+
+class ChatUsage(Reply):
+    """The tokens of all of a run's own model calls, as OpenAI names them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class RunError(Reply):
+    """Why a run has no answer."""
+
+    code: str
+    """`aborted`, or the code of the failure; those of HTTP errors among them."""
+    message: str
+
+
+RunStatus = Literal["queued", "running", "completed", "failed", "aborted", "max_steps"]
+
+
+class Run(Reply):
+    """A run. What depends on its record is left out in lists and of a run that has just started."""
+
+    id: str
+    object: Literal["run"]
+    session_id: str
+    status: RunStatus
+    """The last four are the terminal events. `queued`: an earlier run of its session goes first."""
+    created_at: str = Field(json_schema_extra={"format": "date-time"})
+    updated_at: str = Field(json_schema_extra={"format": "date-time"})
+    """The time of its newest event."""
+    last_seq: int = Field(ge=1)
+    """The id of its newest event."""
+    text: str | None = None
+    """The answer so far, until the run ends."""
+    answer: str | None = None
+    """The whole answer, if there is one. Two turns of it have a blank line between them."""
+    finish_reason: str | None = None
+    """Of the model, or `length` if the run reached its `maxSteps`."""
+    usage: dict[str, int] | None = None
+    """The tokens of all of its model calls, once the run has given an answer."""
+    error: RunError | None = None
+    """Of a run that failed or was aborted."""
+
+
+class RunList(Reply):
+    """Runs, the oldest first."""
+
+    object: Literal["list"]
+    data: list[Run]
+    has_more: bool
+    """Whether there are older ones: give the first id as `before` to read them."""
+
+
+class Event(Reply):
+    """A fact of a run, as its record holds it."""
+
+    event_type: str
+    seq: int = Field(ge=1)
+    """Counts a run's events from 1."""
+    run_id: str
+    session_id: str
+    timestamp: str = Field(json_schema_extra={"format": "date-time"})
+    content: Any
+    """Text in most events."""
+    metadata: dict[str, Any]
+
+
+class EventList(Reply):
+    """Events of one session, or of all, the oldest first."""
+
+    agent: str
+    events: list[Event]
+    total: int
+    """How many there are; the list holds the last `limit` of them."""
+
+
+class Session(Reply):
+    """A conversation."""
+
+    session_id: str
+    runs: int
+    events: int
+    created_at: str = Field(json_schema_extra={"format": "date-time"})
+    updated_at: str = Field(json_schema_extra={"format": "date-time"})
+
+
+class SessionList(Reply):
+    """All sessions."""
+
+    agent: str
+    sessions: list[Session]
+    total: int
+
+
+class Model(Reply):
+    """The agent, as a model."""
+
+    id: str
+    """The agent's name."""
+    object: Literal["model"]
+    created: int
+    """Seconds since the epoch at which this process started."""
+    owned_by: Literal["diptych"]
+
+
+class ModelList(Reply):
+    """The one model that the agent is."""
+
+    object: Literal["list"]
+    data: list[Model]
+
+
+class AssistantMessage(Reply):
+    """The answer."""
+
+    role: Literal["assistant"]
+    content: str
+    refusal: None
+
+
+class Choice(Reply):
+    """The only choice of a completion."""
+
+    index: Literal[0]
+    message: AssistantMessage
+    logprobs: None
+    finish_reason: str
+
+
+class ChatCompletion(Reply):
+    """A whole answer, in OpenAI's form."""
+
+    id: str
+    """The id of the run."""
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    """The agent's name."""
+    choices: list[Choice]
+    usage: ChatUsage
+
+
+class Delta(Reply):
+    """A piece of the answer."""
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+
+
+class ChunkChoice(Reply):
+    """The only choice of a chunk."""
+
+    index: Literal[0]
+    delta: Delta
+    finish_reason: str | None
+
+
+class ChatCompletionChunk(Reply):
+    """A piece of a streamed answer, in OpenAI's form.
+
+    A notice is a chunk with an empty `delta`, `event: progress`, and its own fields beside these.
+    """
+
+    model_config = {**_CONFIG, "extra": "allow"}
+
+    id: str
+    """The id of the run."""
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    usage: ChatUsage | None = None
+    """In the last chunk alone, and only with `stream_options.include_usage`."""
+
+
+class ErrorFields(Reply):
+    """What went wrong, in OpenAI's form."""
+
+    message: str
+    type: Literal["invalid_request_error", "server_error", "aborted"]
+    param: str | None
+    """The field, header or parameter that is wrong."""
+    code: str | None
+
+
+class Error(Reply):
+    """The error of every path under `/v1/`."""
+
+    error: ErrorFields
+
+
+class Problem(Reply):
+    """The error of every other path (RFC 9457)."""
+
+    type: Literal["about:blank"]
+    title: str
+    status: int
+    detail: str
+    code: str | None = None
+    param: str | None = None
+
+
+class Health(Reply):
+    """The process is alive."""
+
+    status: Literal["ok"]
+    agent: str
+
+
+class Missing(Reply):
+    """A tool server, an agent or a key that the agent does without now."""
+
+    kind: str
+    name: str
+    reason: str
+
+
+class Ready(Reply):
+    """Whether the agent takes work."""
+
+    status: Literal["ready", "not ready"]
+    agent: str
+    reason: str
+    """Why not; empty if it does."""
+    missing: list[Missing]
+    notes: list[str]

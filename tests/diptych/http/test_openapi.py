@@ -1,0 +1,189 @@
+"""The OpenAPI document: complete, and true of what the agent really answers."""
+
+import json
+import re
+import runpy
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from jsonschema import Draft202012Validator
+from support.face import HI, Face, Speaker, face
+from support.stack import call, frames, until
+
+from diptych.loop.catalog import Unavailable
+
+ROOT = Path(__file__).parents[3]
+RUN = {"input": "hi"}
+
+
+def document_of(helper: Face) -> dict[str, Any]:
+    return helper.app.openapi()
+
+
+def check(helper: Face, response: httpx.Response) -> httpx.Response:
+    """Check that a response is one that the document describes: status, type, headers, body."""
+    document = document_of(helper)
+    request = response.request
+    path = next(p for p in document["paths"] if _matches(p, request.url.path))
+    operation = document["paths"][path][request.method.lower()]
+    assert str(response.status_code) in operation["responses"], (path, response.text)
+    described = operation["responses"][str(response.status_code)]
+    if response.content:
+        media_type = response.headers["content-type"].partition(";")[0]
+        assert media_type in described["content"], (path, media_type)
+        if "json" in media_type:
+            validate(document, described["content"][media_type]["schema"], response.json())
+    for name in ("X-Run-ID", "X-Session-ID", "Retry-After", "x-should-retry"):
+        assert name not in response.headers or name in described.get("headers", {}), (path, name)
+    return response
+
+
+def validate(document: dict[str, Any], schema: dict[str, Any], value: Any) -> None:
+    whole = {**schema, "components": document["components"]}
+    errors = list(Draft202012Validator(whole).iter_errors(value))
+    assert not errors, (errors[0].message, list(errors[0].path), value)
+
+
+def _matches(template: str, path: str) -> bool:
+    return bool(re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path))
+
+
+def walk(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value:
+        if isinstance(inner, dict | list):
+            yield from walk(inner)
+
+
+async def test_every_route_is_described_and_every_reference_leads_somewhere() -> None:
+    async with face() as helper:
+        document = document_of(helper)
+        described = {
+            (method.upper(), path) for path, item in document["paths"].items() for method in item
+        }
+        routers = [r.original_router for r in helper.app.routes if hasattr(r, "original_router")]
+        routes = [route for router in routers for route in router.routes]
+        assert described == {
+            ("GET", "/.well-known/agent-card.json"),
+            ("POST", "/a2a"),
+            *((method, route.path) for route in routes for method in route.methods),
+        }
+        for each in walk(document):
+            if isinstance(ref := each.get("$ref"), str):
+                target: Any = document
+                for step in ref.removeprefix("#/").split("/"):
+                    target = target[step]
+        for item in document["paths"].values():
+            for operation in item.values():
+                assert operation["summary"]
+                assert operation["description"]
+                assert all(r["description"] for r in operation["responses"].values())
+                queries = [p for p in operation.get("parameters", []) if p.get("in") == "query"]
+                assert all(parameter["description"] for parameter in queries)
+
+
+async def test_the_document_is_served() -> None:
+    async with face() as helper:
+        assert (await helper.http.get("/openapi.json")).json() == json.loads(
+            json.dumps(document_of(helper))
+        )
+
+
+async def test_chats_are_what_the_document_says() -> None:
+    async with face("{}", "Hello!", "{}", "Hello!") as helper:
+        document = document_of(helper)
+        check(helper, await helper.http.post("/v1/chat/completions", json=HI))
+        body = {**HI, "stream": True, "stream_options": {"include_usage": True}}
+        streamed = check(helper, await helper.http.post("/v1/chat/completions", json=body))
+        chunks = [frame for frame in frames(streamed.text) if frame.data != "[DONE]"]
+        assert len(chunks) > 3
+        for chunk in chunks:
+            validate(document, {"$ref": "#/components/schemas/ChatCompletionChunk"}, chunk.json)
+        check(helper, await helper.http.get("/v1/models"))
+
+
+async def test_runs_are_what_the_document_says() -> None:
+    model = Speaker("one ", ..., "two")
+    async with face(model=model) as helper:
+        started = check(helper, await helper.http.post("/v1/runs", json=RUN))
+        path = f"/v1/runs/{started.json()['id']}"
+        await model.has_stopped.wait()
+        assert "text" in check(helper, await helper.http.get(path)).json()
+        model.go.set()
+        events = check(helper, await helper.http.get(f"{path}/events"))
+        document = document_of(helper)
+        for frame in frames(events.text):
+            if frame.id:
+                validate(document, {"$ref": "#/components/schemas/Event"}, frame.json)
+        assert "answer" in check(helper, await helper.http.get(path)).json()
+        check(helper, await helper.http.post(f"{path}/cancel"))
+        for query in ("", "?limit=1", "?status=failed", "?before=x", "?limit=0", "?status=x"):
+            check(helper, await helper.http.get(f"/v1/runs{query}"))
+
+
+async def test_runs_that_fail_are_what_the_document_says() -> None:
+    async with face(call("add", a=1), call("add", a=1)) as helper:  # then the script is used up
+        check(helper, await helper.http.post("/v1/chat/completions", json=HI))
+        run_id = check(helper, await helper.http.post("/v1/runs", json=RUN)).json()["id"]
+        await until(lambda: helper.house.runs.active_count == 0)
+        path = f"/v1/runs/{run_id}"
+        assert "error" in check(helper, await helper.http.get(path)).json()
+        check(helper, await helper.http.post(f"{path}/steer", json={"message": "more"}))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        pytest.param("POST", "/v1/chat/completions", {}, 400, id="a chat of nothing"),
+        pytest.param("POST", "/v1/chat/completions", {**HI, "model": "x"}, 404, id="a model"),
+        pytest.param("POST", "/v1/runs", {"input": " "}, 400, id="a blank run"),
+        pytest.param("POST", "/v1/runs", {"input": "x" * 2**20}, 413, id="a large run"),
+        pytest.param("GET", "/v1/runs/run-x", None, 404, id="an unknown run"),
+        pytest.param("GET", "/v1/runs/run-x/events", None, 404, id="its events"),
+        pytest.param("GET", "/v1/runs/x/events?starting_after=y", None, 400, id="a position"),
+        pytest.param("POST", "/v1/runs/run-x/steer", {"message": "x"}, 404, id="steering it"),
+        pytest.param("POST", "/v1/runs/run-x/cancel", None, 404, id="cancelling it"),
+        pytest.param("DELETE", "/memory/sessions/x", None, 404, id="an unknown session"),
+        pytest.param("GET", "/memory/events?limit=x", None, 400, id="a limit"),
+        pytest.param("POST", "/a2a", {"x": "y" * 2**20}, 413, id="a large task"),
+    ],
+)
+async def test_errors_are_what_the_document_says(
+    method: str, path: str, body: Any, status: int
+) -> None:
+    async with face() as helper:
+        response = check(helper, await helper.http.request(method, path, json=body))
+        assert response.status_code == status
+
+
+async def test_the_rest_is_what_the_document_says() -> None:
+    async with face() as helper:
+        check(helper, await helper.http.post("/v1/chat/completions", json=HI))
+        for path in ("/memory/events", "/memory/sessions", "/health", "/ready", "/metrics"):
+            check(helper, await helper.http.get(path))
+        card = check(helper, await helper.http.get("/.well-known/agent-card.json"))
+        known = {"If-None-Match": card.headers["etag"]}
+        check(helper, await helper.http.get("/.well-known/agent-card.json", headers=known))
+        body = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
+        check(helper, await helper.http.post("/a2a", json=body, headers={"A2A-Version": "1.0"}))
+        form = {"Content-Type": "text/plain"}
+        check(helper, await helper.http.post("/v1/runs", content=b"hi", headers=form))
+        session = (await helper.http.get("/memory/sessions")).json()["sessions"][0]["session_id"]
+        check(helper, await helper.http.delete(f"/memory/sessions/{session}"))
+
+
+async def test_ready_names_what_is_missing_as_the_document_says() -> None:
+    missing = Unavailable("server", "box", "refused")
+    async with face() as helper:
+        schema = {"$ref": "#/components/schemas/Missing"}
+        validate(document_of(helper), schema, asdict(missing))
+
+
+def test_the_committed_reference_is_what_the_generator_writes() -> None:
+    generator = runpy.run_path(str(ROOT / "tools" / "reference" / "http_api.py"))
+    assert generator["text"]() == generator["FILE"].read_text(encoding="utf-8"), "run `make format`"
