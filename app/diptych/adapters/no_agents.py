@@ -14,7 +14,7 @@ class NoAgents:
 
     async def aclose(self) -> None: ...
 
-    async def first_try(self, timeout: float) -> None: ...  # noqa: ASYNC109 - nothing to wait for
+    async def wait_for_first_attempt(self, timeout: float) -> None: ...  # noqa: ASYNC109 - nothing to wait for
 
     def snapshot(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
         return (), ()

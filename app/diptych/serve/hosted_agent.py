@@ -170,7 +170,8 @@ class HostedAgent:
 
     async def _try_all(self) -> None:
         await asyncio.gather(
-            self._tools.first_try(FIRST_TRY_SECONDS), self._agents.first_try(FIRST_TRY_SECONDS)
+            self._tools.wait_for_first_attempt(FIRST_TRY_SECONDS),
+            self._agents.wait_for_first_attempt(FIRST_TRY_SECONDS),
         )
         self._was_tried = True
 

@@ -385,7 +385,7 @@ async def agents_of(
     address = PeerConfig("adder", base, share_context=share_context)
     agents = A2aAgents([address], own_url)
     await agents.start()
-    await agents.first_try(3)
+    await agents.wait_for_first_attempt(3)
     try:
         yield agents
     finally:

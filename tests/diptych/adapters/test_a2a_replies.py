@@ -259,7 +259,7 @@ async def agents_to(
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
         agents = A2aAgents([address], "http://me:8000", http)
         await agents.start()
-        await agents.first_try(3)
+        await agents.wait_for_first_attempt(3)
         try:
             yield agents
         finally:

@@ -19,14 +19,16 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError as Telling
 
-from diptych.adapters.mcp import McpTools, Pace
+from diptych.adapters.mcp import ConnectionSettings, McpTools
 from diptych.config.settings import OverrideConfig, ToolConfig
 from diptych.errors import ToolError
 from diptych.loop.catalog import Tool, Unavailable
 from diptych.loop.messages import CallOutput
 
 App = Callable[..., Any]
-QUICK = Pace(first=0.02, most=0.1, look=0.1, connect=2.0)
+QUICK = ConnectionSettings(
+    initial_delay=0.02, max_delay=0.1, refresh_interval=0.1, connect_timeout=2.0
+)
 TALLY = Path(__file__).parent / "servers" / "tally.py"
 
 
@@ -107,10 +109,17 @@ async def until(said: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
+def reasons(tools: McpTools) -> dict[str, str]:
+    """Give why each server that is unavailable is so."""
+    return {server.name: server.reason for server in tools.snapshot()[1]}
+
+
 @asynccontextmanager
-async def connected(*servers: ToolConfig, pace: Pace = QUICK) -> AsyncIterator[McpTools]:
-    async with McpTools(servers, pace=pace) as tools:
-        await tools.first_try()
+async def connected(
+    *servers: ToolConfig, settings: ConnectionSettings = QUICK
+) -> AsyncIterator[McpTools]:
+    async with McpTools(servers, settings=settings) as tools:
+        await tools.wait_for_first_attempt()
         yield tools
 
 
@@ -127,7 +136,7 @@ async def test_a_tool_is_offered_as_its_server_describes_it_and_can_be_called() 
         assert (tool.server, tool.name, tool.description) == ("c", "add", "Add two numbers.")
         assert set(tool.input_schema["properties"]) == {"a", "b"}  # type: ignore[arg-type]
         assert unavailable == ()
-        assert tools.status() == [("c", True, "")]
+        assert reasons(tools) == {}
         answer = await tools.call(tool, {"a": 2, "b": 3}, unheard)
         assert answer == CallOutput("5", {"result": 5})
 
@@ -148,11 +157,14 @@ async def test_a_server_that_is_down_at_the_start_is_offered_when_it_is_up() -> 
             assert (await tools.call(tool, {"a": 1, "b": 1}, unheard)).text == "2"
 
 
-async def test_a_server_that_comes_up_is_noticed_without_anybody_asking() -> None:
+async def test_a_server_that_comes_up_is_noticed_without_anybody_asking(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "diptych.adapters.mcp")
     port = free_port()
-    async with connected(ToolConfig("c", url=f"http://127.0.0.1:{port}/mcp")) as tools:
+    async with connected(ToolConfig("c", url=f"http://127.0.0.1:{port}/mcp")):
         async with serving(app_of(calculator()), port):
-            await until(lambda: tools.status() == [("c", True, "")])
+            await until(lambda: "tool server c offers 1 tools" in caplog.text)
 
 
 async def test_a_dead_server_takes_no_other_down() -> None:
@@ -169,15 +181,15 @@ async def test_an_idle_server_that_dies_is_noticed_by_looking() -> None:
     async with connected(ToolConfig("c", url=f"http://127.0.0.1:{(port := free_port())}/mcp")) as t:
         async with serving(app_of(calculator()), port):
             await tool_of(t, "c__add")
-        await until(lambda: t.status() == [("c", False, "connection refused")])
+        await until(lambda: reasons(t) == {"c": "connection refused"})
 
 
 async def test_a_session_that_ends_is_noticed_at_once() -> None:
     server = ToolConfig("c", url=f"http://127.0.0.1:{(port := free_port())}/mcp")
-    async with connected(server, pace=Pace(look=60)) as tools:
+    async with connected(server, settings=ConnectionSettings(refresh_interval=60)) as tools:
         async with serving(older(app_of(calculator())), port):
             await tool_of(tools, "c__add")
-        await until(lambda: tools.status() == [("c", False, "connection refused")])
+        await until(lambda: reasons(tools) == {"c": "connection refused"})
 
 
 async def test_new_tools_of_a_server_are_noticed_by_looking() -> None:
@@ -190,7 +202,7 @@ async def test_new_tools_of_a_server_are_noticed_by_looking() -> None:
 async def test_unchanged_tools_stay_the_same_objects() -> None:
     async with serving(app_of(calculator())) as url, connected(ToolConfig("c", url=url)) as tools:
         before = tools.snapshot()[0][0]
-        await asyncio.sleep(QUICK.look * 1.5)
+        await asyncio.sleep(QUICK.refresh_interval * 1.5)
         assert tools.snapshot()[0][0] is before
 
 
@@ -240,7 +252,9 @@ async def killable(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncItera
 async def test_a_server_killed_between_two_questions_is_unavailable_and_then_back(
     killable: Killable,
 ) -> None:
-    async with connected(killable.server, pace=Pace(look=60)) as tools:
+    async with connected(
+        killable.server, settings=ConnectionSettings(refresh_interval=60)
+    ) as tools:
         tool = await tool_of(tools, "tally__add_line")
         await tools.call(tool, {"text": "first"}, unheard)
 
@@ -311,7 +325,7 @@ async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(
             with ends_as("timeout", "wait gave no answer within 0.1 s"):
                 await tools.call(tools.snapshot()[0][0], {}, unheard)
             await until(lambda: waiting.cancelled)
-            assert tools.status() == [("w", True, "")]
+            assert reasons(tools) == {}
     assert (waiting.began, waiting.cancelled) == (1, 1)
 
 
@@ -348,7 +362,9 @@ async def test_many_calls_run_at_once_on_one_session(era: Callable[[App], App]) 
 async def test_a_session_that_the_server_forgot_is_made_anew_for_the_call() -> None:
     port = free_port()
     server = ToolConfig("c", url=f"http://127.0.0.1:{port}/mcp")
-    async with connected(server, pace=Pace(first=0.02, look=60)) as tools:
+    async with connected(
+        server, settings=ConnectionSettings(initial_delay=0.02, refresh_interval=60)
+    ) as tools:
         async with serving(older(app_of(calculator())), port):
             tool = await tool_of(tools, "c__add")
         async with serving(older(app_of(calculator())), port):
@@ -390,7 +406,7 @@ async def test_what_a_tool_reports_as_its_error_is_told() -> None:
             await tools.call(await tool_of(tools, "f__fail"), {}, unheard)
         with ends_as("failed", "not on sundays"):
             await tools.call(await tool_of(tools, "f__refuse"), {}, unheard)
-        assert tools.status() == [("f", True, "")]
+        assert reasons(tools) == {}
 
 
 async def test_a_tool_that_asks_back_fails_cleanly_and_is_not_asked_again() -> None:
@@ -504,7 +520,7 @@ class Answering:
 async def test_an_http_error_at_the_start_is_the_reason_and_gone_when_it_is(status: int) -> None:
     app = Answering(status)
     async with serving(app) as url, connected(ToolConfig("a", url=url)) as tools:
-        assert tools.status() == [("a", False, f"HTTP {status}")]
+        assert reasons(tools) == {"a": f"HTTP {status}"}
         app.breaks = lambda method: False
         await tool_of(tools, "a__add")
 
@@ -618,15 +634,17 @@ async def test_a_redirect_to_another_place_is_not_followed() -> None:
         async with serving(app) as url:
             server = ToolConfig("a", url=url, headers={"Authorization": lambda: "s3cret"})
             async with connected(server) as tools:
-                assert tools.status() == [("a", False, "redirects to another address")]
+                assert reasons(tools) == {"a": "redirects to another address"}
 
 
 async def test_a_server_that_accepts_and_says_nothing_is_unavailable() -> None:
     async with (
         silence() as url,
-        connected(ToolConfig("s", url=url), pace=Pace(connect=0.1)) as tools,
+        connected(
+            ToolConfig("s", url=url), settings=ConnectionSettings(connect_timeout=0.1)
+        ) as tools,
     ):
-        assert tools.status() == [("s", False, "did not answer within 0.1 s")]
+        assert reasons(tools) == {"s": "did not answer within 0.1 s"}
 
 
 @pytest.mark.parametrize(
@@ -682,7 +700,7 @@ async def test_closing_is_quick_and_leaves_nothing_though_a_server_hangs(
     with ends_as("unknown"):
         await call
     assert asyncio.all_tasks() == before
-    assert tools.status() == [("tally", False, "closed")]
+    assert reasons(tools) == {"tally": "closed"}
     with ends_as("unavailable", "closed"):
         await tools.call(tool, {}, unheard)
 
@@ -691,7 +709,7 @@ async def test_closing_before_the_first_try_is_over_is_quick() -> None:
     async with silence() as url:
         before = asyncio.all_tasks()
         async with asyncio.timeout(1), McpTools([ToolConfig("s", url=url)]) as tools:
-            await tools.first_try(0.01)
-            assert tools.status() == [("s", False, "not connected yet")]
+            await tools.wait_for_first_attempt(0.01)
+            assert reasons(tools) == {"s": "not connected yet"}
         left = asyncio.all_tasks() - before
         assert not [task for task in left if "silent" not in repr(task)]

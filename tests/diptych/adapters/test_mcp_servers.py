@@ -12,8 +12,8 @@ from typing import Any
 import mcp_types
 import pytest
 
-from diptych.adapters.mcp import McpTools, Pace
-from diptych.adapters.mcp.tool_rules import offers, timeout_of
+from diptych.adapters.mcp import ConnectionSettings, McpTools
+from diptych.adapters.mcp.tool_rules import catalog_tools, timeout_of
 from diptych.config.settings import OverrideConfig, ToolConfig
 from diptych.errors import ConfigError, ToolError
 from diptych.loop.catalog import Tool
@@ -37,10 +37,15 @@ async def tool_of(tools: McpTools, long_name: str) -> Tool:
             await asyncio.sleep(0.01)
 
 
+def reasons(tools: McpTools) -> dict[str, str]:
+    """Give why each server that is unavailable is so."""
+    return {server.name: server.reason for server in tools.snapshot()[1]}
+
+
 @asynccontextmanager
 async def connected(*servers: ToolConfig) -> AsyncIterator[McpTools]:
-    async with McpTools(servers, pace=Pace(first=0.02)) as tools:
-        await tools.first_try()
+    async with McpTools(servers, settings=ConnectionSettings(initial_delay=0.02)) as tools:
+        await tools.wait_for_first_attempt()
         yield tools
 
 
@@ -154,7 +159,7 @@ def test_overrides_win_over_annotations_and_the_first_that_speaks_decides() -> N
             OverrideConfig("*", read_only=True, idempotent=False, terminal=True, timeout=3),
         ),
     )
-    assert offers(server, [pay, look, pay]) == (
+    assert catalog_tools(server, [pay, look, pay]) == (
         Tool("bank", "pay", "", {}, sequential=True, terminal=True),
         Tool("bank", "look", "", {}, read_only=True, terminal=True),
     )
@@ -205,7 +210,7 @@ async def test_a_command_that_dies_in_a_call_leaves_it_unknown_and_is_started_ag
     async with connected(tally(tmp_path)) as tools:
         with ends_as("unknown", "exited with code 3"):
             await tools.call(await tool_of(tools, "tally__die"), {}, unheard)
-        assert tools.status() == [("tally", False, "exited with code 3")]
+        assert reasons(tools) == {"tally": "exited with code 3"}
         add_line = Tool("tally", "add_line", "", {})
         assert (await tools.call(add_line, {"text": "back"}, unheard)).text == "wrote back"
     assert (tmp_path / "tally").read_text().splitlines() == ["dying", "back"]

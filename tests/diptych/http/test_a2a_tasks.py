@@ -388,7 +388,7 @@ async def test_a_delegation_of_ours_arrives_with_context_path_and_deadline() -> 
     async with serving(runs) as base:
         agents = A2aAgents([PeerConfig("clerk", base, share_context=True)], "http://me:8000")
         await agents.start()
-        await agents.first_try(2)
+        await agents.wait_for_first_attempt(2)
         told: list[str] = []
         answer = await agents.delegate(
             DelegationRequest("clerk", "look it up", "context-1", context, ("http://first",), 60.0),

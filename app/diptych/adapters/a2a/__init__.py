@@ -59,7 +59,7 @@ class A2aAgents:
         """Begin to look for the agents; returns at once."""
         self._tasks = [asyncio.create_task(watch.watch()) for watch in self._watches.values()]
 
-    async def first_try(self, timeout: float) -> None:  # noqa: ASYNC109 - a wait, not a failure
+    async def wait_for_first_attempt(self, timeout: float) -> None:  # noqa: ASYNC109 - a wait, not a failure
         """Wait until every agent was looked for once, but no longer than `timeout` seconds."""
         tries = [asyncio.create_task(w.tried.wait()) for w in self._watches.values()]
         if tries:

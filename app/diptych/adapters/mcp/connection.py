@@ -1,14 +1,17 @@
 """One connection to one MCP server, and the calls on it.
 
-The SDK's client cancels the task that entered it when something breaks. So each link has a task of
-its own, which enters and leaves the client and does nothing else; callers only borrow the client.
+The SDK's client cancels the task that entered it when something breaks. So each connection has a
+task of its own, which enters and leaves the client and does nothing else; callers borrow the
+client.
 
-Not here: how a server is reached (`wire`, `stdio`), when a link is made (`session`).
+Not here: how a server is reached (`transport`, `stdio`, `functions`), and when a connection is
+made anew (`supervisor`).
 """
 
 import asyncio
 import re
 from collections.abc import Callable
+from enum import IntEnum, auto
 
 import anyio
 import httpx2
@@ -16,15 +19,16 @@ import mcp_types
 from mcp import Client, MCPError
 from mcp.client import InputRequiredRoundsExceededError
 
-from diptych.adapters.mcp.transport import FATE, Fate, connect_reason
+from diptych.adapters.mcp.request_outcome import RequestOutcome, Stage
+from diptych.adapters.mcp.transport import connect_reason
 from diptych.errors import ToolError
 from diptych.loop.messages import JSONObject
 from diptych.ports import Progress
 
-MOST_PAGES = 100
+MAX_PAGES = 100
 """A listing of tools that never ends is cut here."""
 
-UNFIT = (
+MALFORMED_ANSWER_ERRORS = (
     RuntimeError,
     ValueError,
     TypeError,
@@ -37,137 +41,169 @@ UNFIT = (
     anyio.ClosedResourceError,
     anyio.BrokenResourceError,
 )
-"""What the SDK, and the validator of output schemas, raise over answers that make no sense."""
+"""What the SDK, and the validator of output schemas, raise for an answer that is not valid."""
 
 
-class Unsent(Exception):
-    """A call that never reached a tool; `again` if it may reach it on a new connection."""
+class CallNotSent(Exception):
+    """A call that reached no tool; a new connection may reach it if `may_retry`."""
 
-    def __init__(self, reason: str, *, again: bool = True) -> None:
+    def __init__(self, reason: str, *, may_retry: bool = True) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.again = again
+        self.may_retry = may_retry
 
 
-class Link:
-    """One connection to a server: `hold` is its life, in a task of its own."""
+class ConnectionState(IntEnum):
+    """The states of a connection, in the only order in which it goes through them."""
 
-    def __init__(self, client: Callable[["Link"], Client]) -> None:
-        self._make_client = client
-        self._dropped = False
+    CONNECTING = auto()
+    OPEN = auto()
+    DRAINING = auto()
+    """Given up for new calls; those that were sent may still return."""
+    CLOSED = auto()
+    """Given up with all its calls."""
+
+
+class Connection:
+    """One connection to a server. `run` is its life, in a task of its own.
+
+    `attempted` is set when the attempt to connect is over, however it ended; `check_requested` when
+    the supervisor should list the tools now; `tools` are what the server listed last.
+    """
+
+    def __init__(self, make_client: Callable[["Connection"], Client]) -> None:
+        self.tools: list[mcp_types.Tool] = []
+        self.attempted = asyncio.Event()
+        self.check_requested = asyncio.Event()
+        self.reason: str | None = None
+        self._state = ConnectionState.CONNECTING
+        self._make_client = make_client
         self._client: Client | None = None
         self._calls = 0
-        self._moved = asyncio.Event()
-        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.stir = asyncio.Event()
-        self.reason: str | None = None
-        self.listed: list[mcp_types.Tool] = []
+        self._changed = asyncio.Event()
 
     @property
-    def is_up(self) -> bool:
-        return self._client is not None and self.reason is None
+    def is_open(self) -> bool:
+        return self._state is ConnectionState.OPEN
 
-    def end(self, reason: str) -> None:
-        """Give the link up; calls on it may still return."""
-        if self.reason is None:
-            self.reason = reason
-            self.stir.set()
-            self._moved.set()
+    def drain(self, reason: str) -> None:
+        """Give the connection up; calls that were sent may still return."""
+        self._move_to(ConnectionState.DRAINING, reason)
 
-    def doubt(self) -> None:
-        """Have the keeper look whether the server is there and what it lists."""
-        self.stir.set()
+    def close(self) -> None:
+        """Give the connection up with all its calls."""
+        self._move_to(ConnectionState.CLOSED, "closed")
 
-    def drop(self) -> None:
-        """Give the link up with all calls on it."""
-        self._dropped = True
-        self.end("closed")
+    def request_check(self) -> None:
+        """Have the supervisor check whether the server is there and what it lists."""
+        self.check_requested.set()
 
-    async def hold(self) -> None:
-        """Connect, list the tools, stay until `end`. `ready` is set either way; see `is_up`."""
-        fate = Fate(connecting=True, ended=self.doubt)
-        FATE.set(fate)
+    async def run(self) -> None:
+        """Connect, list the tools, and stay until `drain` or `close`. Sets `attempted`."""
+        outcome = RequestOutcome(is_handshake=True, on_stream_end=self.request_check)
         try:
-            async with self._make_client(self) as client:
-                self.listed = await _list_tools(client)
-                fate.connecting = False
-                self._client = client
-                self.ready.set_result(None)
-                await self._stay()
-        except (*UNFIT, Unsent, MCPError, httpx2.HTTPError) as error:
-            self.end(_why(fate, error))
+            with outcome.recording():
+                async with self._make_client(self) as client:
+                    self.tools = await _list_tools(client)
+                    outcome.is_handshake = False
+                    self._client = client
+                    self._move_to(ConnectionState.OPEN)
+                    self.attempted.set()
+                    await self._wait_for_end()
+        except (*MALFORMED_ANSWER_ERRORS, CallNotSent, MCPError, httpx2.HTTPError) as error:
+            self.drain(_unavailable_reason(outcome, error))
         finally:
-            self.end("closed")
-            if not self.ready.done():
-                self.ready.set_result(None)
+            self.drain("closed")
+            self.attempted.set()
 
-    async def look(self) -> None:
-        """List the tools again. Ends the link if the server does not answer."""
+    async def refresh_tools(self) -> None:
+        """List the tools again. Gives the connection up if the server does not answer."""
         if self._client is None:
             return
-        fate = Fate()
-        FATE.set(fate)
+        outcome = RequestOutcome()
         try:
-            self.listed = await _list_tools(self._client)
-        except (*UNFIT, MCPError) as error:
-            self.end(_why(fate, error))
+            with outcome.recording():
+                self.tools = await _list_tools(self._client)
+        except (*MALFORMED_ANSWER_ERRORS, MCPError) as error:
+            self.drain(_unavailable_reason(outcome, error))
 
     async def call(
-        self, name: str, arguments: JSONObject, tell: Progress
+        self, name: str, arguments: JSONObject, on_progress: Progress
     ) -> mcp_types.CallToolResult:
-        """Call a tool. Raises `Unsent` or `ToolError`; cancelling it cancels it at the server."""
-        if self._client is None or self.reason is not None:
-            raise Unsent(self.reason or "not connected yet")
+        """Call a tool; cancelling this cancels the call at the server.
 
-        async def told(progress: float, total: float | None, message: str | None) -> None:
-            tell(message or (f"{progress:g}" if total is None else f"{progress:g} of {total:g}"))
+        Raises `CallNotSent` or `ToolError`.
+        """
+        if self._client is None or not self.is_open:
+            raise CallNotSent(self.reason or "not connected yet")
 
-        fate = Fate()
-        token = FATE.set(fate)
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            done = f"{progress:g}"
+            on_progress(message or (done if total is None else f"{done} of {total:g}"))
+
+        outcome = RequestOutcome()
         self._calls += 1
         try:
-            return await self._client.call_tool(name, dict(arguments), progress_callback=told)
+            with outcome.recording():
+                return await self._client.call_tool(name, dict(arguments), progress_callback=report)
         except MCPError as error:
-            raise self._verdict(fate, error) from error
+            raise self._explain(outcome, error) from error
         except InputRequiredRoundsExceededError as error:
             text = f"{name} asks for input in the middle of a call, which is not supported"
             raise ToolError("failed", text) from error
-        except UNFIT as error:
+        except MALFORMED_ANSWER_ERRORS as error:
             text = f"the answer of {name} does not fit its output schema or the protocol"
             raise ToolError("failed", text) from error
         finally:
-            FATE.reset(token)
             self._calls -= 1
-            self._moved.set()
+            self._changed.set()
 
-    def _verdict(self, fate: Fate, error: MCPError) -> Unsent | ToolError:
-        """Say what a call's error means, and end the link if it means that, too."""
-        if fate.unsent is not None:
-            self.end(fate.unsent)
-            return Unsent(fate.unsent, again=not fate.by_status)
-        lost = fate.lost
-        if lost is None and error.code == mcp_types.CONNECTION_CLOSED:
-            lost = self.reason
-        if lost is None:
-            if error.code == mcp_types.PARSE_ERROR:  # the SDK's words are those of its parser
-                return ToolError("failed", "the answer is no JSON-RPC message")
-            return ToolError("failed", fate.refused or error.message)
-        if fate.by_status:
-            self.doubt()
-        else:
-            self.end(lost)
-        return ToolError("unknown", f"it was sent, but no answer came: {lost}")
+    def _explain(self, outcome: RequestOutcome, error: MCPError) -> CallNotSent | ToolError:
+        """Say what a call's error means, and give the connection up if it means that, too."""
+        reason = outcome.reason or error.message
+        match outcome.stage:
+            case Stage.NOT_SENT:
+                self.drain(reason)
+                return CallNotSent(reason)
+            case Stage.REJECTED:
+                self.drain(reason)
+                return CallNotSent(reason, may_retry=False)
+            case Stage.LOST:
+                self.drain(reason)
+                return _unknown(reason)
+            case Stage.FAILED:
+                self.request_check()
+                return _unknown(reason)
+        if error.code == mcp_types.CONNECTION_CLOSED and self.reason is not None:
+            return _unknown(self.reason)
+        if error.code == mcp_types.PARSE_ERROR:  # the SDK's message is that of its JSON parser
+            return ToolError("failed", "the answer is no JSON-RPC message")
+        return ToolError("failed", reason)
 
-    async def _stay(self) -> None:
-        while self.reason is None or (self._calls and not self._dropped):
-            await self._moved.wait()
-            self._moved.clear()
+    async def _wait_for_end(self) -> None:
+        while self.is_open or (self._calls and self._state is ConnectionState.DRAINING):
+            await self._changed.wait()
+            self._changed.clear()
+
+    def _move_to(self, state: ConnectionState, reason: str | None = None) -> None:
+        """Change the state, forwards only; the first reason to give the connection up stays."""
+        if state <= self._state:
+            return
+        self._state = state
+        if state > ConnectionState.OPEN:
+            self.reason = self.reason or reason
+            self.check_requested.set()
+        self._changed.set()
+
+
+def _unknown(reason: str) -> ToolError:
+    return ToolError("unknown", f"it was sent, but no answer came: {reason}")
 
 
 async def _list_tools(client: Client) -> list[mcp_types.Tool]:
     tools: list[mcp_types.Tool] = []
     cursor: str | None = None
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
         tools += page.tools
         cursor = page.next_cursor
@@ -176,17 +212,17 @@ async def _list_tools(client: Client) -> list[mcp_types.Tool]:
     return tools
 
 
-def _why(fate: Fate, error: BaseException) -> str:
+def _unavailable_reason(outcome: RequestOutcome, error: BaseException) -> str:
     """Say in a few words why there is no connection; never in the words of the server."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     match error:
-        case _ if said := fate.unsent or fate.lost or fate.refused:
-            return said
-        case Unsent(reason=reason):
+        case _ if outcome.reason:
+            return outcome.reason
+        case CallNotSent(reason=reason):
             return reason
         case MCPError():
             return "answers with an error"
         case OSError() | httpx2.HTTPError():
             return connect_reason(error)
-    return "answers what makes no sense"
+    return "its answer is not valid MCP"

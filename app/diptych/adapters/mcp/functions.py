@@ -1,6 +1,6 @@
-"""Serves plain Python functions as an MCP server of this process: the library's tools.
+"""Serves plain Python functions as an MCP server in this process: the tools of library users.
 
-Not here: how a call gets to them (`link`); it is the way that all calls take.
+Not here: calls of them, which are made as to any other server (`connection`).
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from diptych.errors import ConfigError
 
 def function_server(server: ToolConfig) -> MCPServer[Any]:
     """Make an MCP server of a tool server's functions. Raises `ConfigError`."""
-    # MCPServer sets up the root logger of whoever makes one, unless that has a handler already.
-    root, quiet = logging.getLogger(), logging.NullHandler()
-    root.addHandler(quiet)
+    # MCPServer configures the root logger of the program, unless that has a handler already.
+    root, handler = logging.getLogger(), logging.NullHandler()
+    root.addHandler(handler)
     try:
-        made: MCPServer[Any] = MCPServer(server.name)
+        mcp_server: MCPServer[Any] = MCPServer(server.name)
     finally:
-        root.removeHandler(quiet)
+        root.removeHandler(handler)
     problems = []
     names: set[str] = set()
     for function in server.functions:
@@ -35,25 +35,25 @@ def function_server(server: ToolConfig) -> MCPServer[Any]:
             problems.append(f"tool server {server.name}: two functions are called {name}")
         names.add(name)
         try:
-            made.add_tool(_telling(function), name=name)
+            mcp_server.add_tool(_with_error_text(function), name=name)
         except (InvalidSignature, TypeError, ValueError, NameError) as error:
             problems.append(f"tool server {server.name}: {name} cannot be a tool: {error}")
     if problems:
         raise ConfigError(*problems)
-    return made
+    return mcp_server
 
 
-def _telling(function: ToolFunction) -> ToolFunction:
-    """Let the model read what the function raises: unlike a server's, it is the user's own code.
+def _with_error_text(function: ToolFunction) -> ToolFunction:
+    """Show the model the text of what the function raises, which `MCPServer` would hide.
 
-    A function that is not async runs on a thread, which is left behind when its call is cancelled.
+    A function that is not async runs on a thread; cancelling its call abandons the thread.
     """
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - asks for its kind, not whether it is there
+        getattr(function, "__call__", None)  # noqa: B004 - its kind is wanted, not whether it exists
     )
 
     @functools.wraps(function)
-    async def told(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as its author wrote it
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the author's own types
         try:
             if is_async:
                 return await function(*args, **kwargs)
@@ -62,11 +62,11 @@ def _telling(function: ToolFunction) -> ToolFunction:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
-                raise  # the call is being cancelled; else something that the function awaited was
+                raise  # the call is cancelled; otherwise, something that the function awaited was
             raise ToolError("the function was cancelled from within") from None
         except (ToolError, MCPError):
             raise
         except Exception as error:
             raise ToolError(f"{type(error).__name__}: {error}") from error
 
-    return told
+    return wrapper

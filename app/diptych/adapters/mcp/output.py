@@ -1,6 +1,6 @@
-"""Turns what an MCP tool gave back into an `CallOutput`, or the `ToolError` that it says it is.
+"""Turns the result of an MCP tool call into a `CallOutput` or a `ToolError`.
 
-Not here: calls that have no result at all (`session`).
+Not here: calls that have no result at all (`connection`).
 """
 
 import json
@@ -11,14 +11,14 @@ from diptych.errors import ToolError
 from diptych.loop.messages import CallOutput
 
 
-def answer(tool: str, result: mcp_types.CallToolResult) -> CallOutput:
-    """Give the text for the model and the structured value.
+def call_output(tool: str, result: mcp_types.CallToolResult) -> CallOutput:
+    """Give the text for the model, and the structured value.
 
-    Raises `ToolError` `failed` if the tool says so, or if its value is no JSON.
+    Raises `ToolError` `failed` if the tool reports an error, or if its value is no JSON.
     """
     text = "\n".join(_text(block) for block in result.content)
     if result.is_error:
-        raise ToolError("failed", text or f"{tool} failed and does not say why")
+        raise ToolError("failed", text or f"{tool} failed and gave no reason")
     value = result.structured_content
     if value is None:
         return CallOutput(text)

@@ -1,10 +1,10 @@
-"""Runs an MCP server as a child and speaks with it over its stdin and stdout.
+"""Runs an MCP server as a child process, and exchanges messages over its stdin and stdout.
 
-The SDK's own `stdio_client` takes up to six seconds to end a child that hangs, and does not say
-when a child has died; this one takes one, and says so. What the child writes to stderr goes to the
-log at level DEBUG, never to our own output.
+The SDK's own `stdio_client` takes four seconds to end a child that hangs (this takes one), and does
+not tell that or how a child exited. What the child writes to stderr goes to the log at level DEBUG,
+never to our own stderr.
 
-Not here: when a child is started again (`session`).
+Not here: when a child is started again (`supervisor`).
 """
 
 import logging
@@ -23,14 +23,14 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from diptych.adapters.mcp.transport import MOST_BYTES_READ
+from diptych.adapters.mcp.transport import MAX_RESPONSE_BYTES
 
 logger = logging.getLogger(__name__)
 
-GRACE_SECONDS = 0.5
-"""How long a child may take to end when its input closes, and again when it is told to."""
+GRACE_PERIOD = 0.5
+"""Seconds that a child may take to exit after its stdin is closed, and again after SIGTERM."""
 
-CLOSED = (
+PIPE_ERRORS = (
     anyio.BrokenResourceError,
     anyio.ClosedResourceError,
     anyio.EndOfStream,
@@ -43,12 +43,13 @@ Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[Sess
 
 
 @asynccontextmanager
-async def stdio(
-    command: Sequence[str], env: Mapping[str, str], died: Callable[[str], None]
+async def stdio_transport(
+    command: Sequence[str], env: Mapping[str, str], on_exit: Callable[[str], None]
 ) -> AsyncIterator[Streams]:
-    """Start a command with a minimal environment and `env`, and end it and its children after.
+    """Start a command with a minimal environment and `env`; at the end, end it and its children.
 
-    `died` is told in a few words when the child ends by itself. Raises `OSError` if it cannot be.
+    `on_exit` is called with the reason, in a few words, when the child exits or closes its pipes by
+    itself. Raises `OSError` if the command cannot be started.
     """
     process = await anyio.open_process(
         list(command),
@@ -62,54 +63,54 @@ async def stdio(
     outgoing, outbox = anyio.create_memory_object_stream[SessionMessage](0)
     try:
         async with inbox, incoming, outgoing, outbox, anyio.create_task_group() as tasks:
-            tasks.start_soon(_read, process, inbox, died)
-            tasks.start_soon(_write, process, outbox, died)
-            tasks.start_soon(_log, process)
+            tasks.start_soon(_receive, process, inbox, on_exit)
+            tasks.start_soon(_send, process, outbox, on_exit)
+            tasks.start_soon(_log_stderr, process)
             try:
                 yield incoming, outgoing
             finally:
                 tasks.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
-            await _end(process)
+            await _terminate(process)
 
 
-async def _read(
-    process: Process, inbox: MemoryObjectSendStream[Incoming], died: Callable[[str], None]
+async def _receive(
+    process: Process, inbox: MemoryObjectSendStream[Incoming], on_exit: Callable[[str], None]
 ) -> None:
     async with inbox:
-        with suppress(*CLOSED, anyio.DelimiterNotFound):
+        with suppress(*PIPE_ERRORS, anyio.DelimiterNotFound):
             async for line in _lines(process.stdout):
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
-                    logger.debug("a tool server's output has a line that is no JSON-RPC message")
+                    logger.debug("a tool server wrote a line to stdout that is no JSON-RPC message")
                     continue
                 await inbox.send(SessionMessage(message))
-        died(await _death(process, "closed its output"))
+        on_exit(await _exit_reason(process, "closed its output"))
 
 
-async def _write(
+async def _send(
     process: Process,
     outbox: MemoryObjectReceiveStream[SessionMessage],
-    died: Callable[[str], None],
+    on_exit: Callable[[str], None],
 ) -> None:
     try:
-        async for sent in outbox:
-            line = sent.message.model_dump_json(by_alias=True, exclude_unset=True) + "\n"
+        async for item in outbox:
+            line = item.message.model_dump_json(by_alias=True, exclude_unset=True) + "\n"
             if process.stdin is not None:
                 await process.stdin.send(line.encode())
-    except CLOSED:
-        died(await _death(process, "closed its input"))
+    except PIPE_ERRORS:
+        on_exit(await _exit_reason(process, "closed its input"))
 
 
-async def _death(process: Process, seen: str) -> str:
+async def _exit_reason(process: Process, otherwise: str) -> str:
     code = process.returncode if await _exited(process, 0.1) else None
-    return seen if code is None else f"exited with code {code}"
+    return otherwise if code is None else f"exited with code {code}"
 
 
-async def _log(process: Process) -> None:
-    with suppress(*CLOSED, anyio.DelimiterNotFound):
+async def _log_stderr(process: Process) -> None:
+    with suppress(*PIPE_ERRORS, anyio.DelimiterNotFound):
         async for line in _lines(process.stderr):
             logger.debug("%s", line[:1000].decode(errors="replace"))
 
@@ -119,27 +120,30 @@ async def _lines(stream: ByteReceiveStream | None) -> AsyncIterator[bytes]:
         return
     buffered = BufferedByteReceiveStream(stream)
     while True:
-        yield await buffered.receive_until(b"\n", MOST_BYTES_READ)
+        yield await buffered.receive_until(b"\n", MAX_RESPONSE_BYTES)
 
 
-async def _end(process: Process) -> None:
-    """End the child as MCP says: close its input, wait, tell it to end, wait, kill."""
+async def _terminate(process: Process) -> None:
+    """End the child as MCP says: close its stdin, wait, SIGTERM, wait, kill.
+
+    https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#shutdown
+    """
     if process.stdin is not None:
-        with suppress(*CLOSED):
+        with suppress(*PIPE_ERRORS):
             await process.stdin.aclose()
-    if not await _exited(process, GRACE_SECONDS):
+    if not await _exited(process, GRACE_PERIOD):
         _signal(process, signal.SIGTERM)
-        await _exited(process, GRACE_SECONDS)
-    # Also when the child itself is gone: what it has started may not be.
+        await _exited(process, GRACE_PERIOD)
+    # Even if the child has exited: its own children may not have.
     _signal(process, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
-    with anyio.move_on_after(GRACE_SECONDS):
+    with anyio.move_on_after(GRACE_PERIOD):
         await process.aclose()
 
 
 async def _exited(process: Process, seconds: float) -> bool:
-    """Wait for the exit alone: `process.wait()` also waits for whoever inherited the pipes."""
+    """Wait for the exit only: `process.wait()` also waits for the pipes, which others may hold."""
     with anyio.move_on_after(seconds):
-        while process.returncode is None:  # noqa: ASYNC110 - there is nothing to wait for
+        while process.returncode is None:  # noqa: ASYNC110 - there is no event to wait for
             await anyio.sleep(0.01)
     return process.returncode is not None
 

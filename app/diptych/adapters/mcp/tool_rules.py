@@ -1,6 +1,6 @@
 """What a manifest says about the tools of MCP servers: rules over plain values.
 
-Not here: how a server is reached (`wire`, `stdio`), or kept (`session`).
+Not here: how a server is reached (`transport`, `stdio`) and supervised (`supervisor`).
 """
 
 from collections.abc import Callable, Iterable
@@ -12,52 +12,55 @@ import mcp_types
 from diptych.config.settings import OverrideConfig, ToolConfig
 from diptych.loop.catalog import Tool
 
-Word = TypeVar("Word")
+Value = TypeVar("Value")
 
 
 def allows(server: ToolConfig, tool: str) -> bool:
-    """Say whether the manifest lets a tool of this name be called."""
+    """Say whether the manifest allows calls of a tool of this name."""
     return any(fnmatchcase(tool, glob) for glob in server.allow)
 
 
 def timeout_of(server: ToolConfig, tool: str) -> float:
     """Give the seconds that one call of a tool may take."""
-    said = _first_said(server, tool, lambda override: override.timeout)
-    return server.timeout if said is None else said
+    timeout = _first_override(server, tool, lambda override: override.timeout)
+    return server.timeout if timeout is None else timeout
 
 
-def offers(server: ToolConfig, listed: Iterable[mcp_types.Tool]) -> tuple[Tool, ...]:
-    """Make offers of what the server lists: the allowed tools, each name once."""
-    named: dict[str, mcp_types.Tool] = {}
+def catalog_tools(server: ToolConfig, listed: Iterable[mcp_types.Tool]) -> tuple[Tool, ...]:
+    """Make catalog entries of the tools that a server lists: the allowed ones, each name once."""
+    by_name: dict[str, mcp_types.Tool] = {}
     for tool in listed:
-        named.setdefault(tool.name, tool)
-    return tuple(_offer(server, tool) for name, tool in named.items() if allows(server, name))
+        by_name.setdefault(tool.name, tool)
+    return tuple(
+        _catalog_tool(server, tool) for name, tool in by_name.items() if allows(server, name)
+    )
 
 
-def _offer(server: ToolConfig, tool: mcp_types.Tool) -> Tool:
+def _catalog_tool(server: ToolConfig, tool: mcp_types.Tool) -> Tool:
     hints = tool.annotations or mcp_types.ToolAnnotations()
 
-    def decided(said: Callable[[OverrideConfig], bool | None], hint: bool | None = None) -> bool:
-        word = _first_said(server, tool.name, said)
-        return bool(hint if word is None else word)
+    def flag(read: Callable[[OverrideConfig], bool | None], hint: bool | None = None) -> bool:
+        value = _first_override(server, tool.name, read)
+        return bool(hint if value is None else value)
 
     return Tool(
         server=server.name,
         name=tool.name,
         description=tool.description or tool.title or "",
         input_schema=tool.input_schema,
-        read_only=decided(lambda override: override.read_only, hints.read_only_hint),
-        idempotent=decided(lambda override: override.idempotent, hints.idempotent_hint),
-        sequential=decided(lambda override: override.sequential),
-        terminal=decided(lambda override: override.terminal),
+        read_only=flag(lambda override: override.read_only, hints.read_only_hint),
+        idempotent=flag(lambda override: override.idempotent, hints.idempotent_hint),
+        sequential=flag(lambda override: override.sequential),
+        terminal=flag(lambda override: override.terminal),
     )
 
 
-def _first_said(
-    server: ToolConfig, tool: str, said: Callable[[OverrideConfig], Word | None]
-) -> Word | None:
+def _first_override(
+    server: ToolConfig, tool: str, read: Callable[[OverrideConfig], Value | None]
+) -> Value | None:
+    """Give what the first override that matches the tool and sets the value says."""
     for override in server.overrides:
-        word = said(override)
-        if word is not None and fnmatchcase(tool, override.tool):
-            return word
+        value = read(override)
+        if value is not None and fnmatchcase(tool, override.tool):
+            return value
     return None

@@ -1,41 +1,43 @@
-"""How MCP servers are reached over HTTP.
+"""The HTTP transport below the SDK's MCP client.
 
-The MCP client ends, and takes every call on it along, when a single HTTP request cannot connect or
-breaks off; and it forgets HTTP statuses. So `Courier` stands below it: it turns such failures into
-JSON-RPC errors of that one request, and writes down in the request's `Fate` what really happened.
+The SDK's client ends, with every call on it, when a single HTTP request cannot connect or breaks
+off (`mcp.client.streamable_http._handle_post_request` catches no transport error). So
+`RecordingTransport` turns such failures into JSON-RPC errors of that one request, and records what
+really happened in the request's `RequestOutcome`.
 
-Not here: who holds a connection, and what follows from a fate (`session`).
+Not here: connections and what an outcome means for a call (`connection`, `supervisor`).
 """
 
 import functools
 import json
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextvars import ContextVar
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
 
 import httpx2
 
+from diptych.adapters.mcp.request_outcome import RequestOutcome, Stage, current_outcome
 from diptych.ports import Secret
 
-MOST_BYTES_READ = 16 * 1024 * 1024
-"""What one answer may have on the wire; it is cut to `answer.MOST_BYTES` later."""
+MAX_RESPONSE_BYTES = 16 * 1024 * 1024
+"""How long one answer may be on the wire; the runner cuts the result further."""
 
-CONNECT_SECONDS = 5.0
-COURTESY_SECONDS = 1.0
+CONNECT_TIMEOUT = 5.0  # seconds, as all times here
+UNAWAITED_TIMEOUT = 1.0
 """For requests that nobody waits for: notifications, and the end of a session."""
 
-AT_THE_DOOR = frozenset({401, 403, 407, 421})
-TURNED_AWAY = AT_THE_DOOR | {404, 410}
-"""Statuses that say the request never came to a tool, and the next one will not either."""
+AUTH_STATUSES = frozenset({401, 403, 407, 421})
+"""Statuses that refuse us before MCP begins (421: the server does not serve this host name)."""
 
-KEPT_SECONDS = 3.0
+REJECTED_STATUSES = AUTH_STATUSES | {404, 410}
+"""Statuses that say that no tool was reached, and that a further request would reach none."""
+
+KEEPALIVE_EXPIRY = 3.0
 """How long an idle connection is used again: less than the 5 s after which most servers close it,
-since a call that is sent while its server closes the connection may have been done or not."""
+because a call that meets a closing connection may have run or not."""
 
-REASONS: tuple[tuple[type[BaseException], str], ...] = (
-    (httpx2.ConnectTimeout, f"did not answer within {CONNECT_SECONDS:g} s"),
+CONNECT_REASONS: tuple[tuple[type[BaseException], str], ...] = (
+    (httpx2.ConnectTimeout, f"did not answer within {CONNECT_TIMEOUT:g} s"),
     (httpx2.UnsupportedProtocol, "its URL must begin with http:// or https://"),
     (socket.gaierror, "its host name is not known"),
     (ssl.SSLError, "no secure connection"),
@@ -45,187 +47,169 @@ REASONS: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
-@dataclass(slots=True)
-class Fate:
-    """What became of the requests that are made on behalf of one call or one handshake.
-
-    `unsent`: it never reached a tool, and why. `lost`: sent, and no answer came, and why.
-    `refused`: there is an answer, and it is of no use. `by_status`: an HTTP status says so, so
-    there is a connection. `connecting`: a handshake, which stops at the first failure of the wire.
-    `ended` is told when a stream ends that nobody closed. `delivered`: some request got through, so
-    what fails later (a stream that is taken up again) does not make the call unsent.
-    """
-
-    unsent: str | None = None
-    lost: str | None = None
-    refused: str | None = None
-    by_status: bool = False
-    connecting: bool = False
-    ended: Callable[[], None] | None = None
-    delivered: bool = False
-
-    def turn_back(self, reason: str) -> None:
-        """Note that a request did not get through."""
-        if self.delivered:
-            self.lost = reason
-        else:
-            self.unsent = reason
+class HandshakeAborted(httpx2.TransportError):
+    """Ends a handshake; its outcome says why."""
 
 
-FATE: ContextVar[Fate] = ContextVar("FATE")
-"""Set by whoever makes a request; the MCP client carries it into the task that sends it."""
-
-
-class Stopped(httpx2.TransportError):
-    """Ends a handshake whose fate is written down."""
-
-
-class Courier(httpx2.AsyncBaseTransport):
-    """Sends requests with the headers' values of the moment; connection failures never escape."""
+class RecordingTransport(httpx2.AsyncBaseTransport):
+    """Sends requests with the headers' current values; raises nothing but `HandshakeAborted`."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, headers: Mapping[str, Secret]) -> None:
         self._inner = inner
         self._headers = headers
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        fate = FATE.get(None) or Fate()
-        if (missing := self._stamp(request)) is not None:
-            reason = f"header {missing} has no value yet"
-            fate.turn_back(reason)
-            return _stand_in(request, fate, reason)
+        outcome = current_outcome()
+        _limit_unawaited(request)
+        if (missing := self._set_headers(request)) is not None:
+            outcome.record(Stage.NOT_SENT, f"header {missing} has no value yet")
+            return _error_response(request, outcome)
         try:
             response = await self._inner.handle_async_request(request)
             if response.headers.get("content-type", "").startswith("text/event-stream"):
-                fate.delivered = True
-                return _watched(response, fate)
-            body = await _read(response)
+                outcome.record(Stage.STREAMING)
+                return _with_stream(response, _RecordedStream(response, outcome))
+            body = await _read_body(response)
             if body is None:
-                fate.refused = f"its answer has more than {MOST_BYTES_READ} bytes"
-                return _stand_in(request, fate, fate.refused)
-            _judge(request, response.status_code, body, fate)
-            fate.delivered = True
+                reason = f"its answer has more than {MAX_RESPONSE_BYTES} bytes"
+                outcome.record(Stage.UNUSABLE, reason)
+                return _error_response(request, outcome)
+            _record_status(request, response.status_code, body, outcome)
             return httpx2.Response(response.status_code, headers=response.headers, content=body)
-        except Stopped:
+        except HandshakeAborted:
             raise
         except (httpx2.TransportError, httpx2.DecodingError) as error:
-            return _stand_in(request, fate, _noted(error, fate))
+            _record_failure(error, outcome)
+            return _error_response(request, outcome)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    def _stamp(self, request: httpx2.Request) -> str | None:
-        """Set the headers and the time limit; name a header whose value is missing."""
+    def _set_headers(self, request: httpx2.Request) -> str | None:
+        """Set the configured headers; name the first one whose value is missing."""
         for name, secret in self._headers.items():
             value = secret()
             if not value:
                 return name
             request.headers[name] = value.strip()
-        if request.method == "DELETE" or b'"method":"notifications/' in request.content[:80]:
-            seconds = dict.fromkeys(("connect", "read", "write", "pool"), COURTESY_SECONDS)
-            request.extensions["timeout"] = seconds
         return None
 
 
-def _stand_in(request: httpx2.Request, fate: Fate, reason: str) -> httpx2.Response:
-    """Answer in the server's place, as MCP's client expects an error (any id: it sets its own)."""
-    if fate.connecting:
-        raise Stopped(reason)
-    error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": reason}}
+def _limit_unawaited(request: httpx2.Request) -> None:
+    if request.method == "DELETE" or b'"method":"notifications/' in request.content[:80]:
+        operations = ("connect", "read", "write", "pool")
+        request.extensions["timeout"] = dict.fromkeys(operations, UNAWAITED_TIMEOUT)
+
+
+def _error_response(request: httpx2.Request, outcome: RequestOutcome) -> httpx2.Response:
+    """Answer in the server's place with a JSON-RPC error; the SDK sets the id of its request.
+
+    Raises `HandshakeAborted` instead if the request belongs to a handshake.
+    """
+    if outcome.is_handshake:
+        raise HandshakeAborted(outcome.reason or "")
+    error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": outcome.reason}}
     return httpx2.Response(405 if request.method == "DELETE" else 503, json=error)
 
 
-def _noted(error: httpx2.RequestError, fate: Fate) -> str:
+def _record_failure(error: httpx2.RequestError, outcome: RequestOutcome) -> None:
     match error:
         case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.UnsupportedProtocol():
-            fate.turn_back(reason := connect_reason(error))
+            outcome.record(Stage.NOT_SENT, connect_reason(error))
         case httpx2.LocalProtocolError():
-            fate.turn_back(reason := "a header has a value that cannot be sent")
+            outcome.record(Stage.NOT_SENT, "a header has a value that cannot be sent")
         case _:
-            fate.delivered = True
-            fate.lost = reason = "the connection broke off"
-    return reason
+            outcome.record(Stage.LOST, "the connection broke off")
 
 
-async def _read(response: httpx2.Response) -> bytes | None:
-    """Read a body that is no stream, so that what breaks meanwhile is seen; None if too large."""
-    parts, size = [], 0
+def _record_status(
+    request: httpx2.Request, status: int, body: bytes, outcome: RequestOutcome
+) -> None:
+    """Record what an HTTP status means, unless the server answers in MCP's own terms.
+
+    Raises `HandshakeAborted` if it ends the handshake that the request belongs to.
+    """
+    if status < httpx2.codes.MULTIPLE_CHOICES:
+        outcome.record(Stage.ANSWERED)
+        return
+    if status == httpx2.codes.NOT_FOUND and "mcp-session-id" in request.headers:
+        outcome.record(Stage.NOT_SENT, "its session ended")
+        return
+    if status not in AUTH_STATUSES and _is_json_rpc_error(body):
+        outcome.record(Stage.ANSWERED)
+        return
+    outcome.record(*_meaning_of(status))
+    # 404 and most 4xx are how servers of the older protocol answer the first request.
+    is_lost = outcome.stage in (Stage.FAILED, Stage.LOST)
+    if outcome.is_handshake and (is_lost or status in AUTH_STATUSES):
+        raise HandshakeAborted(outcome.reason or "")
+
+
+def _meaning_of(status: int) -> tuple[Stage, str]:
+    if status < httpx2.codes.BAD_REQUEST:
+        return Stage.UNUSABLE, "redirects to another address"
+    if status in REJECTED_STATUSES:
+        return Stage.REJECTED, f"HTTP {status}"
+    if status >= httpx2.codes.INTERNAL_SERVER_ERROR:
+        return Stage.FAILED, f"HTTP {status}"
+    return Stage.UNUSABLE, f"HTTP {status}"
+
+
+def _is_json_rpc_error(body: bytes) -> bool:
     try:
-        async for part in _parts(response):
-            size += len(part)
-            if size > MOST_BYTES_READ:
+        value = json.loads(body)
+    except ValueError:
+        return False
+    return isinstance(value, dict) and "jsonrpc" in value and isinstance(value.get("error"), dict)
+
+
+async def _read_body(response: httpx2.Response) -> bytes | None:
+    """Read a body that is no stream here, where its failures are seen; None if it is too long."""
+    chunks, size = [], 0
+    try:
+        async for chunk in _chunks(response):
+            size += len(chunk)
+            if size > MAX_RESPONSE_BYTES:
                 return None
-            parts.append(part)
+            chunks.append(chunk)
     finally:
         await response.aclose()
-    return b"".join(parts)
+    return b"".join(chunks)
 
 
-def _parts(response: httpx2.Response) -> AsyncIterator[bytes]:
+def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:
     if not isinstance(response.stream, httpx2.AsyncByteStream):
         raise TypeError("an asynchronous transport gave a synchronous stream")
     return aiter(response.stream)
 
 
-def _judge(request: httpx2.Request, status: int, body: bytes, fate: Fate) -> None:
-    """Note in the fate what an HTTP status means, unless the server says it in MCP's own terms."""
-    fate.refused = None
-    if status < httpx2.codes.MULTIPLE_CHOICES:
-        return
-    if status == httpx2.codes.NOT_FOUND and "mcp-session-id" in request.headers:
-        fate.turn_back("its session ended")
-        return
-    if status not in AT_THE_DOOR and _is_json_rpc_error(body):
-        return
-    fate.by_status = True
-    if status < httpx2.codes.BAD_REQUEST:
-        fate.refused = "redirects to another address"
-    elif status in TURNED_AWAY:
-        fate.turn_back(f"HTTP {status}")
-    elif status >= httpx2.codes.INTERNAL_SERVER_ERROR:
-        fate.lost = f"HTTP {status}"
-    else:
-        fate.refused = f"HTTP {status}"
-    # 404 and most 4xx are how servers of the older protocol answer the first question.
-    if fate.connecting and (fate.lost or status in AT_THE_DOOR):
-        raise Stopped(f"HTTP {status}")
-
-
-def _is_json_rpc_error(body: bytes) -> bool:
-    try:
-        said = json.loads(body)
-    except ValueError:
-        return False
-    return isinstance(said, dict) and "jsonrpc" in said and isinstance(said.get("error"), dict)
-
-
-def _watched(response: httpx2.Response, fate: Fate) -> httpx2.Response:
-    stream = _Watched(response, fate)
+def _with_stream(response: httpx2.Response, stream: httpx2.AsyncByteStream) -> httpx2.Response:
     return httpx2.Response(response.status_code, headers=response.headers, stream=stream)
 
 
-class _Watched(httpx2.AsyncByteStream):
-    """An event stream that notes in its fate that it ended before anyone closed it."""
+class _RecordedStream(httpx2.AsyncByteStream):
+    """An event stream that records it when it ends before anyone closed it."""
 
-    def __init__(self, response: httpx2.Response, fate: Fate) -> None:
+    def __init__(self, response: httpx2.Response, outcome: RequestOutcome) -> None:
         self._response = response
-        self._fate = fate
+        self._outcome = outcome
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
-            async for part in _parts(self._response):
-                yield part
+            async for chunk in _chunks(self._response):
+                yield chunk
         except httpx2.TransportError:
-            self._note("the connection broke off")
+            self._record_end("the connection broke off")
             raise
-        self._note("the connection was closed")
+        self._record_end("the connection was closed")
 
     async def aclose(self) -> None:
         await self._response.aclose()
 
-    def _note(self, lost: str) -> None:
-        self._fate.lost = lost
-        if self._fate.ended is not None:
-            self._fate.ended()
+    def _record_end(self, reason: str) -> None:
+        self._outcome.record(Stage.LOST, reason)
+        if self._outcome.on_stream_end is not None:
+            self._outcome.on_stream_end()
 
 
 def connect_reason(error: BaseException | None) -> str:
@@ -234,7 +218,7 @@ def connect_reason(error: BaseException | None) -> str:
         if isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
             continue
-        for kind, reason in REASONS:
+        for kind, reason in CONNECT_REASONS:
             if isinstance(error, kind):
                 return reason
         error = error.__cause__ or error.__context__
@@ -242,22 +226,22 @@ def connect_reason(error: BaseException | None) -> str:
 
 
 def http_client(headers: Mapping[str, Secret]) -> httpx2.AsyncClient:
-    """Make the one HTTP client of a server: only connecting is timed, calls have their own limit.
+    """Make the one HTTP client of a server: it limits the time to connect, calls limit the rest.
 
-    Proxies of the environment are not used.
+    It does not use the proxies of the environment.
     """
     limits = httpx2.Limits(
-        max_connections=None, max_keepalive_connections=32, keepalive_expiry=KEPT_SECONDS
+        max_connections=None, max_keepalive_connections=32, keepalive_expiry=KEEPALIVE_EXPIRY
     )
-    inner = httpx2.AsyncHTTPTransport(verify=_tls(), limits=limits)
+    inner = httpx2.AsyncHTTPTransport(verify=_tls_context(), limits=limits)
     return httpx2.AsyncClient(
-        transport=Courier(inner, headers),
-        timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
+        transport=RecordingTransport(inner, headers),
+        timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT),
         headers={"accept-encoding": "identity"},
     )
 
 
 @functools.cache
-def _tls() -> ssl.SSLContext:
-    """Read the system's certificates once: it takes longer than all else here."""
+def _tls_context() -> ssl.SSLContext:
+    """Read the system's certificates once: that takes longer than all else here."""
     return httpx2.create_ssl_context()

@@ -5,7 +5,7 @@ from typing import Any
 import mcp_types
 import pytest
 
-from diptych.adapters.mcp.output import answer
+from diptych.adapters.mcp.output import call_output
 from diptych.errors import ToolError
 from diptych.loop.messages import CallOutput
 
@@ -59,28 +59,28 @@ def text(said: str) -> mcp_types.TextContent:
     ],
 )
 def test_content_becomes_text(content: list[mcp_types.ContentBlock], expected: str) -> None:
-    assert answer("t", result(*content)) == CallOutput(expected)
+    assert call_output("t", result(*content)) == CallOutput(expected)
 
 
 def test_structured_content_alone_is_its_text_too() -> None:
-    assert answer("t", result(structured_content={"a": [1, "ü"]})) == CallOutput(
+    assert call_output("t", result(structured_content={"a": [1, "ü"]})) == CallOutput(
         '{"a":[1,"ü"]}', {"a": [1, "ü"]}
     )
 
 
 def test_structured_content_beside_a_text_is_the_value() -> None:
-    assert answer("t", result(text("three"), structured_content={"n": 3})) == CallOutput(
+    assert call_output("t", result(text("three"), structured_content={"n": 3})) == CallOutput(
         "three", {"n": 3}
     )
 
 
 def test_an_error_of_the_tool_is_an_error_with_its_text() -> None:
     with pytest.raises(ToolError, match="no such file") as caught:
-        answer("t", result(text("no such file"), is_error=True))
+        call_output("t", result(text("no such file"), is_error=True))
     assert caught.value.kind == "failed"
 
 
 def test_a_value_that_is_no_json_is_an_error() -> None:
     with pytest.raises(ToolError, match="does not fit") as caught:
-        answer("t", result(structured_content={"n": float("nan")}))
+        call_output("t", result(structured_content={"n": float("nan")}))
     assert caught.value.kind == "failed"

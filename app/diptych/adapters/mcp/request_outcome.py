@@ -1,0 +1,89 @@
+"""What became of an MCP request on its way over HTTP.
+
+The SDK reports every HTTP failure as a JSON-RPC error and forgets the status; whether a call may be
+sent again depends on both. So `transport` records here what happened, and `connection` reads it.
+
+A `RequestOutcome` travels in a `ContextVar`, because nothing else reaches the transport: the SDK
+builds its HTTP requests itself, so a caller can attach no extension to them, but it sends each one
+in a copy of its caller's context (`mcp.shared._context_streams`).
+
+Not here: HTTP itself (`transport`), and what an outcome means for a call (`connection`).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Self
+
+
+class Stage(Enum):
+    """How far the newest request came."""
+
+    PENDING = auto()
+    """No HTTP request has ended; of a server that is not reached over HTTP, none ever does."""
+    NOT_SENT = auto()
+    """No tool was reached, and there is no connection: a new one may reach it."""
+    REJECTED = auto()
+    """No tool was reached, says an HTTP status: a new connection would be told the same."""
+    STREAMING = auto()
+    """The server answers with an event stream, which has not broken off."""
+    ANSWERED = auto()
+    """The server answered in MCP's own terms."""
+    UNUSABLE = auto()
+    """The server answered what is of no use."""
+    FAILED = auto()
+    """An HTTP status says that it failed, perhaps after a tool ran; the connection holds."""
+    LOST = auto()
+    """It was sent, and the connection ended before the answer: a tool may have run."""
+
+
+@dataclass(slots=True)
+class RequestOutcome:
+    """The stage of the requests that one call, one listing or one handshake makes, one by one.
+
+    `reason` says in a few words why there is no answer. A handshake stops at the first failure of
+    its connection; `on_stream_end` is called when an event stream ends that nobody closed.
+    """
+
+    stage: Stage = Stage.PENDING
+    reason: str | None = None
+    is_handshake: bool = False
+    on_stream_end: Callable[[], None] | None = None
+
+    def record(self, stage: Stage, reason: str | None = None) -> None:
+        """Change the stage.
+
+        Once the server was reached, a further request (which resumes a stream) cannot make the call
+        unsent; and after a loss, only a stream that is resumed can still bring the answer.
+        """
+        match self.stage, stage:
+            case ((Stage.PENDING | Stage.NOT_SENT), _):
+                pass
+            case Stage.LOST, Stage.ANSWERED:
+                return
+            case Stage.LOST, Stage.UNUSABLE:
+                stage = Stage.FAILED
+            case _, Stage.NOT_SENT:
+                stage = Stage.LOST
+            case _, Stage.REJECTED:
+                stage = Stage.FAILED
+        self.stage, self.reason = stage, reason
+
+    @contextmanager
+    def recording(self) -> Iterator[Self]:
+        """Record here what becomes of the requests that are made within the block."""
+        token = _CURRENT.set(self)
+        try:
+            yield self
+        finally:
+            _CURRENT.reset(token)
+
+
+_CURRENT: ContextVar[RequestOutcome] = ContextVar("mcp_request_outcome")
+
+
+def current_outcome() -> RequestOutcome:
+    """Give the outcome that the running request is recorded in; a new one if nobody asked."""
+    return _CURRENT.get(None) or RequestOutcome()

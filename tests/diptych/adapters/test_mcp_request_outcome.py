@@ -1,0 +1,49 @@
+"""Which stages an MCP request goes through, and which it never goes back to."""
+
+import pytest
+
+from diptych.adapters.mcp.request_outcome import RequestOutcome, Stage, current_outcome
+
+
+def after(*stages: Stage) -> Stage:
+    outcome = RequestOutcome()
+    for stage in stages:
+        outcome.record(stage, stage.name)
+    return outcome.stage
+
+
+@pytest.mark.parametrize("stage", list(Stage))
+def test_the_first_request_may_end_in_any_way(stage: Stage) -> None:
+    assert after(stage) is stage
+    assert after(Stage.NOT_SENT, stage) is stage
+
+
+@pytest.mark.parametrize(
+    "reached", [Stage.REJECTED, Stage.STREAMING, Stage.ANSWERED, Stage.UNUSABLE, Stage.LOST]
+)
+def test_a_call_that_reached_its_server_is_never_unsent_again(reached: Stage) -> None:
+    assert after(reached, Stage.NOT_SENT) is Stage.LOST
+    assert after(reached, Stage.REJECTED) is Stage.FAILED
+
+
+def test_after_a_loss_only_a_stream_can_still_bring_the_answer() -> None:
+    assert after(Stage.LOST, Stage.ANSWERED) is Stage.LOST
+    assert after(Stage.LOST, Stage.UNUSABLE) is Stage.FAILED
+    assert after(Stage.LOST, Stage.STREAMING) is Stage.STREAMING
+
+
+def test_the_reason_is_that_of_the_stage() -> None:
+    outcome = RequestOutcome()
+    outcome.record(Stage.LOST, "the connection broke off")
+    outcome.record(Stage.ANSWERED)
+    assert outcome.reason == "the connection broke off"
+    outcome.record(Stage.STREAMING)
+    assert outcome.reason is None
+
+
+def test_outcomes_are_recorded_in_the_innermost_block() -> None:
+    outer, inner = RequestOutcome(), RequestOutcome()
+    with outer.recording():
+        with inner.recording():
+            assert current_outcome() is inner
+        assert current_outcome() is outer
