@@ -210,10 +210,66 @@ async def test_a_command_that_dies_in_a_call_leaves_it_unknown_and_is_started_ag
     async with connected(tally(tmp_path)) as tools:
         with ends_as("unknown", "exited with code 3"):
             await tools.call(await tool_of(tools, "tally__die"), {}, unheard)
-        assert reasons(tools) == {"tally": "exited with code 3"}
+        assert reasons(tools) == {"tally": "exited with code 3: noise"}
         add_line = Tool("tally", "add_line", "", {})
         assert (await tools.call(add_line, {"text": "back"}, unheard)).text == "wrote back"
     assert (tmp_path / "tally").read_text().splitlines() == ["dying", "back"]
+
+
+def exiting(program: str, **options: Any) -> ToolConfig:
+    return ToolConfig("x", command=(sys.executable, "-c", f"import os, sys; {program}"), **options)
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        pytest.param(
+            "sys.exit('no such account')", "exited with code 1: no such account", id="one line"
+        ),
+        pytest.param(
+            "sys.stderr.write('a\\nb\\n\\nc\\nd'); sys.exit(4)",
+            "exited with code 4: b | c | d",
+            id="the last lines, and one without a line break",
+        ),
+        pytest.param(
+            "sys.exit('\\x1b[31mred\\x1b[0m \\x00\\x07\\u202e|\\r\\tend')",
+            "exited with code 1: red | end",
+            id="control characters",
+        ),
+        pytest.param(
+            "os.write(2, b'\\xff\\xfe'); sys.exit(1)",
+            "exited with code 1: \ufffd\ufffd",
+            id="no text",
+        ),
+        pytest.param(
+            "sys.exit('x' * 1_000_000)", "exited with code 1: " + "x" * 199 + "…", id="a long line"
+        ),
+        pytest.param("sys.exit(0)", "exited with code 0", id="nothing"),
+        pytest.param(
+            "sys.exit(os.environ['KEY'] + ' is no key')",
+            "exited with code 1: … … | is no key",
+            id="a secret",
+        ),
+    ],
+)
+async def test_a_command_that_exits_says_why_in_its_own_last_words(
+    program: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = exiting(program, env={"KEY": lambda: "s3cret words\n"})
+    async with connected(server) as tools:
+        assert reasons(tools) == {"x": reason}
+    assert f"tool server x is unavailable: {reason}" in caplog.text
+
+
+async def test_a_command_whose_child_holds_its_stderr_open_still_says_why() -> None:
+    program = (
+        "sys.stderr.write('gone\\n'); os.fork() and os._exit(5);"
+        " os.close(0); os.close(1); import time; time.sleep(60)"
+    )
+    before = children()
+    async with connected(exiting(program)) as tools:
+        assert reasons(tools) == {"x": "exited with code 5: gone"}
+    assert children() <= before
 
 
 async def test_a_command_that_hangs_is_killed_at_the_end(tmp_path: Path) -> None:

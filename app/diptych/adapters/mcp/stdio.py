@@ -2,9 +2,9 @@
 
 The SDK's own `stdio_client` takes four seconds to end a child that hangs (this takes one), and does
 not tell that or how a child exited. What the child writes to stderr goes to the log at level DEBUG,
-never to our own stderr.
+never to our own stderr; its last lines are part of the reason why it exited.
 
-Not here: when a child is started again (`supervisor`).
+Not here: what of stderr is shown (`stderr_tail`), and when a child is started again (`supervisor`).
 """
 
 import logging
@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 
 import anyio
 from anyio.abc import ByteReceiveStream, Process
@@ -23,6 +24,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
+from diptych.adapters.mcp.stderr_tail import StderrTail
 from diptych.adapters.mcp.transport import MAX_RESPONSE_BYTES
 
 logger = logging.getLogger(__name__)
@@ -38,15 +40,26 @@ PIPE_ERRORS = (
     OSError,
 )
 
+EXIT_TIMEOUT = 0.1
+"""Seconds until a child that closed a pipe has exited, and until its stderr is read to the end."""
+
 Incoming = SessionMessage | Exception
 Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]
 
 
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The variables that a command is given; `secrets` are those values that nobody may see."""
+
+    variables: Mapping[str, str]
+    secrets: tuple[str, ...] = ()
+
+
 @asynccontextmanager
 async def stdio_transport(
-    command: Sequence[str], env: Mapping[str, str], on_exit: Callable[[str], None]
+    command: Sequence[str], env: Environment, on_exit: Callable[[str], None]
 ) -> AsyncIterator[Streams]:
-    """Start a command with a minimal environment and `env`; at the end, end it and its children.
+    """Start a command with a minimal environment and `env`; terminate it, and its children, after.
 
     `on_exit` is called with the reason, in a few words, when the child exits or closes its pipes by
     itself. Raises `OSError` if the command cannot be started.
@@ -56,16 +69,18 @@ async def stdio_transport(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=get_default_environment() | dict(env),
+        env=get_default_environment() | dict(env.variables),
         start_new_session=True,
     )
+    child = _Child(process, StderrTail(env.secrets))
     inbox, incoming = anyio.create_memory_object_stream[Incoming](0)
     outgoing, outbox = anyio.create_memory_object_stream[SessionMessage](0)
     try:
         async with inbox, incoming, outgoing, outbox, anyio.create_task_group() as tasks:
-            tasks.start_soon(_receive, process, inbox, on_exit)
-            tasks.start_soon(_send, process, outbox, on_exit)
-            tasks.start_soon(_log_stderr, process)
+            tasks.start_soon(_receive, child, inbox, on_exit)
+            tasks.start_soon(_send, child, outbox, on_exit)
+            if process.stderr is not None:
+                tasks.start_soon(child.stderr.read, process.stderr)
             try:
                 yield incoming, outgoing
             finally:
@@ -75,44 +90,47 @@ async def stdio_transport(
             await _terminate(process)
 
 
+@dataclass(frozen=True, slots=True)
+class _Child:
+    process: Process
+    stderr: StderrTail
+
+    async def exit_reason(self, otherwise: str) -> str:
+        """Say how it exited, and what it wrote last; `otherwise` if it has not exited."""
+        code = self.process.returncode if await _exited(self.process, EXIT_TIMEOUT) else None
+        if code is None:
+            return otherwise
+        last_lines = await self.stderr.last_lines(EXIT_TIMEOUT)
+        return f"exited with code {code}" + (f": {last_lines}" if last_lines else "")
+
+
 async def _receive(
-    process: Process, inbox: MemoryObjectSendStream[Incoming], on_exit: Callable[[str], None]
+    child: _Child, inbox: MemoryObjectSendStream[Incoming], on_exit: Callable[[str], None]
 ) -> None:
     async with inbox:
         with suppress(*PIPE_ERRORS, anyio.DelimiterNotFound):
-            async for line in _lines(process.stdout):
+            async for line in _lines(child.process.stdout):
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
                     logger.debug("a tool server wrote a line to stdout that is no JSON-RPC message")
                     continue
                 await inbox.send(SessionMessage(message))
-        on_exit(await _exit_reason(process, "closed its output"))
+        on_exit(await child.exit_reason("closed its output"))
 
 
 async def _send(
-    process: Process,
+    child: _Child,
     outbox: MemoryObjectReceiveStream[SessionMessage],
     on_exit: Callable[[str], None],
 ) -> None:
     try:
         async for item in outbox:
             line = item.message.model_dump_json(by_alias=True, exclude_unset=True) + "\n"
-            if process.stdin is not None:
-                await process.stdin.send(line.encode())
+            if child.process.stdin is not None:
+                await child.process.stdin.send(line.encode())
     except PIPE_ERRORS:
-        on_exit(await _exit_reason(process, "closed its input"))
-
-
-async def _exit_reason(process: Process, otherwise: str) -> str:
-    code = process.returncode if await _exited(process, 0.1) else None
-    return otherwise if code is None else f"exited with code {code}"
-
-
-async def _log_stderr(process: Process) -> None:
-    with suppress(*PIPE_ERRORS, anyio.DelimiterNotFound):
-        async for line in _lines(process.stderr):
-            logger.debug("%s", line[:1000].decode(errors="replace"))
+        on_exit(await child.exit_reason("closed its input"))
 
 
 async def _lines(stream: ByteReceiveStream | None) -> AsyncIterator[bytes]:

@@ -23,7 +23,7 @@ from mcp.server import MCPServer
 
 from diptych.adapters.mcp.connection import CallNotSent, Connection
 from diptych.adapters.mcp.functions import function_server
-from diptych.adapters.mcp.stdio import stdio_transport
+from diptych.adapters.mcp.stdio import Environment, stdio_transport
 from diptych.adapters.mcp.tool_rules import catalog_tools, timeout_of
 from diptych.adapters.mcp.transport import MAX_RESPONSE_BYTES, http_client
 from diptych.config.settings import ToolConfig
@@ -245,15 +245,18 @@ class ServerSupervisor:
             self.server.url, http_client=self._http, max_sse_event_size=MAX_RESPONSE_BYTES
         )
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self) -> Environment:
         """Read the variables of the command. Raises `CallNotSent` while a secret is missing."""
-        variables = {}
-        for name, given in self.server.env.items():
-            value = given if isinstance(given, str) else given()
-            if value is None:
+        variables, secrets = {}, []
+        for name, value in self.server.env.items():
+            if isinstance(value, str):
+                variables[name] = value
+            elif (secret := value()) is None:
                 raise CallNotSent(f"variable {name} has no value yet")
-            variables[name] = value
-        return variables
+            else:
+                variables[name] = secret
+                secrets.append(secret)
+        return Environment(variables, tuple(secrets))
 
 
 async def _wait(event: asyncio.Event, seconds: float | None) -> None:
