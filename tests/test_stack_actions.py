@@ -275,11 +275,21 @@ async def test_a_tool_of_a_server_that_is_away_is_a_result_and_no_error_of_the_r
 ) -> None:
     away = ToolConfig("calc", url="http://127.0.0.1:9/mcp")
     async with stage(model=model, tools=(box(add), away)) as helper:
-        events = await asked(helper, model, call("sub"), "{}", "Sorry.")
+        events = await asked(helper, model, call("calc__sub"), "{}", "Sorry.")
         assert types(events) == ["user_message", "tool_error", "agent_response"]
         assert events[1]["metadata"]["error"] == "unavailable"
-        assert model.told(1) == "[Step 1/5] Error from tool sub:\nunavailable: calc"
+        assert model.told(1) == "[Step 1/5] Error from tool calc__sub:\nunavailable: calc"
         assert "calc" in model.requests[0]["messages"][0]["content"]
+
+
+async def test_a_server_that_is_away_is_not_blamed_for_a_name_that_it_never_had(
+    model: ModelServer,
+) -> None:
+    away = ToolConfig("calc", url="http://127.0.0.1:9/mcp")
+    async with stage(model=model, tools=(box(add), away)) as helper:
+        events = await asked(helper, model, call("sub"), "{}", "Sorry.")
+    assert types(events) == ["user_message", "action_error", "agent_response"]
+    assert 'there is no tool "sub"; tools available: add' in model.told(1)
 
 
 async def test_references_are_filled_and_text_that_looks_like_one_is_let_be(

@@ -51,7 +51,7 @@ async def test_ready_names_what_is_missing_and_is_green_all_the_same() -> None:
             ("server", "calc"),
             ("agent", "writer"),
         ]
-        assert all(m["reason"] for m in missing)
+        assert all(m["reason"] and m.keys() == {"kind", "name", "reason"} for m in missing)
 
 
 async def test_ready_is_red_until_all_was_tried_once_and_when_the_agent_leaves() -> None:

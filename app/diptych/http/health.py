@@ -1,7 +1,7 @@
 """`/health`, `/ready` and `/metrics`: what a platform asks a pod."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import orjson
 from fastapi import APIRouter
@@ -38,7 +38,10 @@ def health_routes(
             "status": "ready" if now.is_ready else "not ready",
             "agent": name,
             "reason": now.reason,
-            "missing": [asdict(item) for item in now.missing],
+            "missing": [
+                {"kind": item.kind, "name": item.name, "reason": item.reason}
+                for item in now.missing
+            ],
             "notes": list(now.notes),
         }
         status = 200 if now.is_ready else 503

@@ -50,12 +50,21 @@ class Peer:
 class Unavailable:
     """What the manifest names and cannot be had: a server, an agent, a key; why in a few words.
 
-    A run is told of servers and agents only.
+    A run is told of servers and agents only. `tools` are the names of the tools that a server
+    offered when it was last connected. They are None in catalogs that version 0.1 recorded, which
+    took any unknown name for one of its tools.
     """
 
     kind: Literal["server", "agent", "key"]
     name: str
     reason: str
+    tools: tuple[str, ...] | None = None
+
+    def may_have_tool(self, name: str) -> bool:
+        """Say whether a tool name that no connected server offers may be this server's."""
+        if self.kind != "server":
+            return False
+        return self.tools is None or name in self.tools
 
 
 @dataclass(frozen=True)
@@ -80,10 +89,14 @@ class Catalog:
             yield (tool.name if unique else tool.long_name), tool
 
     def missing_for_tool(self, name: str) -> str | None:
-        """Name the unreachable server or servers that a tool name nobody offers may belong to."""
+        """Name the unavailable server or servers that a tool name nobody offers belongs to.
+
+        It does if it has the server's prefix, or if the server offered a tool of that name before.
+        """
         servers = [u.name for u in self.unavailable if u.kind == "server"]
         owner = next((s for s in servers if name.startswith(s + SEPARATOR)), None)
-        return owner or (", ".join(servers) or None)
+        earlier = (u.name for u in self.unavailable if u.may_have_tool(name))
+        return owner or (", ".join(earlier) or None)
 
     def is_unavailable_agent(self, name: str) -> bool:
         return any(u.kind == "agent" and u.name == name for u in self.unavailable)

@@ -15,7 +15,8 @@ from typing import Any, cast
 
 from diptych.errors import LoopError
 from diptych.loop.actions import ActionError
-from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable
+from diptych.loop.catalog import Catalog
+from diptych.loop.catalog_json import decode_catalog, encode_catalog
 from diptych.loop.events import (
     Aborted,
     Answered,
@@ -80,7 +81,7 @@ class Record:
 
 def catalog_blob(catalog: Catalog, prompt: str, settings: LoopSettings) -> tuple[Offered, bytes]:
     """Give what a run is offered as an event, and as the bytes that are kept under its key."""
-    content = {"offers": asdict(catalog), "prompt": prompt, "terms": asdict(settings)}
+    content = {"offers": encode_catalog(catalog), "prompt": prompt, "terms": asdict(settings)}
     blob = json.dumps(content, sort_keys=True).encode()  # schemas may hold what orjson refuses
     return Offered(catalog, prompt, settings, hashlib.sha256(blob).hexdigest()), blob
 
@@ -274,13 +275,8 @@ def _read_returned(event_type: str, content: _Stored, metadata: Mapping[str, Any
 
 def _read_offered(key: str, blob: bytes) -> Offered:
     stored = json.loads(blob)
-    catalog = stored["offers"]
     return Offered(
-        Catalog(
-            tuple(Tool(**tool) for tool in catalog["tools"]),
-            tuple(Peer(**{**p, "skills": tuple(p["skills"])}) for p in catalog["agents"]),
-            tuple(Unavailable(**u) for u in catalog["unavailable"]),
-        ),
+        decode_catalog(stored["offers"]),
         stored["prompt"],
         LoopSettings(**stored["terms"]),
         key,

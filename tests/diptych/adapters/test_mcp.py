@@ -150,7 +150,7 @@ async def test_the_older_protocol_is_spoken_too() -> None:
 async def test_a_server_that_is_down_at_the_start_is_offered_when_it_is_up() -> None:
     port = free_port()
     async with connected(ToolConfig("c", url=f"http://127.0.0.1:{port}/mcp")) as tools:
-        down = Unavailable("server", "c", "connection refused")
+        down = Unavailable("server", "c", "connection refused", ())
         assert tools.snapshot() == ((), (down,))
         async with serving(app_of(calculator()), port):
             tool = await tool_of(tools, "c__add")
@@ -262,9 +262,10 @@ async def test_a_server_killed_between_two_questions_is_unavailable_and_then_bac
         assert tools.snapshot()[0], "nothing has noticed yet"
         with ends_as("unavailable", "tally: connection refused"):
             await tools.call(tool, {"text": "second"}, unheard)
+        names = ("add_line", "wait", "variable", "hang", "die")
         assert tools.snapshot() == (
             (),
-            (Unavailable("server", "tally", "connection refused"),),
+            (Unavailable("server", "tally", "connection refused", names),),
         )
 
         await killable.start()
@@ -679,7 +680,7 @@ async def test_what_is_wrong_with_a_server_is_said_in_a_few_words(
     server: ToolConfig, reason: str
 ) -> None:
     async with connected(server) as tools:
-        assert tools.snapshot() == ((), (Unavailable("server", "x", reason),))
+        assert tools.snapshot() == ((), (Unavailable("server", "x", reason, ()),))
         with ends_as("unavailable", f"^tool server x: {reason}$"):
             await tools.call(Tool("x", "t", "", {}), {}, unheard)
 

@@ -32,7 +32,10 @@ from diptych.loop.messages import Delegation, Message, Result, ToolCall, Usage
 RICH_OFFERS = Catalog(
     (Tool("calc", "add", "adds", {"type": "object", "properties": {"a": {}}}, read_only=True),),
     catalog(agents=["researcher"]).agents,
-    (Unavailable("server", "search", "connection refused"),),
+    (
+        Unavailable("server", "search", "connection refused", ("find",)),
+        Unavailable("server", "new", "connection refused", ()),
+    ),
 )
 OFFERED, BLOB = catalog_blob(RICH_OFFERS, "SYSTEM", LoopSettings(max_steps=3))
 
@@ -79,6 +82,14 @@ def test_what_is_offered_is_kept_under_the_hash_of_its_content():
     again, _ = catalog_blob(RICH_OFFERS, "SYSTEM", LoopSettings(max_steps=3))
     other, _ = catalog_blob(RICH_OFFERS, "SYSTEM", LoopSettings(max_steps=4))
     assert again.key == OFFERED.key != other.key
+
+
+def test_a_server_whose_earlier_tools_are_not_known_is_kept_as_version_0_1_kept_it():
+    away = Catalog(unavailable=(Unavailable("server", "search", "connection refused"),))
+    offered, blob = catalog_blob(away, "SYSTEM", LoopSettings())
+    kept = {"kind": "server", "name": "search", "reason": "connection refused"}
+    assert json.loads(blob)["offers"]["unavailable"] == [kept]
+    assert decode("offered", offered.key, {}, lambda _: blob) == offered
 
 
 def test_a_name_of_a_newer_version_is_refused():

@@ -148,7 +148,7 @@ def test_a_sequential_call_never_overlaps_another_of_its_server():
     assert [c.id for c in made(commands)] == ["call_1_4"]
 
 
-def test_a_name_nobody_offers_is_unavailable_while_a_server_is_away():
+def test_in_a_catalog_of_version_0_1_any_unknown_name_is_blamed_on_the_server_that_is_away():
     away = Unavailable("server", "calc", "connection refused")
     run, _ = started(with_offers=Catalog((tool("x"),), unavailable=(away,)))
     run, (ask,) = feed(run, Replied('{"tool": "add"}'))

@@ -79,7 +79,8 @@ class McpTools:
             if (reason := supervisor.reason) is None:
                 tools += supervisor.tools
             else:
-                unavailable.append(Unavailable("server", name, reason))
+                names = tuple(tool.name for tool in supervisor.tools)
+                unavailable.append(Unavailable("server", name, reason, names))
                 supervisor.reconnect_now()
         return tuple(tools), tuple(unavailable)
 

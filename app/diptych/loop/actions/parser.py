@@ -200,7 +200,7 @@ def _cycle(calls: Sequence[Call]) -> list[str]:
 def _catalog_problem(call: Call, catalog: Catalog, *, references_fit: bool) -> ActionError | None:
     """Say what is wrong with a call's name or arguments.
 
-    A name that may belong to an unavailable server or agent passes: its result is `unavailable`.
+    A name that belongs to an unavailable server or agent passes: its result is `unavailable`.
     """
     match call:
         case Delegation(agent=name):

@@ -170,6 +170,36 @@ def test_while_a_server_is_down_a_name_that_nobody_offers_passes() -> None:
     assert error_of({"agent": "lawyer", "task": "x"}, catalog=SERVER_DOWN).type == "unknown_agent"
 
 
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [
+        pytest.param("files__read", "files", id="its prefix"),
+        pytest.param("files__new", "files", id="its prefix, and a name that it did not offer"),
+        pytest.param("read", "files, disk", id="a name that two of them offered"),
+        pytest.param("format", "disk", id="a name that one of them offered"),
+        pytest.param("guess", None, id="a name that none of them offered"),
+        pytest.param("never__read", "never", id="the prefix of one that was never connected"),
+    ],
+)
+def test_an_unknown_tool_is_blamed_only_on_a_server_that_is_down_and_had_it(
+    name: str, owner: str | None
+) -> None:
+    down = (
+        Unavailable("server", "files", "refused", ("read",)),
+        Unavailable("server", "disk", "refused", ("read", "format")),
+        Unavailable("server", "never", "refused", ()),
+        Unavailable("agent", "lawyer", "refused"),
+    )
+    catalog = Catalog((ADD,), unavailable=down)
+    assert catalog.missing_for_tool(name) == owner
+    if owner is None:
+        error = error_of({"tool": name}, catalog=catalog)
+        assert error.type == "unknown_tool"
+        assert error.detail == f'there is no tool "{name}"; tools available: add'
+    else:
+        assert check_calls([{"tool": name}], catalog) == Calls((ToolCall("1", name),))
+
+
 def test_an_agent_that_is_down_passes() -> None:
     task = {"agent": "lawyer", "task": "x"}
     assert check_calls([task], AGENT_DOWN) == Calls((Delegation("1", "lawyer", "x"),))
