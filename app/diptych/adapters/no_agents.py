@@ -1,4 +1,4 @@
-"""No other agents: what an agent has that may delegate to nobody."""
+"""The port `Agents` for an agent that may delegate to no other."""
 
 from typing import NoReturn
 
@@ -8,7 +8,7 @@ from diptych.ports import DelegationRequest, Progress
 
 
 class NoAgents:
-    """Fulfils `ports.Agents` without the weight of A2A."""
+    """Fulfils `ports.Agents` without importing the A2A SDK, which is heavy."""
 
     async def start(self) -> None: ...
 

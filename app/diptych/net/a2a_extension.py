@@ -1,11 +1,11 @@
-"""The project's own A2A extension: what a delegation carries beside its task (loop.md §5).
+"""The project's own A2A extension: what a delegation holds besides its task (loop.md §5).
 
-The last messages of the caller's conversation travel as one data part; the call path and the
-seconds that are left, as metadata of the message. Both are marked with `URI`, so that an agent
-that does not know the extension can leave them alone.
+The newest messages of the caller's conversation are one data part; the call path and the seconds
+that are left are metadata of the message. Both are marked with `URI`, so that an agent that does
+not know the extension ignores them.
 
-Not here: A2A's own types (`adapters.a2a` and `http.a2a` turn them into JSON and back), and
-whether a path may be gone (`adapters.a2a` refuses that).
+Not here: A2A's own types (`adapters.a2a` and `http.a2a` turn them into JSON and back), and which
+paths are refused (`adapters.a2a`).
 """
 
 import math
@@ -30,19 +30,19 @@ DelegationMetadata: TypeAlias = tuple[tuple[str, ...], float | None]
 def context_value(messages: Sequence[Message]) -> JSONObject:
     """Give the newest messages that fit the extension's limits, oldest first, as JSON.
 
-    What a `system` message says is meant for the caller alone, and stays with it.
+    `system` messages are left out: they are meant for the caller alone.
     """
-    kept: list[JSON] = []
-    room = MAX_CONTEXT_CHARS
+    newest: list[JSON] = []
+    chars_left = MAX_CONTEXT_CHARS
     for message in reversed([m for m in messages if m.role != "system"][-MAX_MESSAGES:]):
-        room -= len(message.content)
-        if room < 0:
+        chars_left -= len(message.content)
+        if chars_left < 0:
             break
-        kept.append({"role": message.role, "content": well_formed(message.content)})
-    return {"messages": kept[::-1]}
+        newest.append({"role": message.role, "content": well_formed(message.content)})
+    return {"messages": newest[::-1]}
 
 
-def terms_value(path: Sequence[str], seconds: float | None) -> JSONObject:
+def metadata_value(path: Sequence[str], seconds: float | None) -> JSONObject:
     """Give the extension's metadata of a message as JSON."""
     value: dict[str, JSON] = {"path": list(path)}
     if seconds is not None:
@@ -51,7 +51,7 @@ def terms_value(path: Sequence[str], seconds: float | None) -> JSONObject:
 
 
 def read_context(value: JSON) -> tuple[Message, ...]:
-    """Read a data part that carries `URI`. Raises `InvalidRequest`."""
+    """Read a data part that is marked with `URI`. Raises `InvalidRequest`."""
     match value:
         case {"messages": list(entries)} if len(entries) <= MAX_MESSAGES:
             return tuple(_message(entry) for entry in entries)
@@ -61,7 +61,7 @@ def read_context(value: JSON) -> tuple[Message, ...]:
             raise _invalid('its data part must be {"messages": [...]}')
 
 
-def read_terms(value: JSON) -> DelegationMetadata:
+def read_metadata(value: JSON) -> DelegationMetadata:
     """Read what the metadata of a message holds under `URI`. Raises `InvalidRequest`."""
     match value:
         case None:

@@ -137,7 +137,7 @@ class ScriptedPeer:
 async def test_streamed_text_is_told_as_it_comes_and_given_whole() -> None:
     peer, told = ScriptedPeer(), list[str]()
     async with delegating_to(peer) as agents:
-        answer = await agents.delegate(errand(), told.append)
+        answer = await agents.delegate(request_to(), told.append)
     assert answer == CallOutput("It is 4")
     assert told == ["It is ", "4"]
 
@@ -145,7 +145,6 @@ async def test_streamed_text_is_told_as_it_comes_and_given_whole() -> None:
 async def test_the_peer_is_offered_under_its_configured_name() -> None:
     async with delegating_to(ScriptedPeer()) as agents:
         assert agents.snapshot() == ((Peer("adder", "Counts.", ("adding",)),), ())
-        assert [(s.name, s.tried, s.problem) for s in agents.status()] == [("adder", True, None)]
 
 
 async def test_an_agent_that_does_not_stream_is_asked_again_until_it_is_done() -> None:
@@ -153,7 +152,7 @@ async def test_an_agent_that_does_not_stream_is_asked_again_until_it_is_done() -
     peer.replies["SendMessage"] = {"result": {"task": task("WORKING")}}
     peer.replies["GetTask"] = {"result": task("COMPLETED", "7")}
     async with delegating_to(peer) as agents:
-        answer = await agents.delegate(errand(), print)
+        answer = await agents.delegate(request_to(), print)
     assert answer == CallOutput("7")
     assert peer.methods == ["card", "SendMessage", "GetTask"]
     assert peer.seen[1][1]["configuration"] == {"returnImmediately": True}
@@ -162,13 +161,13 @@ async def test_an_agent_that_does_not_stream_is_asked_again_until_it_is_done() -
 async def test_a_plain_message_is_an_answer_too() -> None:
     reply = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "hello"}]}
     async with delegating_to(ScriptedPeer([{"message": reply}])) as agents:
-        assert await agents.delegate(errand(), print) == CallOutput("hello")
+        assert await agents.delegate(request_to(), print) == CallOutput("hello")
 
 
 async def test_words_of_the_last_status_answer_when_there_is_no_artifact() -> None:
     peer = ScriptedPeer([STARTED, ended("COMPLETED", "done it")])
     async with delegating_to(peer) as agents:
-        assert await agents.delegate(errand(), print) == CallOutput("done it")
+        assert await agents.delegate(request_to(), print) == CallOutput("done it")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +185,7 @@ async def test_every_other_end_is_a_failure_in_words(
 ) -> None:
     peer = ScriptedPeer([STARTED, ended(state, "Which one?")])
     async with delegating_to(peer) as agents:
-        error = await failure(agents, errand())
+        error = await failure(agents, request_to())
     assert (error.kind, error.message) == ("failed", f"agent adder {words}: Which one?")
     assert peer.cancelled.is_set() == is_called_off
 
@@ -194,7 +193,7 @@ async def test_every_other_end_is_a_failure_in_words(
 async def test_an_agent_without_shared_context_gets_the_task_alone() -> None:
     peer = ScriptedPeer()
     async with delegating_to(peer, share_context=False) as agents:
-        await agents.delegate(errand(), print)
+        await agents.delegate(request_to(), print)
     _, params, headers = peer.seen[-1]
     sent = params["message"]
     assert sent.pop("messageId")
@@ -207,7 +206,7 @@ async def test_an_agent_with_shared_context_gets_context_path_deadline_and_trace
     peer, trace = ScriptedPeer(), f"00-{'a' * 32}-{'b' * 16}-01"
     uri = a2a_extension.URI
     async with delegating_to(peer) as agents:
-        await agents.delegate(errand(seconds_left=30.0, traceparent=trace), print)
+        await agents.delegate(request_to(seconds_left=30.0, traceparent=trace), print)
     _, params, headers = peer.seen[-1]
     sent = params["message"]
     assert sent["metadata"][uri] == {"path": ["http://first", OWN_CARD], "deadline": 30.0}
@@ -223,8 +222,8 @@ async def test_an_agent_with_shared_context_gets_context_path_deadline_and_trace
 async def test_each_delegation_is_a_message_of_its_own_on_one_connection() -> None:
     peer = ScriptedPeer()
     async with delegating_to(peer) as agents:
-        await agents.delegate(errand(), print)
-        await agents.delegate(errand(), print)
+        await agents.delegate(request_to(), print)
+        await agents.delegate(request_to(), print)
     first, second = (params["message"]["messageId"] for m, params, _ in peer.seen if m != "card")
     assert first != second
     assert peer.callers[0] == peer.callers[1]
@@ -243,7 +242,7 @@ async def test_an_agent_on_the_path_is_not_asked_again(spelling: str) -> None:
     peer = ScriptedPeer()
     async with serving(peer) as base, agents_of(base) as agents:
         path = (spelling.format(base=base).replace("http://127", "HTTP://127"), "http://other")
-        error = await failure(agents, errand(path=path))
+        error = await failure(agents, request_to(path=path))
     assert error.kind == "refused"
     assert peer.methods == ["card"]
 
@@ -251,15 +250,15 @@ async def test_an_agent_on_the_path_is_not_asked_again(spelling: str) -> None:
 async def test_an_agent_does_not_delegate_to_itself() -> None:
     peer = ScriptedPeer()
     async with serving(peer) as base, agents_of(base, own_url=lambda: base) as agents:
-        assert (await failure(agents, errand())).kind == "refused"
+        assert (await failure(agents, request_to())).kind == "refused"
     assert peer.methods == ["card"]
 
 
 async def test_a_request_goes_through_five_agents_and_no_deeper() -> None:
     peer = ScriptedPeer()
     async with delegating_to(peer) as agents:
-        await agents.delegate(errand(path=tuple(f"http://{n}" for n in range(4))), print)
-        error = await failure(agents, errand(path=(OWN_CARD,) * 5))  # agents that share a name
+        await agents.delegate(request_to(path=tuple(f"http://{n}" for n in range(4))), print)
+        error = await failure(agents, request_to(path=(OWN_CARD,) * 5))  # agents that share a name
     assert error.kind == "refused"
     assert peer.methods == ["card", "SendStreamingMessage"]
 
@@ -267,7 +266,7 @@ async def test_a_request_goes_through_five_agents_and_no_deeper() -> None:
 async def test_a_cancelled_delegation_is_cancelled_at_its_agent() -> None:
     peer, told = ScriptedPeer([STARTED, piece("It"), ...]), asyncio.Event()
     async with delegating_to(peer) as agents:
-        waiting = asyncio.create_task(agents.delegate(errand(), lambda _: told.set()))
+        waiting = asyncio.create_task(agents.delegate(request_to(), lambda _: told.set()))
         await told.wait()
         began = time.monotonic()
         waiting.cancel()
@@ -282,10 +281,10 @@ async def test_a_cancelled_delegation_is_cancelled_at_its_agent() -> None:
 async def test_a_delegation_ends_with_its_time_and_is_cancelled_at_its_agent() -> None:
     peer = ScriptedPeer([STARTED, ...])
     async with delegating_to(peer) as agents:
-        error = await failure(agents, errand(seconds_left=0.1))
+        error = await failure(agents, request_to(seconds_left=0.1))
         assert error.kind == "timeout"
         assert peer.cancelled.is_set()
-        assert (await failure(agents, errand(seconds_left=0.0))).kind == "timeout"
+        assert (await failure(agents, request_to(seconds_left=0.0))).kind == "timeout"
         peer.go.set()
     assert peer.methods.count("SendStreamingMessage") == 1
 
@@ -294,7 +293,7 @@ async def test_a_stream_that_breaks_off_is_taken_up_where_it_was() -> None:
     peer, told = ScriptedPeer([STARTED, piece("It "), ConnectionError]), list[str]()
     peer.replies["SubscribeToTask"] = [{"task": task("WORKING", "It is")}, piece(" 4"), DONE]
     async with delegating_to(peer) as agents:
-        answer = await agents.delegate(errand(), told.append)
+        answer = await agents.delegate(request_to(), told.append)
     assert answer == CallOutput("It is 4")
     assert told == ["It ", "is", " 4"]
 
@@ -303,14 +302,14 @@ async def test_a_task_that_ended_while_the_line_was_down_is_read() -> None:
     peer = ScriptedPeer([STARTED, ConnectionError])
     peer.replies["GetTask"] = {"result": task("COMPLETED", "It is 4")}
     async with delegating_to(peer) as agents:
-        assert await agents.delegate(errand(), print) == CallOutput("It is 4")
+        assert await agents.delegate(request_to(), print) == CallOutput("It is 4")
     assert peer.methods[-2:] == ["SubscribeToTask", "GetTask"]
 
 
 async def test_a_task_of_an_agent_that_died_has_an_unknown_end() -> None:
     peer, told = ScriptedPeer([STARTED, piece("It "), ...]), asyncio.Event()
     async with serving(peer) as base, agents_of(base) as agents:
-        waiting = asyncio.create_task(agents.delegate(errand(), lambda _: told.set()))
+        waiting = asyncio.create_task(agents.delegate(request_to(), lambda _: told.set()))
         await told.wait()
         await peer_dies(base)
         began = time.monotonic()
@@ -323,13 +322,13 @@ async def test_a_task_of_an_agent_that_died_has_an_unknown_end() -> None:
 
 async def test_a_request_that_is_lost_before_a_task_is_named_has_an_unknown_end() -> None:
     async with delegating_to(ScriptedPeer([ConnectionError])) as agents:
-        assert (await failure(agents, errand())).kind == "unknown"
+        assert (await failure(agents, request_to())).kind == "unknown"
 
 
 async def test_an_answer_beyond_all_reason_is_not_read_to_its_end() -> None:
     peer = ScriptedPeer(replies={"SendStreamingMessage": Response(b"x" * 5_000_000)})
     async with delegating_to(peer) as agents:
-        assert (await failure(agents, errand())).kind == "unknown"
+        assert (await failure(agents, request_to())).kind == "unknown"
 
 
 async def test_a_peer_that_is_down_at_the_start_is_offered_once_it_is_up() -> None:
@@ -338,22 +337,22 @@ async def test_a_peer_that_is_down_at_the_start_is_offered_once_it_is_up() -> No
     listener.close()
     async with agents_of(base) as agents:
         assert agents.snapshot() == ((), (Unavailable("agent", "adder", "it cannot be reached"),))
-        assert (await failure(agents, errand())).kind == "unavailable"
+        assert (await failure(agents, request_to())).kind == "unavailable"
         async with serving(ScriptedPeer(), base), asyncio.timeout(3):
             while not agents.snapshot()[0]:  # noqa: ASYNC110 - what is offered is a snapshot
                 await asyncio.sleep(0.02)
-            assert (await agents.delegate(errand(), print)).text == "It is 4"
+            assert (await agents.delegate(request_to(), print)).text == "It is 4"
 
 
 async def test_a_peer_that_went_away_is_unavailable_from_the_first_failure_on() -> None:
     async with serving(ScriptedPeer()) as base, agents_of(base) as agents:
         await peer_dies(base)
-        error = await failure(agents, errand())
+        error = await failure(agents, request_to())
         assert error.kind == "unavailable"
         assert agents.snapshot()[0] == ()
 
 
-def errand(
+def request_to(
     agent: str = "adder",
     *,
     path: tuple[str, ...] = ("http://first",),

@@ -57,10 +57,12 @@ def says(text: str) -> httpx.Response:
             "HTTP 307",
             id="a redirect, which is not followed",
         ),
-        pytest.param(httpx.Response(200, text="<html>"), "failed", "no sense", id="a page"),
-        pytest.param(httpx.Response(200, content=b"\xff"), "failed", "no sense", id="no UTF-8"),
-        pytest.param(httpx.Response(200, json=[]), "failed", "no sense", id="a list"),
-        pytest.param(httpx.Response(200, json={"result": 7}), "failed", "no sense", id="a number"),
+        pytest.param(httpx.Response(200, text="<html>"), "failed", "is not valid", id="a page"),
+        pytest.param(httpx.Response(200, content=b"\xff"), "failed", "is not valid", id="no UTF-8"),
+        pytest.param(httpx.Response(200, json=[]), "failed", "is not valid", id="a list"),
+        pytest.param(
+            httpx.Response(200, json={"result": 7}), "failed", "is not valid", id="a number"
+        ),
         pytest.param(httpx.Response(200, json={"result": {}}), "failed", "nothing", id="no event"),
         pytest.param(
             httpx.Response(200, json={"result": {"task": "x"}}), "failed", "nothing", id="a text"
@@ -68,13 +70,13 @@ def says(text: str) -> httpx.Response:
         pytest.param(
             httpx.Response(200, headers=SSE, text='data: {"result"\n\n'),
             "failed",
-            "no sense",
+            "is not valid",
             id="an event that is no JSON",
         ),
         pytest.param(
             httpx.Response(200, headers=SSE, text='event: error\ndata: "x"\n\n'),
             "failed",
-            "no sense",
+            "is not valid",
             id="an error event that is no error",
         ),
         pytest.param(httpx.Response(200, headers=SSE), "failed", "nothing", id="an empty stream"),
@@ -87,7 +89,7 @@ def says(text: str) -> httpx.Response:
         pytest.param(
             httpx.Response(200, json={"error": {"code": -1, "message": [1]}}),
             "failed",
-            "no sense",
+            "is not valid",
             id="an odd error",
         ),
         pytest.param(
@@ -143,11 +145,11 @@ async def test_an_unknown_name_is_refused() -> None:
     ("reply", "problem"),
     [
         pytest.param(httpx.Response(404), "HTTP 404", id="no card"),
-        pytest.param(httpx.Response(200, text="<html>"), "makes no sense", id="a page"),
-        pytest.param(httpx.Response(200, json=[]), "makes no sense", id="a list"),
-        pytest.param(httpx.Response(200, text="[" * 9_999), "makes no sense", id="deep nesting"),
+        pytest.param(httpx.Response(200, text="<html>"), "is not valid", id="a page"),
+        pytest.param(httpx.Response(200, json=[]), "is not valid", id="a list"),
+        pytest.param(httpx.Response(200, text="[" * 9_999), "is not valid", id="deep nesting"),
         pytest.param(
-            httpx.Response(200, json=card(skills="x")), "makes no sense", id="skills of text"
+            httpx.Response(200, json=card(skills="x")), "is not valid", id="skills of text"
         ),
         pytest.param(
             httpx.Response(200, json=card(supportedInterfaces=[])),
@@ -189,7 +191,7 @@ async def test_a_card_says_only_so_much_to_our_model() -> None:
 async def test_a_trusted_card_may_lead_to_another_host() -> None:
     leads = httpx.Response(200, json=card("http://pod-7:9/rpc"))
     async with agents_to(lambda _: says("hi"), lambda _: leads, share_context=True) as agents:
-        assert (await agents.delegate(ERRAND, print)).text == "hi"
+        assert (await agents.delegate(REQUEST, print)).text == "hi"
 
 
 async def test_secret_headers_go_to_the_peer_and_are_read_anew() -> None:
@@ -200,9 +202,9 @@ async def test_secret_headers_go_to_the_peer_and_are_read_anew() -> None:
         return says("hi")
 
     async with agents_to(reply, headers={"X-Key": lambda: key[0]}) as agents:
-        await agents.delegate(ERRAND, print)
+        await agents.delegate(REQUEST, print)
         key[0] = "second"
-        await agents.delegate(ERRAND, print)
+        await agents.delegate(REQUEST, print)
     assert seen == ["first", "second"]
 
 
@@ -215,7 +217,7 @@ async def test_secret_headers_do_not_follow_a_card_to_another_origin() -> None:
 
     leads = httpx.Response(200, json=card("https://elsewhere.example/rpc"))
     async with agents_to(reply, lambda _: leads, headers={"X-Key": lambda: "k"}) as agents:
-        await agents.delegate(ERRAND, print)
+        await agents.delegate(REQUEST, print)
     assert "x-key" not in seen[0]
 
 
@@ -233,7 +235,7 @@ async def test_a_secret_that_goes_missing_later_is_named_too() -> None:
     assert (error.kind, "X-Key" in error.message) == ("unavailable", True)
 
 
-ERRAND = DelegationRequest("adder", "add 2 and 2", "c-1", seconds_left=5.0)
+REQUEST = DelegationRequest("adder", "add 2 and 2", "c-1", seconds_left=5.0)
 
 
 async def failure(agents: A2aAgents, name: str = "adder") -> DelegationError:

@@ -21,10 +21,10 @@ def test_context_is_read_as_it_was_written_without_system_messages() -> None:
 
 
 def test_terms_are_read_as_they_were_written() -> None:
-    value = a2a_extension.terms_value(("http://a", "http://b"), 7)
-    assert a2a_extension.read_terms(value) == (("http://a", "http://b"), 7.0)
-    assert a2a_extension.read_terms(a2a_extension.terms_value((), None)) == ((), None)
-    assert a2a_extension.read_terms(None) == ((), None)
+    value = a2a_extension.metadata_value(("http://a", "http://b"), 7)
+    assert a2a_extension.read_metadata(value) == (("http://a", "http://b"), 7.0)
+    assert a2a_extension.read_metadata(a2a_extension.metadata_value((), None)) == ((), None)
+    assert a2a_extension.read_metadata(None) == ((), None)
 
 
 def test_the_newest_messages_are_kept_when_there_are_too_many() -> None:
@@ -48,12 +48,12 @@ def test_half_a_surrogate_pair_does_not_get_on_the_wire() -> None:
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1, 0, "5", True, [5]])
 def test_a_deadline_that_is_no_time_is_refused(seconds: JSON) -> None:
     with pytest.raises(InvalidRequest):
-        a2a_extension.read_terms({"deadline": seconds})
+        a2a_extension.read_metadata({"deadline": seconds})
 
 
 @given(anything)
 def test_nothing_that_is_sent_breaks_the_reader(value: JSON) -> None:
-    for read in (a2a_extension.read_context, a2a_extension.read_terms):
+    for read in (a2a_extension.read_context, a2a_extension.read_metadata):
         try:
             read(value)
         except InvalidRequest as error:

@@ -1,9 +1,9 @@
 """Other agents over A2A 1.0: fulfils the port `Agents`.
 
-`watch` keeps each peer's card, `errand` takes one delegation to its end, `heard` is
-what the other agent said of it, `wire` is HTTP and URLs.
+`peer` keeps each agent's card, `delegation` takes one delegation to its end, `task_progress` is
+what the other agent has sent of it, `http_client` is HTTP and URLs.
 
-Not here: being asked by other agents (`http.a2a`).
+Not here: requests of other agents to this one (`http.a2a`).
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from google.protobuf.json_format import ParseDict
 
 from diptych.adapters.a2a.delegation import DelegationTask
 from diptych.adapters.a2a.http_client import card_url, http_client, identity
-from diptych.adapters.a2a.peer import Known, PeerStatus, PeerWatch
+from diptych.adapters.a2a.peer import PeerMonitor, ResolvedPeer
 from diptych.config.settings import PeerConfig
 from diptych.errors import DelegationError
 from diptych.loop.catalog import Peer, Unavailable
@@ -28,18 +28,18 @@ from diptych.loop.text import well_formed
 from diptych.net import a2a_extension
 from diptych.ports import DelegationRequest, Progress
 
-__all__ = ["A2aAgents", "PeerStatus", "http_client"]
+__all__ = ["A2aAgents", "http_client"]
 
 MAX_DEPTH = 5  # agents that a request may come through (loop.md §5)
-DEFAULT_SECONDS = 300.0  # for a delegation of a run without a deadline
-GOODBYE = 0.8  # seconds that a cancelled delegation waits for its agent to be told
+DEFAULT_TIMEOUT = 300.0  # seconds, of a delegation whose run has no deadline
+CANCEL_GRACE_PERIOD = 0.8  # seconds that a delegation waits until its agent has been told to stop
 
 
 class A2aAgents:
-    """The agents of one manifest.
+    """The other agents of one manifest.
 
     `own_url` is this agent's card URL or base URL, as others reach it: it goes on the call path.
-    `http` is a client to share, else there is an own one; see `http_client`.
+    `http` is a client that is shared; without it, this makes and closes its own (`http_client`).
     """
 
     def __init__(
@@ -51,77 +51,76 @@ class A2aAgents:
         self._own_url = own_url
         self._owns_http = http is None
         self._http = http or http_client()
-        self._watches = {peer.name: PeerWatch(peer, self._http) for peer in peers}
+        self._monitors = {peer.name: PeerMonitor(peer, self._http) for peer in peers}
         self._tasks: list[asyncio.Task[None]] = []
-        self._goodbyes: set[asyncio.Task[None]] = set()
+        self._cancellations: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Begin to look for the agents; returns at once."""
-        self._tasks = [asyncio.create_task(watch.watch()) for watch in self._watches.values()]
+        """Begin to read the agents' cards; returns at once."""
+        self._tasks = [asyncio.create_task(m.run()) for m in self._monitors.values()]
 
-    async def wait_for_first_attempt(self, timeout: float) -> None:  # noqa: ASYNC109 - a wait, not a failure
-        """Wait until every agent was looked for once, but no longer than `timeout` seconds."""
-        tries = [asyncio.create_task(w.tried.wait()) for w in self._watches.values()]
-        if tries:
-            _, unfinished = await asyncio.wait(tries, timeout=timeout)
+    async def wait_for_first_attempt(self, timeout: float) -> None:  # noqa: ASYNC109 - not an error
+        """Return when every agent's card has been tried once, or after `timeout` seconds."""
+        waits = [asyncio.create_task(m.first_attempt.wait()) for m in self._monitors.values()]
+        if waits:
+            _, unfinished = await asyncio.wait(waits, timeout=timeout)
             for task in unfinished:
                 task.cancel()
 
     async def aclose(self) -> None:
-        """Stop looking; let agents that are just being told to stop hear it."""
-        if self._goodbyes:
-            await asyncio.wait(self._goodbyes, timeout=GOODBYE)
-        tasks = (*self._tasks, *self._goodbyes)
+        """Stop reading cards, after agents that are being told to stop had time to hear it."""
+        if self._cancellations:
+            await asyncio.wait(self._cancellations, timeout=CANCEL_GRACE_PERIOD)
+        tasks = (*self._tasks, *self._cancellations)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._owns_http:
             await self._http.aclose()
 
-    def status(self) -> tuple[PeerStatus, ...]:
-        """Say how each agent stands, in the manifest's order."""
-        return tuple(watch.status for watch in self._watches.values())
-
     def snapshot(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
-        offers = [watch.snapshot() for watch in self._watches.values()]
+        entries = [monitor.snapshot() for monitor in self._monitors.values()]
         return (
-            tuple(offer for offer in offers if isinstance(offer, Peer)),
-            tuple(offer for offer in offers if isinstance(offer, Unavailable)),
+            tuple(entry for entry in entries if isinstance(entry, Peer)),
+            tuple(entry for entry in entries if isinstance(entry, Unavailable)),
         )
 
-    async def delegate(self, errand: DelegationRequest, progress: Progress) -> CallOutput:
-        watch = self._watches.get(errand.agent)
-        if watch is None:
-            raise DelegationError("refused", f"no agent is called {errand.agent}")
-        known = watch.known
-        if known is None:
-            reason = watch.status.problem
-            raise DelegationError("unavailable", f"agent {errand.agent} is unavailable: {reason}")
-        path = self._path(errand, known)
-        seconds = DEFAULT_SECONDS if errand.seconds_left is None else errand.seconds_left
+    async def delegate(self, request: DelegationRequest, progress: Progress) -> CallOutput:
+        monitor = self._monitors.get(request.agent)
+        if monitor is None:
+            raise DelegationError("refused", f"no agent is called {request.agent}")
+        peer = monitor.resolved
+        if peer is None:
+            raise DelegationError(
+                "unavailable", f"agent {request.agent} is unavailable: {monitor.problem}"
+            )
+        path = self._path(request, peer)
+        seconds = DEFAULT_TIMEOUT if request.seconds_left is None else request.seconds_left
         if seconds <= 0:
             raise DelegationError("timeout", "there was no time left to ask another agent")
-        sent = DelegationTask(
-            errand.agent, known.client, _call_context(errand, watch, known), progress
-        )
-        request = _request(errand, watch.address, path, seconds)
-        request.configuration.return_immediately = not known.card.capabilities.streaming
+        context = _call_context(request, monitor, peer)
+        task = DelegationTask(request.agent, peer.client, context, progress)
+        message = _send_request(request, monitor.config, path, seconds)
+        message.configuration.return_immediately = not peer.card.capabilities.streaming
         try:
-            return await self._within(seconds, sent, request)
+            return await self._run(task, message, seconds)
         except DelegationError as error:
             is_busy = isinstance(error.__cause__, InternalError)
             if error.kind in ("unavailable", "unknown") and not is_busy:
-                watch.mark_down("it could not be reached")
+                monitor.mark_unavailable("it could not be reached")
             raise
 
-    def _path(self, errand: DelegationRequest, known: Known) -> tuple[str, ...]:
-        """Give the path with this agent on it. Raises `DelegationError` if it may not be gone."""
+    def _path(self, request: DelegationRequest, peer: ResolvedPeer) -> tuple[str, ...]:
+        """Give the call path with this agent at its end.
+
+        Raises `DelegationError` if it is a circle or too long.
+        """
         own = card_url(self._own_url if isinstance(self._own_url, str) else self._own_url())
-        path = (*errand.path, own)
-        if any(identity(url) in known.identities for url in path):
+        path = (*request.path, own)
+        if any(identity(url) in peer.identities for url in path):
             raise DelegationError(
                 "refused",
-                f"agent {errand.agent} is waiting for this very request: do it without that agent",
+                f"agent {request.agent} is waiting for this very request: do it without that agent",
             )
         if len(path) > MAX_DEPTH:
             raise DelegationError(
@@ -130,55 +129,57 @@ class A2aAgents:
             )
         return path
 
-    async def _within(
-        self, seconds: float, sent: DelegationTask, request: SendMessageRequest
+    async def _run(
+        self, task: DelegationTask, request: SendMessageRequest, seconds: float
     ) -> CallOutput:
-        """Take the errand to its end, or call it off: at its agent too, however it is left."""
+        """Take the task to its end within its time; if that fails, cancel it at its agent, too."""
         try:
             async with asyncio.timeout(seconds):
-                return await sent.run(request)
+                return await task.run(request)
         except TimeoutError as error:
-            await self._say_goodbye(sent)
+            await self._cancel_at_agent(task)
             raise DelegationError(
                 "timeout", f"there was no answer within {seconds:.3g} s; the agent was told to stop"
             ) from error
         except (asyncio.CancelledError, DelegationError):
-            await self._say_goodbye(sent)
+            await self._cancel_at_agent(task)
             raise
 
-    async def _say_goodbye(self, sent: DelegationTask) -> None:
-        """Cancel the task at its agent, and wait a little for it; a second cancel does not."""
-        task = asyncio.create_task(sent.cancel())
-        self._goodbyes.add(task)
-        task.add_done_callback(self._goodbyes.discard)
-        await asyncio.wait([task], timeout=GOODBYE)
+    async def _cancel_at_agent(self, delegation: DelegationTask) -> None:
+        """Cancel the task at its agent, and wait a moment; a second cancel ends only the wait."""
+        task = asyncio.create_task(delegation.cancel())
+        self._cancellations.add(task)
+        task.add_done_callback(self._cancellations.discard)
+        await asyncio.wait([task], timeout=CANCEL_GRACE_PERIOD)
 
 
-def _call_context(errand: DelegationRequest, watch: PeerWatch, known: Known) -> ClientCallContext:
-    headers = watch.headers() if known.takes_headers else {}
-    if watch.address.share_context:
+def _call_context(
+    request: DelegationRequest, monitor: PeerMonitor, peer: ResolvedPeer
+) -> ClientCallContext:
+    headers = monitor.headers() if peer.takes_headers else {}
+    if monitor.config.share_context:
         headers[HTTP_EXTENSION_HEADER] = a2a_extension.URI
-    if errand.traceparent:
-        headers["traceparent"] = errand.traceparent
+    if request.traceparent:
+        headers["traceparent"] = request.traceparent
     return ClientCallContext(service_parameters=headers)
 
 
-def _request(
-    errand: DelegationRequest, address: PeerConfig, path: tuple[str, ...], seconds: float
+def _send_request(
+    request: DelegationRequest, config: PeerConfig, path: tuple[str, ...], seconds: float
 ) -> SendMessageRequest:
-    """Put a delegation into one message: the task alone, for an agent that shares no context."""
+    """Make one message of a delegation; an agent without shared context gets only the task."""
     message = Message(
         message_id=str(uuid4()),
-        context_id=errand.context_id,
+        context_id=request.context_id,
         role=Role.ROLE_USER,
-        parts=[Part(text=well_formed(errand.task))],
+        parts=[Part(text=well_formed(request.task))],
     )
-    if address.share_context:
+    if config.share_context:
         uri = a2a_extension.URI
         message.extensions.append(uri)
-        message.metadata.update({uri: a2a_extension.terms_value(path, seconds)})
-        if errand.context:
+        message.metadata.update({uri: a2a_extension.metadata_value(path, seconds)})
+        if request.context:
             part = Part(media_type="application/json", metadata={uri: {"content": "messages"}})
-            ParseDict(dict(a2a_extension.context_value(errand.context)), part.data)
+            ParseDict(dict(a2a_extension.context_value(request.context)), part.data)
             message.parts.append(part)
     return SendMessageRequest(message=message, configuration=SendMessageConfiguration())

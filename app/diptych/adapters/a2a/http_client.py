@@ -1,6 +1,6 @@
 """The HTTP client for other agents, and what their URLs mean.
 
-Not here: A2A itself.
+Not here: A2A itself (`peer`, `delegation`).
 """
 
 import ssl
@@ -14,13 +14,20 @@ from google.protobuf.json_format import ParseError
 
 CONNECT_TIMEOUT = 5.0  # seconds
 READ_TIMEOUT = 60.0  # streams of A2A servers carry a ping every 15 s
-KEEPALIVE = 3.0  # less than the 5 s after which uvicorn closes: never meet a closing connection
+KEEPALIVE_EXPIRY = 3.0  # less than the 5 s after which uvicorn closes an idle connection
 MAX_CONNECTIONS = 1_000
-MAX_BODY = 64 * 1024 * 1024  # bytes of one response, however it is streamed
-MAX_LINE = 4 * 1024 * 1024  # bytes of one response without a line break: one event, one JSON body
+MAX_BODY_BYTES = 64 * 1024 * 1024  # of one response, however it is streamed
+MAX_LINE_BYTES = 4 * 1024 * 1024  # of one response without a line break: one event, one JSON body
 
-GARBAGE = (ParseError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""What the SDK lets through when what a peer sends has not the protocol's form."""
+MALFORMED_ANSWER_ERRORS = (
+    ParseError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    RecursionError,
+)
+"""What the SDK raises, besides its own errors, for an answer that is not valid."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -29,12 +36,12 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 def http_client() -> httpx.AsyncClient:
     """Make the process's client for other agents.
 
-    It follows no redirect, and no proxy of the environment: peers are mostly inside the cluster.
-    A response that grows beyond all reason ends with an `httpx.ReadError`.
+    It follows no redirects, and uses no proxy of the environment: most agents are inside the
+    cluster. A response over `MAX_BODY_BYTES` ends with an `httpx.ReadError`.
     """
-    limits = httpx.Limits(max_connections=MAX_CONNECTIONS, keepalive_expiry=KEEPALIVE)
+    limits = httpx.Limits(max_connections=MAX_CONNECTIONS, keepalive_expiry=KEEPALIVE_EXPIRY)
     return httpx.AsyncClient(
-        transport=_BoundedTransport(verify=_tls(), limits=limits),
+        transport=_BoundedTransport(verify=_tls_context(), limits=limits),
         timeout=httpx.Timeout(CONNECT_TIMEOUT, read=READ_TIMEOUT),
         headers={"Accept-Encoding": "identity"},
         follow_redirects=False,
@@ -43,13 +50,13 @@ def http_client() -> httpx.AsyncClient:
 
 
 @cache
-def _tls() -> ssl.SSLContext:
-    """Load the certificates once: it takes longer than a delegation."""
+def _tls_context() -> ssl.SSLContext:
+    """Read the system's certificates once: that takes longer than a delegation."""
     return httpx.create_ssl_context()
 
 
 def card_url(url: str) -> str:
-    """Give the URL of an agent's card, of the card's URL or the agent's base URL."""
+    """Give the URL of an agent's card; `url` is that one or the agent's base URL."""
     path = _split(url).path
     is_card = path.endswith(".json") or "/.well-known/" in path
     return url if is_card else url.rstrip("/") + AGENT_CARD_WELL_KNOWN_PATH
@@ -76,20 +83,21 @@ def origin(url: str) -> tuple[str, str, int]:
 def may_lead_to(card: str, interface: str, *, is_trusted: bool) -> bool:
     """Say whether a card may send us to this endpoint.
 
-    A stranger's card may name another host only over https, where a certificate proves that the
-    host is meant: else it could make us post into the cluster, or at a cloud's metadata.
+    The card of an agent that is not trusted may name another host only over https, where a
+    certificate proves that the host is meant: otherwise the card could make us send requests into
+    the cluster, or to a cloud's metadata service.
     """
     scheme, host, _ = origin(interface)
     if scheme not in _DEFAULT_PORTS or not host:
         return False
-    home = origin(card)[1]
-    return is_trusted or scheme == "https" or host == home or {host, home} <= _LOOPBACK
+    card_host = origin(card)[1]
+    return is_trusted or scheme == "https" or host == card_host or {host, card_host} <= _LOOPBACK
 
 
 def _split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
-    except ValueError:  # of a host like [::1
+    except ValueError:  # for a host like [::1
         return SplitResult("", "", url, "", "")
 
 
@@ -114,7 +122,7 @@ class _BoundedStream(httpx.AsyncByteStream):
             total += len(chunk)
             last_break = chunk.rfind(b"\n")
             line = line + len(chunk) if last_break < 0 else len(chunk) - last_break
-            if total > MAX_BODY or line > MAX_LINE:
+            if total > MAX_BODY_BYTES or line > MAX_LINE_BYTES:
                 raise httpx.ReadError("the response is too large")
             yield chunk
 

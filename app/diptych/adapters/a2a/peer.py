@@ -1,6 +1,9 @@
-"""One agent that can be asked: its card, fetched in the background and kept fresh.
+"""One other agent: its card, which is read in the background and kept fresh.
 
-Not here: asking it anything (`errand`).
+The SDK's `A2ACardResolver` limits neither the size of a card nor the time to read it, and cards are
+written by others; so they are fetched here, and parsed by the SDK.
+
+Not here: delegations to the agent (`delegation`).
 """
 
 import asyncio
@@ -14,120 +17,120 @@ from a2a.client import Client, ClientConfig, ClientFactory
 from a2a.client.card_resolver import parse_agent_card
 from a2a.types import AgentCard
 
-from diptych.adapters.a2a.http_client import GARBAGE, card_url, identity, may_lead_to, origin
+from diptych.adapters.a2a.http_client import (
+    MALFORMED_ANSWER_ERRORS,
+    card_url,
+    identity,
+    may_lead_to,
+    origin,
+)
 from diptych.config.settings import PeerConfig
 from diptych.errors import DelegationError
 from diptych.loop.catalog import Peer, Unavailable
+from diptych.net.backoff import Backoff
 
 CARD_TIMEOUT = 5.0  # seconds for a card, from connecting to its last byte
-CARD_LIMIT = 256 * 1024  # bytes
-REFRESH = 30.0  # seconds between two looks at a card
-DESCRIPTION_LIMIT = 2_000  # characters of a card's words that reach our prompt
-SKILLS_LIMIT, SKILL_LIMIT = 20, 100  # names of skills, and characters of each
-FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0  # seconds between tries while there is none
+MAX_CARD_BYTES = 256 * 1024
+REFRESH_INTERVAL = 30.0  # seconds until a card is read again
+INITIAL_DELAY, MAX_DELAY = 0.2, 10.0  # seconds between attempts while the card cannot be read
+MAX_DESCRIPTION_CHARS = 2_000  # of a card that reach our prompt
+MAX_SKILLS, MAX_SKILL_CHARS = 20, 100  # names of skills that reach it, and characters of each
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class PeerStatus:
-    """How a peer stands; `problem` is None when it can be asked, `tried` false before the start."""
-
-    name: str
-    tried: bool
-    problem: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A peer whose card was read: the client for it, and every spelling of its identity."""
+class ResolvedPeer:
+    """An agent whose card was read: the client for it, and every spelling of its identity."""
 
     card: AgentCard
     client: Client
-    peer: Peer
+    entry: Peer
     identities: frozenset[str]
     takes_headers: bool
 
 
-class PeerWatch:
-    """Keeps one peer's card. `known` stays when the peer goes down: it may be back before us."""
+class PeerMonitor:
+    """Keeps one agent's card fresh, in `run`.
 
-    def __init__(self, address: PeerConfig, http: httpx.AsyncClient) -> None:
-        self.address = address
-        self.known: Known | None = None
-        self.tried = asyncio.Event()
-        self._problem: str | None = "it was not asked yet"
+    `problem` says why the agent is unavailable; None if it is not. `resolved` stays when the agent
+    becomes unavailable: a delegation may find it back before the card is read again.
+    `first_attempt` is set when the card was tried once.
+    """
+
+    def __init__(self, config: PeerConfig, http: httpx.AsyncClient) -> None:
+        self.config = config
+        self.problem: str | None = "it was not asked yet"
+        self.resolved: ResolvedPeer | None = None
+        self.first_attempt = asyncio.Event()
         self._http = http
         self._factory = ClientFactory(
             ClientConfig(httpx_client=http, supported_protocol_bindings=["JSONRPC"])
         )
-        self._look_now = asyncio.Event()
-
-    @property
-    def status(self) -> PeerStatus:
-        return PeerStatus(self.address.name, self.tried.is_set(), self._problem)
+        self._refresh_requested = asyncio.Event()
 
     def snapshot(self) -> Peer | Unavailable:
-        if self.known and self._problem is None:
-            return self.known.peer
-        return Unavailable("agent", self.address.name, self._problem or "")
+        if self.resolved and self.problem is None:
+            return self.resolved.entry
+        return Unavailable("agent", self.config.name, self.problem or "")
 
-    def mark_down(self, problem: str) -> None:
-        """Take it that the peer cannot be reached, until its card is read again."""
+    def mark_unavailable(self, problem: str) -> None:
+        """Take the agent for unavailable until its card is read again, which begins now."""
         self._set_problem(problem)
-        self._look_now.set()
+        self._refresh_requested.set()
 
     def headers(self) -> dict[str, str]:
-        """Read the peer's secret headers. Raises `DelegationError` while one is missing."""
-        read = {name: secret() for name, secret in self.address.headers.items()}
-        if missing := [name for name, value in read.items() if value is None]:
+        """Read the agent's secret headers. Raises `DelegationError` while one is missing."""
+        headers = {name: secret() for name, secret in self.config.headers.items()}
+        if missing := [name for name, value in headers.items() if value is None]:
             raise DelegationError(
                 "unavailable", f"the secret of its header {missing[0]} is missing"
             )
-        return {name: value for name, value in read.items() if value is not None}
+        return {name: value for name, value in headers.items() if value is not None}
 
-    async def watch(self) -> None:
-        """Look at the card for ever."""
-        wait = FIRST_WAIT
+    async def run(self) -> None:
+        """Read the card again and again, until cancelled."""
+        backoff = Backoff(INITIAL_DELAY, MAX_DELAY)
         while True:
-            problem = await self._look()
+            problem = await self._refresh()
             self._set_problem(problem)
-            self.tried.set()
-            pause = REFRESH if problem is None else wait
-            wait = FIRST_WAIT if problem is None else min(wait * 2, LONGEST_WAIT)
-            await self._rest(pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
+            self.first_attempt.set()
+            if problem is None:
+                backoff.reset()
+                jitter = random.uniform(0.8, 1.2)  # noqa: S311 - replicas do not ask together
+                await self._wait(REFRESH_INTERVAL * jitter)
+            else:
+                await self._wait(backoff.next_delay())
 
-    async def _rest(self, seconds: float) -> None:
+    async def _wait(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await self._look_now.wait()
+                await self._refresh_requested.wait()
         except TimeoutError:
             pass
-        self._look_now.clear()
+        self._refresh_requested.clear()
 
-    async def _look(self) -> str | None:
-        """Read the card; gives what is wrong, None if nothing is."""
+    async def _refresh(self) -> str | None:
+        """Read the card; give the problem with it, None if there is none."""
         try:
-            card = await self._fetch()
+            card = await self._fetch_card()
         except DelegationError as error:
             return error.message
         except (TimeoutError, httpx.TimeoutException):
             return "it does not answer"
         except (httpx.HTTPError, httpx.InvalidURL):
             return "it cannot be reached"
-        except GARBAGE:
-            return "its agent card makes no sense"
-        if self.known is None or self.known.card != card:
-            return self._meet(card)
+        except MALFORMED_ANSWER_ERRORS:
+            return "its agent card is not valid"
+        if self.resolved is None or self.resolved.card != card:
+            return self._resolve(card)
         return None
 
-    async def _fetch(self) -> AgentCard:
+    async def _fetch_card(self) -> AgentCard:
         body = bytearray()
         async with (
             asyncio.timeout(CARD_TIMEOUT),
-            self._http.stream(
-                "GET", card_url(self.address.url), headers=self.headers()
-            ) as response,
+            self._http.stream("GET", card_url(self.config.url), headers=self.headers()) as response,
         ):
             if response.status_code != httpx.codes.OK:
                 raise DelegationError(
@@ -135,38 +138,39 @@ class PeerWatch:
                 )
             async for chunk in response.aiter_bytes():
                 body += chunk
-                if len(body) > CARD_LIMIT:
+                if len(body) > MAX_CARD_BYTES:
                     raise DelegationError("unavailable", "its agent card is too large")
         return parse_agent_card(json.loads(body))
 
-    def _meet(self, card: AgentCard) -> str | None:
+    def _resolve(self, card: AgentCard) -> str | None:
+        """Take a new card up; give the problem with it, None if there is none."""
         try:
             client = self._factory.create(card)
         except ValueError:
             return "its agent card offers no JSON-RPC interface"
         urls = [i.url for i in card.supported_interfaces if i.protocol_binding == "JSONRPC"]
-        home, is_trusted = self.address.url, self.address.share_context
-        if not all(may_lead_to(home, url, is_trusted=is_trusted) for url in urls):
+        configured, is_trusted = self.config.url, self.config.share_context
+        if not all(may_lead_to(configured, url, is_trusted=is_trusted) for url in urls):
             return "its agent card leads to another host without https"
-        self.known = Known(
+        self.resolved = ResolvedPeer(
             card=card,
             client=client,
-            peer=_peer(self.address.name, card),
-            identities=frozenset(identity(url) for url in (home, *urls)),
-            takes_headers=all(origin(home) == origin(url) for url in urls),
+            entry=_catalog_entry(self.config.name, card),
+            identities=frozenset(identity(url) for url in (configured, *urls)),
+            takes_headers=all(origin(configured) == origin(url) for url in urls),
         )
         return None
 
     def _set_problem(self, problem: str | None) -> None:
-        if problem != self._problem:
+        if problem != self.problem:
             if problem is None:
-                _log.info("agent %s can be asked", self.address.name)
+                _log.info("agent %s is available", self.config.name)
             else:
-                _log.warning("agent %s is unavailable: %s", self.address.name, problem)
-        self._problem = problem
+                _log.warning("agent %s is unavailable: %s", self.config.name, problem)
+        self.problem = problem
 
 
-def _peer(name: str, card: AgentCard) -> Peer:
-    """Give what our model is told: others write cards, so there is a limit to it."""
-    skills = tuple(skill.name[:SKILL_LIMIT] for skill in card.skills[:SKILLS_LIMIT])
-    return Peer(name, card.description[:DESCRIPTION_LIMIT], skills)
+def _catalog_entry(name: str, card: AgentCard) -> Peer:
+    """Give what the model is told of an agent, within limits: others write cards."""
+    skills = tuple(skill.name[:MAX_SKILL_CHARS] for skill in card.skills[:MAX_SKILLS])
+    return Peer(name, card.description[:MAX_DESCRIPTION_CHARS], skills)

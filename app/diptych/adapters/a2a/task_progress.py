@@ -1,10 +1,11 @@
-"""What another agent has said of a task so far, and what that means as an answer.
+"""What another agent has sent of a task so far, and what that means as the result of a delegation.
 
-Not here: how it was asked or heard (`errand`).
+Not here: how it was asked, and its stream (`delegation`).
 """
 
 import json
 from collections.abc import Iterable
+from enum import Enum, auto
 
 from a2a.types import Artifact, Message, Part, StreamResponse, Task, TaskState, TaskStatus
 from google.protobuf.json_format import MessageToDict
@@ -12,10 +13,10 @@ from google.protobuf.json_format import MessageToDict
 from diptych.errors import DelegationError
 from diptych.loop.messages import JSON, CallOutput
 
-KEPT_LIMIT = 4 * 2**20  # characters of an answer that are kept; the runner cuts it further
-WORDS_LIMIT = 2_000  # characters of a reason
+MAX_ANSWER_CHARS = 4 * 2**20  # that are kept; the runner cuts the result further
+MAX_REASON_CHARS = 2_000
 
-ENDED = frozenset(
+TERMINAL_STATES = frozenset(
     {
         TaskState.TASK_STATE_COMPLETED,
         TaskState.TASK_STATE_FAILED,
@@ -23,7 +24,20 @@ ENDED = frozenset(
         TaskState.TASK_STATE_REJECTED,
     }
 )
-WAITING = frozenset({TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED})
+INTERRUPTED_STATES = frozenset(
+    {TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED}
+)
+
+
+class Stage(Enum):
+    """How far a delegation is, in A2A's terms (section 4.1.3)."""
+
+    SENT = auto()
+    """The agent has named no task."""
+    RUNNING = auto()
+    INTERRUPTED = auto()
+    """The agent wants something from us before it goes on, which a delegation never gives."""
+    ENDED = auto()
 
 
 class TaskProgress:
@@ -32,55 +46,62 @@ class TaskProgress:
     def __init__(self) -> None:
         self.task_id = ""
         self._state = TaskState.TASK_STATE_UNSPECIFIED
-        self._words = ""  # of the last status
-        self._reply: _Pieces | None = None
-        self._artifacts: dict[str, _Pieces] = {}
+        self._status_text = ""
+        self._message: _Content | None = None
+        self._artifacts: dict[str, _Content] = {}
 
     @property
-    def is_over(self) -> bool:
-        return self._reply is not None or self._state in ENDED or self.is_waiting
+    def stage(self) -> Stage:
+        if self._message is not None or self._state in TERMINAL_STATES:
+            return Stage.ENDED
+        if self._state in INTERRUPTED_STATES:
+            return Stage.INTERRUPTED
+        return Stage.RUNNING if self.task_id else Stage.SENT
 
     @property
-    def is_waiting(self) -> bool:
-        """The agent wants something from us before it goes on."""
-        return self._state in WAITING
+    def is_settled(self) -> bool:
+        """Whether there is nothing more to wait for: the task has ended or is interrupted."""
+        return self.stage in (Stage.ENDED, Stage.INTERRUPTED)
 
-    def take(self, event: StreamResponse) -> str:
-        """Take in what was sent; gives the text of the answer that is new."""
+    def apply(self, event: StreamResponse) -> str:
+        """Apply an event; give the new text of the answer."""
         match event.WhichOneof("payload"):
             case "task":
-                return self.take_task(event.task)
+                return self.apply_task(event.task)
             case "message":
-                return self._take_reply(event.message)
+                return self._apply_message(event.message)
             case "status_update":
                 self.task_id = self.task_id or event.status_update.task_id
-                self._take_status(event.status_update.status)
+                self._apply_status(event.status_update.status)
                 return ""
             case "artifact_update":
                 update = event.artifact_update
                 self.task_id = self.task_id or update.task_id
-                return self._take_piece(update.artifact, appends=update.append)
+                return self._apply_artifact(update.artifact, appends=update.append)
             case _:
                 return ""
 
-    def take_task(self, task: Task) -> str:
-        """Take in a whole task, which replaces what was heard of it before."""
+    def apply_task(self, task: Task) -> str:
+        """Apply a whole task, which replaces all that came before; give the new text."""
         self.task_id = task.id
-        self._take_status(task.status)
+        self._apply_status(task.status)
         before = self._text()
         self._artifacts.clear()
         for artifact in task.artifacts:
-            self._take_piece(artifact, appends=False)
+            self._apply_artifact(artifact, appends=False)
         return self._text().removeprefix(before)
 
-    def answer(self, name: str) -> CallOutput:
-        """Give the answer of a task that is over, of the agent `name`. Raises `DelegationError`."""
-        if self._reply is not None:
-            return CallOutput(self._reply.text, self._reply.value)
+    def call_output(self, agent: str) -> CallOutput:
+        """Give the result of a task that is settled; `agent` is the name of who had it.
+
+        Raises `DelegationError` if the task is not completed.
+        """
+        if self._message is not None:
+            return CallOutput(self._message.text, self._message.value)
         match self._state:
             case TaskState.TASK_STATE_COMPLETED:
-                values = [p.value for p in self._artifacts.values() if p.value is not None]
-                return CallOutput(self._text() or self._words, values[-1] if values else None)
+                values = [a.value for a in self._artifacts.values() if a.value is not None]
+                return CallOutput(self._text() or self._status_text, values[-1] if values else None)
             case TaskState.TASK_STATE_REJECTED:
                 problem = "rejected the task"
             case TaskState.TASK_STATE_CANCELED:
@@ -91,29 +112,29 @@ class TaskProgress:
                 problem = "asked for authorization"
             case _:
                 problem = "failed"
-        reason = self._words[:WORDS_LIMIT] or "it gave no reason"
-        raise DelegationError("failed", f"agent {name} {problem}: {reason}")
+        reason = self._status_text[:MAX_REASON_CHARS] or "it gave no reason"
+        raise DelegationError("failed", f"agent {agent} {problem}: {reason}")
 
-    def _take_status(self, status: TaskStatus) -> None:
+    def _apply_status(self, status: TaskStatus) -> None:
         self._state = status.state
         if status.HasField("message"):
-            self._words = _pieces(status.message.parts).text
+            self._status_text = _content(status.message.parts).text
 
-    def _take_reply(self, message: Message) -> str:
-        self._reply = _pieces(message.parts)
-        return self._reply.text
+    def _apply_message(self, message: Message) -> str:
+        self._message = _content(message.parts)
+        return self._message.text
 
-    def _take_piece(self, artifact: Artifact, *, appends: bool) -> str:
+    def _apply_artifact(self, artifact: Artifact, *, appends: bool) -> str:
         if not appends or artifact.artifact_id not in self._artifacts:
-            self._artifacts[artifact.artifact_id] = _Pieces()
+            self._artifacts[artifact.artifact_id] = _Content()
         return self._artifacts[artifact.artifact_id].add(artifact.parts)
 
     def _text(self) -> str:
-        return "\n\n".join(text for p in self._artifacts.values() if (text := p.text))
+        return "\n\n".join(text for a in self._artifacts.values() if (text := a.text))
 
 
-class _Pieces:
-    """The parts of one artifact or message: streamed pieces of a text follow without a break."""
+class _Content:
+    """The parts of one artifact or message; pieces of a streamed text are joined as they are."""
 
     def __init__(self) -> None:
         self.value: JSON = None
@@ -127,25 +148,25 @@ class _Pieces:
         return "".join(self._texts)
 
     def add(self, parts: Iterable[Part]) -> str:
-        """Take parts in, as long as there is room; gives their text."""
+        """Add parts, up to the limit; give the text that was added."""
         new: list[str] = []
         for part in parts:
             if part.HasField("data"):
-                self.value = _plain(MessageToDict(part.data))
-            elif (text := _shown(part)) and self._size <= KEPT_LIMIT:
+                self.value = _with_integers(MessageToDict(part.data))
+            elif (text := _part_text(part)) and self._size <= MAX_ANSWER_CHARS:
                 self._size += len(text)
                 new.append(text)
         self._texts += new
         return "".join(new)
 
 
-def _pieces(parts: Iterable[Part]) -> _Pieces:
-    pieces = _Pieces()
-    pieces.add(parts)
-    return pieces
+def _content(parts: Iterable[Part]) -> _Content:
+    content = _Content()
+    content.add(parts)
+    return content
 
 
-def _shown(part: Part) -> str:
+def _part_text(part: Part) -> str:
     match part.WhichOneof("content"):
         case "text":
             return str(part.text)
@@ -157,14 +178,14 @@ def _shown(part: Part) -> str:
             return ""
 
 
-def _plain(value: JSON) -> JSON:
-    """Undo what protobuf does to whole numbers: it knows only floats."""
+def _with_integers(value: JSON) -> JSON:
+    """Make whole numbers integers again: protobuf's `Value` knows only floats."""
     match value:
         case float() if value.is_integer() and abs(value) < 2**53:
             return int(value)
         case list():
-            return [_plain(item) for item in value]
+            return [_with_integers(item) for item in value]
         case dict():
-            return {key: _plain(item) for key, item in value.items()}
+            return {key: _with_integers(item) for key, item in value.items()}
         case _:
             return value

@@ -39,7 +39,7 @@ def read_run_request(request: SendMessageRequest, headers: Mapping[str, str]) ->
     task = "\n".join(texts)
     if not task.strip():
         raise InvalidParamsError("the message has no text; send the task as a text part")
-    path, seconds = a2a_extension.read_terms(_json(message.metadata).get(a2a_extension.URI))
+    path, seconds = a2a_extension.read_metadata(_json(message.metadata).get(a2a_extension.URI))
     return RunRequest(
         messages=(*context, messages.Message("user", task)),
         session_id=message.context_id or None,

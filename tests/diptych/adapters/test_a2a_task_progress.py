@@ -1,21 +1,21 @@
-"""What another agent said, put together; and what its URLs mean."""
+"""What another agent sent, put together; and what its URLs mean."""
 
 import pytest
 from a2a.types import StreamResponse
 from google.protobuf.json_format import ParseDict
 
 from diptych.adapters.a2a.http_client import card_url, identity, may_lead_to
-from diptych.adapters.a2a.task_progress import KEPT_LIMIT, TaskProgress
+from diptych.adapters.a2a.task_progress import MAX_ANSWER_CHARS, TaskProgress
 from diptych.loop.messages import JSON, CallOutput
 
 CARD = "/.well-known/agent-card.json"
 
 
-def hear(*events: JSON) -> CallOutput:
-    heard = TaskProgress()
+def output_after(*events: JSON) -> CallOutput:
+    progress = TaskProgress()
     for event in events:
-        heard.take(ParseDict(event, StreamResponse()))
-    return heard.answer("peer")
+        progress.apply(ParseDict(event, StreamResponse()))
+    return progress.call_output("peer")
 
 
 def piece(artifact_id: str, part: JSON, *, append: bool = False) -> JSON:
@@ -27,7 +27,7 @@ DONE: JSON = {"statusUpdate": {"taskId": "t", "status": {"state": "TASK_STATE_CO
 
 
 def test_several_artifacts_are_one_answer_with_a_blank_line_between() -> None:
-    answer = hear(
+    answer = output_after(
         piece("a", {"text": "one"}),
         piece("b", {"text": "two"}),
         piece("a", {"text": "!"}, append=True),
@@ -37,13 +37,13 @@ def test_several_artifacts_are_one_answer_with_a_blank_line_between() -> None:
 
 
 def test_a_piece_that_does_not_append_starts_its_artifact_over() -> None:
-    assert hear(piece("a", {"text": "bad"}), piece("a", {"text": "good"}), DONE) == CallOutput(
-        "good"
-    )
+    assert output_after(
+        piece("a", {"text": "bad"}), piece("a", {"text": "good"}), DONE
+    ) == CallOutput("good")
 
 
 def test_data_is_the_value_of_the_answer_and_whole_numbers_stay_whole() -> None:
-    answer = hear(piece("a", {"data": {"n": 4326, "x": [1, 2.5, None]}}), DONE)
+    answer = output_after(piece("a", {"data": {"n": 4326, "x": [1, 2.5, None]}}), DONE)
     assert answer == CallOutput(
         '{"n": 4326, "x": [1, 2.5, null]}', {"n": 4326, "x": [1, 2.5, None]}
     )
@@ -51,17 +51,19 @@ def test_data_is_the_value_of_the_answer_and_whole_numbers_stay_whole() -> None:
 
 def test_files_are_named_and_not_shown() -> None:
     link: JSON = {"url": "https://x/y.pdf", "filename": "y.pdf"}
-    assert hear(piece("a", link), DONE) == CallOutput("[y.pdf: https://x/y.pdf]")
-    assert hear(piece("a", {"raw": "aGk="}), DONE) == CallOutput("[a file of 2 bytes, not shown]")
+    assert output_after(piece("a", link), DONE) == CallOutput("[y.pdf: https://x/y.pdf]")
+    assert output_after(piece("a", {"raw": "aGk="}), DONE) == CallOutput(
+        "[a file of 2 bytes, not shown]"
+    )
 
 
-def test_an_endless_answer_is_kept_in_part() -> None:
+def test_only_a_part_of_an_endless_answer_is_kept() -> None:
     pieces = [piece("a", {"text": "x" * 1_000_000}, append=True) for _ in range(9)]
-    assert KEPT_LIMIT < len(hear(*pieces, DONE).text) < KEPT_LIMIT + 1_000_001
+    assert MAX_ANSWER_CHARS < len(output_after(*pieces, DONE).text) < MAX_ANSWER_CHARS + 1_000_001
 
 
 def test_nothing_said_is_an_empty_answer() -> None:
-    assert hear(DONE) == CallOutput("")
+    assert output_after(DONE) == CallOutput("")
 
 
 @pytest.mark.parametrize(
