@@ -120,7 +120,7 @@ def model(
     **settings: Any,
 ) -> ChatModel:
     chosen = ModelConfig("gpt-x", url, **settings)
-    return ChatModel(session, chosen, sleep=pauses or Pauses(), chance=lambda: chance)
+    return ChatModel(session, chosen, sleep=pauses or Pauses(), random=lambda: chance)
 
 
 def http(status: int, body: bytes = b"{}", **headers: str) -> bytes:

@@ -7,14 +7,14 @@ import aiohttp
 import orjson
 import pytest
 
-from diptych.adapters.openai_chat.encoding import DONE, StreamedReply, request_body, whole_reply
+from diptych.adapters.openai_chat.encoding import DONE, StreamedReply, decode_reply, encode_request
 from diptych.adapters.openai_chat.failures import (
-    EXCERPT_LENGTH,
-    Failure,
-    cleaned,
-    refused_connection,
-    refused_request,
-    retry_after,
+    MAX_EXCERPT_CHARS,
+    AttemptFailure,
+    connection_failure,
+    excerpt,
+    parse_retry_after,
+    status_failure,
 )
 from diptych.loop.messages import Message, Usage
 from diptych.ports import Reply
@@ -28,7 +28,7 @@ def chunk(delta: object = None, **choice: object) -> bytes:
 
 
 def test_a_request_holds_the_conversation_and_the_fields() -> None:
-    body = request_body({"model": "m", "stream": True}, [Message("user", "grüße 😀")])
+    body = encode_request({"model": "m", "stream": True}, [Message("user", "grüße 😀")])
     assert json.loads(body) == {
         "model": "m",
         "stream": True,
@@ -37,7 +37,7 @@ def test_a_request_holds_the_conversation_and_the_fields() -> None:
 
 
 def test_half_characters_in_a_conversation_are_replaced() -> None:
-    body = request_body({}, [Message("user", "a\ud83db"), Message("user", "\ud83d\ude00")])
+    body = encode_request({}, [Message("user", "a\ud83db"), Message("user", "\ud83d\ude00")])
     assert [m["content"] for m in json.loads(body)["messages"]] == ["a\ufffdb", "😀"]
 
 
@@ -64,16 +64,16 @@ def test_half_characters_in_a_conversation_are_replaced() -> None:
 )
 def test_text_and_reasoning_are_found(message: object, text: str, reasoning: str) -> None:
     body = orjson.dumps({"choices": [{"message": message, "finish_reason": "length"}]})
-    assert whole_reply(body) == Reply(text, Usage(), "length", reasoning)
+    assert decode_reply(body) == Reply(text, Usage(), "length", reasoning)
     streamed = StreamedReply()
-    assert streamed.take([chunk(message)]) == (text, reasoning)
+    assert streamed.apply([chunk(message)]) == (text, reasoning)
 
 
 def test_usage_is_read_as_far_as_it_is_known() -> None:
     choices = [{"message": {"content": ""}, "finish_reason": None}]
     usage = {"prompt_tokens": 3, "completion_tokens": None, "total_tokens": 3}
     body = orjson.dumps({"choices": choices, "usage": usage})
-    assert whole_reply(body) == Reply("", Usage(3, 0), "stop")
+    assert decode_reply(body) == Reply("", Usage(3, 0), "stop")
 
 
 @pytest.mark.parametrize(
@@ -92,22 +92,22 @@ def test_usage_is_read_as_far_as_it_is_known() -> None:
     ],
 )
 def test_a_reply_of_another_form_is_garbage(body: bytes) -> None:
-    with pytest.raises(Failure) as caught:
-        whole_reply(body)
-    assert (caught.value.code, caught.value.again) == ("model_garbage", False)
+    with pytest.raises(AttemptFailure) as caught:
+        decode_reply(body)
+    assert (caught.value.code, caught.value.may_retry) == ("model_garbage", False)
 
 
 def test_what_orjson_refuses_and_servers_send_is_read() -> None:
     body = b'{"choices": [{"logprob": NaN, "message": {"content": "a\\ud83d \xff"}}]}'
-    assert whole_reply(body).text == "a\ufffd \ufffd"
+    assert decode_reply(body).text == "a\ufffd \ufffd"
 
 
 def test_a_character_that_two_chunks_share_is_put_together() -> None:
     reply = StreamedReply()
-    assert reply.take([b'{"choices": [{"delta": {"content": "a\\ud83d"}}]}']) == ("a", "")
-    assert reply.take([b'{"choices": [{"delta": {"content": "\\ude00b"}}]}']) == ("😀b", "")
+    assert reply.apply([b'{"choices": [{"delta": {"content": "a\\ud83d"}}]}']) == ("a", "")
+    assert reply.apply([b'{"choices": [{"delta": {"content": "\\ude00b"}}]}']) == ("😀b", "")
     halves = [b'{"choices": [{"delta": {"content": "\\ud83d"}}]}', chunk({"content": "x"}), DONE]
-    assert reply.take(halves) == ("\ufffdx", "")
+    assert reply.apply(halves) == ("\ufffdx", "")
 
 
 def test_chunks_that_arrive_together_are_one_piece() -> None:
@@ -124,13 +124,13 @@ def test_chunks_that_arrive_together_are_one_piece() -> None:
         DONE,
         b"not read any more",
     ]
-    assert reply.take(together) == ("ab", "hm")
-    assert reply.is_whole
+    assert reply.apply(together) == ("ab", "hm")
+    assert reply.is_complete
     assert (reply.finish_reason, reply.usage) == ("length", Usage(1, 2))
 
 
 @pytest.mark.parametrize(
-    ("events", "is_whole"),
+    ("events", "is_complete"),
     [
         pytest.param([chunk({"content": "a"})], False, id="text alone"),
         pytest.param([chunk({"content": "a"}), DONE], True, id="text and DONE"),
@@ -140,18 +140,18 @@ def test_chunks_that_arrive_together_are_one_piece() -> None:
         pytest.param([b'{"detail": "oops"}', DONE], False, id="something else and DONE"),
     ],
 )
-def test_a_reply_is_whole_when_it_says_so(events: list[bytes], is_whole: bool) -> None:
+def test_a_reply_is_whole_when_it_says_so(events: list[bytes], is_complete: bool) -> None:
     reply = StreamedReply()
-    reply.take(events)
-    assert reply.is_whole is is_whole
+    reply.apply(events)
+    assert reply.is_complete is is_complete
 
 
 def test_an_error_among_the_chunks_is_a_failure() -> None:
-    with pytest.raises(Failure) as caught:
-        StreamedReply().take([chunk({"content": "a"}), b'{"error": {"message": "secret"}}'])
+    with pytest.raises(AttemptFailure) as caught:
+        StreamedReply().apply([chunk({"content": "a"}), b'{"error": {"message": "secret"}}'])
     assert caught.value.code == "model_failed"
     assert "secret" not in caught.value.message
-    StreamedReply().take([b'{"error": null, "choices": []}'])
+    StreamedReply().apply([b'{"error": null, "choices": []}'])
 
 
 @pytest.mark.parametrize(
@@ -174,16 +174,16 @@ def test_an_error_among_the_chunks_is_a_failure() -> None:
 )
 def test_every_status_has_its_code(status: int, code: str, again: bool) -> None:
     headers = {"x-request-id": "req_1", "retry-after": "2"}
-    failure = refused_request(status, headers, b'{"error": {"message": "own words"}}', None)
-    assert (failure.code, failure.again) == (code, again)
+    failure = status_failure(status, headers, b'{"error": {"message": "own words"}}', None)
+    assert (failure.code, failure.may_retry) == (code, again)
     assert failure.request_id == "req_1"
-    assert failure.after == (2.0 if again else None)
+    assert failure.retry_after == (2.0 if again else None)
     assert ("own words" in failure.message) == (400 <= status < 500 and code == "model_refused")
 
 
 def test_a_connection_that_takes_too_long_is_not_tried_again() -> None:
-    failure = refused_connection(aiohttp.ConnectionTimeoutError("http://h/?key=1"), "http://h")
-    assert (failure.code, failure.again) == ("model_timeout", False)
+    failure = connection_failure(aiohttp.ConnectionTimeoutError("http://h/?key=1"), "http://h")
+    assert (failure.code, failure.may_retry) == ("model_timeout", False)
     assert "key" not in failure.message
 
 
@@ -201,7 +201,7 @@ def test_a_connection_that_takes_too_long_is_not_tried_again() -> None:
     ],
 )
 def test_a_refusal_says_why_if_the_endpoint_does(body: bytes, words: str) -> None:
-    assert words in refused_request(404, {}, body, None).message
+    assert words in status_failure(404, {}, body, None).message
 
 
 @pytest.mark.parametrize(
@@ -212,12 +212,12 @@ def test_a_refusal_says_why_if_the_endpoint_does(body: bytes, words: str) -> Non
         pytest.param("got Bearer abc.def", "got …", id="a bearer token"),
         pytest.param("see https://u:p@h/x?key=1 now", "see https://h/x now", id="a URL"),
         pytest.param("a\n\tb\x00c\x1b[31m", "a b c [31m", id="control characters"),
-        pytest.param("x" * 300, "x" * (EXCERPT_LENGTH - 1) + "…", id="too long"),
+        pytest.param("x" * 300, "x" * (MAX_EXCERPT_CHARS - 1) + "…", id="too long"),
         pytest.param("the task-based risk-free way", "the task-based risk-free way", id="prose"),
     ],
 )
 def test_the_words_of_an_endpoint_are_cleaned(text: str, left: str) -> None:
-    assert cleaned(text, KEY) == left
+    assert excerpt(text, KEY) == left
 
 
 @pytest.mark.parametrize(
@@ -235,4 +235,4 @@ def test_the_words_of_an_endpoint_are_cleaned(text: str, left: str) -> None:
     ],
 )
 def test_retry_after_is_read(value: str | None, seconds: float | None) -> None:
-    assert retry_after(value, NOW) == seconds
+    assert parse_retry_after(value, NOW) == seconds

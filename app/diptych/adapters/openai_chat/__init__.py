@@ -1,1 +1,1 @@
-"""The model, over the API of OpenAI's chat completions."""
+"""The port `Model` over OpenAI's chat completions API."""

@@ -1,7 +1,8 @@
-"""One OpenAI-compatible endpoint: settings in, responses that are a success out.
+"""Requests to one OpenAI-compatible endpoint, up to a response that is a success.
 
-Not here: the tries of a call, and reading replies (`completions`). Redirects are not followed
-and cookies not kept, so a key only ever goes to the endpoint that it is for.
+It follows no redirects and keeps no cookies, so a key goes only to the endpoint that it is for.
+
+Not here: the retries of a call, and reading replies (`completions`).
 """
 
 import asyncio
@@ -13,12 +14,12 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from yarl import URL
 
-from diptych.adapters.openai_chat.encoding import request_body
+from diptych.adapters.openai_chat.encoding import encode_request
 from diptych.adapters.openai_chat.failures import (
-    Failure,
+    AttemptFailure,
+    connection_failure,
     first_byte_timeout,
-    refused_connection,
-    refused_request,
+    status_failure,
     total_timeout,
 )
 from diptych.adapters.openai_chat.timed_body import TimedBody
@@ -27,8 +28,8 @@ from diptych.errors import ConfigError
 from diptych.loop.messages import Message
 from diptych.net.sse import MEBIBYTE
 
-LONGEST_ERROR = MEBIBYTE // 16
-ERROR_BODY_SECONDS = 1.0
+MAX_ERROR_BYTES = MEBIBYTE // 16
+ERROR_BODY_TIMEOUT = 1.0  # seconds
 _SUCCESS = range(200, 300)
 
 
@@ -36,13 +37,14 @@ def open_session() -> aiohttp.ClientSession:
     """Open the one HTTP client of the process; needs a running loop, and must be closed.
 
     It has no limit on connections (each run needs its own), no cookies, and no timeouts of its own.
-    `trust_env` is off: it would cost a thread hop for each request, and send what is in `.netrc`.
+    `trust_env` is off: it would cost a thread switch for each request, and send what is in
+    `.netrc`.
     """
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
-        # No compression is asked for: it would hold tokens back. What comes compressed is read.
+        # Compression would delay tokens. A response that is compressed all the same can be read.
         headers={"User-Agent": "diptych", "Accept-Encoding": "identity"},
         read_bufsize=MEBIBYTE // 16,
         trust_env=False,
@@ -58,7 +60,7 @@ def proxy_from_environment(endpoint: str) -> str | None:
 
 
 class ChatEndpoint:
-    """Sends requests in the form that its endpoint accepts."""
+    """Sends requests with those parameters that its endpoint accepts."""
 
     def __init__(self, session: aiohttp.ClientSession, settings: ModelConfig) -> None:
         """Take a session from `open_session`. Raises `ConfigError` if the endpoint is no URL."""
@@ -66,35 +68,35 @@ class ChatEndpoint:
         self._settings = settings
         self._url = _completions_url(settings)
         self._connect = aiohttp.ClientTimeout(connect=settings.timeouts.connect)
-        self._asks_usage = True
+        self._requests_usage = True
         self._max_tokens_name = "max_tokens"
 
     async def send(
-        self, messages: Sequence[Message], ends_at: float, *, streamed: bool
+        self, messages: Sequence[Message], deadline: float, *, streamed: bool
     ) -> TimedBody:
-        """Send a request once; give the response that is a success, with its body unread.
+        """Send a request; give the response if it is a success, with its body unread.
 
-        `ends_at` is when the whole call must end, on the loop's clock. A parameter that the
-        endpoint refuses and that has another form is left out or renamed, now and for all later
-        requests; that takes another request. Raises `Failure`.
+        `deadline` is when the whole call must end, on the loop's clock. If the endpoint refuses a
+        parameter that can be left out or renamed, the request is sent again without it, and so are
+        all later ones. Raises `AttemptFailure`.
         """
         timeouts = self._settings.timeouts
         while True:
             fields = self._fields(streamed=streamed)
             key = self._key()
-            first_byte_at = asyncio.get_running_loop().time() + timeouts.first_byte
-            body = request_body(fields, messages)
-            response = await self._post(body, key, first_byte_at, ends_at)
+            first_byte_deadline = asyncio.get_running_loop().time() + timeouts.first_byte
+            body = encode_request(fields, messages)
+            response = await self._post(body, key, first_byte_deadline, deadline)
             if response.status in _SUCCESS:
-                return TimedBody(response, first_byte_at, timeouts.idle, ends_at)
+                return TimedBody(response, first_byte_deadline, timeouts.idle, deadline)
             refusal = await _error_body(response)
-            if response.status not in (400, 422) or not self._learns(refusal, fields):
-                raise refused_request(response.status, response.headers, refusal, key)
+            if response.status not in (400, 422) or not self._adapts_to(refusal, fields):
+                raise status_failure(response.status, response.headers, refusal, key)
 
     def _fields(self, *, streamed: bool) -> dict[str, object]:
         settings = self._settings
         fields: dict[str, object] = {"model": settings.name, "stream": streamed}
-        if streamed and self._asks_usage:
+        if streamed and self._requests_usage:
             fields["stream_options"] = {"include_usage": True}
         if settings.temperature is not None:
             fields["temperature"] = settings.temperature
@@ -104,13 +106,13 @@ class ChatEndpoint:
             fields["reasoning_effort"] = settings.reasoning_effort
         return fields
 
-    def _learns(self, refusal: bytes, fields: Mapping[str, object]) -> bool:
-        """Say whether a request with other fields than these may be accepted.
+    def _adapts_to(self, refusal: bytes, fields: Mapping[str, object]) -> bool:
+        """Adapt to a refusal of these fields; say whether other fields may be accepted.
 
-        What counts is what was sent: another call may have learnt the same meanwhile.
+        The fields that were sent decide: another call may have adapted to the same meanwhile.
         """
         if "stream_options" in fields and b"stream_options" in refusal:
-            self._asks_usage = False
+            self._requests_usage = False
             return True
         if "max_tokens" in fields and b"max_completion_tokens" in refusal:
             self._max_tokens_name = "max_completion_tokens"  # OpenAI's reasoning models
@@ -122,27 +124,27 @@ class ChatEndpoint:
             return None
         key = (self._settings.api_key() or "").strip()  # mounted files end with a newline
         if not key:
-            raise Failure(
+            raise AttemptFailure(
                 "model_unauthorized", "The model's API key is missing. Provide its secret."
             )
         if not (key.isascii() and key.isprintable()):
-            raise Failure(
+            raise AttemptFailure(
                 "model_unauthorized",
                 "The model's API key holds characters that no key has. Check its secret.",
             )
         return key
 
     async def _post(
-        self, body: bytes, key: str | None, first_byte_at: float, ends_at: float
+        self, body: bytes, key: str | None, first_byte_deadline: float, deadline: float
     ) -> aiohttp.ClientResponse:
         headers = {"Content-Type": "application/json"}
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"
         try:
-            async with asyncio.timeout_at(min(first_byte_at, ends_at)):
+            async with asyncio.timeout_at(min(first_byte_deadline, deadline)):
                 return await self._session.post(
                     self._url,
-                    # Large bytes would be written in one go; aiohttp warns of that.
+                    # aiohttp writes bytes at once, and warns if they are many.
                     data=body if len(body) < MEBIBYTE else io.BytesIO(body),
                     headers=headers,
                     allow_redirects=False,
@@ -150,11 +152,11 @@ class ChatEndpoint:
                     proxy=self._settings.proxy,
                 )
         except aiohttp.ClientError as error:
-            # Other causes name the URL with its query, or hold the headers that were sent.
+            # Other causes name the URL with its query, or hold the headers of the request.
             cause = error if isinstance(error, aiohttp.ClientConnectorError) else None
-            raise refused_connection(error, str(self._url.origin())) from cause
+            raise connection_failure(error, str(self._url.origin())) from cause
         except TimeoutError:
-            late = total_timeout() if ends_at <= first_byte_at else first_byte_timeout()
+            late = total_timeout() if deadline <= first_byte_deadline else first_byte_timeout()
             raise late from None
 
 
@@ -180,14 +182,14 @@ def _url(endpoint: str) -> URL | None:
 
 
 async def _error_body(response: aiohttp.ClientResponse) -> bytes:
-    """Read what an endpoint says about a refusal, as far as it says it soon."""
+    """Read the body of a refusal, as much of it as arrives in time."""
     body = b""
     try:
-        async with asyncio.timeout(ERROR_BODY_SECONDS):
-            while len(body) < LONGEST_ERROR and (chunk := await response.content.readany()):
+        async with asyncio.timeout(ERROR_BODY_TIMEOUT):
+            while len(body) < MAX_ERROR_BYTES and (chunk := await response.content.readany()):
                 body += chunk
     except (TimeoutError, aiohttp.ClientError):
-        pass  # the status says the most
+        pass  # the status alone says most
     finally:
         if not response.closed:
             response.close()
