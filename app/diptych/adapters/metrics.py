@@ -1,6 +1,8 @@
-"""Prometheus metrics, as a view of the event log: nothing is counted in two places.
+"""Prometheus metrics, computed from the records of the event log.
 
-No label holds what a caller or a model wrote.
+No label holds text of a caller or a model.
+
+Not here: the route `/metrics` (`http`).
 """
 
 import time
@@ -13,9 +15,9 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from diptych.loop.codec import TERMINAL, Record
 from diptych.ports import Notice
 
-_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
-_MOST_RUNS = 10_000  # whose times are remembered
-_CALL_ENDS = {
+_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_MAX_TIMED_RUNS = 10_000
+_CALL_OUTCOMES = {
     "tool_result": ("tool", "ok"),
     "tool_error": ("tool", "error"),
     "delegation_response": ("agent", "ok"),
@@ -24,7 +26,7 @@ _CALL_ENDS = {
 
 
 class Metrics:
-    """Hears every record (`live.Observer`) and keeps count in a registry of its own."""
+    """An observer of all runs (`runtime.run_log.Observer`), with a registry of its own."""
 
     def __init__(self, live_runs: Callable[[], int], dropped_runs: Callable[[], int]) -> None:
         self._registry = CollectorRegistry()
@@ -40,19 +42,19 @@ class Metrics:
         self._duration = Histogram(
             "diptych_run_seconds",
             "From the request to its end.",
-            buckets=_SECONDS,
+            buckets=_BUCKETS,
             registry=self._registry,
         )
         self._first_text = Histogram(
             "diptych_first_text_seconds",
             "From the request to the first text of its answer.",
-            buckets=_SECONDS,
+            buckets=_BUCKETS,
             registry=self._registry,
         )
         self._gauge("diptych_live_runs", "Runs that are queued or running.", live_runs)
         self._gauge("diptych_dropped_runs", "Finished runs dropped to make room.", dropped_runs)
-        self._asked_at: dict[str, float] = {}
-        self._untold: set[str] = set()
+        self._started_at: dict[str, float] = {}
+        self._without_text: set[str] = set()
 
     def observe(self, item: Record | Notice) -> None:
         if isinstance(item, Notice):
@@ -61,18 +63,13 @@ class Metrics:
             case "text":
                 self._observe_text(item.run_id)
             case "user_message" if item.seq == 1:
-                if len(self._asked_at) >= _MOST_RUNS:  # some have ended at another process
-                    oldest = next(iter(self._asked_at))
-                    del self._asked_at[oldest]
-                    self._untold.discard(oldest)
-                self._asked_at[item.run_id] = time.monotonic()
-                self._untold.add(item.run_id)
+                self._observe_start(item.run_id)
             case "model_reply":
                 self._observe_reply(item.metadata)
             case "action_error":
                 self._action_errors.labels(item.metadata["error_type"]).inc()
-            case event_type if event_type in _CALL_ENDS:
-                self._calls.labels(*_CALL_ENDS[event_type]).inc()
+            case event_type if event_type in _CALL_OUTCOMES:
+                self._calls.labels(*_CALL_OUTCOMES[event_type]).inc()
             case event_type if event_type in TERMINAL:
                 self._observe_end(item)
 
@@ -80,10 +77,18 @@ class Metrics:
         """Give the metrics as text, and the text's media type."""
         return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
 
+    def _observe_start(self, run_id: str) -> None:
+        if len(self._started_at) >= _MAX_TIMED_RUNS:  # some have ended in another process
+            oldest = next(iter(self._started_at))
+            del self._started_at[oldest]
+            self._without_text.discard(oldest)
+        self._started_at[run_id] = time.monotonic()
+        self._without_text.add(run_id)
+
     def _observe_text(self, run_id: str) -> None:
-        if run_id in self._untold:
-            self._untold.discard(run_id)
-            self._first_text.observe(time.monotonic() - self._asked_at[run_id])
+        if run_id in self._without_text:
+            self._without_text.discard(run_id)
+            self._first_text.observe(time.monotonic() - self._started_at[run_id])
 
     def _observe_reply(self, metadata: Mapping[str, Any]) -> None:
         usage = metadata["usage"]
@@ -93,9 +98,9 @@ class Metrics:
 
     def _observe_end(self, end: Record) -> None:
         self._runs.labels(end.event_type).inc()
-        self._untold.discard(end.run_id)
-        if (asked_at := self._asked_at.pop(end.run_id, None)) is not None:
-            self._duration.observe(time.monotonic() - asked_at)
+        self._without_text.discard(end.run_id)
+        if (started_at := self._started_at.pop(end.run_id, None)) is not None:
+            self._duration.observe(time.monotonic() - started_at)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self._registry)
