@@ -576,16 +576,19 @@ async def test_a_broken_answer_to_a_call_is_an_error_of_that_call(
 
 
 class Forgetful:
-    """A server of the older protocol whose streams break off, to be taken up again: in vain."""
+    """A server of the older protocol whose streams break off; resuming one gives `resumed`."""
 
-    def __init__(self) -> None:
+    def __init__(self, resumed: bytes | None = None) -> None:
+        self.resumed = resumed
         self.behind = older(app_of(calculator()))
         self.calls = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if (b"last-event-id", b"7") in scope.get("headers", ()):
-            await send({"type": "http.response.start", "status": 404, "headers": []})
-            await send({"type": "http.response.body"})
+            status = 404 if self.resumed is None else 200
+            headers = [(b"content-type", b"text/event-stream")]
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": self.resumed or b""})
             return
         if scope["type"] != "http" or scope["method"] != "POST":
             await self.behind(scope, receive, send)
@@ -612,6 +615,16 @@ async def test_a_call_whose_stream_cannot_be_taken_up_again_is_unknown_and_sent_
         with ends_as("unknown"):
             await tools.call(tools.snapshot()[0][0], {"a": 1, "b": 1}, unheard)
         await tool_of(tools, "f__add")
+    assert app.calls == 1
+
+
+async def test_a_call_whose_stream_is_resumed_ends_as_its_tool_says() -> None:
+    app = Forgetful(
+        b'data: {"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"not on sundays"}}\n\n'
+    )
+    async with serving(app) as url, connected(ToolConfig("f", url=url)) as tools:
+        with ends_as("failed", "not on sundays"):
+            await tools.call(tools.snapshot()[0][0], {"a": 1, "b": 1}, unheard)
     assert app.calls == 1
 
 

@@ -32,7 +32,7 @@ __all__ = ["A2aAgents", "http_client"]
 
 MAX_DEPTH = 5  # agents that a request may come through (loop.md §5)
 DEFAULT_TIMEOUT = 300.0  # seconds, of a delegation whose run has no deadline
-CANCEL_GRACE_PERIOD = 0.8  # seconds that a delegation waits until its agent has been told to stop
+CANCEL_GRACE_PERIOD = 0.8  # seconds that a delegation waits for its cancellation to arrive
 
 
 class A2aAgents:
@@ -68,7 +68,7 @@ class A2aAgents:
                 task.cancel()
 
     async def aclose(self) -> None:
-        """Stop reading cards, after agents that are being told to stop had time to hear it."""
+        """Stop reading cards; cancellations at agents have `CANCEL_GRACE_PERIOD` to arrive."""
         if self._cancellations:
             await asyncio.wait(self._cancellations, timeout=CANCEL_GRACE_PERIOD)
         tasks = (*self._tasks, *self._cancellations)

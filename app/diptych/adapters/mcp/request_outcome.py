@@ -26,7 +26,7 @@ class Stage(Enum):
     NOT_SENT = auto()
     """No tool was reached, and there is no connection: a new one may reach it."""
     REJECTED = auto()
-    """No tool was reached, says an HTTP status: a new connection would be told the same."""
+    """No tool was reached, says an HTTP status, and a new connection would reach none either."""
     STREAMING = auto()
     """The server answers with an event stream, which has not broken off."""
     ANSWERED = auto()

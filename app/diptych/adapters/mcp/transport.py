@@ -66,7 +66,7 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
             return _error_response(request, outcome)
         try:
             response = await self._inner.handle_async_request(request)
-            if response.headers.get("content-type", "").startswith("text/event-stream"):
+            if _is_event_stream(response):
                 outcome.record(Stage.STREAMING)
                 return _with_stream(response, _RecordedStream(response, outcome))
             body = await _read_body(response)
@@ -161,6 +161,11 @@ def _is_json_rpc_error(body: bytes) -> bool:
     except ValueError:
         return False
     return isinstance(value, dict) and "jsonrpc" in value and isinstance(value.get("error"), dict)
+
+
+def _is_event_stream(response: httpx2.Response) -> bool:
+    media_type = response.headers.get("content-type", "")
+    return response.is_success and media_type.startswith("text/event-stream")
 
 
 async def _read_body(response: httpx2.Response) -> bytes | None:
