@@ -73,8 +73,8 @@ class Replica:
         loop = asyncio.get_running_loop()
         if loop.get_task_factory() is None:
             loop.set_task_factory(_numbering())
-        store.watched.append(self._publish)
-        store.missed.append(lambda: self._hear(self._miss_all))
+        store.on_publish.append(self._publish)
+        store.on_gap.append(lambda: self._hear(self._miss_all))
 
     # Its life
 
@@ -274,7 +274,7 @@ class Replica:
             if not self.loses_messages():
                 self._hear(lambda: asked(*about))
 
-        self.store.controlled.append(hear)
+        self.store.on_signal.append(hear)
 
     def on_session_released(self, callback: Callable[[str], None]) -> None:
         def hear(session_id: str) -> None:

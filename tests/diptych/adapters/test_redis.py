@@ -161,7 +161,7 @@ async def test_one_key_that_is_sent_by_many_at_once_begins_one_run(server):
 
 
 async def test_a_session_with_too_many_waiting_runs_takes_no_more(server):
-    async with stores(server.url, most_waiting=2) as [store]:
+    async with stores(server.url, max_queued_runs=2) as [store]:
         await store.open(first(store), "t1")
         await store.open(first(store), "t2")
         with pytest.raises(Overloaded):

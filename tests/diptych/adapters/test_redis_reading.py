@@ -7,10 +7,12 @@ from diptych.adapters.redis import RedisStore
 
 
 async def started_anew(server: RedisServer, store: RedisStore) -> None:
-    before = store._link.server.run_id
+    before = store._connection.server.run_id
     server.kill()
     server.start()
-    await soon(lambda: store._link.server.run_id != before and not store._link.problem())
+    await soon(
+        lambda: store._connection.server.run_id != before and not store._connection.problem()
+    )
 
 
 async def test_a_run_that_was_driven_before_the_store_was_started_anew_may_have_lost_something():

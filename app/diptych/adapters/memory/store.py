@@ -1,8 +1,10 @@
 """The event log and the sessions of one process, in memory and bounded.
 
-What is in here ends with the process: run ids carry its epoch, so that a run of an earlier
-process can be told from one that never was. When a bound is reached the oldest finished runs
-go first, and that is logged.
+They end with the process. Run ids carry its epoch, so that a run of an earlier process can be told
+from one that never was. When a bound is reached, the oldest finished runs are dropped, and that is
+logged.
+
+Not here: queues and leases (`leases`).
 """
 
 import logging
@@ -12,7 +14,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from diptych.adapters.memory.leases import ProcessLeases
+from diptych.adapters.memory.leases import MemoryLeases
 from diptych.errors import (
     BlobMissing,
     IdempotencyMismatch,
@@ -26,15 +28,15 @@ from diptych.loop.messages import Message
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, SessionEntry
 from diptych.ports.run_ids import epoch_of
 
-_RECORD_BYTES = 400  # what a record takes beside its content, roughly
-_SAY_EVERY = 100  # dropped runs
-_MOST_KEYS = 10_000  # of requests that may be sent again
+_RECORD_BYTES = 400  # that a record takes beside its content, roughly
+_LOG_EVERY = 100  # dropped runs
+_MAX_IDEMPOTENCY_KEYS = 10_000
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much is kept. Runs that are not finished are never dropped."""
+    """How much is stored at most. Unfinished runs are never dropped."""
 
     sessions: int = 1_000
     events: int = 200_000
@@ -48,7 +50,7 @@ class _Run:
     records: list[Record] = field(default_factory=list)
     size: int = 0
     blob: str | None = None
-    said: tuple[Message, ...] = ()
+    messages: tuple[Message, ...] = ()  # that it adds to the conversation
 
     @property
     def is_finished(self) -> bool:
@@ -62,21 +64,21 @@ class _Session:
 
 
 class MemoryStore:
-    """Fulfils `ports.EventLog` and `ports.Sessions`; nothing in here ever waits.
+    """Fulfils `ports.EventLog` and `ports.Sessions`; no method waits for anything.
 
     `leases` fulfils `ports.SessionLeases` for the same runs.
     """
 
     def __init__(self, epoch: str, bounds: Bounds | None = None) -> None:
         self.epoch = epoch
-        self.dropped = 0  # finished runs that had to go, for the metrics
+        self.dropped = 0  # runs, for the metrics
         self._bounds = bounds or Bounds()
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         self._sessions: dict[str, _Session] = {}
         self._blobs: dict[str, tuple[bytes, set[str]]] = {}
-        self._gone: deque[str] = deque(maxlen=10_000)
-        self._once: OrderedDict[str, tuple[str, str]] = OrderedDict()  # key: digest, run
-        self.leases = ProcessLeases(self._say)
+        self._dropped_ids: deque[str] = deque(maxlen=10_000)
+        self._idempotency_keys: OrderedDict[str, tuple[str, str]] = OrderedDict()  # digest, run
+        self.leases = MemoryLeases(self._add_messages)
         self._events = 0
         self._size = 0
 
@@ -86,13 +88,13 @@ class MemoryStore:
         self, first: Record, token: str, idempotency_key: IdempotencyKey | None = None
     ) -> Opened:
         run_id, session_id, created = first.run_id, first.session_id, first.timestamp
-        if idempotency_key and (earlier := self._begun_before(idempotency_key)):
+        if idempotency_key and (earlier := self._earlier_run(idempotency_key)):
             return Opened(await self.entry(earlier), None, is_new=False)
         self._make_room(sessions=0 if session_id in self._sessions else 1)
         self._runs[run_id] = run = _Run(session_id, created)
         self._sessions.setdefault(session_id, _Session(created)).runs.append(run_id)
         if idempotency_key:
-            self._once[idempotency_key.key] = (idempotency_key.digest, run_id)
+            self._idempotency_keys[idempotency_key.key] = (idempotency_key.digest, run_id)
         self._add(run, [first])
         return Opened(_entry(run_id, run), self.leases.enqueue(session_id, run_id, token))
 
@@ -101,11 +103,11 @@ class MemoryStore:
         self.leases.check(lease)
         self._add(run, records)
 
-    def _begun_before(self, idempotency_key: IdempotencyKey) -> str | None:
-        """Name the run that a request began when it was sent first, if that is still there."""
-        while len(self._once) > _MOST_KEYS:
-            self._once.popitem(last=False)
-        digest, run_id = self._once.get(idempotency_key.key, ("", ""))
+    def _earlier_run(self, idempotency_key: IdempotencyKey) -> str | None:
+        """Give the run that a request opened when it came first, if it is still stored."""
+        while len(self._idempotency_keys) > _MAX_IDEMPOTENCY_KEYS:
+            self._idempotency_keys.popitem(last=False)
+        digest, run_id = self._idempotency_keys.get(idempotency_key.key, ("", ""))
         if run_id not in self._runs:
             return None
         if digest != idempotency_key.digest:
@@ -120,7 +122,7 @@ class MemoryStore:
             self._size += size
             self._events += 1
             if record.event_type == "offered":
-                self._share(run, record)
+                self._add_blob_user(run, record)
 
     async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Record]:
         end = None if limit is None else after + limit
@@ -142,14 +144,14 @@ class MemoryStore:
 
     async def get_blob(self, key: str) -> bytes:
         if key not in self._blobs:
-            raise BlobMissing(f"nothing is kept under {key}")
+            raise BlobMissing(f"there is no blob {key}")
         return self._blobs[key][0]
 
     # The sessions
 
     async def conversation(self, session_id: str) -> tuple[Message, ...]:
         session = self._sessions.get(session_id)
-        return tuple(m for r in session.runs for m in self._runs[r].said) if session else ()
+        return tuple(m for r in session.runs for m in self._runs[r].messages) if session else ()
 
     async def session_exists(self, session_id: str) -> bool:
         return session_id in self._sessions
@@ -164,13 +166,15 @@ class MemoryStore:
         if not all(self._runs[run_id].is_finished for run_id in session.runs):
             raise SessionBusy
         for run_id in tuple(session.runs):
-            self._drop(run_id)
+            self._remove(run_id)
         return True
 
-    def _say(self, run_id: str, said: Sequence[Message]) -> None:
+    def _add_messages(self, run_id: str, messages: Sequence[Message]) -> None:
         if run := self._runs.get(run_id):
-            size = sum(len(message.content.encode()) for message in said)
-            run.said, run.size, self._size = tuple(said), run.size + size, self._size + size
+            size = sum(len(message.content.encode()) for message in messages)
+            run.messages = tuple(messages)
+            run.size += size
+            self._size += size
 
     # Bounds
 
@@ -180,11 +184,11 @@ class MemoryStore:
             oldest = next((r for r, run in self._runs.items() if run.is_finished), None)
             if oldest is None:
                 break
-            self._drop(oldest)
-            self._gone.append(oldest)
+            self._remove(oldest)
+            self._dropped_ids.append(oldest)
             self.dropped += 1
         if self.dropped > before and (
-            not before or before % _SAY_EVERY > self.dropped % _SAY_EVERY
+            not before or before % _LOG_EVERY > self.dropped % _LOG_EVERY
         ):
             _log.warning("dropped the oldest finished runs to make room: %d so far", self.dropped)
         if self._is_full(sessions):
@@ -197,24 +201,24 @@ class MemoryStore:
             or self._size > self._bounds.size
         )
 
-    def _drop(self, run_id: str) -> None:
+    def _remove(self, run_id: str) -> None:
         run = self._runs.pop(run_id)
         self._events -= len(run.records)
         self._size -= run.size
         if run.blob is not None:
-            self._unshare(run_id, run.blob)
+            self._remove_blob_user(run_id, run.blob)
         session = self._sessions[run.session_id]
         session.runs.remove(run_id)
         if not session.runs:
             del self._sessions[run.session_id]
 
-    def _share(self, run: _Run, record: Record) -> None:
+    def _add_blob_user(self, run: _Run, record: Record) -> None:
         key = str(record.content)
         if key in self._blobs:
             run.blob = key
             self._blobs[key][1].add(record.run_id)
 
-    def _unshare(self, run_id: str, key: str) -> None:
+    def _remove_blob_user(self, run_id: str, key: str) -> None:
         blob, users = self._blobs[key]
         users.discard(run_id)
         if not users:
@@ -224,7 +228,7 @@ class MemoryStore:
     def _run(self, run_id: str) -> _Run:
         if run := self._runs.get(run_id):
             return run
-        if run_id in self._gone:
+        if run_id in self._dropped_ids:
             raise RunLost("the record of this run is gone: the oldest finished runs are dropped")
         if epoch_of(run_id) not in ("", self.epoch):
             raise RunLost("this run ended with the process that ran it; start it again")
@@ -249,5 +253,5 @@ def _entry(run_id: str, run: _Run) -> RunEntry:
 def _size(record: Record) -> int:
     content = record.content
     text = content.encode() if isinstance(content, str) else orjson.dumps(content)
-    about = len(orjson.dumps(record.metadata)) if record.metadata else 0
-    return _RECORD_BYTES + len(text) + about
+    metadata = len(orjson.dumps(record.metadata)) if record.metadata else 0
+    return _RECORD_BYTES + len(text) + metadata

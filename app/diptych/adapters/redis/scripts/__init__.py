@@ -1,7 +1,7 @@
-"""The scripts that run inside Redis; each file says what it does and what it takes.
+"""The Lua scripts that run inside Redis; each file says what it does and what it takes.
 
-`prelude.lua` stands before each of them. They are sent whole when a connection begins (`ALL`), and
-then called by their hash.
+`prelude.lua` is put before each of them. All are loaded when a connection begins (`ALL`), and then
+called by their hash.
 """
 
 import hashlib
@@ -11,49 +11,36 @@ from importlib.resources import files
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Text that Redis runs as one step, and the hash that names it."""
+    """A script, which Redis runs as one step, and the hash that names it."""
 
     source: bytes
     sha: bytes
 
 
-def _read(name: str, shebang: str | None = None) -> Script:
+def _load(name: str, shebang: str | None = None) -> Script:
     folder = files(__package__)
-    own, _, body = (folder / f"{name}.lua").read_text("utf-8").partition("\n")
+    own_shebang, _, body = (folder / f"{name}.lua").read_text("utf-8").partition("\n")
     prelude = (folder / "prelude.lua").read_text("utf-8")
-    source = f"{shebang or own}\n{prelude}\n{body}".encode()
+    source = f"{shebang or own_shebang}\n{prelude}\n{body}".encode()
     return Script(source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode())
 
 
-EPOCH = _read("epoch")
-OPEN = _read("open")
-APPEND = _read("append")
-APPEND_END = _read("append", "#!lua flags=allow-oom")
-ENTRIES = _read("entries")
-SESSIONS = _read("sessions")
-DELETE = _read("delete")
-CLAIM = _read("claim")
-HEAD = _read("head")
-CONCLUDE = _read("conclude")
-RENEW = _read("renew")
-RELEASE = _read("release")
-UNOWNED = _read("unowned")
-DEMAND = _read("demand")
-DEMAND_END = _read("demand", "#!lua flags=allow-oom")
+_ALLOW_OOM = "#!lua flags=allow-oom"  # also when the store is full
 
-ALL = (
-    OPEN,
-    APPEND,
-    APPEND_END,
-    ENTRIES,
-    SESSIONS,
-    DELETE,
-    CLAIM,
-    HEAD,
-    CONCLUDE,
-    RENEW,
-    RELEASE,
-    UNOWNED,
-    DEMAND,
-    DEMAND_END,
-)
+EPOCH = _load("epoch")
+OPEN = _load("open")
+APPEND = _load("append")
+APPEND_END = _load("append", _ALLOW_OOM)
+LIST_SESSION_RUNS = _load("list_session_runs")
+LIST_SESSIONS = _load("list_sessions")
+DELETE_SESSION = _load("delete_session")
+CLAIM = _load("claim")
+NEXT_RUN = _load("next_run")
+FINISH_RUN = _load("finish_run")
+RENEW = _load("renew")
+RELEASE = _load("release")
+UNOWNED_SESSIONS = _load("unowned_sessions")
+SEND_SIGNAL = _load("send_signal")
+SEND_STOP = _load("send_signal", _ALLOW_OOM)
+
+ALL = tuple(script for script in globals().copy().values() if isinstance(script, Script))

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Names sessions that have work and that nobody holds; forgets those without work, and sessions
--- that have expired.
+-- Gives sessions that have unfinished runs and no owner. Removes from `active` the sessions without
+-- unfinished runs, and from `sessions` those that have expired.
 -- ARGV: prefix, how many, retention ms
-local LOOKED_THROUGH = 5000
-local active, most = PREFIX .. ':active', tonumber(ARGV[2])
+local MAX_CHECKED = 5000
+local active, max = PREFIX .. ':active', tonumber(ARGV[2])
 local found = {}
-for _, session in ipairs(redis.call('SRANDMEMBER', active, LOOKED_THROUGH)) do
-  if #found < most and redis.call('EXISTS', key('lease', session)) == 0 then
+for _, session in ipairs(redis.call('SRANDMEMBER', active, MAX_CHECKED)) do
+  if #found < max and redis.call('EXISTS', key('lease', session)) == 0 then
     if redis.call('EXISTS', key('queue', session)) == 1 then
       found[#found + 1] = session
     else

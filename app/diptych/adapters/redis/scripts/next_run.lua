@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Names the run whose turn it is.
+-- Gives the first run of a session's queue, to its owner.
 -- ARGV: prefix, session, token, server, lease ms
-local wrong = refusal(ARGV[2], ARGV[3])
-if wrong then
-  return { wrong }
+local refused = refusal(ARGV[2], ARGV[3])
+if refused then
+  return { refused }
 end
 return { 'ok', next_run(ARGV[2], ARGV[3], ARGV[4], ARGV[5]) }

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Forgets a session and its runs.
+-- Deletes a session and its runs, unless a run is unfinished.
 -- ARGV: prefix, session
 local session = ARGV[2]
 if redis.call('EXISTS', key('session', session)) == 0 then
