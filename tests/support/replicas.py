@@ -208,10 +208,10 @@ class Replica:
     async def entry(self, run_id: str) -> RunEntry:
         return await self._call("entry", lambda: self.store.entry(run_id))
 
-    async def entries(self, session_id: str | None = None) -> Sequence[RunEntry]:
+    async def entries(self, session_id: str | None = None, **_: Any) -> Sequence[RunEntry]:
         runs = self.store.runs
-        step = lambda: [self.store.entry(r) for r in runs if runs[r].session_id == session_id]  # noqa: E731
-        return await self._call("entries", step)
+        ids = [run_id for run_id in reversed(runs) if runs[run_id].session_id == session_id]
+        return await self._call("entries", lambda: [self.store.entry(run_id) for run_id in ids])
 
     async def put_blob(self, key: str, blob: bytes) -> None:
         await self._call("keep", lambda: self.store.put_blob(key, blob))

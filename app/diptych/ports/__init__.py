@@ -12,7 +12,7 @@ from diptych.loop.catalog import Peer, Tool, Unavailable
 from diptych.loop.codec import Record
 from diptych.loop.events import Signal
 from diptych.loop.messages import CallOutput, JSONObject, Message, Usage
-from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, SessionEntry
+from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, RunPage, SessionEntry
 
 Progress = Callable[[str], None]
 """Called with a sentence on a tool's progress, or with a sub-agent's text. Must not block."""
@@ -145,8 +145,35 @@ class EventLog(Protocol):
 
     async def entry(self, run_id: str) -> RunEntry: ...
 
-    async def entries(self, session_id: str | None = None) -> Sequence[RunEntry]:
-        """List the runs, of one session or of all, oldest first."""
+    async def entries(
+        self,
+        session_id: str | None = None,
+        *,
+        status: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[RunEntry]:
+        """List runs, of one session or of all, by when they were opened, the newest first.
+
+        At most `limit` of those with this `status` that were opened before the run `before`; what
+        that costs depends on how many are given, or with a rare `status` are passed over. Raises
+        `RunNotFound` if `before` is none of the session's runs, or of all.
+        """
+        ...
+
+    async def updated_entries(
+        self,
+        statuses: Sequence[str],
+        limit: int,
+        *,
+        since: int = 0,
+        before: tuple[int, str] | None = None,
+    ) -> RunPage:
+        """List all runs with one of the statuses, by the time of their last record, newest first.
+
+        The list has the runs whose last record is of `since` or later, in ms since the epoch. The
+        page has the first `limit` of them after the position `before`: ms and run id of a run.
+        """
         ...
 
     async def put_blob(self, key: str, blob: bytes) -> None:
@@ -169,7 +196,15 @@ class Sessions(Protocol):
         """Say whether the session has runs."""
         ...
 
-    async def sessions(self) -> Sequence[SessionEntry]: ...
+    async def sessions(self, limit: int | None = None) -> Sequence[SessionEntry]:
+        """List the `limit` sessions that were used last, or all, by when they were created."""
+        ...
+
+    async def count_sessions(self) -> int: ...
+
+    async def count_events(self, session_id: str | None = None) -> int:
+        """Count the events of a session, or of all, that `/memory/events` shows."""
+        ...
 
     async def delete(self, session_id: str) -> bool:
         """Forget a session and its runs; False if unknown. Raises `InvalidRequest` if busy."""

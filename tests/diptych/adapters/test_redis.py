@@ -196,7 +196,7 @@ async def test_a_finished_session_expires_and_is_known_to_have_been(server):
         assert list(await store.entries()) == list(await store.sessions()) == []
         assert await store.conversation("talk") == ()
         assert await store.unowned_sessions() == []
-        assert keys(server, store) == ["blob:abc", "epoch", "order", f"run:{run_id}"]
+        assert keys(server, store) == ["blob:abc", "epoch", "lists", "order", f"run:{run_id}"]
 
 
 async def test_earlier_runs_of_a_session_are_kept_as_long_as_its_newest(server):
@@ -207,7 +207,7 @@ async def test_earlier_runs_of_a_session_are_kept_as_long_as_its_newest(server):
             entries.append(opened.entry)
             await asyncio.sleep(0.15)
             await end(store, opened.entry, opened.lease, "bye")
-        assert [e.run_id for e in await store.entries("talk")] == [e.run_id for e in entries]
+        assert [e.run_id for e in await store.entries("talk")] == [e.run_id for e in entries[::-1]]
         assert len(await store.conversation("talk")) == 8
 
 
@@ -240,7 +240,7 @@ async def test_a_deleted_session_leaves_no_key(server):
         opened = await store.open(first(store), "t1")
         await end(store, opened.entry, opened.lease, "bye")
         await store.delete("talk")
-        assert keys(server, store) == ["epoch", "order"]
+        assert keys(server, store) == ["epoch", "lists", "order"]
 
 
 # What it costs

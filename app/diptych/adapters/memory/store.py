@@ -4,17 +4,18 @@ They end with the process. Run ids carry its epoch, so that a run of an earlier 
 from one that never was. When a bound is reached, the oldest finished runs are dropped, and that is
 logged.
 
-Not here: queues and leases (`leases`).
+Not here: queues and leases (`leases`), what is stored of a run (`rows`).
 """
 
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-
-import orjson
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from itertools import islice
 
 from diptych.adapters.memory.leases import MemoryLeases
+from diptych.adapters.memory.rows import StoredRun, StoredSession, size_of
 from diptych.errors import (
     BlobMissing,
     IdempotencyMismatch,
@@ -23,12 +24,11 @@ from diptych.errors import (
     RunNotFound,
     SessionBusy,
 )
-from diptych.loop.codec import NOT_IN_MEMORY_VIEW, TERMINAL, Record
+from diptych.loop.codec import NOT_IN_MEMORY_VIEW, Record
 from diptych.loop.messages import Message
-from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, SessionEntry
+from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, RunPage, SessionEntry
 from diptych.ports.run_ids import epoch_of
 
-_RECORD_BYTES = 400  # that a record takes beside its content, roughly
 _LOG_EVERY = 100  # dropped runs
 _MAX_IDEMPOTENCY_KEYS = 10_000
 _log = logging.getLogger(__name__)
@@ -43,26 +43,6 @@ class Bounds:
     size: int = 64 * 2**20  # bytes
 
 
-@dataclass(slots=True)
-class _Run:
-    session_id: str
-    created: float
-    records: list[Record] = field(default_factory=list)
-    size: int = 0
-    blob: str | None = None
-    messages: tuple[Message, ...] = ()  # that it adds to the conversation
-
-    @property
-    def is_finished(self) -> bool:
-        return bool(self.records) and self.records[-1].event_type in TERMINAL
-
-
-@dataclass(slots=True)
-class _Session:
-    created: float
-    runs: list[str] = field(default_factory=list)
-
-
 class MemoryStore:
     """Fulfils `ports.EventLog` and `ports.Sessions`; no method waits for anything.
 
@@ -73,8 +53,8 @@ class MemoryStore:
         self.epoch = epoch
         self.dropped = 0  # runs, for the metrics
         self._bounds = bounds or Bounds()
-        self._runs: OrderedDict[str, _Run] = OrderedDict()
-        self._sessions: dict[str, _Session] = {}
+        self._runs: OrderedDict[str, StoredRun] = OrderedDict()
+        self._sessions: dict[str, StoredSession] = {}
         self._blobs: dict[str, tuple[bytes, set[str]]] = {}
         self._dropped_ids: deque[str] = deque(maxlen=10_000)
         self._idempotency_keys: OrderedDict[str, tuple[str, str]] = OrderedDict()  # digest, run
@@ -91,12 +71,12 @@ class MemoryStore:
         if idempotency_key and (earlier := self._earlier_run(idempotency_key)):
             return Opened(await self.entry(earlier), None, is_new=False)
         self._make_room(sessions=0 if session_id in self._sessions else 1)
-        self._runs[run_id] = run = _Run(session_id, created)
-        self._sessions.setdefault(session_id, _Session(created)).runs.append(run_id)
+        self._runs[run_id] = run = StoredRun(session_id, created)
+        self._sessions.setdefault(session_id, StoredSession(created, created)).runs.append(run_id)
         if idempotency_key:
             self._idempotency_keys[idempotency_key.key] = (idempotency_key.digest, run_id)
         self._add(run, [first])
-        return Opened(_entry(run_id, run), self.leases.enqueue(session_id, run_id, token))
+        return Opened(run.entry(run_id), self.leases.enqueue(session_id, run_id, token))
 
     async def append(self, records: Sequence[Record], lease: Lease) -> None:
         run = self._run(records[0].run_id)
@@ -114,13 +94,16 @@ class MemoryStore:
             raise IdempotencyMismatch
         return run_id
 
-    def _add(self, run: _Run, records: Sequence[Record]) -> None:
+    def _add(self, run: StoredRun, records: Sequence[Record]) -> None:
+        session = self._sessions[run.session_id]
+        session.updated = records[-1].timestamp
         for record in records:
-            size = _size(record)
+            size = size_of(record)
             run.records.append(record)
             run.size += size
             self._size += size
             self._events += 1
+            session.events += record.event_type not in NOT_IN_MEMORY_VIEW
             if record.event_type == "offered":
                 self._add_blob_user(run, record)
 
@@ -129,13 +112,41 @@ class MemoryStore:
         return self._run(run_id).records[after:end]  # seq counts from 1, without gaps
 
     async def entry(self, run_id: str) -> RunEntry:
-        return _entry(run_id, self._run(run_id))
+        return self._run(run_id).entry(run_id)
 
-    async def entries(self, session_id: str | None = None) -> Sequence[RunEntry]:
-        if session_id is None:
-            return [_entry(run_id, run) for run_id, run in self._runs.items()]
-        session = self._sessions.get(session_id)
-        return [_entry(r, self._runs[r]) for r in session.runs] if session else []
+    async def entries(
+        self,
+        session_id: str | None = None,
+        *,
+        status: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[RunEntry]:
+        ids: Iterable[str] = reversed(self._runs)
+        if session_id is not None:
+            session = self._sessions.get(session_id)
+            ids = reversed(session.runs) if session else ()
+        ids = iter(ids)
+        if before is not None and before not in ids:  # which leaves those that follow it
+            raise RunNotFound
+        entries = (self._runs[run_id].entry(run_id) for run_id in ids)
+        return list(islice((e for e in entries if status in {None, e.status}), limit))
+
+    async def updated_entries(
+        self,
+        statuses: Sequence[str],
+        limit: int,
+        *,
+        since: int = 0,
+        before: tuple[int, str] | None = None,
+    ) -> RunPage:
+        positions = [
+            position
+            for run_id, run in self._runs.items()
+            if run.status in statuses and (position := (run.updated_ms, run_id))[0] >= since
+        ]
+        page = nlargest(limit, (p for p in positions if before is None or p < before))
+        return RunPage([self._runs[run_id].entry(run_id) for _, run_id in page], len(positions))
 
     async def put_blob(self, key: str, blob: bytes) -> None:
         if key not in self._blobs:
@@ -156,8 +167,20 @@ class MemoryStore:
     async def session_exists(self, session_id: str) -> bool:
         return session_id in self._sessions
 
-    async def sessions(self) -> Sequence[SessionEntry]:
-        return [self._session_entry(name, session) for name, session in self._sessions.items()]
+    async def sessions(self, limit: int | None = None) -> Sequence[SessionEntry]:
+        entries = [session.entry(name) for name, session in self._sessions.items()]
+        if limit is not None:
+            entries = nlargest(limit, entries, key=lambda entry: entry.updated)
+        return sorted(entries, key=lambda entry: entry.created)
+
+    async def count_sessions(self) -> int:
+        return len(self._sessions)
+
+    async def count_events(self, session_id: str | None = None) -> int:
+        if session_id is None:
+            return sum(session.events for session in self._sessions.values())
+        session = self._sessions.get(session_id)
+        return session.events if session else 0
 
     async def delete(self, session_id: str) -> bool:
         session = self._sessions.get(session_id)
@@ -209,10 +232,11 @@ class MemoryStore:
             self._remove_blob_user(run_id, run.blob)
         session = self._sessions[run.session_id]
         session.runs.remove(run_id)
+        session.events -= sum(r.event_type not in NOT_IN_MEMORY_VIEW for r in run.records)
         if not session.runs:
             del self._sessions[run.session_id]
 
-    def _add_blob_user(self, run: _Run, record: Record) -> None:
+    def _add_blob_user(self, run: StoredRun, record: Record) -> None:
         key = str(record.content)
         if key in self._blobs:
             run.blob = key
@@ -225,7 +249,7 @@ class MemoryStore:
             del self._blobs[key]
             self._size -= len(blob)
 
-    def _run(self, run_id: str) -> _Run:
+    def _run(self, run_id: str) -> StoredRun:
         if run := self._runs.get(run_id):
             return run
         if run_id in self._dropped_ids:
@@ -233,25 +257,3 @@ class MemoryStore:
         if epoch_of(run_id) not in ("", self.epoch):
             raise RunLost("this run ended with the process that ran it; start it again")
         raise RunNotFound
-
-    def _session_entry(self, session_id: str, session: _Session) -> SessionEntry:
-        records = [r for run_id in session.runs for r in self._runs[run_id].records]
-        shown = sum(record.event_type not in NOT_IN_MEMORY_VIEW for record in records)
-        updated = records[-1].timestamp if records else session.created
-        return SessionEntry(session_id, len(session.runs), shown, session.created, updated)
-
-
-def _entry(run_id: str, run: _Run) -> RunEntry:
-    if run.is_finished:
-        status = run.records[-1].event_type
-    else:
-        status = "running" if len(run.records) > 1 else "queued"
-    seq, updated = len(run.records), run.records[-1].timestamp
-    return RunEntry(run_id, run.session_id, run.created, status, seq, updated)
-
-
-def _size(record: Record) -> int:
-    content = record.content
-    text = content.encode() if isinstance(content, str) else orjson.dumps(content)
-    metadata = len(orjson.dumps(record.metadata)) if record.metadata else 0
-    return _RECORD_BYTES + len(text) + metadata

@@ -2,12 +2,13 @@
 
     store         all ports, as one object
       event_log  sessions  leases  feed    a port each
-        client        what they share
-          connection    the one for commands     subscriber   the one for pub/sub
-          pipeline      commands in flight       scripts      what runs inside Redis
-            locator       where the master is    encoding     how values look there
-            server        what it says of itself
-              settings      what a URL means
+        lists         pages of runs and sessions, for the first two
+          client        what all share
+            connection    the one for commands     subscriber   the one for pub/sub
+            pipeline      commands in flight       scripts      what runs inside Redis
+              locator       where the master is    encoding     how values look there
+              server        what it says of itself
+                settings      what a URL means
 
 Keys, all under the prefix; `R` stands for a run's id, `S` for a session's:
 
@@ -25,6 +26,8 @@ Keys, all under the prefix; `R` stands for a run's id, `S` for a session's:
     order           how many runs were opened so far
     sessions        sorted set of sessions, by the last time a run was opened or finished
     active          set of sessions that have unfinished runs
+    index, ended:X, counts, lists
+                    lists of runs, and how many events there are: see scripts/lists.lua
     blob:H          what many runs share, by its hash
     once:K          hash: run and digest of the body for an idempotency key, for a day
 

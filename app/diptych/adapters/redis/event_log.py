@@ -1,6 +1,6 @@
 """The event log in Redis: a stream for each run, whose ids are the seqs of the records.
 
-Not here: who may write (`leases`), who is told of records (`feed`).
+Not here: who may write (`leases`), who is told of records (`feed`), lists of runs (`lists`).
 """
 
 import asyncio
@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from diptych.adapters.redis import scripts
 from diptych.adapters.redis.client import (
     RUN_FIELDS,
-    StoreClient,
     expired_run,
     raise_if_refused,
 )
 from diptych.adapters.redis.connection import MultiplexedConnection
 from diptych.adapters.redis.encoding import decode_record, dumps, encode_record
-from diptych.adapters.redis.pipeline import Reply
+from diptych.adapters.redis.lists import RedisLists
 from diptych.adapters.redis.settings import RedisSettings
 from diptych.errors import BlobMissing, IdempotencyMismatch, Overloaded, StoreError
 from diptych.loop.codec import NOT_IN_MEMORY_VIEW, TERMINAL, Record
@@ -26,10 +25,9 @@ from diptych.ports.run_ids import epoch_of
 BLOB_CACHE_SECONDS = 60.0  # for which a blob that was stored is taken to be stored still
 _MAX_CACHED_BLOBS = 1_000
 _RECORDS_PER_READ = 2_000  # lest a long run holds up Redis or this process
-_SESSIONS_PER_SCRIPT = 100
 
 
-class RedisEventLog(StoreClient):
+class RedisEventLog(RedisLists):
     """Fulfils `ports.EventLog`."""
 
     def __init__(self, settings: RedisSettings, connection: MultiplexedConnection) -> None:
@@ -120,22 +118,6 @@ class RedisEventLog(StoreClient):
         if not exists:
             raise expired_run()
         return self._entry(run_id, fields)
-
-    async def entries(self, session_id: str | None = None) -> Sequence[RunEntry]:
-        names: Sequence[Reply] = [session_id]
-        if session_id is None:
-            [names] = await self._connection.execute(
-                ("ZRANGE", f"{self._settings.prefix}:sessions", 0, -1)
-            )
-        rows: list[tuple[float, RunEntry]] = []
-        for start in range(0, len(names), _SESSIONS_PER_SCRIPT):
-            batch = names[start : start + _SESSIONS_PER_SCRIPT]
-            for order, run_id, *fields in await self._connection.run_script(
-                scripts.LIST_SESSION_RUNS, *batch
-            ):
-                rows.append((float(order), self._entry(run_id.decode(), fields)))
-        rows.sort(key=lambda row: row[0])
-        return [entry for _, entry in rows]
 
     async def put_blob(self, key: str, blob: bytes) -> None:
         now = asyncio.get_running_loop().time()

@@ -38,19 +38,21 @@ end
 if redis.call('LPOS', key('queue', session), run) then
   local known = redis.call('HMGET', key('run', run), 'status', 'seq')
   if known[1] == 'queued' or known[1] == 'running' then
-    return { 'tail', tonumber(known[2]) } -- the store has lost the run's end: its owner must add it again
+    return { 'tail', tonumber(known[2]) } -- the run's end was lost: its owner must add it again
   end
   redis.call('LREM', key('queue', session), 1, run)
   redis.call('UNLINK', key('asked', run))
   if ARGV[7] ~= '' then
     redis.call('RPUSH', key('said', session), ARGV[7])
   end
+  add_ended(session, run)
   expire(run, 'NX')
   put_off_expiry()
-  redis.call('ZADD', PREFIX .. ':sessions', now_ms(), session)
+  redis.call('ZADD', SESSIONS, now_ms(), session)
 end
 local following = next_run(session, ARGV[3], ARGV[4], ARGV[5])
 if not following then
+  count(session)
   for _, kind in ipairs({ 'session', 'runs', 'said', 'fence' }) do
     redis.call('PEXPIRE', key(kind, session), retention)
   end

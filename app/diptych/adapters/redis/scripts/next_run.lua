@@ -5,4 +5,8 @@ local refused = refusal(ARGV[2], ARGV[3])
 if refused then
   return { refused }
 end
-return { 'ok', next_run(ARGV[2], ARGV[3], ARGV[4], ARGV[5]) }
+local run = next_run(ARGV[2], ARGV[3], ARGV[4], ARGV[5])
+if not run then
+  count(ARGV[2])
+end
+return { 'ok', run }

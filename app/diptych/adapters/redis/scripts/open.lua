@@ -38,11 +38,14 @@ redis.call(
 )
 redis.call('RPUSH', key('queue', session), run)
 redis.call('ZADD', key('runs', session), order, run)
+redis.call('ZADD', INDEX, order, run)
+redis.call('HINCRBY', LISTS, 'opened', 1)
+uncount(session)
 redis.call('HSETNX', key('session', session), 'created', created)
 redis.call('HSET', key('session', session), 'updated', created)
 redis.call('HINCRBY', key('session', session), 'events', ARGV[8])
-redis.call('ZADD', PREFIX .. ':sessions', now_ms(), session)
-redis.call('SADD', PREFIX .. ':active', session)
+redis.call('ZADD', SESSIONS, now_ms(), session)
+redis.call('SADD', ACTIVE, session)
 for _, kind in ipairs({ 'session', 'runs', 'said', 'fence' }) do
   redis.call('PERSIST', key(kind, session)) -- nothing expires while a run is unfinished
 end
