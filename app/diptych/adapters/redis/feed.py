@@ -118,10 +118,9 @@ class RedisFeed(StoreClient):
                     for session_released in tuple(self._released_callbacks):
                         session_released(session_id)
                     return
-                case [session_id, run_id, encoded]:
+                case content:
+                    session_id, run_id, encoded = content
                     signal = decode_signal(encoded.encode())
-                case _:
-                    raise ValueError
         except (ValueError, TypeError, KeyError, AttributeError):
             _log.warning("ignored a message that this version cannot read")
             return
