@@ -12,8 +12,8 @@ from diptych.errors import RequestError, RunLost, RunNotFound
 from diptych.http.openapi import operations
 from diptych.http.views import event_view, session_view
 from diptych.loop.codec import NOT_IN_MEMORY_VIEW, Record
-from diptych.ports import EventLog, Sessions
 from diptych.ports.entries import RunEntry
+from diptych.ports.event_log import EventLog, Sessions
 
 DEFAULT_LIMIT = 1_000
 MAX_LIMIT = 10_000

@@ -146,7 +146,7 @@ class RunService:
         before: str | None = None,
         limit: int | None = None,
     ) -> Sequence[RunEntry]:
-        """List runs, the newest first; see `ports.EventLog.entries`."""
+        """List runs, the newest first; see `EventLog.entries`."""
         return await self._stores.log.entries(session_id, status=status, before=before, limit=limit)
 
     async def updated_entries(
@@ -157,7 +157,7 @@ class RunService:
         since: int = 0,
         before: tuple[int, str] | None = None,
     ) -> RunPage:
-        """List runs by the time of their last record; see `ports.EventLog.updated_entries`."""
+        """List runs by the time of their last record; see `EventLog.updated_entries`."""
         return await self._stores.log.updated_entries(statuses, limit, since=since, before=before)
 
     async def records(self, run_id: str, after: int = 0) -> Sequence[Record]:

@@ -44,7 +44,7 @@ class Bounds:
 
 
 class MemoryStore:
-    """Fulfils `ports.EventLog` and `ports.Sessions`; no method waits for anything.
+    """Fulfils `EventLog` and `Sessions` of `ports.event_log`; no method waits for anything.
 
     `leases` fulfils `ports.SessionLeases` for the same runs.
     """

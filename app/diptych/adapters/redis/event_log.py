@@ -28,7 +28,7 @@ _RECORDS_PER_READ = 2_000  # lest a long run holds up Redis or this process
 
 
 class RedisEventLog(RedisLists):
-    """Fulfils `ports.EventLog`."""
+    """Fulfils `ports.event_log.EventLog`."""
 
     def __init__(self, settings: RedisSettings, connection: MultiplexedConnection) -> None:
         super().__init__(settings, connection)

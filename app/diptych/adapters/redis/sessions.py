@@ -12,7 +12,7 @@ from diptych.loop.messages import Message
 
 
 class RedisSessions(RedisLists):
-    """Fulfils `ports.Sessions`."""
+    """Fulfils `ports.event_log.Sessions`."""
 
     async def conversation(self, session_id: str) -> tuple[Message, ...]:
         [encoded] = await self._connection.execute(("LRANGE", self._key("said", session_id), 0, -1))

@@ -15,7 +15,7 @@ from diptych.adapters.redis.tasks import cancel
 
 
 class RedisStore(RedisFeed, RedisEventLog, RedisSessions, RedisLeases):
-    """Fulfils `ports.EventLog`, `Sessions`, `SessionLeases` and `Feed`.
+    """Fulfils `ports.event_log.EventLog`, `Sessions`, `SessionLeases` and `Feed`.
 
     Must be made inside an event loop.
     """
