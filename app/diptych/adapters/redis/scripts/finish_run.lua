@@ -6,8 +6,8 @@ local session, run = ARGV[2], ARGV[6]
 local retention, blob_ms = tonumber(ARGV[8]), ARGV[9]
 local KNOWN_MS = 86400000 -- for which an expired run is known to have existed
 
--- Sets when a run expires: 'NX' for the first time, 'XX' to put it off. An unfinished run has no such
--- time, and 'XX' gives it none.
+-- Sets when a run expires: 'NX' for the first time, 'XX' to put it off. An unfinished run has no
+-- such time, and 'XX' gives it none.
 local function expire(id, condition)
   redis.call('PEXPIRE', key('log', id), retention, condition)
   redis.call('PEXPIRE', key('run', id), retention + KNOWN_MS, condition)
@@ -17,8 +17,8 @@ local function expire(id, condition)
   end
 end
 
--- All runs of a session expire together, after its last one. To put that off at every end would cost
--- more the longer the session is, so it is done once per tenth of the retention.
+-- All runs of a session expire together, after its last one. To put that off at every end would
+-- cost more the longer the session is, so it is done once per tenth of the retention.
 local function put_off_expiry()
   local now = now_ms()
   local refreshed = tonumber(redis.call('HGET', key('session', session), 'refreshed') or 0)

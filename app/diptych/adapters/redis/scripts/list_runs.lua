@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Lists runs, the newest first: of each its id and `client.RUN_FIELDS`. Looks at 1,000 runs at most,
+-- Lists runs, the newest first: of each its id and `client.RUN_FIELDS`. Looks at about 1,000 runs,
 -- and gives the order of the last that it looked at, or '' if there are no more.
 -- Gives 'unknown' if `before` is not in the list; 'incomplete' and what `indexed` must become.
 -- ARGV: prefix, '1' if an incomplete list will do, before (a run or ''), from (an order or ''), how

@@ -8,9 +8,9 @@
 --             events: the sum of `counts`
 --             swept: up to which order `index` was last searched for runs that have expired
 --
--- Replicas of earlier versions change none of these. `unindexed_opens()` grows when one of them opens
--- a run; the sizes of the lists do not add up when one of them finishes a run or removes a session.
--- Whoever reads a list finds that, and completes the lists (`lists.RedisLists`).
+-- Replicas of earlier versions change none of these. `unindexed_opens()` grows when one of them
+-- opens a run; the sizes of the lists do not add up when one of them finishes a run or removes a
+-- session. Whoever reads a list finds that, and completes the lists (`lists.RedisLists`).
 local INDEX, COUNTS, LISTS = PREFIX .. ':index', PREFIX .. ':counts', PREFIX .. ':lists'
 local SESSIONS, ACTIVE = PREFIX .. ':sessions', PREFIX .. ':active'
 local ENDS = { 'completed', 'failed', 'aborted', 'max_steps' }
@@ -37,8 +37,10 @@ end
 -- Lists a run that has left its queue. It may be one that an earlier version opened.
 local function add_ended(session, run)
   local ms, status = updated_ms(run)
-  redis.call('ZADD', INDEX, redis.call('ZSCORE', key('runs', session), run), run)
   redis.call('ZADD', list_ended(status), ms, run)
+  if not redis.call('ZSCORE', INDEX, run) then
+    redis.call('ZADD', INDEX, redis.call('ZSCORE', key('runs', session), run), run)
+  end
 end
 
 local function remove_run(run)
@@ -58,15 +60,18 @@ end
 
 -- Counts the events of a session that has no unfinished runs, so that none can be added.
 local function count(session)
-  uncount(session)
-  local events = redis.call('HGET', key('session', session), 'events') or 0
-  redis.call('HSET', COUNTS, session, events)
-  redis.call('HINCRBY', LISTS, 'events', events)
+  local events = tonumber(redis.call('HGET', key('session', session), 'events') or 0)
+  local counted = tonumber(redis.call('HGET', COUNTS, session) or -1)
+  if events ~= counted then
+    redis.call('HSET', COUNTS, session, events)
+    redis.call('HINCRBY', LISTS, 'events', events - math.max(counted, 0))
+  end
 end
 
 local function remove_expired_sessions(retention_ms, max)
   local before = now_ms() - retention_ms
-  for _, session in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', before, 'LIMIT', 0, max)) do
+  local old = redis.call('ZRANGE', SESSIONS, '-inf', before, 'BYSCORE', 'LIMIT', 0, max)
+  for _, session in ipairs(old) do
     if redis.call('EXISTS', key('session', session)) == 0 then
       redis.call('ZREM', SESSIONS, session)
       uncount(session)

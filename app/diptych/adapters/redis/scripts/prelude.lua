@@ -1,5 +1,5 @@
--- Put before every script. ARGV[1] is the prefix of all keys. A script may be executed a second time
--- if its reply was lost, so each must have the same effect then.
+-- Put before every script. ARGV[1] is the prefix of all keys. A script may be executed a second
+-- time if its reply was lost, so each must have the same effect then.
 local PREFIX = ARGV[1]
 
 local function key(kind, id)
@@ -29,7 +29,8 @@ local function refusal(session, token)
 end
 
 -- Gives the first run of the queue, and notes that it is driven on this server. If it was driven on
--- another one, records that an owner took for written may be missing: `lost` is the seq that is left.
+-- another one, records that an owner took for written may be missing: `lost` is the seq that is
+-- left.
 local function first_run(session, server)
   local run = redis.call('LINDEX', key('queue', session), 0)
   if not run then
@@ -51,7 +52,8 @@ local function release(session, token)
   end
 end
 
--- Gives the first run of the queue and renews the lease; gives false and releases it if none is left.
+-- Gives the first run of the queue and renews the lease; if none is left, gives false and releases
+-- the lease.
 local function next_run(session, token, server, lease_ms)
   local run = first_run(session, server)
   if run then

@@ -1,5 +1,5 @@
 #!lua
--- Stores a signal with its run, once, and publishes it. With `allow-oom` for signals that end a run.
+-- Stores a signal with its run, once, and publishes it. With `allow-oom` for one that ends the run.
 -- Gives 0 for a run that does not exist, 2 for one signal too many, else 1.
 -- ARGV: prefix, run, signal, message, how many signals may be stored or ''
 local status = redis.call('HGET', key('run', ARGV[2]), 'status')
