@@ -332,7 +332,7 @@ async def test_a_run_of_another_epoch_is_lost(store):
         await store.log.read(run_id, 5)
 
 
-async def test_what_is_kept_is_given_back_and_kept_once(store):
+async def test_a_blob_is_given_back_and_stored_once(store):
     await store.log.put_blob("abc", b"\0blob")
     await store.log.put_blob("abc", b"\0blob")
     assert await store.log.get_blob("abc") == b"\0blob"
@@ -423,10 +423,10 @@ async def test_a_deleted_session_leaves_nothing(store):
         await store.log.read(opened.entry.run_id)
 
 
-# Ownership
+# Leases
 
 
-async def test_runs_of_a_session_have_their_turns_in_the_order_of_their_coming(store):
+async def test_runs_of_a_session_have_their_turns_in_the_order_in_which_they_were_opened(store):
     one, two, three = [await store.open(token=token) for token in ("t1", "t2", "t3")]
     assert await store.leases.next_run(one.lease) == one.entry.run_id
     assert await store.end(one.entry, one.lease) == two.entry.run_id
@@ -449,7 +449,7 @@ async def test_a_run_can_end_before_its_turn(store):
     assert await store.end(one.entry, one.lease) == three.entry.run_id
 
 
-async def test_a_run_that_is_not_in_the_queue_says_nothing(store):
+async def test_a_run_that_is_not_in_the_queue_adds_no_messages(store):
     one, two = [await store.open(token=token) for token in ("t1", "t2")]
     await store.end(one.entry, one.lease, "once")
     said = (Message("assistant", "twice"),)
@@ -457,13 +457,13 @@ async def test_a_run_that_is_not_in_the_queue_says_nothing(store):
     assert [m.content for m in await store.sessions.conversation("talk")] == ["once"]
 
 
-async def test_a_session_that_is_held_or_without_work_cannot_be_claimed(store):
+async def test_a_session_with_an_owner_or_without_runs_cannot_be_claimed(store):
     assert await store.leases.claim("nobody", "t9") is None
     await store.open()
     assert await store.leases.claim("talk", "t9") is None
 
 
-async def test_a_session_that_was_let_go_can_be_claimed_at_once(store):
+async def test_a_released_session_can_be_claimed_at_once(store):
     opened = await store.open()
     assert list(await store.leases.unowned_sessions()) == []
     await store.leases.release(opened.lease)
@@ -474,7 +474,7 @@ async def test_a_session_that_was_let_go_can_be_claimed_at_once(store):
     assert list(await store.leases.unowned_sessions()) == []
 
 
-async def test_the_opener_of_a_session_that_was_let_go_gets_the_older_runs_too(store):
+async def test_the_opener_of_a_released_session_gets_the_older_runs_too(store):
     one = await store.open()
     await store.leases.release(one.lease)
     two = await store.open(token="t2")
