@@ -9,7 +9,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench import agents, durable, speed, sse, start, streams
+from bench import agents, durable, lists, redis_clients, speed, sse, start, streams
 from bench.processes import Backends, backends
 
 Part = Callable[[Backends, speed.Effort], str]
@@ -45,6 +45,15 @@ def _durable(behind: Backends, effort: speed.Effort) -> str:
     return asyncio.run(durable.measure(behind))
 
 
+def _lists(behind: Backends, effort: speed.Effort) -> str:
+    return asyncio.run(lists.measure(behind, effort.trees))
+
+
+def _redis_clients(behind: Backends, effort: speed.Effort) -> str:
+    del behind, effort
+    return asyncio.run(redis_clients.measure())
+
+
 PARTS: dict[str, Part] = {
     "start": _start,
     "speed": _speed,
@@ -52,6 +61,8 @@ PARTS: dict[str, Part] = {
     "sse": _sse,
     "agents": _agents,
     "durable": _durable,
+    "lists": _lists,
+    "redis": _redis_clients,
 }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from support.orders import Charges
 from support.pods import PodProcess, all_ready, now
-from support.redis_monitor import witness
+from support.redis_monitor import monitored
 from support.run_logs import Frame
 from support.scene import Scene, order_scene, orders, tell
 
@@ -60,7 +60,7 @@ async def test_runs_whose_owners_are_killed_one_after_another_are_finished_by_ot
     tools: Charges,
 ) -> None:
     draw, usual = random.Random(7), 8.0
-    async with order_scene(tools) as scene, witness(scene.redis, scene.history) as seen:
+    async with order_scene(tools) as scene, monitored(scene.redis, scene.history) as seen:
         async with asyncio.timeout(MOST_SECONDS), asyncio.TaskGroup() as group:
             for n in range(3):
                 group.create_task(orders(scene, f"wave {n}", 8, seconds=usual, within=MOST_SECONDS))
@@ -76,7 +76,7 @@ async def test_runs_whose_owners_are_killed_one_after_another_are_finished_by_ot
 async def test_in_a_soak_50_owners_are_killed_each_under_20_runs(tools: Charges) -> None:
     cut: Counter[str] = Counter()
     took: list[float] = []
-    async with order_scene(tools) as scene, witness(scene.redis, scene.history):
+    async with order_scene(tools) as scene, monitored(scene.redis, scene.history):
         calm = await orders(scene, "calm", RUNS, seconds=20.0, within=MOST_SECONDS)
         usual = max(caller.ended - caller.began for caller in calm)
         await scene.reckon()

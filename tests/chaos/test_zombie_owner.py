@@ -6,7 +6,7 @@ import asyncio
 from support.callers import chat_request, run_request
 from support.orders import Charges, Pace
 from support.pods import SERVERS
-from support.redis_monitor import witness
+from support.redis_monitor import monitored
 from support.scene import order, order_scene
 from support.stack import until
 
@@ -17,7 +17,7 @@ async def test_a_pod_that_stood_still_for_longer_than_its_lease_writes_nothing_m
     tools: Charges,
 ) -> None:
     slow = Pace(reply=0.2, word=0.25)  # an answer takes some 10 s
-    async with order_scene(tools, pace=slow) as on, witness(on.redis, on.history) as seen:
+    async with order_scene(tools, pace=slow) as on, monitored(on.redis, on.history) as seen:
         async with asyncio.timeout(120), asyncio.TaskGroup() as group:
             for n in range(6):  # all at the first pod: three chats, three that follow
                 name = f"zombie {n}"
@@ -51,7 +51,7 @@ async def test_the_checker_sees_it_when_pods_keep_no_promise(tools: Charges) -> 
     broken = [str(SERVERS / "broken_pod.py"), "serve"]
     async with (
         order_scene(tools, pace=slow, command=broken) as on,
-        witness(on.redis, on.history),
+        monitored(on.redis, on.history),
     ):
         async with asyncio.timeout(90), asyncio.TaskGroup() as group:
             calls, tells = on.caller("broken call"), on.caller("broken text")

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from support import redis_stores
 from support.doubles import EPOCH, CountingClock, FunctionAgents, FunctionTools, House, house
 
-from diptych.adapters.memory.leases import ProcessLeases
+from diptych.adapters.memory.leases import MemoryLeases
 from diptych.adapters.memory.store import MemoryStore
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.app import AppDependencies, create_app
@@ -149,13 +149,13 @@ class SharedMemory(MemoryStore):
             put(item)
 
 
-class SharedOwner(ProcessLeases):
+class SharedOwner(MemoryLeases):
     """Leases that outlive their process."""
 
     lease_seconds = 10.0
 
     def __init__(self, store: SharedMemory) -> None:
-        super().__init__(store._say)
+        super().__init__(store._add_messages)
         self._store = store
         self._demands: defaultdict[str, list[Signal]] = defaultdict(list)
 

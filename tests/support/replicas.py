@@ -73,8 +73,8 @@ class Replica:
         loop = asyncio.get_running_loop()
         if loop.get_task_factory() is None:
             loop.set_task_factory(_numbering())
-        store.watched.append(self._publish)
-        store.missed.append(lambda: self._hear(self._miss_all))
+        store.on_publish.append(self._publish)
+        store.on_gap.append(lambda: self._hear(self._miss_all))
 
     # Its life
 
@@ -208,10 +208,10 @@ class Replica:
     async def entry(self, run_id: str) -> RunEntry:
         return await self._call("entry", lambda: self.store.entry(run_id))
 
-    async def entries(self, session_id: str | None = None) -> Sequence[RunEntry]:
+    async def entries(self, session_id: str | None = None, **_: Any) -> Sequence[RunEntry]:
         runs = self.store.runs
-        step = lambda: [self.store.entry(r) for r in runs if runs[r].session_id == session_id]  # noqa: E731
-        return await self._call("entries", step)
+        ids = [run_id for run_id in reversed(runs) if runs[run_id].session_id == session_id]
+        return await self._call("entries", lambda: [self.store.entry(run_id) for run_id in ids])
 
     async def put_blob(self, key: str, blob: bytes) -> None:
         await self._call("keep", lambda: self.store.put_blob(key, blob))
@@ -274,7 +274,7 @@ class Replica:
             if not self.loses_messages():
                 self._hear(lambda: asked(*about))
 
-        self.store.controlled.append(hear)
+        self.store.on_signal.append(hear)
 
     def on_session_released(self, callback: Callable[[str], None]) -> None:
         def hear(session_id: str) -> None:

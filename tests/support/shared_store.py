@@ -1,9 +1,9 @@
 """A store that several processes share, in one event loop and in virtual time.
 
-What it does in one step is what the scripts of the Redis adapter do in one step; every way in which
-it can break is a method or a field here. `replicas.Replica` is how one process reaches it.
+Each method does in one step what a script of the Redis adapter does in one step. Each way in which
+the store can fail is a method or a field. `replicas.Replica` is how one process uses it.
 
-Everything that matters to the promises is written to `history` (see `support.history`).
+What the guarantees are checked against is written to `history` (see `support.history`).
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from diptych.loop.state import MAX_MESSAGES_PER_RUN
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, SessionEntry
 
 LEASE_SECONDS = 10.0
-MOST_WAITING = 1_000
+MAX_QUEUED_RUNS = 1_000
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class StoredRun:
     server: int
     records: list[Record] = field(default_factory=list)
     status: str = "queued"
-    asked: list[Signal] = field(default_factory=list)
+    signals: list[Signal] = field(default_factory=list)
     lost_at: int | None = None  # how many records were left when the server changed
 
 
@@ -52,14 +52,14 @@ class StoredSession:
     created: float
     runs: list[str] = field(default_factory=list)
     queue: list[str] = field(default_factory=list)
-    said: list[tuple[Message, ...]] = field(default_factory=list)
-    holder: str | None = None
-    held_until: float = 0.0
+    messages: list[tuple[Message, ...]] = field(default_factory=list)
+    owner: str | None = None
+    lease_until: float = 0.0
     fence: str | None = None
 
 
 class SharedStore:
-    """The store itself: one step a method, nothing waits. `watched` hears what is published."""
+    """The store itself. `on_publish`, `on_signal` and `on_gap` hold what its feed calls."""
 
     def __init__(self, lease_seconds: float = LEASE_SECONDS) -> None:
         self.lease_seconds = lease_seconds
@@ -70,11 +70,11 @@ class SharedStore:
         self.runs: OrderedDict[str, StoredRun] = OrderedDict()
         self.sessions: dict[str, StoredSession] = {}
         self.blobs: dict[str, bytes] = {}
-        self.once: dict[str, tuple[str, str]] = {}
-        self.watched: list[Callable[[str, str | None, Sequence[Any]], None]] = []
-        self.controlled: list[Callable[[str, str, Signal], None]] = []
+        self.idempotency_keys: dict[str, tuple[str, str]] = {}
+        self.on_publish: list[Callable[[str, str | None, Sequence[Any]], None]] = []
+        self.on_signal: list[Callable[[str, str, Signal], None]] = []
         self.on_released: list[Callable[[str], None]] = []
-        self.missed: list[Callable[[], None]] = []
+        self.on_gap: list[Callable[[], None]] = []
         self.history: list[dict[str, Any]] = []
         self._tokens = 0
 
@@ -91,10 +91,10 @@ class SharedStore:
         t = asyncio.get_running_loop().time()
         self.history.append({"t": t, "actor": actor, "kind": kind, **fields})
 
-    # Its own troubles
+    # Faults
 
     def go_away(self, seconds: float) -> None:
-        """Be out of reach for so long."""
+        """Be unreachable for some seconds."""
         loop = asyncio.get_running_loop()
         self.is_away = True
         loop.call_later(seconds, self._return)
@@ -102,27 +102,27 @@ class SharedStore:
 
     def _return(self) -> None:
         self.is_away = False
-        self._miss()
+        self._report_gap()
 
     def lose_tail(self, run_id: str, count: int) -> None:
-        """Start anew, without the newest records of an unfinished run."""
+        """Restart without the newest records of an unfinished run."""
         self.server += 1
         run = self.runs[run_id]
         assert run_id in self.sessions[run.session_id].queue
         del run.records[len(run.records) - count :]
         run.status = "running" if len(run.records) > 1 else "queued"
-        self._miss()
+        self._report_gap()
 
     def flush(self) -> None:
         """Lose everything."""
         self.epoch = f"{int(self.epoch, 16) + 1:08x}"
-        for kept in (self.runs, self.sessions, self.blobs, self.once):
-            kept.clear()
-        self._miss()
+        for stored in (self.runs, self.sessions, self.blobs, self.idempotency_keys):
+            stored.clear()
+        self._report_gap()
 
-    def _miss(self) -> None:
-        for missed in self.missed:
-            missed()
+    def _report_gap(self) -> None:
+        for report in self.on_gap:
+            report()
 
     # The event log
 
@@ -130,25 +130,29 @@ class SharedStore:
         self, actor: str, first: Record, token: str, idempotency_key: IdempotencyKey | None
     ) -> Opened:
         run_id, session_id = first.run_id, first.session_id
-        if run_id not in self.runs and idempotency_key and idempotency_key.key in self.once:
-            digest, earlier = self.once[idempotency_key.key]
+        if (
+            run_id not in self.runs
+            and idempotency_key
+            and idempotency_key.key in self.idempotency_keys
+        ):
+            digest, earlier = self.idempotency_keys[idempotency_key.key]
             if digest != idempotency_key.digest:
                 raise IdempotencyMismatch
             return Opened(self.entry(earlier), None, is_new=False)
-        if run_id in self.runs:  # sent again, for its reply was lost
-            is_held = self.sessions[session_id].holder == token
+        if run_id in self.runs:  # sent again: its reply was lost
+            is_owner = self.sessions[session_id].owner == token
         else:
-            self._begin(first)
+            self._create(first)
             if idempotency_key:
-                self.once[idempotency_key.key] = (idempotency_key.digest, run_id)
-            is_held = self._held(actor, session_id, token)
-        return Opened(self.entry(run_id), Lease(session_id, token) if is_held else None)
+                self.idempotency_keys[idempotency_key.key] = (idempotency_key.digest, run_id)
+            is_owner = self._claim(actor, session_id, token)
+        return Opened(self.entry(run_id), Lease(session_id, token) if is_owner else None)
 
-    def _begin(self, first: Record) -> None:
+    def _create(self, first: Record) -> None:
         if self.is_full:
             raise StoreFull("the store is full; try again later")
         session = self.sessions.setdefault(first.session_id, StoredSession(first.timestamp))
-        if len(session.queue) >= MOST_WAITING:
+        if len(session.queue) >= MAX_QUEUED_RUNS:
             raise Overloaded("too many runs of this session are waiting; try again later")
         run = StoredRun(first.session_id, first.timestamp, self.server, [as_stored(first)])
         self.runs[first.run_id] = run
@@ -171,7 +175,7 @@ class SharedStore:
         self.publish(last.run_id, lease.token, added)
 
     def _missing(self, run: StoredRun, records: Sequence[Record]) -> Sequence[Record]:
-        """Give those of the next records that are not there yet."""
+        """Give the records that are not stored yet."""
         seq = len(run.records)
         if records[0].seq > seq + 1:
             raise LogTruncated(seq)
@@ -197,7 +201,7 @@ class SharedStore:
 
     def get_blob(self, key: str) -> bytes:
         if key not in self.blobs:
-            raise BlobMissing(f"nothing is kept under {key}")
+            raise BlobMissing(f"there is no blob {key}")
         return self.blobs[key]
 
     def put_blob(self, key: str, blob: bytes) -> None:
@@ -209,7 +213,7 @@ class SharedStore:
 
     def conversation(self, session_id: str) -> tuple[Message, ...]:
         session = self.sessions.get(session_id)
-        return tuple(m for said in session.said for m in said) if session else ()
+        return tuple(m for each in session.messages for m in each) if session else ()
 
     def listed(self) -> list[SessionEntry]:
         return [
@@ -234,11 +238,11 @@ class SharedStore:
     def _records(self, session: StoredSession) -> list[Record]:
         return [record for run_id in session.runs for record in self.runs[run_id].records]
 
-    # Ownership
+    # Leases
 
     def claim(self, actor: str, session_id: str, token: str) -> Lease | None:
         session = self.sessions.get(session_id)
-        if session is None or not session.queue or not self._held(actor, session_id, token):
+        if session is None or not session.queue or not self._claim(actor, session_id, token):
             return None
         return Lease(session_id, token)
 
@@ -246,10 +250,10 @@ class SharedStore:
         self.check(lease)
         session = self.sessions[lease.session_id]
         if not session.queue:
-            self._give_back(session, lease.token)
+            self._release(session, lease.token)
             return None
-        self._take_up(session)
-        self._hold(session, lease.token)
+        self._drive(session)
+        self._extend(session, lease.token)
         return session.queue[0]
 
     def finish_run(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
@@ -260,7 +264,7 @@ class SharedStore:
             if run.status not in TERMINAL:
                 raise LogTruncated(len(run.records))
             session.queue.remove(run_id)
-            session.said.append(tuple(said))
+            session.messages.append(tuple(said))
         return self.next_run(lease)
 
     def renew(self, leases: Sequence[Lease]) -> list[Lease]:
@@ -270,13 +274,13 @@ class SharedStore:
             if session is None or session.fence != lease.token:
                 lost.append(lease)
             elif session.queue:
-                self._hold(session, lease.token)
+                self._extend(session, lease.token)
         return lost
 
     def release(self, lease: Lease, *, hand_over: bool = False) -> None:
         session = self.sessions.get(lease.session_id)
         if session and session.fence == lease.token:
-            self._give_back(session, lease.token)
+            self._release(session, lease.token)
             session.fence = f"-{lease.token}"
             if hand_over:
                 for released in self.on_released:
@@ -288,15 +292,15 @@ class SharedStore:
     def send_signal(self, run_id: str, demand: Signal) -> None:
         run = self._run(run_id)
         if run.status not in TERMINAL:
-            if demand not in run.asked:
-                if isinstance(demand, Steered) and len(run.asked) >= MAX_MESSAGES_PER_RUN:
+            if demand not in run.signals:
+                if isinstance(demand, Steered) and len(run.signals) >= MAX_MESSAGES_PER_RUN:
                     raise TooManyMessages
-                run.asked.append(demand)
-            for asked in self.controlled:
-                asked(run.session_id, run_id, demand)
+                run.signals.append(demand)
+            for receive in self.on_signal:
+                receive(run.session_id, run_id, demand)
 
     def pending_signals(self, run_id: str) -> Sequence[Signal]:
-        return self._run(run_id).asked
+        return self._run(run_id).signals
 
     def may_be_truncated(self, run_id: str) -> bool:
         run = self._run(run_id)
@@ -309,35 +313,35 @@ class SharedStore:
         if session.fence != lease.token:
             raise LeaseLost("another process has taken this session over")
 
-    def _held(self, actor: str, session_id: str, token: str) -> bool:
+    def _claim(self, actor: str, session_id: str, token: str) -> bool:
         session = self.sessions[session_id]
         if self._is_free(session):
             session.fence = token
-            self._hold(session, token)
-            self._take_up(session)
+            self._extend(session, token)
+            self._drive(session)
             self.note(actor, "claimed", session=session_id, token=token)
-        return session.holder == token
+        return session.owner == token
 
-    def _take_up(self, session: StoredSession) -> None:
+    def _drive(self, session: StoredSession) -> None:
         run = self.runs[session.queue[0]]
         if run.server != self.server:
             run.server, run.lost_at = self.server, len(run.records)
 
-    def _hold(self, session: StoredSession, token: str) -> None:
+    def _extend(self, session: StoredSession, token: str) -> None:
         until = asyncio.get_running_loop().time() + self.lease_seconds
-        session.holder, session.held_until = token, until
+        session.owner, session.lease_until = token, until
 
-    def _give_back(self, session: StoredSession, token: str) -> None:
-        if session.holder == token:
-            session.holder = None
+    def _release(self, session: StoredSession, token: str) -> None:
+        if session.owner == token:
+            session.owner = None
 
     def _is_free(self, session: StoredSession) -> bool:
         loop = asyncio.get_running_loop()
-        return session.holder is None or session.held_until <= loop.time()
+        return session.owner is None or session.lease_until <= loop.time()
 
     def publish(self, run_id: str, token: str | None, items: Sequence[Any]) -> None:
-        for hear in self.watched:
-            hear(run_id, token, items)
+        for receive in self.on_publish:
+            receive(run_id, token, items)
 
     def _run(self, run_id: str) -> StoredRun:
         if run := self.runs.get(run_id):

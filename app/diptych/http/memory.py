@@ -1,21 +1,30 @@
 """`/memory/*`: the events of sessions, a view of the event log for people and tests."""
 
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from diptych.errors import RequestError
+from diptych.errors import RequestError, RunLost, RunNotFound
 from diptych.http.openapi import operations
 from diptych.http.views import event_view, session_view
 from diptych.loop.codec import NOT_IN_MEMORY_VIEW, Record
-from diptych.ports import EventLog, Sessions
+from diptych.ports.entries import RunEntry
+from diptych.ports.event_log import EventLog, Sessions
 
 DEFAULT_LIMIT = 1_000
 MAX_LIMIT = 10_000
+_RUNS_AT_ONCE = 20
+_RECORDS_AT_ONCE = 1_000
 
 SessionId = Annotated[str | None, Query(description="Only the events of this session.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="How many events, at most.")]
+SessionLimit = Annotated[
+    int, Query(ge=1, le=MAX_LIMIT, description="How many sessions, at most: those used last.")
+]
 
 
 def memory_routes(name: str, log: EventLog, sessions: Sessions) -> APIRouter:
@@ -27,15 +36,15 @@ def memory_routes(name: str, log: EventLog, sessions: Sessions) -> APIRouter:
         session_id: SessionId = None,
         limit: Limit = DEFAULT_LIMIT,
     ) -> dict[str, Any]:
-        found = await session_events(log, session_id)
-        shown = [event_view(record) for record in found[-limit:]]
-        return {"agent": name, "events": shown, "total": len(found)}
+        shown = [event_view(record) for record in await last_events(log, session_id, limit)]
+        total = await sessions.count_events(session_id)
+        return {"agent": name, "events": shown, "total": total}
 
     @router.get("/memory/sessions", **operations.LIST_SESSIONS)
-    async def list_sessions() -> dict[str, Any]:
-        found = await sessions.sessions()
-        shown = [session_view(entry) for entry in found]
-        return {"agent": name, "sessions": shown, "total": len(found)}
+    async def list_sessions(limit: SessionLimit = DEFAULT_LIMIT) -> dict[str, Any]:
+        shown = [session_view(entry) for entry in await sessions.sessions(limit)]
+        total = await sessions.count_sessions()
+        return {"agent": name, "sessions": shown, "total": total}
 
     @router.delete("/memory/sessions/{session_id}", status_code=204, **operations.DELETE_SESSION)
     async def delete(session_id: str) -> Response:
@@ -46,11 +55,41 @@ def memory_routes(name: str, log: EventLog, sessions: Sessions) -> APIRouter:
     return router
 
 
-async def session_events(log: EventLog, session_id: str | None) -> list[Record]:
-    """Give the events of a session, or of all, without those that only the runtime needs."""
+async def session_events(log: EventLog, session_id: str) -> list[Record]:
+    """Give the events of a session without those that only the runtime needs."""
+    entries = await log.entries(session_id)
     return [
         record
-        for entry in await log.entries(session_id)
+        for entry in reversed(entries)
         for record in await log.read(entry.run_id)
         if record.event_type not in NOT_IN_MEMORY_VIEW
     ]
+
+
+async def last_events(log: EventLog, session_id: str | None, limit: int) -> list[Record]:
+    """Give the newest events of a session, or of all, by the order of their runs."""
+    newest: list[Record] = []  # the newest first
+    before: str | None = None
+    while len(newest) < limit:
+        count = min(_RUNS_AT_ONCE, limit - len(newest))
+        entries = await log.entries(session_id, before=before, limit=count)
+        tails = await asyncio.gather(*(_tail(log, entry, limit - len(newest)) for entry in entries))
+        for tail in tails:
+            newest += tail
+        if len(entries) < count:
+            break
+        before = entries[-1].run_id
+    return newest[:limit][::-1]
+
+
+async def _tail(log: EventLog, entry: RunEntry, limit: int) -> Sequence[Record]:
+    """Give the newest events of a run, the newest first; none if the run has gone since."""
+    found: list[Record] = []
+    end, count = entry.seq, min(2 * limit, _RECORDS_AT_ONCE)
+    with suppress(RunLost, RunNotFound):
+        while end > 0 and len(found) < limit:
+            start = max(0, end - count)
+            records = await log.read(entry.run_id, start, end - start)
+            found += [r for r in reversed(records) if r.event_type not in NOT_IN_MEMORY_VIEW]
+            end, count = start, _RECORDS_AT_ONCE
+    return found[:limit]

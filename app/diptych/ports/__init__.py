@@ -12,7 +12,7 @@ from diptych.loop.catalog import Peer, Tool, Unavailable
 from diptych.loop.codec import Record
 from diptych.loop.events import Signal
 from diptych.loop.messages import CallOutput, JSONObject, Message, Usage
-from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, SessionEntry
+from diptych.ports.entries import Lease
 
 Progress = Callable[[str], None]
 """Called with a sentence on a tool's progress, or with a sub-agent's text. Must not block."""
@@ -104,75 +104,6 @@ class Agents(Protocol):
 
     async def delegate(self, request: DelegationRequest, progress: Progress) -> CallOutput:
         """Give an agent a task and wait for its end. Raises `DelegationError`."""
-        ...
-
-
-class EventLog(Protocol):
-    """The record of all runs: append-only, the only truth (loop.md §9).
-
-    A run's records have `seq` 1, 2, 3 … without gaps. Every method raises `StoreError` when the
-    store cannot be reached; `RunNotFound` for a run that never was, `RunLost` for one whose record
-    is gone.
-    """
-
-    @property
-    def epoch(self) -> str:
-        """Name this store's life: part of every run id, so that *lost* and *never was* differ."""
-        ...
-
-    async def open(
-        self, first: Record, token: str, idempotency_key: IdempotencyKey | None = None
-    ) -> Opened:
-        """Begin a run with its first record, at the end of its session's queue.
-
-        In the same step the session is claimed under `token`, if nobody holds it. Raises
-        `Overloaded` if there is no room, `IdempotencyMismatch` if the key came with another body.
-        """
-        ...
-
-    async def append(self, records: Sequence[Record], lease: Lease) -> None:
-        """Add the next records of one run. They are on record, and told, when this returns.
-
-        A store that is away is waited for: the caller sets the limit. What is on record already
-        is not added again. Raises `LeaseLost` if the lease is not the newest, `LogTruncated` if the
-        store has lost records that came before these.
-        """
-        ...
-
-    async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Record]:
-        """Give the records of a run whose `seq` is greater than `after`, the first `limit`."""
-        ...
-
-    async def entry(self, run_id: str) -> RunEntry: ...
-
-    async def entries(self, session_id: str | None = None) -> Sequence[RunEntry]:
-        """List the runs, of one session or of all, oldest first."""
-        ...
-
-    async def put_blob(self, key: str, blob: bytes) -> None:
-        """Store what many runs share, once, under its content's hash."""
-        ...
-
-    async def get_blob(self, key: str) -> bytes:
-        """Give back what `put_blob` stored. Raises `BlobMissing` if it is not there."""
-        ...
-
-
-class Sessions(Protocol):
-    """The conversations that runs continue: a view of the event log."""
-
-    async def conversation(self, session_id: str) -> tuple[Message, ...]:
-        """Give what the session's ended runs said, in order; nothing for an unknown session."""
-        ...
-
-    async def session_exists(self, session_id: str) -> bool:
-        """Say whether the session has runs."""
-        ...
-
-    async def sessions(self) -> Sequence[SessionEntry]: ...
-
-    async def delete(self, session_id: str) -> bool:
-        """Forget a session and its runs; False if unknown. Raises `InvalidRequest` if busy."""
         ...
 
 

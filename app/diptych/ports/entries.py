@@ -3,6 +3,7 @@
 Not here: the ports themselves (`ports`), the records of a run (`loop.codec`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -22,6 +23,14 @@ class RunEntry:
     seq: int = 1
     updated: float = 0.0
     may_be_truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunPage:
+    """Some of the runs of a list, and how many are in the list in all."""
+
+    entries: Sequence[RunEntry]
+    total: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from diptych.loop.catalog import Catalog
 from diptych.loop.codec import catalog_blob
 from diptych.loop.events import LoopSettings, Offered
 from diptych.loop.prompt import system_prompt
-from diptych.ports import EventLog
+from diptych.ports.event_log import EventLog
 from diptych.runtime.effects import Backends
 
 

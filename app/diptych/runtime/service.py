@@ -17,7 +17,7 @@ from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.events import Aborted, Steered, Stop
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
 from diptych.loop.text import well_formed
-from diptych.ports.entries import RunEntry
+from diptych.ports.entries import RunEntry, RunPage
 from diptych.ports.run_ids import run_id_of
 from diptych.runtime.active_run import Stage
 from diptych.runtime.buffer import is_terminal
@@ -138,8 +138,27 @@ class RunService:
     async def entry(self, run_id: str) -> RunEntry:
         return await self._stores.log.entry(run_id)
 
-    async def entries(self, session_id: str | None = None) -> Sequence[RunEntry]:
-        return await self._stores.log.entries(session_id)
+    async def entries(
+        self,
+        session_id: str | None = None,
+        *,
+        status: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[RunEntry]:
+        """List runs, the newest first; see `EventLog.entries`."""
+        return await self._stores.log.entries(session_id, status=status, before=before, limit=limit)
+
+    async def updated_entries(
+        self,
+        statuses: Sequence[str],
+        limit: int,
+        *,
+        since: int = 0,
+        before: tuple[int, str] | None = None,
+    ) -> RunPage:
+        """List runs by the time of their last record; see `EventLog.updated_entries`."""
+        return await self._stores.log.updated_entries(statuses, limit, since=since, before=before)
 
     async def records(self, run_id: str, after: int = 0) -> Sequence[Record]:
         return await self._stores.log.read(run_id, after)
@@ -191,7 +210,7 @@ class RunService:
         if entry.status != "queued":
             return False
         entries = await self._stores.log.entries(entry.session_id)
-        first = next((e for e in entries if e.status not in TERMINAL), entry)
+        first = next((e for e in reversed(entries) if e.status not in TERMINAL), entry)
         return first.run_id != entry.run_id
 
     async def _send_message(self, message: Steered, entry: RunEntry, seconds: float) -> None:

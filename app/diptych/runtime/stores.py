@@ -6,7 +6,8 @@ Not here: the contracts (`ports`) and the stores themselves (`adapters.memory`, 
 from dataclasses import dataclass
 
 from diptych.errors import RunLost, RunNotFound, StoreError
-from diptych.ports import Clock, EventLog, Feed, SessionLeases, Sessions
+from diptych.ports import Clock, Feed, SessionLeases
+from diptych.ports.event_log import EventLog, Sessions
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ WITHOUT_FENCE = (  # anybody may write, at whatever seq is free
     ("local at = first + i - RECORDS", "local at = seq + #added + 1"),
     ("if first > seq + 1 then", "if false then"),
 )
-for name in ("APPEND", "APPEND_END", "CONCLUDE", "RENEW", "HEAD"):
+for name in ("APPEND", "APPEND_END", "FINISH_RUN", "RENEW", "NEXT_RUN"):
     setattr(scripts, name, broken(getattr(scripts, name), *WITHOUT_FENCE))
 scripts.OPEN = broken(scripts.OPEN, ("local once = ARGV[12] ~= '' and", "local once = false and"))
 pending.is_repeatable = lambda call, catalog: True

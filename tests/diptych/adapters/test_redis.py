@@ -50,7 +50,7 @@ async def test_renewing_takes_a_lease_up_again_that_has_run_out(server):
         assert await two.claim("talk", "t2") is None
 
 
-async def test_a_renewal_that_comes_late_does_not_hold_a_session_that_was_given_back(server):
+async def test_a_late_renewal_does_not_keep_a_session_that_was_released(server):
     async with stores(server.url, 2) as [one, two]:
         opened = await one.open(first(one), "t1")
         await end(one, opened.entry, opened.lease)
@@ -58,7 +58,7 @@ async def test_a_renewal_that_comes_late_does_not_hold_a_session_that_was_given_
         assert (await two.open(first(two), "t2")).lease == Lease("talk", "t2")
 
 
-async def test_who_has_let_a_session_go_writes_no_more(server):
+async def test_who_has_released_a_session_writes_no_more(server):
     async with stores(server.url) as [store]:
         opened = await store.open(first(store), "t1")
         await store.release(opened.lease)
@@ -68,7 +68,7 @@ async def test_who_has_let_a_session_go_writes_no_more(server):
         assert list(await store.unowned_sessions()) == ["talk"]
 
 
-async def test_of_many_that_claim_a_session_one_gets_it(server):
+async def test_one_of_many_claims_gets_the_session(server):
     async with stores(server.url, 3) as replicas:
         opened = await replicas[0].open(first(replicas[0]), "t1")
         await replicas[0].release(opened.lease)
@@ -77,7 +77,7 @@ async def test_of_many_that_claim_a_session_one_gets_it(server):
         assert len(won) == 1
 
 
-# What is sent a second time, because its reply was lost
+# Commands that are sent again, because their reply was lost
 
 
 async def test_records_that_are_on_record_already_are_not_added_again(server):
@@ -120,14 +120,14 @@ async def test_a_run_that_is_opened_again_is_the_same_and_as_far_as_it_was(serve
         assert len(await store.entries()) == 1
 
 
-async def test_taking_a_session_again_with_the_same_token_is_the_same_claim(server):
+async def test_claiming_a_session_again_with_the_same_token_is_the_same_claim(server):
     async with stores(server.url) as [store]:
         opened = await store.open(first(store), "t1")
         await store.release(opened.lease)
         assert await store.claim("talk", "t2") == await store.claim("talk", "t2")
 
 
-async def test_concluding_again_says_nothing_again(server):
+async def test_finishing_a_run_again_adds_its_messages_once(server):
     async with stores(server.url) as [store]:
         opened = await store.open(first(store), "t1")
         await end(store, opened.entry, opened.lease, "bye")
@@ -157,11 +157,11 @@ async def test_one_key_that_is_sent_by_many_at_once_begins_one_run(server):
         assert len({o.entry.run_id for o in opened}) == 1
 
 
-# Bounds and expiry
+# Limits and expiry
 
 
 async def test_a_session_with_too_many_waiting_runs_takes_no_more(server):
-    async with stores(server.url, most_waiting=2) as [store]:
+    async with stores(server.url, max_queued_runs=2) as [store]:
         await store.open(first(store), "t1")
         await store.open(first(store), "t2")
         with pytest.raises(Overloaded):
@@ -196,7 +196,7 @@ async def test_a_finished_session_expires_and_is_known_to_have_been(server):
         assert list(await store.entries()) == list(await store.sessions()) == []
         assert await store.conversation("talk") == ()
         assert await store.unowned_sessions() == []
-        assert keys(server, store) == ["blob:abc", "epoch", "order", f"run:{run_id}"]
+        assert keys(server, store) == ["blob:abc", "epoch", "lists", "order", f"run:{run_id}"]
 
 
 async def test_earlier_runs_of_a_session_are_kept_as_long_as_its_newest(server):
@@ -207,7 +207,7 @@ async def test_earlier_runs_of_a_session_are_kept_as_long_as_its_newest(server):
             entries.append(opened.entry)
             await asyncio.sleep(0.15)
             await end(store, opened.entry, opened.lease, "bye")
-        assert [e.run_id for e in await store.entries("talk")] == [e.run_id for e in entries]
+        assert [e.run_id for e in await store.entries("talk")] == [e.run_id for e in entries[::-1]]
         assert len(await store.conversation("talk")) == 8
 
 
@@ -240,7 +240,7 @@ async def test_a_deleted_session_leaves_no_key(server):
         opened = await store.open(first(store), "t1")
         await end(store, opened.entry, opened.lease, "bye")
         await store.delete("talk")
-        assert keys(server, store) == ["epoch", "order"]
+        assert keys(server, store) == ["epoch", "lists", "order"]
 
 
 # What it costs

@@ -163,9 +163,9 @@ async def test_a_subscription_counts_from_its_own_confirmation_on():
     subscriber = Subscriber(MasterLocator(lambda: None))
     subscriber._is_connected = True
     dropped, wanted = [Channel(b"run", lambda _: None, lambda: None) for _ in range(2)]
-    subscriber.add(dropped)
-    subscriber.drop(dropped)  # before it was confirmed
-    subscriber.add(wanted)
+    subscriber.subscribe(dropped)
+    subscriber.unsubscribe(dropped)  # before it was confirmed
+    subscriber.subscribe(wanted)
     subscriber._confirm(b"run")
     assert not wanted.confirmed.is_set()
     subscriber._confirm(b"run")
@@ -235,6 +235,6 @@ async def test_a_watch_that_is_not_confirmed_in_time_is_refused_and_leaves_nothi
             server.pause()
             with pytest.raises(StoreError, match="does not answer"):
                 await store.subscribe(opened.entry.run_id, lambda _: None)
-            assert store._watches == {}
+            assert store._subscriptions == {}
             server.resume()
             await store.subscribe(opened.entry.run_id, lambda _: None)

@@ -133,9 +133,9 @@ async def test_a_master_that_is_replaced_while_it_lives_is_left():
         async with stores(servers.url) as [store]:
             opened = await store.open(first(store), "t1")
             assert servers.master.ask("WAIT", 1, 1_000) == 1
-            before = store._link.server.run_id
+            before = store._connection.server.run_id
             servers.sentinels[0].ask("SENTINEL", "FAILOVER", "mymaster")
-            await soon(lambda: store._link.server.run_id != before, BACK_SECONDS)
+            await soon(lambda: store._connection.server.run_id != before, BACK_SECONDS)
             await store.append([record(opened.entry, 2)], opened.lease)
             log = f"{store._settings.prefix}:log:{opened.entry.run_id}"
             assert servers.replica.ask("XLEN", log) == 2

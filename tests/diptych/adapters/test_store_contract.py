@@ -1,7 +1,8 @@
 """What every store promises, in memory and in Redis: event log, sessions and session leases."""
 
+import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,8 +15,9 @@ from diptych.adapters.redis import RedisSettings, RedisStore
 from diptych.errors import InvalidRequest, LeaseLost, RunLost, RunNotFound, StoreError
 from diptych.loop.codec import Record
 from diptych.loop.messages import Message
-from diptych.ports import EventLog, SessionLeases, Sessions
+from diptych.ports import SessionLeases
 from diptych.ports.entries import IdempotencyKey, Lease, RunEntry
+from diptych.ports.event_log import EventLog, Sessions
 
 
 @dataclass
@@ -161,7 +163,7 @@ async def test_the_list_says_of_each_run_what_its_entry_says(store):
     await store.log.append([record(opened[0].entry, 2)], opened[0].lease)
     await store.end(opened[1].entry, opened[1].lease)
     entries = [await store.log.entry(each.entry.run_id) for each in opened]
-    assert list(await store.log.entries()) == entries
+    assert list(await store.log.entries()) == entries[::-1]
     assert list(await store.log.entries("b")) == entries[1:]
     assert [entry.status for entry in entries] == ["running", "completed"]
 
@@ -172,12 +174,146 @@ async def test_a_store_that_was_always_up_has_lost_nothing(store):
     assert not (await store.log.entry(opened.entry.run_id)).may_be_truncated
 
 
-async def test_entries_are_listed_in_the_order_of_their_coming(store):
+# Lists
+
+
+def ids_of(entries: Sequence[RunEntry]) -> list[str]:
+    return [entry.run_id for entry in entries]
+
+
+async def test_entries_are_listed_with_the_run_first_that_was_opened_last(store):
     opened = [await store.open(name) for name in ("b", "a", "b", "c")]
-    ids = [o.entry.run_id for o in opened]
-    assert [e.run_id for e in await store.log.entries()] == ids
-    assert [e.run_id for e in await store.log.entries("b")] == [ids[0], ids[2]]
+    ids = [o.entry.run_id for o in opened][::-1]
+    assert ids_of(await store.log.entries()) == ids
+    assert ids_of(await store.log.entries("b")) == [ids[1], ids[3]]
     assert list(await store.log.entries("nobody")) == []
+
+
+async def test_entries_are_listed_page_by_page(store):
+    opened = [await store.open(name) for name in "abcab" * 5]
+    ids = [o.entry.run_id for o in opened][::-1]
+    of_a = [o.entry.run_id for o in opened if o.entry.session_id == "a"][::-1]
+    for session_id, whole in ((None, ids), ("a", of_a)):
+        seen: list[str] = []
+        while page := await store.log.entries(
+            session_id, before=seen[-1] if seen else None, limit=4
+        ):
+            seen += ids_of(page)
+        assert seen == whole
+    assert ids_of(await store.log.entries(before=ids[-1], limit=4)) == []
+
+
+async def test_entries_of_one_status_are_listed_page_by_page(store):
+    opened = [await store.open(str(number), f"t{number}") for number in range(130)]
+    for each in (opened[0], opened[3], opened[125]):
+        await store.end(each.entry, each.lease)
+    done = [opened[n].entry.run_id for n in (125, 3, 0)]
+    assert ids_of(await store.log.entries(status="completed")) == done
+    assert ids_of(await store.log.entries(status="completed", limit=2)) == done[:2]
+    assert ids_of(await store.log.entries(status="completed", before=done[0], limit=2)) == done[1:]
+    assert ids_of(await store.log.entries("3", status="completed")) == [done[1]]
+    assert ids_of(await store.log.entries(status="failed")) == []
+    assert len(await store.log.entries(status="queued")) == 127
+
+
+async def test_a_list_goes_on_only_from_a_run_of_its_own(store):
+    one, other = await store.open("a"), await store.open("b")
+    for session_id, before in (("a", other), ("nobody", one)):
+        with pytest.raises(RunNotFound):
+            await store.log.entries(session_id, before=before.entry.run_id, limit=1)
+    with pytest.raises(RunNotFound):
+        await store.log.entries(before=store.run_id(), limit=1)
+
+
+async def updated_at(store: Store, *times: float, end: str = "completed") -> list[str]:
+    """Make runs whose last records are of these times."""
+    ids = []
+    for number, at in enumerate(times):
+        opened = await store.open(f"{end} {number}", f"t{number}")
+        await store.log.append([record(opened.entry, 2, end, timestamp=at)], opened.lease)
+        await store.leases.finish_run(opened.entry.run_id, (), opened.lease)
+        ids.append(opened.entry.run_id)
+    return ids
+
+
+async def test_runs_are_listed_by_the_time_of_their_last_record(store):
+    ids = await updated_at(store, 300.0, 500.0, 400.0)
+    waits = await store.open("waits")
+    runs = await store.open("runs")
+    await store.log.append([record(runs.entry, 2, timestamp=450.0)], runs.lease)
+    everything = ("queued", "running", "completed")
+    page = await store.log.updated_entries(everything, 10)
+    expected = [ids[1], runs.entry.run_id, ids[2], ids[0], waits.entry.run_id]
+    assert (ids_of(page.entries), page.total) == (expected, 5)
+    assert list(page.entries) == [await store.log.entry(run_id) for run_id in expected]
+    page = await store.log.updated_entries(everything, 2, before=(450_000, runs.entry.run_id))
+    assert (ids_of(page.entries), page.total) == (expected[2:4], 5)
+    page = await store.log.updated_entries(everything, 10, since=400_000)
+    assert (ids_of(page.entries), page.total) == (expected[:3], 3)
+    page = await store.log.updated_entries(("running", "failed"), 10)
+    assert (ids_of(page.entries), page.total) == ([runs.entry.run_id], 1)
+
+
+async def test_runs_of_the_same_moment_are_listed_by_their_ids_page_by_page(store):
+    ids = await updated_at(store, *[200.0] * 5, 100.0)
+    ids += await updated_at(store, *[200.0] * 4, end="failed")
+    expected = [*sorted(ids[:5] + ids[6:], reverse=True), ids[5]]
+    seen: list[str] = []
+    position = None
+    while True:
+        page = await store.log.updated_entries(("failed", "completed"), 3, before=position)
+        assert page.total == 10
+        if not page.entries:
+            break
+        seen += ids_of(page.entries)
+        position = (int(page.entries[-1].updated * 1000), page.entries[-1].run_id)
+    assert seen == expected
+
+
+async def test_a_run_with_its_end_on_record_is_listed_before_it_has_left_its_queue(store):
+    opened = await store.open()
+    await store.log.append([record(opened.entry, 2, "aborted")], opened.lease)
+    page = await store.log.updated_entries(("aborted",), 10)
+    assert (ids_of(page.entries), page.total) == ([opened.entry.run_id], 1)
+
+
+async def test_sessions_that_were_used_last_are_listed_by_their_age(store):
+    for number in range(5):
+        opened = await store.log.open(first(store.run_id(), str(number), 100.0 + number), "t")
+        ended = record(opened.entry, 2, "completed", timestamp=200.0 + number)
+        await store.log.append([ended], opened.lease)
+        await store.leases.finish_run(opened.entry.run_id, (), opened.lease)
+        await asyncio.sleep(0.002)  # Redis goes by its own clock, in ms
+    again = await store.log.open(first(store.run_id(), "1", 300.0), "t2")
+    assert again.lease
+    listed = await store.sessions.sessions(3)
+    assert [entry.session_id for entry in listed] == ["1", "3", "4"]
+    assert [entry.session_id for entry in await store.sessions.sessions()] == list("01234")
+    assert await store.sessions.count_sessions() == 5
+
+
+async def test_events_are_counted_while_runs_go_on_and_after(store):
+    assert await store.sessions.count_events() == await store.sessions.count_sessions() == 0
+    one, two = await store.open("one"), await store.open("two", "t2")
+    await store.log.append([record(one.entry, 2, "tool_call")], one.lease)
+    assert await store.sessions.count_events() == 3
+    await store.log.append([record(one.entry, 3, "text")], one.lease)
+    entry = await store.log.entry(one.entry.run_id)
+    await store.end(entry, one.lease)
+    assert await store.sessions.count_events() == 3
+    assert await store.sessions.count_events("one") == 2
+    assert await store.sessions.count_events("nobody") == 0
+    again = await store.open("one", "t3")
+    assert await store.sessions.count_events() == 4
+    await store.end(again.entry, again.lease)
+    await store.end(two.entry, two.lease)
+    assert await store.sessions.count_events() == 4
+    await store.sessions.delete("one")
+    assert await store.sessions.count_events() == 1
+    assert await store.sessions.count_sessions() == 1
+
+
+# What is not there
 
 
 async def test_a_run_that_never_was_is_unknown(store):
@@ -196,7 +332,7 @@ async def test_a_run_of_another_epoch_is_lost(store):
         await store.log.read(run_id, 5)
 
 
-async def test_what_is_kept_is_given_back_and_kept_once(store):
+async def test_a_blob_is_given_back_and_stored_once(store):
     await store.log.put_blob("abc", b"\0blob")
     await store.log.put_blob("abc", b"\0blob")
     assert await store.log.get_blob("abc") == b"\0blob"
@@ -287,10 +423,10 @@ async def test_a_deleted_session_leaves_nothing(store):
         await store.log.read(opened.entry.run_id)
 
 
-# Ownership
+# Leases
 
 
-async def test_runs_of_a_session_have_their_turns_in_the_order_of_their_coming(store):
+async def test_runs_of_a_session_have_their_turns_in_the_order_in_which_they_were_opened(store):
     one, two, three = [await store.open(token=token) for token in ("t1", "t2", "t3")]
     assert await store.leases.next_run(one.lease) == one.entry.run_id
     assert await store.end(one.entry, one.lease) == two.entry.run_id
@@ -313,7 +449,7 @@ async def test_a_run_can_end_before_its_turn(store):
     assert await store.end(one.entry, one.lease) == three.entry.run_id
 
 
-async def test_a_run_that_is_not_in_the_queue_says_nothing(store):
+async def test_a_run_that_is_not_in_the_queue_adds_no_messages(store):
     one, two = [await store.open(token=token) for token in ("t1", "t2")]
     await store.end(one.entry, one.lease, "once")
     said = (Message("assistant", "twice"),)
@@ -321,13 +457,13 @@ async def test_a_run_that_is_not_in_the_queue_says_nothing(store):
     assert [m.content for m in await store.sessions.conversation("talk")] == ["once"]
 
 
-async def test_a_session_that_is_held_or_without_work_cannot_be_claimed(store):
+async def test_a_session_with_an_owner_or_without_runs_cannot_be_claimed(store):
     assert await store.leases.claim("nobody", "t9") is None
     await store.open()
     assert await store.leases.claim("talk", "t9") is None
 
 
-async def test_a_session_that_was_let_go_can_be_claimed_at_once(store):
+async def test_a_released_session_can_be_claimed_at_once(store):
     opened = await store.open()
     assert list(await store.leases.unowned_sessions()) == []
     await store.leases.release(opened.lease)
@@ -338,7 +474,7 @@ async def test_a_session_that_was_let_go_can_be_claimed_at_once(store):
     assert list(await store.leases.unowned_sessions()) == []
 
 
-async def test_the_opener_of_a_session_that_was_let_go_gets_the_older_runs_too(store):
+async def test_the_opener_of_a_released_session_gets_the_older_runs_too(store):
     one = await store.open()
     await store.leases.release(one.lease)
     two = await store.open(token="t2")

@@ -13,6 +13,7 @@ from support.face import LOCAL, Face, Speaker, face, replicas
 from support.stack import call as call_of
 from support.stack import frames, until
 
+from diptych.ports.entries import RunPage
 from diptych.runtime import lease_keeper
 
 HEADERS = {"A2A-Version": "1.0"}
@@ -213,10 +214,10 @@ async def test_a_task_that_goes_on_meanwhile_is_shown_as_it_was_found(
         run_id = (await send(helper, said()))["id"]
         found = replace(await helper.house.runs.entry(run_id), status="running", seq=3)
 
-        async def earlier(*_: Any) -> Any:
-            return [found]
+        async def earlier(*_: Any, **__: Any) -> RunPage:
+            return RunPage([found], 1)
 
-        monkeypatch.setattr(helper.house.runs, "entries", earlier)
+        monkeypatch.setattr(helper.house.runs, "updated_entries", earlier)
         (task,) = (await listed(helper, status="TASK_STATE_WORKING"))["tasks"]
         assert task["status"]["state"] == "TASK_STATE_WORKING"
 
@@ -227,10 +228,10 @@ async def test_a_task_that_goes_away_meanwhile_is_left_out(monkeypatch: pytest.M
         gone = replace(await helper.house.runs.entry(kept), run_id=f"run-{EPOCH}-{'f' * 32}")
         entries = [gone, *await helper.house.runs.entries()]
 
-        async def earlier(*_: Any) -> Any:
-            return entries
+        async def earlier(*_: Any, **__: Any) -> RunPage:
+            return RunPage(entries, len(entries))
 
-        monkeypatch.setattr(helper.house.runs, "entries", earlier)
+        monkeypatch.setattr(helper.house.runs, "updated_entries", earlier)
         assert ids_of(await listed(helper)) == [kept]
 
 

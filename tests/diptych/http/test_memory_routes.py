@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from support.face import NAME, Face, face, problem
+from support.face import NAME, Face, Speaker, face, problem
 from support.stack import call
 
 
@@ -67,6 +67,48 @@ async def test_a_limit_keeps_the_last_events_and_the_total() -> None:
         assert len((await events(helper, limit=10_000))["events"]) == 6
 
 
+async def test_a_limit_reads_no_more_runs_and_records_than_it_shows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with face() as helper:
+        for number in range(30):
+            await ask(helper, str(number), str(number))
+        store, records = helper.house.store, 0
+        read, entries = store.read, store.entries
+
+        async def counted_read(*arguments: Any) -> Any:
+            nonlocal records
+            found = await read(*arguments)
+            records += len(found)
+            return found
+
+        async def bounded_entries(*arguments: Any, **rest: Any) -> Any:
+            assert rest["limit"] <= 3
+            return await entries(*arguments, **rest)
+
+        monkeypatch.setattr(store, "read", counted_read)
+        monkeypatch.setattr(store, "entries", bounded_entries)
+        found = await events(helper, limit=3)
+        assert [event["content"] for event in found["events"]] == ["Hello!", "29", "Hello!"]
+        assert found["total"] == 60
+        assert records < 3 * 10  # of three runs at most, and not of thirty
+        page = (await helper.http.get("/v1/runs?limit=2")).json()
+        assert (len(page["data"]), page["has_more"]) == (2, True)
+
+
+async def test_the_last_events_of_a_long_run_are_found_among_what_is_not_shown() -> None:
+    pieces: list[Any] = [f"{number} " for number in range(20)]
+    async with face(model=Speaker(*pieces)) as helper:
+        await ask(helper, "long", "s")
+        assert [e["event_type"] for e in (await events(helper, limit=2))["events"]] == [
+            "user_message",
+            "agent_response",
+        ]
+        assert [e["event_type"] for e in (await events(helper, limit=1))["events"]] == [
+            "agent_response"
+        ]
+
+
 async def test_events_of_one_session_are_its_own_and_of_an_unknown_one_none() -> None:
     async with face() as helper:
         await ask(helper, "one", "a")
@@ -84,6 +126,17 @@ async def test_sessions_are_listed_with_what_they_hold() -> None:
         assert (found["agent"], found["total"]) == (NAME, 2)
         counts = [(s["session_id"], s["runs"], s["events"]) for s in found["sessions"]]
         assert counts == [("a", 2, 4), ("b", 1, 2)]
+
+
+async def test_a_limit_of_sessions_keeps_those_that_were_used_last_and_the_total() -> None:
+    async with face() as helper:
+        for session_id in "abca":
+            helper.clock.seconds += 1
+            await ask(helper, session_id=session_id)
+        found = (await helper.http.get("/memory/sessions?limit=2")).json()
+        assert [session["session_id"] for session in found["sessions"]] == ["a", "c"]
+        assert found["total"] == 3
+        problem(await helper.http.get("/memory/sessions?limit=0"), 400)
 
 
 async def test_a_deleted_session_is_gone_with_its_runs_and_begins_anew() -> None:

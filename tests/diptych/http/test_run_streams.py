@@ -139,7 +139,7 @@ async def test_a_reader_who_saw_more_than_there_is_is_set_back_without_an_id() -
 async def test_a_store_that_fails_is_told_before_a_stream_and_in_it(
     error: Exception, status: int, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(*_: Any) -> None:
+    async def fails(*_: Any, **__: Any) -> None:
         raise error
 
     async with face() as helper:

@@ -245,7 +245,7 @@ def test_a_process_that_has_left_takes_nothing_up():
         await asyncio.sleep(1)
         a.kill()
         b.trouble = lambda call: 1.5 if call.name in {"unowned", "claim"} else None
-        while store.sessions["s"].held_until > now():  # noqa: ASYNC110 - a moment, not an event
+        while store.sessions["s"].lease_until > now():  # noqa: ASYNC110 - a moment, not an event
             await asyncio.sleep(0.1)
         await asyncio.sleep(1)
         await b.run(b.runs.close())

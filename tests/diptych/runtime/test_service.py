@@ -533,7 +533,7 @@ def test_closing_lets_runs_end_and_then_aborts_what_is_left():
 async def test_the_oldest_finished_runs_make_room_and_that_is_said(caplog):
     rooms = house("{}", "x", bounds=Bounds(sessions=3))
     runs = [end(await rooms.ask()).run_id for _ in range(5)]
-    assert [e.run_id for e in await rooms.runs.entries()] == runs[2:]
+    assert [e.run_id for e in reversed(await rooms.runs.entries())] == runs[2:]
     assert "dropped" in caplog.text
     with pytest.raises(RunLost):
         await rooms.runs.entry(runs[0])

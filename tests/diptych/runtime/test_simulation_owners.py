@@ -119,7 +119,7 @@ class Repeating(SharedStore):
     def finish_run(self, run_id, said, lease):
         session = self.sessions[lease.session_id]
         if run_id not in session.queue:
-            session.said.append(tuple(said))
+            session.messages.append(tuple(said))
         return super().finish_run(run_id, said, lease)
 
 

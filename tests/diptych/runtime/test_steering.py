@@ -288,7 +288,7 @@ async def test_what_is_left_in_the_store_for_one_run_is_bounded():
     messages = [Steered("more", f"m-{n}") for n in range(MAX_MESSAGES_PER_RUN * 3)]
     sent = [a.run(a.runs.steer(second, message)) for message in messages]
     await asyncio.gather(*sent, return_exceptions=True)
-    assert len(store.runs[second].asked) <= MAX_MESSAGES_PER_RUN
+    assert len(store.runs[second].signals) <= MAX_MESSAGES_PER_RUN
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "another process"])

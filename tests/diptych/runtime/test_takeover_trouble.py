@@ -328,7 +328,7 @@ async def test_a_log_of_a_newer_version_is_left_alone(what, caplog):
     waits = await begin(b, "Q2", "s")
     await asyncio.sleep(5)
     assert types(log(store, waits)) == ["user_message"]
-    assert store.sessions["s"].holder is None
+    assert store.sessions["s"].owner is None
 
 
 @virtually

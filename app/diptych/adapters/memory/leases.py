@@ -1,6 +1,8 @@
-"""Who owns which run where no other process shares the store: this one, all of them.
+"""The leases and the feed of a store that no other process shares.
 
-Leases never end and nothing happens elsewhere. The queues are as real as in a shared store.
+Leases never expire, and there is nobody to publish to. The queues work as in a shared store.
+
+Not here: runs and sessions (`store`).
 """
 
 from collections import defaultdict, deque
@@ -12,24 +14,24 @@ from diptych.loop.messages import Message
 from diptych.ports import FeedItem, Notice
 from diptych.ports.entries import Lease
 
-Said = Callable[[str, Sequence[Message]], None]
-"""Told what a run that has ended adds to its session's conversation."""
+AddMessages = Callable[[str, Sequence[Message]], None]
+"""Called with a finished run and the messages that it adds to its session's conversation."""
 
 
-class ProcessLeases:
-    """Fulfils `ports.SessionLeases`; nothing in here ever waits."""
+class MemoryLeases:
+    """Fulfils `ports.SessionLeases`; no method waits for anything."""
 
     lease_seconds = None
 
-    def __init__(self, said: Said) -> None:
-        self._said = said
+    def __init__(self, add_messages: AddMessages) -> None:
+        self._add_messages = add_messages
         self._queues: defaultdict[str, deque[str]] = defaultdict(deque)
         self._leases: dict[str, Lease] = {}
 
     def enqueue(self, session_id: str, run_id: str, token: str) -> Lease | None:
-        """Put a new run at the end of its session's queue; a free session is claimed."""
+        """Put a new run at the end of its session's queue; claim the session if it has no owner."""
         self._queues[session_id].append(run_id)
-        return self._take(session_id, token)
+        return self._claim(session_id, token)
 
     def check(self, lease: Lease) -> None:
         """Raise `LeaseLost` if a session is owned under another lease."""
@@ -37,7 +39,7 @@ class ProcessLeases:
             raise LeaseLost("this session is owned under another lease")
 
     async def claim(self, session_id: str, token: str) -> Lease | None:
-        return self._take(session_id, token) if session_id in self._queues else None
+        return self._claim(session_id, token) if session_id in self._queues else None
 
     async def next_run(self, lease: Lease) -> str | None:
         self.check(lease)
@@ -51,7 +53,7 @@ class ProcessLeases:
         queue = self._queues[lease.session_id]
         if run_id in queue:
             queue.remove(run_id)
-            self._said(run_id, said)
+            self._add_messages(run_id, said)
         return await self.next_run(lease)
 
     async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
@@ -65,8 +67,8 @@ class ProcessLeases:
     async def unowned_sessions(self) -> Sequence[str]:
         return [name for name in self._queues if name not in self._leases]
 
-    async def send_signal(self, run_id: str, demand: Signal) -> None:
-        """Do nothing: whoever asks is the owner, and knows."""
+    async def send_signal(self, run_id: str, signal: Signal) -> None:
+        """Do nothing: the caller is the owner, and acts on the signal itself."""
 
     async def pending_signals(self, run_id: str) -> Sequence[Signal]:
         del run_id
@@ -76,7 +78,7 @@ class ProcessLeases:
         del run_id
         return False
 
-    def _take(self, session_id: str, token: str) -> Lease | None:
+    def _claim(self, session_id: str, token: str) -> Lease | None:
         if session_id in self._leases:
             return None
         lease = self._leases[session_id] = Lease(session_id, token)
@@ -84,17 +86,17 @@ class ProcessLeases:
 
 
 class NullFeed:
-    """Fulfils `ports.Feed` where nothing happens elsewhere."""
+    """Fulfils `ports.Feed` where no other process has runs."""
 
     def publish(self, run_id: str, notice: Notice) -> None:
-        """Do nothing: whoever follows the run is here."""
+        """Do nothing: all subscribers of the run are in this process."""
 
     async def subscribe(self, run_id: str, put: Callable[[FeedItem], None]) -> Callable[[], None]:
         del run_id, put
         return lambda: None
 
     def on_signal(self, callback: Callable[[str, str, Signal], None]) -> None:
-        """Do nothing: no other process sends any."""
+        """Do nothing: no other process sends signals."""
 
     def on_session_released(self, callback: Callable[[str], None]) -> None:
         """Do nothing: there is no other process."""

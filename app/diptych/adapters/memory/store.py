@@ -1,18 +1,21 @@
 """The event log and the sessions of one process, in memory and bounded.
 
-What is in here ends with the process: run ids carry its epoch, so that a run of an earlier
-process can be told from one that never was. When a bound is reached the oldest finished runs
-go first, and that is logged.
+They end with the process. Run ids carry its epoch, so that a run of an earlier process can be told
+from one that never was. When a bound is reached, the oldest finished runs are dropped, and that is
+logged.
+
+Not here: queues and leases (`leases`), what is stored of a run (`rows`).
 """
 
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from itertools import islice
 
-import orjson
-
-from diptych.adapters.memory.leases import ProcessLeases
+from diptych.adapters.memory.leases import MemoryLeases
+from diptych.adapters.memory.rows import StoredRun, StoredSession, size_of
 from diptych.errors import (
     BlobMissing,
     IdempotencyMismatch,
@@ -21,62 +24,41 @@ from diptych.errors import (
     RunNotFound,
     SessionBusy,
 )
-from diptych.loop.codec import NOT_IN_MEMORY_VIEW, TERMINAL, Record
+from diptych.loop.codec import NOT_IN_MEMORY_VIEW, Record
 from diptych.loop.messages import Message
-from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, SessionEntry
+from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, RunPage, SessionEntry
 from diptych.ports.run_ids import epoch_of
 
-_RECORD_BYTES = 400  # what a record takes beside its content, roughly
-_SAY_EVERY = 100  # dropped runs
-_MOST_KEYS = 10_000  # of requests that may be sent again
+_LOG_EVERY = 100  # dropped runs
+_MAX_IDEMPOTENCY_KEYS = 10_000
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much is kept. Runs that are not finished are never dropped."""
+    """How much is stored at most. Unfinished runs are never dropped."""
 
     sessions: int = 1_000
     events: int = 200_000
     size: int = 64 * 2**20  # bytes
 
 
-@dataclass(slots=True)
-class _Run:
-    session_id: str
-    created: float
-    records: list[Record] = field(default_factory=list)
-    size: int = 0
-    blob: str | None = None
-    said: tuple[Message, ...] = ()
-
-    @property
-    def is_finished(self) -> bool:
-        return bool(self.records) and self.records[-1].event_type in TERMINAL
-
-
-@dataclass(slots=True)
-class _Session:
-    created: float
-    runs: list[str] = field(default_factory=list)
-
-
 class MemoryStore:
-    """Fulfils `ports.EventLog` and `ports.Sessions`; nothing in here ever waits.
+    """Fulfils `EventLog` and `Sessions` of `ports.event_log`; no method waits for anything.
 
     `leases` fulfils `ports.SessionLeases` for the same runs.
     """
 
     def __init__(self, epoch: str, bounds: Bounds | None = None) -> None:
         self.epoch = epoch
-        self.dropped = 0  # finished runs that had to go, for the metrics
+        self.dropped = 0  # runs, for the metrics
         self._bounds = bounds or Bounds()
-        self._runs: OrderedDict[str, _Run] = OrderedDict()
-        self._sessions: dict[str, _Session] = {}
+        self._runs: OrderedDict[str, StoredRun] = OrderedDict()
+        self._sessions: dict[str, StoredSession] = {}
         self._blobs: dict[str, tuple[bytes, set[str]]] = {}
-        self._gone: deque[str] = deque(maxlen=10_000)
-        self._once: OrderedDict[str, tuple[str, str]] = OrderedDict()  # key: digest, run
-        self.leases = ProcessLeases(self._say)
+        self._dropped_ids: deque[str] = deque(maxlen=10_000)
+        self._idempotency_keys: OrderedDict[str, tuple[str, str]] = OrderedDict()  # digest, run
+        self.leases = MemoryLeases(self._add_messages)
         self._events = 0
         self._size = 0
 
@@ -86,54 +68,85 @@ class MemoryStore:
         self, first: Record, token: str, idempotency_key: IdempotencyKey | None = None
     ) -> Opened:
         run_id, session_id, created = first.run_id, first.session_id, first.timestamp
-        if idempotency_key and (earlier := self._begun_before(idempotency_key)):
+        if idempotency_key and (earlier := self._earlier_run(idempotency_key)):
             return Opened(await self.entry(earlier), None, is_new=False)
         self._make_room(sessions=0 if session_id in self._sessions else 1)
-        self._runs[run_id] = run = _Run(session_id, created)
-        self._sessions.setdefault(session_id, _Session(created)).runs.append(run_id)
+        self._runs[run_id] = run = StoredRun(session_id, created)
+        self._sessions.setdefault(session_id, StoredSession(created, created)).runs.append(run_id)
         if idempotency_key:
-            self._once[idempotency_key.key] = (idempotency_key.digest, run_id)
+            self._idempotency_keys[idempotency_key.key] = (idempotency_key.digest, run_id)
         self._add(run, [first])
-        return Opened(_entry(run_id, run), self.leases.enqueue(session_id, run_id, token))
+        return Opened(run.entry(run_id), self.leases.enqueue(session_id, run_id, token))
 
     async def append(self, records: Sequence[Record], lease: Lease) -> None:
         run = self._run(records[0].run_id)
         self.leases.check(lease)
         self._add(run, records)
 
-    def _begun_before(self, idempotency_key: IdempotencyKey) -> str | None:
-        """Name the run that a request began when it was sent first, if that is still there."""
-        while len(self._once) > _MOST_KEYS:
-            self._once.popitem(last=False)
-        digest, run_id = self._once.get(idempotency_key.key, ("", ""))
+    def _earlier_run(self, idempotency_key: IdempotencyKey) -> str | None:
+        """Give the run that a request opened when it came first, if it is still stored."""
+        while len(self._idempotency_keys) > _MAX_IDEMPOTENCY_KEYS:
+            self._idempotency_keys.popitem(last=False)
+        digest, run_id = self._idempotency_keys.get(idempotency_key.key, ("", ""))
         if run_id not in self._runs:
             return None
         if digest != idempotency_key.digest:
             raise IdempotencyMismatch
         return run_id
 
-    def _add(self, run: _Run, records: Sequence[Record]) -> None:
+    def _add(self, run: StoredRun, records: Sequence[Record]) -> None:
+        session = self._sessions[run.session_id]
+        session.updated = records[-1].timestamp
         for record in records:
-            size = _size(record)
+            size = size_of(record)
             run.records.append(record)
             run.size += size
             self._size += size
             self._events += 1
+            session.events += record.event_type not in NOT_IN_MEMORY_VIEW
             if record.event_type == "offered":
-                self._share(run, record)
+                self._add_blob_user(run, record)
 
     async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Record]:
         end = None if limit is None else after + limit
         return self._run(run_id).records[after:end]  # seq counts from 1, without gaps
 
     async def entry(self, run_id: str) -> RunEntry:
-        return _entry(run_id, self._run(run_id))
+        return self._run(run_id).entry(run_id)
 
-    async def entries(self, session_id: str | None = None) -> Sequence[RunEntry]:
-        if session_id is None:
-            return [_entry(run_id, run) for run_id, run in self._runs.items()]
-        session = self._sessions.get(session_id)
-        return [_entry(r, self._runs[r]) for r in session.runs] if session else []
+    async def entries(
+        self,
+        session_id: str | None = None,
+        *,
+        status: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[RunEntry]:
+        ids: Iterable[str] = reversed(self._runs)
+        if session_id is not None:
+            session = self._sessions.get(session_id)
+            ids = reversed(session.runs) if session else ()
+        ids = iter(ids)
+        if before is not None and before not in ids:  # which leaves those that follow it
+            raise RunNotFound
+        entries = (self._runs[run_id].entry(run_id) for run_id in ids)
+        return list(islice((e for e in entries if status in {None, e.status}), limit))
+
+    async def updated_entries(
+        self,
+        statuses: Sequence[str],
+        limit: int,
+        *,
+        since: int = 0,
+        before: tuple[int, str] | None = None,
+    ) -> RunPage:
+        positions = [
+            position
+            for run_id, run in self._runs.items()
+            if run.status in statuses and (position := (run.updated_ms, run_id))[0] >= since
+        ]
+        page = nlargest(limit, (p for p in positions if before is None or p < before))
+        return RunPage([self._runs[run_id].entry(run_id) for _, run_id in page], len(positions))
 
     async def put_blob(self, key: str, blob: bytes) -> None:
         if key not in self._blobs:
@@ -142,20 +155,32 @@ class MemoryStore:
 
     async def get_blob(self, key: str) -> bytes:
         if key not in self._blobs:
-            raise BlobMissing(f"nothing is kept under {key}")
+            raise BlobMissing(f"there is no blob {key}")
         return self._blobs[key][0]
 
     # The sessions
 
     async def conversation(self, session_id: str) -> tuple[Message, ...]:
         session = self._sessions.get(session_id)
-        return tuple(m for r in session.runs for m in self._runs[r].said) if session else ()
+        return tuple(m for r in session.runs for m in self._runs[r].messages) if session else ()
 
     async def session_exists(self, session_id: str) -> bool:
         return session_id in self._sessions
 
-    async def sessions(self) -> Sequence[SessionEntry]:
-        return [self._session_entry(name, session) for name, session in self._sessions.items()]
+    async def sessions(self, limit: int | None = None) -> Sequence[SessionEntry]:
+        entries = [session.entry(name) for name, session in self._sessions.items()]
+        if limit is not None:
+            entries = nlargest(limit, entries, key=lambda entry: entry.updated)
+        return sorted(entries, key=lambda entry: entry.created)
+
+    async def count_sessions(self) -> int:
+        return len(self._sessions)
+
+    async def count_events(self, session_id: str | None = None) -> int:
+        if session_id is None:
+            return sum(session.events for session in self._sessions.values())
+        session = self._sessions.get(session_id)
+        return session.events if session else 0
 
     async def delete(self, session_id: str) -> bool:
         session = self._sessions.get(session_id)
@@ -164,13 +189,15 @@ class MemoryStore:
         if not all(self._runs[run_id].is_finished for run_id in session.runs):
             raise SessionBusy
         for run_id in tuple(session.runs):
-            self._drop(run_id)
+            self._remove(run_id)
         return True
 
-    def _say(self, run_id: str, said: Sequence[Message]) -> None:
+    def _add_messages(self, run_id: str, messages: Sequence[Message]) -> None:
         if run := self._runs.get(run_id):
-            size = sum(len(message.content.encode()) for message in said)
-            run.said, run.size, self._size = tuple(said), run.size + size, self._size + size
+            size = sum(len(message.content.encode()) for message in messages)
+            run.messages = tuple(messages)
+            run.size += size
+            self._size += size
 
     # Bounds
 
@@ -180,11 +207,11 @@ class MemoryStore:
             oldest = next((r for r, run in self._runs.items() if run.is_finished), None)
             if oldest is None:
                 break
-            self._drop(oldest)
-            self._gone.append(oldest)
+            self._remove(oldest)
+            self._dropped_ids.append(oldest)
             self.dropped += 1
         if self.dropped > before and (
-            not before or before % _SAY_EVERY > self.dropped % _SAY_EVERY
+            not before or before % _LOG_EVERY > self.dropped % _LOG_EVERY
         ):
             _log.warning("dropped the oldest finished runs to make room: %d so far", self.dropped)
         if self._is_full(sessions):
@@ -197,57 +224,36 @@ class MemoryStore:
             or self._size > self._bounds.size
         )
 
-    def _drop(self, run_id: str) -> None:
+    def _remove(self, run_id: str) -> None:
         run = self._runs.pop(run_id)
         self._events -= len(run.records)
         self._size -= run.size
         if run.blob is not None:
-            self._unshare(run_id, run.blob)
+            self._remove_blob_user(run_id, run.blob)
         session = self._sessions[run.session_id]
         session.runs.remove(run_id)
+        session.events -= sum(r.event_type not in NOT_IN_MEMORY_VIEW for r in run.records)
         if not session.runs:
             del self._sessions[run.session_id]
 
-    def _share(self, run: _Run, record: Record) -> None:
+    def _add_blob_user(self, run: StoredRun, record: Record) -> None:
         key = str(record.content)
         if key in self._blobs:
             run.blob = key
             self._blobs[key][1].add(record.run_id)
 
-    def _unshare(self, run_id: str, key: str) -> None:
+    def _remove_blob_user(self, run_id: str, key: str) -> None:
         blob, users = self._blobs[key]
         users.discard(run_id)
         if not users:
             del self._blobs[key]
             self._size -= len(blob)
 
-    def _run(self, run_id: str) -> _Run:
+    def _run(self, run_id: str) -> StoredRun:
         if run := self._runs.get(run_id):
             return run
-        if run_id in self._gone:
+        if run_id in self._dropped_ids:
             raise RunLost("the record of this run is gone: the oldest finished runs are dropped")
         if epoch_of(run_id) not in ("", self.epoch):
             raise RunLost("this run ended with the process that ran it; start it again")
         raise RunNotFound
-
-    def _session_entry(self, session_id: str, session: _Session) -> SessionEntry:
-        records = [r for run_id in session.runs for r in self._runs[run_id].records]
-        shown = sum(record.event_type not in NOT_IN_MEMORY_VIEW for record in records)
-        updated = records[-1].timestamp if records else session.created
-        return SessionEntry(session_id, len(session.runs), shown, session.created, updated)
-
-
-def _entry(run_id: str, run: _Run) -> RunEntry:
-    if run.is_finished:
-        status = run.records[-1].event_type
-    else:
-        status = "running" if len(run.records) > 1 else "queued"
-    seq, updated = len(run.records), run.records[-1].timestamp
-    return RunEntry(run_id, run.session_id, run.created, status, seq, updated)
-
-
-def _size(record: Record) -> int:
-    content = record.content
-    text = content.encode() if isinstance(content, str) else orjson.dumps(content)
-    about = len(orjson.dumps(record.metadata)) if record.metadata else 0
-    return _RECORD_BYTES + len(text) + about

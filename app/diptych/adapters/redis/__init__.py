@@ -1,31 +1,37 @@
-"""Runs that survive their process: the event log, sessions, ownership and feed in Redis 7.
+"""Runs that survive their process: the event log, sessions, leases and feed in Redis 7.
 
-    store       all of it, as one object
-      log  sessions  ownership  feed     a port each
-        part      what they share
-          link        the connection for commands   subscriber    the one for pub/sub
-            places    where the master is           scripts       what runs inside Redis
-            server    what it says of itself        wire          how values look there
-              settings  what a URL means
+    store         all ports, as one object
+      event_log  sessions  leases  feed    a port each
+        lists         pages of runs and sessions, for the first two
+          client        what all share
+            connection    the one for commands     subscriber   the one for pub/sub
+            pipeline      commands in flight       scripts      what runs inside Redis
+              locator       where the master is    encoding     how values look there
+              server        what it says of itself
+                settings      what a URL means
 
 Keys, all under the prefix; `R` stands for a run's id, `S` for a session's:
 
-    epoch           names this store's life; gone when it was emptied
+    epoch           the name of this store's life; gone when the store was emptied
     log:R           stream of records, ids `<seq>-0`; expires with its session
     run:R           hash: session, created, updated, status, seq, server, lost, blob;
                     outlives the stream by a day, so that *expired* and *never was* differ
+    asked:R         list of the signals that its owner has not seen the end of
     session:S       hash: created, updated, events, refreshed
-    runs:S          sorted set of its runs, in the order of their coming (`order` counts)
+    runs:S          sorted set of its runs, by the order in which they were opened
     queue:S         list of its runs that are not finished
-    said:S          list: what each ended run said, as JSON
-    lease:S         token of its owner; runs out
-    fence:S         token of its newest owner: no other may write
-    sessions        sorted set of sessions, by their last beginning or end of a run
-    active          set of sessions that have work
+    said:S          list: the messages that each finished run adds to the conversation, as JSON
+    lease:S         token of its owner; expires
+    fence:S         token of its newest owner: a write under any other is refused
+    order           how many runs were opened so far
+    sessions        sorted set of sessions, by the last time a run was opened or finished
+    active          set of sessions that have unfinished runs
+    index, ended:X, counts, lists
+                    lists of runs, and how many events there are: see scripts/lists.lua
     blob:H          what many runs share, by its hash
-    once:K          hash: run and body's digest of an idempotency key, for a day
+    once:K          hash: run and digest of the body for an idempotency key, for a day
 
-Channels: `told:R` (records, with their owner's token, and notices) and `control` (ends asked for).
+Channels: `told:R` (records, with their owner's token, and notices) and `control` (signals).
 """
 
 from diptych.adapters.redis.settings import RedisSettings

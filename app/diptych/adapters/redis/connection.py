@@ -1,287 +1,274 @@
-"""One connection that all commands to the store share, and that comes back by itself.
+"""The connection that all commands to the store share; it reconnects by itself.
 
-What is asked at the same time goes out in one write, and the replies come in the order of the
-commands, so that a command costs a fraction of what a pool's does. When the connection is lost,
-nobody knows which of the commands in flight were done: each is sent again, and must bear that.
+When it is lost, nobody knows which of the commands in flight were executed. Each is sent again, so
+each must have the same effect when it is executed twice.
 
-Not here: what the commands mean (`log`, `ownership`, `sessions`), what is heard (`feed`).
+Not here: what the commands mean (`event_log`, `leases`, `sessions`), messages (`subscriber`).
 """
 
 import asyncio
 import logging
 import math
 import secrets
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias
+from enum import Enum
 
 from redis.exceptions import (
     ClusterDownError,
     MasterDownError,
     NoScriptError,
     OutOfMemoryError,
-    ReadOnlyError,
     RedisError,
     ResponseError,
     TryAgainError,
 )
 
-from diptych.adapters.redis.locator import MasterLocator, Unreachable, Wire, unreachable
-from diptych.adapters.redis.outbox import Argument, Command, Outbox, Pauses, end
+from diptych.adapters.redis.locator import (
+    Connection,
+    MasterLocator,
+    Unreachable,
+    reconnect_backoff,
+    unreachable,
+)
+from diptych.adapters.redis.pipeline import ConnectionLost, Pipeline, Reply
 from diptych.adapters.redis.scripts import ALL, EPOCH, Script
 from diptych.adapters.redis.server import Server, read_info
+from diptych.adapters.redis.tasks import cancel
+from diptych.adapters.redis.write_buffer import Argument, Command
 from diptych.errors import StoreError, StoreFull
 
-ASK_SECONDS = 1.8  # after which a caller that cannot wait is told so
-START_SECONDS = 2.0
-PROBE_SECONDS = 1.0
-SILENCE_SECONDS = 2.0  # without a reply, after which a connection counts as dead
-GRACE_SECONDS = 1.0  # for which a lost connection is no problem yet
+COMMAND_TIMEOUT_SECONDS = 1.8  # of callers that do not wait for a store that is away
+FIRST_CONNECT_SECONDS = 2.0
+HEALTH_CHECK_SECONDS = 1.0
+REPLY_TIMEOUT_SECONDS = 2.0  # of a health check, after which the connection counts as dead
+RECONNECT_GRACE_SECONDS = 1.0  # for which a lost connection is no problem yet
 
-Reply: TypeAlias = Any
 _log = logging.getLogger(__name__)
 
 
-class _Cut(Exception):
-    """The connection was lost before the reply came."""
+class State(Enum):
+    """The stages of the connection; `MultiplexedConnection._enter` changes it."""
+
+    CONNECTING = "connecting"  # for the first time
+    CONNECTED = "connected"
+    RECONNECTING = "reconnecting"
+    CLOSED = "closed"  # for good
 
 
-class Link:
-    """The shared connection to one store; `prefix` stands before all its keys."""
+class MultiplexedConnection:
+    """One connection for all callers; `prefix` stands before each key of the store."""
 
-    def __init__(self, place: MasterLocator, prefix: str) -> None:
+    def __init__(self, locator: MasterLocator, prefix: str) -> None:
         self.prefix = prefix
         self.server = Server()
-        self._place = place
+        self._locator = locator
+        self._pipeline = Pipeline()
+        self._state = State.CONNECTING
+        self._may_execute = asyncio.Event()  # or will never be: set while CONNECTED and CLOSED
+        self._has_tried = asyncio.Event()  # to connect
+        self._silent_since = -math.inf  # by the event loop's clock; inf while CONNECTED
+        self._reason = Unreachable("the store has not been reached yet")
         self._epoch = ""
-        self._up = asyncio.Event()
-        self._tried = asyncio.Event()  # to connect, for the first time
-        self._gone_since = -math.inf  # by the event loop's clock; inf while it is there
-        self._trouble = Unreachable("the store has not been reached yet")
-        self._outbox = Outbox()
-        self._waiting: deque[asyncio.Future[Reply] | None] = deque()
-        self._on_new_epoch: list[Callable[[], None]] = []
-        self._is_closed = False
+        self._epoch_listeners: list[Callable[[], None]] = []
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to connect, and wait a moment for it; a store that is away is no error."""
-        self._task = asyncio.create_task(self._stay_connected(), name="redis-link")
+        """Start to connect, and wait a moment for it; a store that is away is no error."""
+        self._task = asyncio.create_task(self._stay_connected(), name="redis-connection")
         with suppress(TimeoutError):
-            async with asyncio.timeout(START_SECONDS):
-                await self._tried.wait()
+            async with asyncio.timeout(FIRST_CONNECT_SECONDS):
+                await self._has_tried.wait()
 
     async def aclose(self) -> None:
-        await end(self._task)
-        self._cut()
-        self._is_closed = True
-        self._trouble = Unreachable("the store's connection is closed", is_settled=True)
-        self._up.set()  # nobody waits for it any more
+        await cancel(self._task)
+        self._reason = Unreachable("the store's connection is closed", is_settled=True)
+        self._enter(State.CLOSED)
 
-    def on_new_epoch(self, call: Callable[[], None]) -> None:
-        """Have something called whenever the store was found empty."""
-        self._on_new_epoch.append(call)
+    def on_new_epoch(self, listener: Callable[[], None]) -> None:
+        """Call `listener` each time the store turns out to have been emptied."""
+        self._epoch_listeners.append(listener)
 
     @property
     def epoch(self) -> str:
         if not self._epoch:
-            raise StoreError(self.problem() or str(self._trouble))
+            raise StoreError(self.problem() or str(self._reason))
         return self._epoch
 
     def problem(self) -> str:
         """Say why the store cannot be used now, and what to do; empty if it can."""
-        if self._up.is_set() and not self._is_closed:
-            return ""
-        gone = asyncio.get_running_loop().time() - self._gone_since
-        if gone < GRACE_SECONDS and not self._trouble.is_settled:
-            return ""
-        return str(self._trouble)
+        match self._state:
+            case State.CONNECTED:
+                return ""
+            case State.CONNECTING | State.CLOSED:
+                return str(self._reason)
+            case State.RECONNECTING:
+                silence = asyncio.get_running_loop().time() - self._silent_since
+                is_short = silence < RECONNECT_GRACE_SECONDS and not self._reason.is_settled
+                return "" if is_short else str(self._reason)
 
     # Commands
 
-    async def ask(self, *commands: Command) -> Sequence[Reply]:
-        """Send commands together and give their replies, soon or never.
+    async def execute(self, *commands: Command) -> Sequence[Reply]:
+        """Send commands together and give their replies.
 
         Raises `StoreError` within 2 seconds, at once while the store is known to be away.
         """
         try:
-            async with asyncio.timeout(ASK_SECONDS):
-                replies = await self._obtain(commands, is_patient=False)
+            async with asyncio.timeout(COMMAND_TIMEOUT_SECONDS):
+                replies = await self._execute(commands, waits=False)
         except TimeoutError:
-            raise StoreError(f"{self._trouble_now()}; try again later") from None
+            raise self._timeout_error() from None
         for reply in replies:
-            _raise_if_refused(reply)
+            _raise_if_error(reply)
         return replies
 
-    async def run(self, script: Script, *arguments: Argument) -> Reply:
-        """Run a script, soon or never; as `ask`."""
+    async def run_script(self, script: Script, *arguments: Argument) -> Reply:
+        """Run a script. Raises as `execute` does."""
         try:
-            async with asyncio.timeout(ASK_SECONDS):
-                return await self._run(script, arguments, is_patient=False)
+            async with asyncio.timeout(COMMAND_TIMEOUT_SECONDS):
+                return await self._run_script(script, arguments, waits=False)
         except TimeoutError:
-            raise StoreError(f"{self._trouble_now()}; try again later") from None
+            raise self._timeout_error() from None
 
-    async def run_patiently(self, script: Script, *arguments: Argument) -> Reply:
-        """Run a script, however long the store is away."""
-        return await self._run(script, arguments, is_patient=True)
+    async def run_script_with_retry(self, script: Script, *arguments: Argument) -> Reply:
+        """Run a script, and wait for as long as the store is away. The caller sets a limit."""
+        return await self._run_script(script, arguments, waits=True)
 
-    def post(self, *commands: Command) -> None:
-        """Send commands if that is possible now; nobody learns what becomes of them."""
-        if self._up.is_set() and not self._is_closed:
+    def send(self, *commands: Command) -> None:
+        """Send commands if that is possible now; their replies are not read."""
+        if self._state is State.CONNECTED:
             for command in commands:
-                self._send(command, None)
+                self._pipeline.send(command)
 
     async def refresh_epoch(self) -> str:
-        """Ask for the store's epoch now; it is another one after the store was emptied."""
-        found = await self.run(EPOCH, secrets.token_hex(4))
-        return self._take_epoch(found)
+        """Read the store's epoch now; it is another one after the store was emptied."""
+        found = await self.run_script(EPOCH, secrets.token_hex(4))
+        return self._update_epoch(found)
 
-    async def _run(
-        self, script: Script, arguments: Sequence[Argument], *, is_patient: bool
+    async def _run_script(
+        self, script: Script, arguments: Sequence[Argument], *, waits: bool
     ) -> Reply:
         rest = (0, self.prefix, *arguments)
-        [reply] = await self._obtain([("EVALSHA", script.sha, *rest)], is_patient=is_patient)
+        [reply] = await self._execute([("EVALSHA", script.sha, *rest)], waits=waits)
         if isinstance(reply, NoScriptError):
-            [reply] = await self._obtain([("EVAL", script.source, *rest)], is_patient=is_patient)
-        _raise_if_refused(reply)
+            [reply] = await self._execute([("EVAL", script.source, *rest)], waits=waits)
+        _raise_if_error(reply)
         return reply
 
-    async def _obtain(self, commands: Sequence[Command], *, is_patient: bool) -> Sequence[Reply]:
-        pauses = Pauses()
+    async def _execute(self, commands: Sequence[Command], *, waits: bool) -> Sequence[Reply]:
+        backoff = reconnect_backoff()
         while True:
-            if not is_patient and (problem := self.problem()):
+            if not waits and (problem := self.problem()):
                 raise StoreError(f"{problem}; try again later")
-            await self._up.wait()
-            if self._is_closed:
-                raise StoreError(str(self._trouble))
+            await self._may_execute.wait()
+            if self._state is State.CLOSED:
+                raise StoreError(str(self._reason))
             try:
-                replies = await self._exchange(commands)
-            except _Cut:
+                replies = await self._pipeline.execute(commands)
+            except ConnectionLost:
                 continue
-            if not (is_patient and any(map(_is_passing, replies))):
+            if not (waits and any(map(_is_temporary, replies))):
                 return replies
-            await pauses.pause()
+            await asyncio.sleep(backoff.next_delay())
 
-    async def _exchange(self, commands: Sequence[Command]) -> Sequence[Reply]:
-        loop = asyncio.get_running_loop()
-        futures: list[asyncio.Future[Reply]] = [loop.create_future() for _ in commands]
-        for command, future in zip(commands, futures, strict=True):
-            self._send(command, future)
-        replies = [await future for future in futures]
-        if any(isinstance(reply, _Cut) for reply in replies):
-            raise _Cut
-        return replies
-
-    def _send(self, command: Command, future: asyncio.Future[Reply] | None) -> None:
-        self._outbox.put(command)
-        self._waiting.append(future)
-
-    def _trouble_now(self) -> str:
-        return self.problem() or "the store does not answer"
+    def _timeout_error(self) -> StoreError:
+        return StoreError(f"{self.problem() or 'the store does not answer'}; try again later")
 
     # The connection
 
+    def _enter(self, state: State) -> None:
+        """Change the state, and what follows from it; whoever left CONNECTED fails its callers."""
+        self._state = state
+        if state is State.CONNECTED:
+            self._silent_since = math.inf
+        else:
+            now = asyncio.get_running_loop().time()
+            self._silent_since = min(now, self._silent_since)
+            self._pipeline.fail_all()
+        if state in {State.CONNECTED, State.CLOSED}:
+            self._may_execute.set()
+        else:
+            self._may_execute.clear()
+
     async def _stay_connected(self) -> None:
-        pauses = Pauses()
+        backoff = reconnect_backoff()
         while True:
             try:
-                await self._converse(await self._place.connect())
+                await self._serve(await self._locator.connect())
             except Unreachable as error:
-                self._trouble = error
-            if self._up.is_set():
-                pauses.begin_anew()
-            self._cut()
-            await pauses.pause()
+                self._reason = error
+            if self._state is State.CONNECTED:
+                backoff.reset()
+                self._enter(State.RECONNECTING)
+            else:
+                self._enter(self._state)
+            self._has_tried.set()
+            await asyncio.sleep(backoff.next_delay())
 
-    async def _converse(self, wire: Wire) -> None:
-        """Serve the commands until the connection is lost. Raises `Unreachable`."""
+    async def _serve(self, connection: Connection) -> None:
+        """Use a connection until it is lost. Raises `Unreachable`."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._outbox.write(wire))
-                group.create_task(self._read(wire))
-                group.create_task(self._probe())
-                group.create_task(self._place.follow())
+                group.create_task(self._pipeline.write_forever(connection))
+                group.create_task(self._pipeline.read_forever(connection))
+                group.create_task(self._check_health())
+                group.create_task(self._locator.watch_master())
         except ExceptionGroup as errors:
             error = errors.exceptions[0]
-            if not isinstance(error, Unreachable | RedisError | OSError | _Cut):
+            if not isinstance(error, Unreachable | RedisError | OSError | ConnectionLost):
                 _log.error("the store's connection broke", exc_info=error)
             raise unreachable(error) from errors
         finally:
-            await wire.disconnect(nowait=True)
+            await connection.disconnect(nowait=True)
 
-    async def _read(self, wire: Wire) -> None:
-        while True:
-            try:
-                reply = await wire.read_response(timeout=math.inf, disconnect_on_error=False)
-            except ReadOnlyError:
-                raise Unreachable("the store is a replica, which takes no writes") from None
-            except ResponseError as error:
-                reply = error
-            if not self._waiting:  # it says why it will not hear us, before it hangs up
-                raise unreachable(reply) if isinstance(reply, ResponseError) else _Cut
-            future = self._waiting.popleft()
-            if future is not None and not future.done():
-                future.set_result(reply)
-
-    async def _probe(self) -> None:
-        """Greet the server, then watch over it; returns never, and raises `Unreachable`."""
-        [found] = await self._asked_soon(("INFO",))
+    async def _check_health(self) -> None:
+        """Look at the server once, then ask it for the epoch for ever. Raises `Unreachable`."""
+        [found] = await self._execute_promptly(("INFO",))
         self.server = read_info(found)
-        await self._asked_soon(*(("SCRIPT", "LOAD", script.source) for script in ALL))
+        await self._execute_promptly(*(("SCRIPT", "LOAD", script.source) for script in ALL))
         while True:
             command: Command = ("EVAL", EPOCH.source, 0, self.prefix, secrets.token_hex(4))
-            [epoch] = await self._asked_soon(command)
-            self._take_epoch(epoch)
-            self._up.set()
-            self._tried.set()
-            self._gone_since = math.inf
-            await asyncio.sleep(PROBE_SECONDS)
+            [epoch] = await self._execute_promptly(command)
+            self._update_epoch(epoch)
+            self._enter(State.CONNECTED)
+            self._has_tried.set()
+            await asyncio.sleep(HEALTH_CHECK_SECONDS)
 
-    async def _asked_soon(self, *commands: Command) -> Sequence[Reply]:
+    async def _execute_promptly(self, *commands: Command) -> Sequence[Reply]:
         loop = asyncio.get_running_loop()
-        asked = loop.time()
+        sent_at = loop.time()
         try:
-            async with asyncio.timeout(SILENCE_SECONDS):
-                replies = await self._exchange(commands)
+            async with asyncio.timeout(REPLY_TIMEOUT_SECONDS):
+                replies = await self._pipeline.execute(commands)
         except TimeoutError:
-            self._gone_since = min(asked, self._gone_since)
+            self._silent_since = min(sent_at, self._silent_since)
             raise Unreachable("the store does not answer") from None
         for reply in replies:
             if isinstance(reply, ResponseError):
                 raise unreachable(reply) from reply
         return replies
 
-    def _take_epoch(self, found: bytes) -> str:
+    def _update_epoch(self, found: bytes) -> str:
         epoch = found.decode()
-        if self._epoch and epoch != self._epoch:
-            _log.error("the store was emptied: the runs that were in it are lost")
-            self._epoch = epoch
-            for call in self._on_new_epoch:
-                call()
+        was_emptied = self._epoch not in {"", epoch}
         self._epoch = epoch
+        if was_emptied:
+            _log.error("the store was emptied: the runs that were in it are lost")
+            for listener in self._epoch_listeners:
+                listener()
         return epoch
 
-    def _cut(self) -> None:
-        self._tried.set()
-        self._up.clear()
-        self._gone_since = min(asyncio.get_running_loop().time(), self._gone_since)
-        self._outbox.clear()
-        waiting, self._waiting = self._waiting, deque()
-        for future in waiting:
-            if future is not None and not future.done():
-                future.set_result(_Cut())
 
-
-def _is_passing(reply: Reply) -> bool:
-    """Whether a refusal is the state of the server, and will pass."""
+def _is_temporary(reply: Reply) -> bool:
+    """Whether the server refuses a command because of a state that will pass."""
     if isinstance(reply, ClusterDownError | MasterDownError | TryAgainError):
         return True
-    refused = isinstance(reply, ResponseError)
-    return refused and str(reply).startswith(("MISCONF", "NOREPLICAS", "BUSY "))
+    is_error = isinstance(reply, ResponseError)
+    return is_error and str(reply).startswith(("MISCONF", "NOREPLICAS", "BUSY "))
 
 
-def _raise_if_refused(reply: Reply) -> None:
+def _raise_if_error(reply: Reply) -> None:
     if isinstance(reply, OutOfMemoryError):
         raise StoreFull("the store is full; try again later") from reply
     if isinstance(reply, ResponseError):

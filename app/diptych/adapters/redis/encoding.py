@@ -1,8 +1,8 @@
-"""How records, messages and the like look inside Redis.
+"""How records, messages, signals and notices are encoded in Redis.
 
-What a newer version adds is passed over; what it names anew is carried as it is.
+Fields that a newer version adds are ignored; event types that it adds are passed on as they are.
 
-Not here: what a row means (`record`), where it lies (`scripts`).
+Not here: what a record means (`loop.codec`), under which key it is stored (`scripts`).
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ from diptych.loop.messages import Message
 from diptych.ports import Notice
 
 
-def pack_record(record: Record) -> bytes:
-    """Write a record; its run and session are known from where it lies."""
+def encode_record(record: Record) -> bytes:
+    """Encode a record without its run and session: those follow from its key."""
     row: dict[str, Any] = {
         "seq": record.seq,
         "event_type": record.event_type,
@@ -30,9 +30,9 @@ def pack_record(record: Record) -> bytes:
     return dumps(row)
 
 
-def read_record(packed: bytes, run_id: str, session_id: str) -> Record:
-    """Read a record of this run back."""
-    row = loads(packed)
+def decode_record(encoded: bytes, run_id: str, session_id: str) -> Record:
+    """Decode a record of this run."""
+    row = loads(encoded)
     return Record(
         run_id,
         session_id,
@@ -44,51 +44,54 @@ def read_record(packed: bytes, run_id: str, session_id: str) -> Record:
     )
 
 
-def pack_said(said: Sequence[Message]) -> bytes:
-    """Write what a run said; nothing, if it said nothing."""
-    return dumps([{"role": m.role, "content": m.content} for m in said]) if said else b""
+def encode_messages(messages: Sequence[Message]) -> bytes:
+    """Encode what a run adds to the conversation; empty if it adds nothing."""
+    if not messages:
+        return b""
+    return dumps([{"role": m.role, "content": m.content} for m in messages])
 
 
-def read_said(packed: bytes) -> tuple[Message, ...]:
-    """Read what a run said back."""
-    return tuple(Message(m["role"], m["content"]) for m in loads(packed))
+def decode_messages(encoded: bytes) -> tuple[Message, ...]:
+    """Decode what `encode_messages` encoded, if it was not empty."""
+    return tuple(Message(m["role"], m["content"]) for m in loads(encoded))
 
 
-def pack_demand(demand: Signal) -> bytes:
-    """Write what was asked of a run."""
-    return dumps(encode(demand))
+def encode_signal(signal: Signal) -> bytes:
+    """Encode a signal as the event that it is."""
+    return dumps(encode(signal))
 
 
-def read_demand(packed: bytes) -> Signal | None:
-    """Read what was asked of a run; None for what only a newer version knows."""
-    event_type, content, metadata = loads(packed)
+def decode_signal(encoded: bytes) -> Signal | None:
+    """Decode a signal; None for one that only a newer version knows."""
+    event_type, content, metadata = loads(encoded)
     try:
-        event = decode(event_type, content, metadata, _nothing_kept)
+        event = decode(event_type, content, metadata, _no_blob)
     except LoopError:
         return None
     return event if isinstance(event, Signal) else None
 
 
-def pack_notice(notice: Notice) -> bytes:
-    """Write a notice."""
+def encode_notice(notice: Notice) -> bytes:
+    """Encode a notice without its run: that follows from its channel."""
     return dumps([notice.type, notice.fields])
 
 
-def read_notice(packed: bytes) -> Notice:
-    """Read a notice back."""
-    kind, fields, *_ = loads(packed)
+def decode_notice(encoded: bytes) -> Notice:
+    """Decode a notice, of this version or a newer one."""
+    kind, fields, *_ = loads(encoded)
     return Notice(kind, fields)
 
 
 def dumps(value: object) -> bytes:
-    """Write JSON in one line; what records hold can be written (`texts`, `outgoing`)."""
+    """Encode JSON without line breaks. The runner keeps out of records what JSON cannot hold."""
     return orjson.dumps(value)
 
 
-def loads(packed: bytes) -> Any:  # noqa: ANN401 - the form follows from the place
-    """Read what `dumps` wrote. Raises `ValueError`."""
-    return orjson.loads(packed)
+def loads(encoded: bytes) -> Any:  # noqa: ANN401 - the caller knows the form
+    """Decode JSON. Raises `ValueError`."""
+    return orjson.loads(encoded)
 
 
-def _nothing_kept(key: str) -> bytes:
+def _no_blob(key: str) -> bytes:
+    """Read a blob for `decode`: signals have none."""
     raise KeyError(key)

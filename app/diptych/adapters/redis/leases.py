@@ -1,24 +1,24 @@
-"""Who may write the runs of a session: a lease that runs out, and a fence that does not.
+"""The leases of sessions: one owner may write its runs. A lease expires; its fence does not.
 
-Each decision is one script, so that two processes cannot come between each other.
+Each decision is one script, so that no other process can decide in between.
 """
 
 from collections.abc import Sequence
 
 from diptych.adapters.redis import scripts
-from diptych.adapters.redis.encoding import dumps, pack_demand, pack_said, read_demand
-from diptych.adapters.redis.store_part import Part, expired, raise_if_refused
+from diptych.adapters.redis.client import StoreClient, expired_run, raise_if_refused
+from diptych.adapters.redis.encoding import decode_signal, dumps, encode_messages, encode_signal
 from diptych.errors import TooManyMessages
 from diptych.loop.events import Signal, Steered
 from diptych.loop.messages import Message
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
 from diptych.ports.entries import Lease
 
-_NAMED_AT_ONCE = 50
-_TOO_MANY = 2
+_MAX_UNOWNED = 50  # sessions in one reply
+_TOO_MANY = 2  # a reply of send_signal.lua
 
 
-class LeasesPart(Part):
+class RedisLeases(StoreClient):
     """Fulfils `ports.SessionLeases`."""
 
     @property
@@ -26,22 +26,24 @@ class LeasesPart(Part):
         return self._settings.lease_seconds
 
     async def claim(self, session_id: str, token: str) -> Lease | None:
-        server = self._link.server.run_id
-        held = await self._link.run(scripts.CLAIM, session_id, token, server, self._lease_ms)
-        return Lease(session_id, token) if held else None
+        server = self._connection.server.run_id
+        is_claimed = await self._connection.run_script(
+            scripts.CLAIM, session_id, token, server, self._lease_ms
+        )
+        return Lease(session_id, token) if is_claimed else None
 
     async def next_run(self, lease: Lease) -> str | None:
-        reply = await self._link.run(scripts.HEAD, *self._of(lease))
+        reply = await self._connection.run_script(scripts.NEXT_RUN, *self._arguments(lease))
         raise_if_refused(reply)
         return reply[1].decode() if reply[1] else None
 
     async def finish_run(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
-        reply = await self._link.run_patiently(
-            scripts.CONCLUDE,
-            *self._of(lease),
+        reply = await self._connection.run_script_with_retry(
+            scripts.FINISH_RUN,
+            *self._arguments(lease),
             run_id,
-            pack_said(said),
-            self._keep_ms,
+            encode_messages(said),
+            self._retention_ms,
             self._blob_ms,
         )
         raise_if_refused(reply)
@@ -50,50 +52,55 @@ class LeasesPart(Part):
     async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         if not leases:
             return ()
-        pairs = [part for lease in leases for part in (lease.session_id, lease.token)]
-        lost = await self._link.run(scripts.RENEW, self._lease_ms, *pairs)
+        pairs = [argument for lease in leases for argument in (lease.session_id, lease.token)]
+        lost = await self._connection.run_script(scripts.RENEW, self._lease_ms, *pairs)
         return [leases[number] for number in lost]
 
     async def release(self, lease: Lease, *, hand_over: bool = False) -> None:
         message = dumps({"released": lease.session_id}) if hand_over else b""
-        await self._link.run(scripts.RELEASE, lease.session_id, lease.token, message)
+        await self._connection.run_script(scripts.RELEASE, lease.session_id, lease.token, message)
 
     async def unowned_sessions(self) -> Sequence[str]:
-        found = await self._link.run(scripts.UNOWNED, _NAMED_AT_ONCE, self._keep_ms)
-        return [session_id.decode() for session_id in found]
+        names = await self._connection.run_script(
+            scripts.UNOWNED_SESSIONS, _MAX_UNOWNED, self._retention_ms
+        )
+        return [name.decode() for name in names]
 
-    async def send_signal(self, run_id: str, demand: Signal) -> None:
-        [session_id] = await self._link.ask(("HGET", self._key("run", run_id), "session"))
+    async def send_signal(self, run_id: str, signal: Signal) -> None:
+        [session_id] = await self._connection.execute(("HGET", self._key("run", run_id), "session"))
         if session_id is None:
-            raise await self._absent(run_id)
-        packed = pack_demand(demand)
-        message = dumps([session_id.decode(), run_id, packed.decode()])
-        if isinstance(demand, Steered):
-            taken = await self._link.run(
-                scripts.DEMAND, run_id, packed, message, MAX_MESSAGES_PER_RUN
-            )
-        else:
-            taken = await self._link.run(scripts.DEMAND_END, run_id, packed, message, "")
-        if not taken:
-            raise expired()
-        if taken == _TOO_MANY:
+            raise await self._missing_run(run_id)
+        is_message = isinstance(signal, Steered)
+        encoded = encode_signal(signal)
+        reply = await self._connection.run_script(
+            scripts.SEND_SIGNAL if is_message else scripts.SEND_STOP,
+            run_id,
+            encoded,
+            dumps([session_id.decode(), run_id, encoded.decode()]),
+            MAX_MESSAGES_PER_RUN if is_message else "",
+        )
+        if not reply:
+            raise expired_run()
+        if reply == _TOO_MANY:
             raise TooManyMessages
 
     async def pending_signals(self, run_id: str) -> Sequence[Signal]:
-        [packed] = await self._link.ask(("LRANGE", self._key("asked", run_id), 0, -1))
-        return [demand for demand in map(read_demand, packed) if demand]
+        [encoded] = await self._connection.execute(("LRANGE", self._key("asked", run_id), 0, -1))
+        return [signal for signal in map(decode_signal, encoded) if signal]
 
     async def may_be_truncated(self, run_id: str) -> bool:
-        """Whether records that a former owner took for written may be missing.
+        """Say whether the store may have lost records that a former owner took for written.
 
-        So it is when the run was last driven on another server, or before this one's restart, and
-        nothing was added to it since.
+        It may if the run was last driven on another server, or before this one's restart, and has
+        no new records since.
         """
-        [meta] = await self._link.ask(("HMGET", self._key("run", run_id), "lost", "seq", "server"))
-        lost, seq, server = meta
+        [fields] = await self._connection.execute(
+            ("HMGET", self._key("run", run_id), "lost", "seq", "server")
+        )
+        lost, seq, server = fields
         if seq is None:
-            raise await self._absent(run_id)
+            raise await self._missing_run(run_id)
         return self._has_moved(server) or (lost is not None and lost == seq)
 
-    def _of(self, lease: Lease) -> tuple[str, str, str, int]:
-        return lease.session_id, lease.token, self._link.server.run_id, self._lease_ms
+    def _arguments(self, lease: Lease) -> tuple[str, str, str, int]:
+        return lease.session_id, lease.token, self._connection.server.run_id, self._lease_ms

@@ -1,8 +1,9 @@
 """Opens connections to the store, wherever its master is now.
 
-Not here: what is said over them (`link`, `feed`). redis-py's own clients and pools are not used:
-a pool costs a multiple of a shared connection (docs/decisions), and its retries would send again
-what must not be.
+Not here: what is sent over them (`pipeline`, `subscriber`). Of redis-py this uses connections, and
+neither its clients and pools (docs/decisions/0045 has the measurements) nor its retries, which
+would send again what must not be sent twice. Nor its `Sentinel`: that has one error for a wrong
+password, a sentinel that is away and a master that is unknown.
 """
 
 import asyncio
@@ -21,15 +22,16 @@ from redis.exceptions import (
 
 from diptych.adapters.redis.settings import read_url
 from diptych.errors import ConfigError
+from diptych.net.backoff import Backoff
 from diptych.ports import Secret
 
-CONNECT_SECONDS = 1.0
-SENTINEL_SECONDS = 0.5
-FOLLOW_SECONDS = 2.0
+CONNECT_TIMEOUT_SECONDS = 1.0
+SENTINEL_TIMEOUT_SECONDS = 0.5
+WATCH_SECONDS = 2.0  # between two looks for another URL or master
 _log = logging.getLogger(__name__)
 
 
-class Wire(Protocol):
+class Connection(Protocol):
     """What is used of redis-py's connections."""
 
     host: str
@@ -50,7 +52,7 @@ class Wire(Protocol):
 
 
 class Unreachable(Exception):
-    """There is no connection to be had; the message says why, and what to do, to people.
+    """There is no connection to the store; the message tells people why, and what to do.
 
     With `is_settled` waiting a moment will not help: something is set up wrongly.
     """
@@ -60,57 +62,66 @@ class Unreachable(Exception):
         self.is_settled = is_settled
 
 
+def reconnect_backoff() -> Backoff:
+    """Give the delays between two tries to connect."""
+    return Backoff(initial=0.1, maximum=1.0)
+
+
 class MasterLocator:
-    """Where the store is: its URL is read anew for each connection, for it may come or change."""
+    """Finds the master. The URL is read again for each connection: it may appear or change."""
 
     def __init__(self, url: Secret) -> None:
         self._url = url
-        self._known = ""
-        self._master: str | None = None  # what the sentinels call it
-        self._wire: Wire | None = None
-        self._sentinels: list[Wire] = []
+        self._current_url = ""
+        self._master_name: str | None = None  # only with sentinels
+        self._connection: Connection | None = None
+        self._sentinels: list[Connection] = []
 
-    async def connect(self) -> Wire:
+    async def connect(self) -> Connection:
         """Give a connection to the master. Raises `Unreachable`."""
         try:
-            wire = self._look_up()
-            if self._master is not None:
-                wire.host, wire.port = await self.master(self._master)
-            await _connected(wire, CONNECT_SECONDS)
+            connection = self._configured()
+            if self._master_name is not None:
+                connection.host, connection.port = await self._find_master(self._master_name)
+            await _connect(connection, CONNECT_TIMEOUT_SECONDS)
         except Unreachable:
             raise
-        except Exception as error:  # whatever broke: who gave up here would never come back
-            _log.exception("a connection to the store broke")
+        except Exception as error:  # of any kind: after an error here nothing would reconnect
+            _log.exception("connecting to the store failed unexpectedly")
             raise unreachable(error) from error
-        return wire
+        return connection
 
-    async def follow(self) -> None:
-        """Return only by raising `Unreachable`, when the URL or the sentinels name another."""
-        here = (self._wire.host, self._wire.port) if self._wire and self._master else None
+    async def watch_master(self) -> None:
+        """Raise `Unreachable` as soon as the URL or the sentinels name another server."""
+        connection, name = self._connection, self._master_name
         while True:
-            await asyncio.sleep(FOLLOW_SECONDS)
-            if (self._url() or self._known) != self._known:
+            await asyncio.sleep(WATCH_SECONDS)
+            if (self._url() or self._current_url) != self._current_url:
                 raise Unreachable("the store's URL has changed")
-            with suppress(Unreachable):  # that no sentinel answers says nothing of the master
-                if self._master and await self.master(self._master) != here:
+            if connection is None or name is None:
+                continue
+            with suppress(Unreachable):  # sentinels that are away say nothing of the master
+                if await self._find_master(name) != (connection.host, connection.port):
                     break
         raise Unreachable("the store has another master now")
 
-    def _look_up(self) -> Wire:
+    def _configured(self) -> Connection:
+        """Give the connection that the URL describes, made anew only if the URL has changed."""
         url = self._url()
         if not url:
             raise Unreachable("the store's URL is not there yet", is_settled=True)
-        if self._wire is None or url != self._known:
+        if self._connection is None or url != self._current_url:
             try:
-                target = read_url(url)
+                endpoint = read_url(url)
             except ConfigError as error:
                 raise Unreachable(str(error), is_settled=True) from None
-            self._known, self._master = url, target.master
-            self._wire = _wire(target.connection_class, target.server)
-            self._sentinels = [_wire(target.connection_class, s) for s in target.sentinels]
-        return self._wire
+            self._current_url, self._master_name = url, endpoint.master
+            kind = endpoint.connection_class
+            self._connection = _new_connection(kind, endpoint.server)
+            self._sentinels = [_new_connection(kind, options) for options in endpoint.sentinels]
+        return self._connection
 
-    async def master(self, name: str) -> tuple[str, int]:
+    async def _find_master(self, name: str) -> tuple[str, int]:
         """Ask the sentinels, the one that answered last first. Raises `Unreachable`."""
         problem = Unreachable("no sentinel of the store can be reached")
         for sentinel in tuple(self._sentinels):
@@ -127,60 +138,60 @@ class MasterLocator:
         raise problem
 
 
-def _wire(connection_class: type[Any], options: dict[str, Any]) -> Wire:
-    wire = connection_class(
+def _new_connection(connection_class: type[Any], options: dict[str, Any]) -> Connection:
+    connection = connection_class(
         **options,
         protocol=2,
         driver_info=None,
         socket_timeout=None,
-        socket_connect_timeout=CONNECT_SECONDS,
+        socket_connect_timeout=CONNECT_TIMEOUT_SECONDS,
     )
-    return cast("Wire", wire)
+    return cast("Connection", connection)
 
 
-async def _connected(wire: Wire, seconds: float) -> None:
-    """Connect and log in. What is wrong is told without what the server or the URL says."""
+async def _connect(connection: Connection, seconds: float) -> None:
+    """Connect and log in. Raises `Unreachable`, with nothing of the server's text or the URL."""
     try:
         async with asyncio.timeout(seconds):
-            await wire.connect()
+            await connection.connect()
     except TimeoutError as error:
-        await wire.disconnect(nowait=True)
+        await connection.disconnect(nowait=True)
         raise unreachable(error) from error
     except (RedisError, OSError) as error:
-        await wire.disconnect(nowait=True)
+        await connection.disconnect(nowait=True)
         raise unreachable(error) from error
     except BaseException:
-        await wire.disconnect(nowait=True)
+        await connection.disconnect(nowait=True)
         raise
 
 
 def unreachable(error: Exception) -> Unreachable:
-    """Put a library's error into words for people; the words hold nothing of its text."""
+    """Give an error of a library as one for people; its message holds nothing of the library's."""
     match error:
         case Unreachable():
             return error
         case AuthenticationError():
-            words = "the store refuses the login: check user and password in its URL"
-            return Unreachable(words, is_settled=True)
+            message = "the store refuses the login: check user and password in its URL"
+            return Unreachable(message, is_settled=True)
         case NoPermissionError():
-            return Unreachable(_NO_RIGHT, is_settled=True)
+            return Unreachable(_MISSING_PERMISSION, is_settled=True)
         case BusyLoadingError():
             return Unreachable("the store is still loading what it had saved")
         case TimeoutError():
             return Unreachable("the store does not answer")
-    for part, words, is_settled in _WORDS:
+    for part, message, is_settled in _KNOWN_ERRORS:
         if part in str(error):
-            return Unreachable(words, is_settled=is_settled)
+            return Unreachable(message, is_settled=is_settled)
     is_refusal = isinstance(error, ResponseError)
     return Unreachable(f"the store {'refuses a command' if is_refusal else 'cannot be reached'}")
 
 
-_NO_RIGHT = "the store's user may not do all that is needed: see its ACL rules"
-_WORDS = (  # of the server's or the TLS library's text, what that means, whether it will stay so
+_MISSING_PERMISSION = "the store's user may not do all that is needed: see its ACL rules"
+_KNOWN_ERRORS = (  # part of the server's or the TLS library's text, message, is_settled
     ("DENIED", "the store is in protected mode: give it a password, and the URL", True),
     ("DB index", "the store has no database of the number in its URL", True),
     ("Invalid Database", "the store has no database of the number in its URL", True),
-    ("script can't", _NO_RIGHT, True),  # so scripts are told of it
+    ("script can't", _MISSING_PERMISSION, True),  # of a command inside a script
     ("CERTIFICATE", "the store's TLS certificate is not trusted: set ssl_ca_certs", True),
     ("MISCONF", "the store takes no writes, for it cannot save to its disk", False),
     ("NOREPLICAS", "the store takes no writes, for it has too few replicas", False),
@@ -188,10 +199,10 @@ _WORDS = (  # of the server's or the TLS library's text, what that means, whethe
 )
 
 
-async def _ask_sentinel(sentinel: Wire, name: str) -> tuple[str, int] | None:
-    await _connected(sentinel, SENTINEL_SECONDS)
+async def _ask_sentinel(sentinel: Connection, name: str) -> tuple[str, int] | None:
+    await _connect(sentinel, SENTINEL_TIMEOUT_SECONDS)
     try:
-        async with asyncio.timeout(SENTINEL_SECONDS):
+        async with asyncio.timeout(SENTINEL_TIMEOUT_SECONDS):
             await sentinel.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name)
             found = await sentinel.read_response()
     except (RedisError, OSError, TimeoutError) as error:

@@ -1,30 +1,31 @@
-"""What a Redis server says of itself, and whether runs may be entrusted to it."""
+"""What a Redis server says about itself: can it be used, and is it safe for runs?"""
 
 import re
 from dataclasses import dataclass
 
 from diptych.adapters.redis.locator import Unreachable
 
-OLDEST = 7
+MIN_VERSION = 7
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server: the id of its process, which changes with each start, and what to know of it."""
+    """A server: its `run_id`, which changes with each start, and `notes` on unsafe settings."""
 
     run_id: str = ""
     notes: tuple[str, ...] = ()
 
 
 def read_info(found: bytes) -> Server:
-    """Read the reply to INFO. Raises `Unreachable` for a server that cannot serve."""
+    """Read the reply to INFO. Raises `Unreachable` for a server that cannot be used."""
     lines = found.decode("utf-8", "replace").splitlines()
     facts = dict(line.split(":", 1) for line in lines if ":" in line)
     version = facts.get("redis_version", "")
     number = re.match(r"\d+", version)
-    if not number or int(number[0]) < OLDEST:
+    if not number or int(number[0]) < MIN_VERSION:
         raise Unreachable(
-            f"the store is Redis {version or 'of no version'}; Redis {OLDEST} or newer is needed",
+            f"the store is Redis {version or 'of no version'}; "
+            f"Redis {MIN_VERSION} or newer is needed",
             is_settled=True,
         )
     if facts.get("loading", "0") != "0":

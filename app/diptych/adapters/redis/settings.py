@@ -1,15 +1,15 @@
-"""What a Redis store is told at its start, and what its URL means.
+"""The settings of a Redis store, and what its URL means.
 
 A URL is one of `redis://`, `rediss://` and `unix://`, with the options of redis-py's `from_url`
 (`ssl_ca_certs=…` and the like), or `redis+sentinel://[user:pass@]host:port,host:port/name[/db]`
-(`rediss+sentinel://` with TLS), where user and password are those of the master, and the
-sentinels' own are `sentinel_username=` and `sentinel_password=`.
+(`rediss+sentinel://` with TLS). There user and password are those of the master; the sentinels'
+own are `sentinel_username=` and `sentinel_password=`.
 
 A user with an ACL needs `~<prefix>:* &<prefix>:* +@read +@write +@scripting +@pubsub
 +@connection +info +time`.
 
-Not here: connections (`places`). Redis Cluster is not supported: a session's keys would have to
-lie in one slot.
+Not here: connections (`locator`). Redis Cluster is not supported: all keys of a session would have
+to be in one slot.
 """
 
 import re
@@ -22,8 +22,14 @@ from redis.asyncio.connection import Connection, parse_url
 from diptych.errors import ConfigError
 from diptych.ports import Secret
 
-_POOL_ONLY = ("max_connections", "timeout", "retry_on_timeout", "health_check_interval")
-_OURS = ("socket_timeout", "socket_connect_timeout", "protocol", "decode_responses", "encoding")
+_POOL_OPTIONS = ("max_connections", "timeout", "retry_on_timeout", "health_check_interval")
+_FIXED_OPTIONS = (
+    "socket_timeout",
+    "socket_connect_timeout",
+    "protocol",
+    "decode_responses",
+    "encoding",
+)
 _SENTINEL_PORT = 26379
 _SCHEME = re.compile(r"(rediss?|unix|rediss?\+sentinel)://")
 
@@ -32,22 +38,26 @@ _SCHEME = re.compile(r"(rediss?|unix|rediss?\+sentinel)://")
 class RedisSettings:
     """Where the store is and how long it keeps things; times in seconds.
 
-    `url` is read anew for each connection; None while it is missing.
-    `prefix` stands before each key: what shares it shares its runs. What a session holds is kept
-    for `retention` after its last run, and up to a tenth longer. A lease that its owner has not
-    renewed for `lease_seconds` is free for others. `most_waiting` runs of a session wait at most.
+    `url` is read again for each connection; None while it is missing.
+    `prefix` stands before each key: stores with the same prefix share their runs. A session is
+    kept for `retention` after its last run, and up to a tenth longer. A lease that its owner has
+    not renewed for `lease_seconds` can be claimed by others. The queue of a session holds at most
+    `max_queued_runs`.
     """
 
     url: Secret
     prefix: str
     retention: float = 24 * 3600.0
     lease_seconds: float = 10.0
-    most_waiting: int = 1_000
+    max_queued_runs: int = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """What a URL means: a server, or sentinels that know who is the master called `master`."""
+class Endpoint:
+    """What a URL means: a server, or sentinels that know where the server `master` is.
+
+    `server` and `sentinels` are options of `connection_class`.
+    """
 
     server: dict[str, Any] = field(repr=False)
     connection_class: type[Any]
@@ -55,22 +65,22 @@ class Target:
     sentinels: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
 
-def read_url(url: str) -> Target:
-    """Say what a URL means. Raises `ConfigError`, without what the URL holds of secrets."""
+def read_url(url: str) -> Endpoint:
+    """Read a URL. Raises `ConfigError`, whose message shows nothing of the URL: it has secrets."""
     scheme = _SCHEME.match(url)
     if not scheme:
         raise ConfigError(
             "the store's URL must begin with redis://, rediss://, unix:// or redis+sentinel://"
         )
     try:
-        return _sentinel_target(url) if scheme[1].endswith("+sentinel") else _target(url)
+        return _sentinel_endpoint(url) if scheme[1].endswith("+sentinel") else _endpoint(url)
     except ConfigError:
         raise
-    except (ValueError, TypeError):  # redis-py's own would show the value, and so a password
+    except (ValueError, TypeError):  # redis-py's message would show a password
         raise ConfigError("the store's URL cannot be read: check its port and options") from None
 
 
-def _target(url: str) -> Target:
+def _endpoint(url: str) -> Endpoint:
     found: dict[str, Any] = dict(parse_url(url))
     connection_class = found.pop("connection_class", Connection)
     if connection_class.__name__.startswith("Unix"):
@@ -81,21 +91,21 @@ def _target(url: str) -> Target:
         path = urlsplit(url).path.strip("/")
         if path and not path.isdigit():
             raise ConfigError("the store's URL must end with the number of a database, or nothing")
-    for name in (*_POOL_ONLY, *_OURS):
+    for name in (*_POOL_OPTIONS, *_FIXED_OPTIONS):
         found.pop(name, None)
-    target = Target(found, connection_class)
-    _try_out(target)
-    return target
+    endpoint = Endpoint(found, connection_class)
+    _check_options(endpoint)
+    return endpoint
 
 
-def _try_out(target: Target) -> None:
+def _check_options(endpoint: Endpoint) -> None:
     try:
-        target.connection_class(**target.server)
-    except Exception as error:  # options of any kind are refused in many ways
+        endpoint.connection_class(**endpoint.server)
+    except Exception as error:  # redis-py refuses options with errors of many kinds
         raise ConfigError("the store's URL has an option that is not known or not valid") from error
 
 
-def _sentinel_target(url: str) -> Target:
+def _sentinel_endpoint(url: str) -> Endpoint:
     parts = urlsplit(url)
     credentials, at, hosts = parts.netloc.rpartition("@")
     name, _, database = parts.path.strip("/").partition("/")
@@ -112,10 +122,10 @@ def _sentinel_target(url: str) -> Target:
     }
     scheme = parts.scheme.removesuffix("+sentinel")
     query = urlencode(options)
-    target = _target(f"{scheme}://{credentials}{at}localhost/{database}?{query}")
-    plain = _target(f"{scheme}://localhost?{query}").server
+    endpoint = _endpoint(f"{scheme}://{credentials}{at}localhost/{database}?{query}")
+    plain = _endpoint(f"{scheme}://localhost?{query}").server
     sentinels = tuple({**plain, **_host(host), **own} for host in hosts.split(","))
-    return Target(target.server, target.connection_class, unquote(name), sentinels)
+    return Endpoint(endpoint.server, endpoint.connection_class, unquote(name), sentinels)
 
 
 def _host(text: str) -> dict[str, Any]:

@@ -1,45 +1,46 @@
-"""The store in Redis, whole: what the parts need is made, started and closed here."""
+"""The store in Redis: all ports of it as one object, which opens and closes its connections."""
 
 import asyncio
 from collections.abc import Sequence
 
-from diptych.adapters.redis.connection import Link
-from diptych.adapters.redis.event_log import LogPart
-from diptych.adapters.redis.feed import FeedPart
-from diptych.adapters.redis.leases import LeasesPart
+from diptych.adapters.redis.connection import MultiplexedConnection
+from diptych.adapters.redis.event_log import RedisEventLog
+from diptych.adapters.redis.feed import RedisFeed
+from diptych.adapters.redis.leases import RedisLeases
 from diptych.adapters.redis.locator import MasterLocator
-from diptych.adapters.redis.outbox import end
-from diptych.adapters.redis.sessions import SessionsPart
+from diptych.adapters.redis.sessions import RedisSessions
 from diptych.adapters.redis.settings import RedisSettings
 from diptych.adapters.redis.subscriber import Subscriber
+from diptych.adapters.redis.tasks import cancel
 
 
-class RedisStore(LogPart, SessionsPart, LeasesPart, FeedPart):
-    """Fulfils `ports.EventLog`, `Sessions`, `SessionLeases` and `Feed`.
+class RedisStore(RedisFeed, RedisEventLog, RedisSessions, RedisLeases):
+    """Fulfils `ports.event_log.EventLog`, `Sessions`, `SessionLeases` and `Feed`.
 
-    To be made inside an event loop.
+    Must be made inside an event loop.
     """
 
     def __init__(self, settings: RedisSettings) -> None:
         subscriber = Subscriber(MasterLocator(settings.url))
-        super().__init__(settings, Link(MasterLocator(settings.url), settings.prefix), subscriber)
-        self._telling: asyncio.Task[None] | None = None
+        connection = MultiplexedConnection(MasterLocator(settings.url), settings.prefix)
+        super().__init__(settings, connection, subscriber)
+        self._publishing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Connect. A store that is away is no error: `problem` says so, until it is back."""
+        """Connect. A store that is away is no error: `problem` says so until it is back."""
         self._subscriber.start()
-        self._telling = asyncio.create_task(self.tell_what_is_untold(), name="redis-notices")
-        await self._link.start()
+        self._publishing = asyncio.create_task(self.publish_forever(), name="redis-notices")
+        await self._connection.start()
 
     async def aclose(self) -> None:
-        await end(self._telling)
+        await cancel(self._publishing)
         await self._subscriber.aclose()
-        await self._link.aclose()
+        await self._connection.aclose()
 
     def problem(self) -> str:
-        """Say why the store cannot be used now, and what to do; empty if all is well."""
-        return self._link.problem()
+        """Say why the store cannot be used now, and what to do; empty if it can."""
+        return self._connection.problem()
 
     def notes(self) -> Sequence[str]:
-        """Say what about the store's setting endangers runs."""
-        return self._link.server.notes
+        """Name settings of the server that endanger runs."""
+        return self._connection.server.notes

@@ -1,4 +1,4 @@
-"""One pub/sub connection, which comes back by itself and then says that messages may be missing.
+"""The pub/sub connection. It reconnects by itself, and then says that messages may be missing.
 
 Not here: what the messages mean (`feed`).
 """
@@ -9,124 +9,148 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum
 
-from diptych.adapters.redis.locator import MasterLocator, Unreachable, Wire, unreachable
-from diptych.adapters.redis.outbox import Outbox, Pauses, end
+from diptych.adapters.redis.locator import (
+    Connection,
+    MasterLocator,
+    Unreachable,
+    reconnect_backoff,
+    unreachable,
+)
+from diptych.adapters.redis.tasks import cancel
+from diptych.adapters.redis.write_buffer import WriteBuffer
 
 PING_SECONDS = 1.0
-SILENCE_SECONDS = 2.5  # a ping is answered sooner, or the connection counts as dead
+PONG_TIMEOUT_SECONDS = 2.5  # since the last message, after which the connection counts as dead
+
+
+class State(Enum):
+    """The stages of a channel's subscription; `Subscriber` changes it."""
+
+    PENDING = "pending"  # for the first time
+    CONFIRMED = "confirmed"  # from now on no message is missed
+    INTERRUPTED = "interrupted"  # messages are missed, until it is confirmed again
 
 
 @dataclass(slots=True, eq=False)
 class Channel:
-    """What is done with a channel's messages; `missed` is called when some may be missing."""
+    """A channel and what is called for its messages, and after messages may have been missed."""
 
     name: bytes
-    hear: Callable[[bytes], None]
-    missed: Callable[[], None]
+    on_message: Callable[[bytes], None]
+    on_gap: Callable[[], None]
+    state: State = State.PENDING
     confirmed: asyncio.Event = field(default_factory=asyncio.Event)
-    has_gap: bool = False
+
+    def confirm(self) -> None:
+        was_interrupted = self.state is State.INTERRUPTED
+        self.state = State.CONFIRMED
+        self.confirmed.set()
+        if was_interrupted:
+            self.on_gap()
+
+    def interrupt(self) -> None:
+        if self.state is State.CONFIRMED:
+            self.state = State.INTERRUPTED
+            self.confirmed.clear()
 
 
 class Subscriber:
     """The connection, and the channels that it is subscribed to."""
 
-    def __init__(self, place: MasterLocator) -> None:
-        self._place = place
+    def __init__(self, locator: MasterLocator) -> None:
+        self._locator = locator
         self._channels: dict[bytes, Channel] = {}
-        self._due: Counter[bytes] = Counter()  # confirmations that are on their way
-        self._outbox = Outbox()
+        self._unconfirmed: Counter[bytes] = Counter()  # SUBSCRIBE commands without a reply yet
+        self._buffer = WriteBuffer()
         self._is_connected = False
-        self._heard_at = 0.0  # by the event loop's clock
+        self._received_at = 0.0  # by the event loop's clock
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._stay_connected(), name="redis-subscriber")
 
     async def aclose(self) -> None:
-        await end(self._task)
+        await cancel(self._task)
 
-    def add(self, channel: Channel) -> None:
-        """Subscribe; `channel.confirmed` is set when nothing can be missed any more."""
+    def subscribe(self, channel: Channel) -> None:
+        """Subscribe; `channel.confirmed` is set once no message can be missed any more."""
         self._channels[channel.name] = channel
-        self._subscribe([channel.name])
+        self._send_subscribe([channel.name])
 
-    def drop(self, channel: Channel) -> None:
+    def unsubscribe(self, channel: Channel) -> None:
         if self._channels.get(channel.name) is channel:
             del self._channels[channel.name]
             self._send("UNSUBSCRIBE", channel.name)
 
-    def _subscribe(self, names: list[bytes]) -> None:
+    def _send_subscribe(self, names: list[bytes]) -> None:
         if self._is_connected:
-            self._due.update(names)
+            self._unconfirmed.update(names)
             self._send("SUBSCRIBE", *names)
 
     def _send(self, *command: str | bytes) -> None:
         if self._is_connected:
-            self._outbox.put(command)
+            self._buffer.add(command)
 
     # The connection
 
     async def _stay_connected(self) -> None:
-        pauses = Pauses()
+        backoff = reconnect_backoff()
         while True:
-            with suppress(Unreachable):  # the link finds the same, and tells it
-                wire = await self._place.connect()
-                pauses.begin_anew()
-                await self._converse(wire)
-            await pauses.pause()
+            with suppress(Unreachable):  # `MultiplexedConnection` finds the same, and reports it
+                connection = await self._locator.connect()
+                backoff.reset()
+                await self._serve(connection)
+            await asyncio.sleep(backoff.next_delay())
 
-    async def _converse(self, wire: Wire) -> None:
+    async def _serve(self, connection: Connection) -> None:
+        """Use a connection until it is lost. Raises `Unreachable`."""
         self._is_connected = True
         if self._channels:
-            self._subscribe(list(self._channels))
+            self._send_subscribe(list(self._channels))
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._outbox.write(wire))
-                group.create_task(self._read(wire))
+                group.create_task(self._buffer.flush_forever(connection))
+                group.create_task(self._read(connection))
                 group.create_task(self._ping())
-                group.create_task(self._place.follow())
+                group.create_task(self._locator.watch_master())
         except ExceptionGroup as errors:
             raise unreachable(errors.exceptions[0]) from errors
         finally:
-            self._cut()
-            await wire.disconnect(nowait=True)
+            self._disconnected()
+            await connection.disconnect(nowait=True)
 
-    async def _read(self, wire: Wire) -> None:
+    async def _read(self, connection: Connection) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            message = await wire.read_response(timeout=math.inf, disconnect_on_error=False)
-            self._heard_at = loop.time()
-            match message:
-                case [b"message", name, heard]:
+            reply = await connection.read_response(timeout=math.inf, disconnect_on_error=False)
+            self._received_at = loop.time()
+            match reply:
+                case [b"message", name, message]:
                     if channel := self._channels.get(name):
-                        channel.hear(heard)
+                        channel.on_message(message)
                 case [b"subscribe", name, _]:
                     self._confirm(name)
 
     async def _ping(self) -> None:
         loop = asyncio.get_running_loop()
-        self._heard_at = loop.time()
+        self._received_at = loop.time()
         while True:
             self._send("PING")
             await asyncio.sleep(PING_SECONDS)
-            if loop.time() - self._heard_at > SILENCE_SECONDS:
+            if loop.time() - self._received_at > PONG_TIMEOUT_SECONDS:
                 raise Unreachable("the store does not answer")
 
     def _confirm(self, name: bytes) -> None:
-        self._due[name] -= 1
+        self._unconfirmed[name] -= 1
         channel = self._channels.get(name)
-        if channel is None or self._due[name] > 0:
-            return  # dropped meanwhile, and perhaps added again: a later confirmation counts
-        channel.confirmed.set()
-        if channel.has_gap:
-            channel.has_gap = False
-            channel.missed()
+        if channel and self._unconfirmed[name] <= 0:  # else it was unsubscribed, maybe added again
+            channel.confirm()
 
-    def _cut(self) -> None:
+    def _disconnected(self) -> None:
         self._is_connected = False
-        self._outbox.clear()
-        self._due.clear()
+        self._buffer.clear()
+        self._unconfirmed.clear()
         for channel in self._channels.values():
-            channel.has_gap = channel.has_gap or channel.confirmed.is_set()
-            channel.confirmed.clear()
+            channel.interrupt()

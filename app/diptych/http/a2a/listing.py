@@ -19,7 +19,7 @@ from a2a.utils.task import (
 
 from diptych.errors import RunLost, RunNotFound
 from diptych.http.a2a.task import TASK_STATES, milliseconds, task_snapshot
-from diptych.ports.entries import RunEntry
+from diptych.ports.entries import RunEntry, RunPage
 from diptych.runtime.service import RunService
 
 _MAX_TOKEN = 512  # characters
@@ -35,36 +35,36 @@ async def list_tasks(runs: RunService, params: ListTasksRequest) -> ListTasksRes
     if params.HasField("page_size"):
         validate_page_size(params.page_size)
     size = params.page_size or DEFAULT_LIST_TASKS_PAGE_SIZE
-    before = _read_token(params.page_token)
-    matching = await _matching_entries(runs, params)
-    rest = [
-        (position, entry) for position, entry in matching if before is None or position < before
-    ]
-    page = rest[:size]
-    tasks = await asyncio.gather(*(_task(runs, entry, params) for _, entry in page))
+    matching = await _matching_entries(runs, params, size + 1)
+    page, has_more = matching.entries[:size], len(matching.entries) > size
+    tasks = await asyncio.gather(*(_task(runs, entry, params) for entry in page))
     return ListTasksResponse(
         tasks=[task for task in tasks if task is not None],
-        next_page_token=_write_token(page[-1][0]) if len(rest) > size else "",
+        next_page_token=_write_token(_position(page[-1])) if has_more else "",
         page_size=size,
-        total_size=len(matching),
+        total_size=matching.total,
     )
 
 
-async def _matching_entries(
-    runs: RunService, params: ListTasksRequest
-) -> list[tuple[_Position, RunEntry]]:
-    """Give the runs that match the filters, in the order of the list."""
-    matching = [
-        ((milliseconds(entry.updated), entry.run_id), entry)
-        for entry in await runs.entries(params.context_id or None)
-        if not params.status or TASK_STATES[entry.status] == params.status
-    ]
+async def _matching_entries(runs: RunService, params: ListTasksRequest, limit: int) -> RunPage:
+    """Give `limit` of the runs that match the filters, from the page token on, in the list's order.
+
+    The runs of one context are few, so they are filtered and sorted here.
+    """
+    before, since = _read_token(params.page_token), 0
     if params.HasField("status_timestamp_after"):
-        earliest = params.status_timestamp_after.ToNanoseconds()
-        matching = [
-            (position, e) for position, e in matching if position[0] * _NANOSECONDS >= earliest
-        ]
-    return sorted(matching, key=lambda each: each[0], reverse=True)
+        since = -(-params.status_timestamp_after.ToNanoseconds() // _NANOSECONDS)
+    statuses = [s for s, state in TASK_STATES.items() if params.status in {0, state}]
+    if not params.context_id:
+        return await runs.updated_entries(statuses, limit, since=since, before=before)
+    entries = await runs.entries(params.context_id)
+    matching = [e for e in entries if e.status in statuses and _position(e)[0] >= since]
+    rest = [e for e in matching if before is None or _position(e) < before]
+    return RunPage(sorted(rest, key=_position, reverse=True)[:limit], len(matching))
+
+
+def _position(entry: RunEntry) -> _Position:
+    return milliseconds(entry.updated), entry.run_id
 
 
 async def _task(runs: RunService, entry: RunEntry, params: ListTasksRequest) -> Task | None:

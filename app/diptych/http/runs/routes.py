@@ -3,7 +3,6 @@
 Not here: how a run's events become frames (`http.runs.event_stream`).
 """
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 from uuid import uuid4
@@ -12,7 +11,7 @@ import orjson
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from diptych.errors import InvalidRequest
+from diptych.errors import InvalidRequest, RunNotFound
 from diptych.http.bodies import Conversation, MessageBody, RunBody, read_body, read_conversation
 from diptych.http.disconnect import cancel_if_abandoned
 from diptych.http.openapi import operations
@@ -23,12 +22,12 @@ from diptych.http.views import run_view
 from diptych.loop.codec import TERMINAL
 from diptych.loop.events import Steered
 from diptych.loop.messages import Message
-from diptych.ports.entries import RunEntry
 from diptych.runtime.service import RunService
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000
 _MAX_DIGITS = 15  # of a seq
+_NO_SUCH_RUN = "before is the id of a run of this list; start again without it"
 
 Status = Annotated[
     Literal["queued", "running", "completed", "failed", "aborted", "max_steps"] | None,
@@ -68,9 +67,11 @@ def run_routes(runs: RunService) -> APIRouter:
         limit: Limit = DEFAULT_LIMIT,
         before: Before = None,
     ) -> dict[str, Any]:
-        entries = _before(await runs.entries(session_id), before)
-        found = [entry for entry in entries if status in (None, entry.status)]
-        shown = [run_view(entry) for entry in found[-limit:]]
+        try:
+            found = await runs.entries(session_id, status=status, before=before, limit=limit + 1)
+        except RunNotFound:
+            raise InvalidRequest(_NO_SUCH_RUN, param="before") from None
+        shown = [run_view(entry) for entry in reversed(found[:limit])]
         return {"object": "list", "data": shown, "has_more": len(found) > limit}
 
     @router.get("/v1/runs/{run_id}", **operations.READ_RUN)
@@ -114,18 +115,6 @@ def _conversation(body: RunBody) -> Conversation:
     if not body.input or not body.input.strip():
         raise InvalidRequest("input is empty", param="input")
     return Conversation((Message("user", body.input),))
-
-
-def _before(entries: Sequence[RunEntry], run_id: str | None) -> Sequence[RunEntry]:
-    """Give the runs that are older than one of them. Raises `InvalidRequest` if it is none."""
-    if run_id is None:
-        return entries
-    ids = [entry.run_id for entry in entries]
-    if run_id not in ids:
-        raise InvalidRequest(
-            "before is the id of a run of this list; start again without it", param="before"
-        )
-    return entries[: ids.index(run_id)]
 
 
 def _read_seq(text: str) -> int:

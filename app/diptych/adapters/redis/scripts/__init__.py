@@ -1,7 +1,7 @@
-"""The scripts that run inside Redis; each file says what it does and what it takes.
+"""The Lua scripts that run inside Redis; each file says what it does and what it takes.
 
-`prelude.lua` stands before each of them. They are sent whole when a connection begins (`ALL`), and
-then called by their hash.
+`prelude.lua` is put before each of them, and `lists.lua` before those that change or read lists.
+All are loaded when a connection begins (`ALL`), and then called by their hash.
 """
 
 import hashlib
@@ -11,49 +11,40 @@ from importlib.resources import files
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Text that Redis runs as one step, and the hash that names it."""
+    """A script, which Redis runs as one step, and the hash that names it."""
 
     source: bytes
     sha: bytes
 
 
-def _read(name: str, shebang: str | None = None) -> Script:
+def _load(name: str, *preludes: str, shebang: str | None = None) -> Script:
     folder = files(__package__)
-    own, _, body = (folder / f"{name}.lua").read_text("utf-8").partition("\n")
-    prelude = (folder / "prelude.lua").read_text("utf-8")
-    source = f"{shebang or own}\n{prelude}\n{body}".encode()
+    own_shebang, _, body = (folder / f"{name}.lua").read_text("utf-8").partition("\n")
+    parts = [(folder / f"{each}.lua").read_text("utf-8") for each in ("prelude", *preludes)]
+    source = "\n".join([shebang or own_shebang, *parts, body]).encode()
     return Script(source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode())
 
 
-EPOCH = _read("epoch")
-OPEN = _read("open")
-APPEND = _read("append")
-APPEND_END = _read("append", "#!lua flags=allow-oom")
-ENTRIES = _read("entries")
-SESSIONS = _read("sessions")
-DELETE = _read("delete")
-CLAIM = _read("claim")
-HEAD = _read("head")
-CONCLUDE = _read("conclude")
-RENEW = _read("renew")
-RELEASE = _read("release")
-UNOWNED = _read("unowned")
-DEMAND = _read("demand")
-DEMAND_END = _read("demand", "#!lua flags=allow-oom")
+_ALLOW_OOM = "#!lua flags=allow-oom"  # also when the store is full
 
-ALL = (
-    OPEN,
-    APPEND,
-    APPEND_END,
-    ENTRIES,
-    SESSIONS,
-    DELETE,
-    CLAIM,
-    HEAD,
-    CONCLUDE,
-    RENEW,
-    RELEASE,
-    UNOWNED,
-    DEMAND,
-    DEMAND_END,
-)
+EPOCH = _load("epoch")
+OPEN = _load("open", "lists")
+APPEND = _load("append")
+APPEND_END = _load("append", shebang=_ALLOW_OOM)
+CLAIM = _load("claim")
+NEXT_RUN = _load("next_run", "lists")
+FINISH_RUN = _load("finish_run", "lists")
+RENEW = _load("renew")
+RELEASE = _load("release")
+UNOWNED_SESSIONS = _load("unowned_sessions", "lists")
+SEND_SIGNAL = _load("send_signal")
+SEND_STOP = _load("send_signal", shebang=_ALLOW_OOM)
+DELETE_SESSION = _load("delete_session", "lists")
+LIST_RUNS = _load("list_runs", "lists")
+LIST_UPDATED_RUNS = _load("list_updated_runs", "lists")
+LIST_SESSIONS = _load("list_sessions")
+COUNT_EVENTS = _load("count_events", "lists")
+COMPLETE_LISTS = _load("complete_lists", "lists")
+REMOVE_EXPIRED_RUNS = _load("remove_expired_runs", "lists")
+
+ALL = tuple(script for script in globals().copy().values() if isinstance(script, Script))

@@ -1,14 +1,13 @@
 #!lua
--- Adds the next records of one run, and tells whoever watches it. Sent a second time with
--- `allow-oom` where the records end the run.
--- ARGV: prefix, run, session, token, first seq, status, updated, shown ('1' or '0' a record),
---       blob and its ms or '', head of the message, record …
+-- Adds the next records of one run, and publishes them. With `allow-oom` for records that end it.
+-- ARGV: prefix, run, session, token, first seq, status, updated, is shown ('1' or '0' per record),
+--       blob or '', blob ms, first line of the message, record …
 local run, session, token, first = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local RECORDS = 12
 
-local wrong = refusal(session, token)
-if wrong then
-  return { wrong }
+local refused = refusal(session, token)
+if refused then
+  return { refused }
 end
 local seq = tonumber(redis.call('HGET', key('run', run), 'seq'))
 if not seq then

@@ -1,13 +1,13 @@
 #!lua
--- Begins a run, at the end of its session's queue, and claims the session if nobody holds it.
--- ARGV: prefix, epoch, run, session, token, created, record, shown, server, lease ms,
---       longest queue, once key, once digest
+-- Opens a run at the end of its session's queue, and claims the session if it has no owner.
+-- ARGV: prefix, epoch, run, session, token, created, record, is shown, server, lease ms,
+--       longest queue, idempotency key or '', digest of its body
 local epoch, run, session, token, created = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local once = ARGV[12] ~= '' and key('once', ARGV[12])
 
 local function opened(id, is_new)
   local lease = is_new == 1 and redis.call('GET', key('lease', session)) == token
-  return { 'ok', id, is_new, lease and 1 or 0, unpack(meta_of(id)) }
+  return { 'ok', id, is_new, lease and 1 or 0, unpack(run_fields(id)) }
 end
 
 local current = redis.call('GET', PREFIX .. ':epoch')
@@ -38,13 +38,16 @@ redis.call(
 )
 redis.call('RPUSH', key('queue', session), run)
 redis.call('ZADD', key('runs', session), order, run)
+redis.call('ZADD', INDEX, order, run)
+redis.call('HINCRBY', LISTS, 'opened', 1)
+uncount(session)
 redis.call('HSETNX', key('session', session), 'created', created)
 redis.call('HSET', key('session', session), 'updated', created)
 redis.call('HINCRBY', key('session', session), 'events', ARGV[8])
-redis.call('ZADD', PREFIX .. ':sessions', now_ms(), session)
-redis.call('SADD', PREFIX .. ':active', session)
+redis.call('ZADD', SESSIONS, now_ms(), session)
+redis.call('SADD', ACTIVE, session)
 for _, kind in ipairs({ 'session', 'runs', 'said', 'fence' }) do
-  redis.call('PERSIST', key(kind, session)) -- while a run is unfinished nothing expires
+  redis.call('PERSIST', key(kind, session)) -- nothing expires while a run is unfinished
 end
 if once then
   redis.call('HSET', once, 'run', run, 'digest', ARGV[13])
@@ -52,6 +55,6 @@ if once then
 end
 if redis.call('SET', key('lease', session), token, 'NX', 'PX', ARGV[10]) then
   redis.call('SET', key('fence', session), token)
-  take_up(session, ARGV[9])
+  first_run(session, ARGV[9])
 end
 return opened(run, 1)

@@ -1,13 +1,13 @@
--- Stands before every script. ARGV[1] is the prefix of all keys; what a script does is undone by
--- nobody, so each must be right when it is sent a second time after a reply that was lost.
+-- Put before every script. ARGV[1] is the prefix of all keys. A script may be executed a second
+-- time if its reply was lost, so each must have the same effect then.
 local PREFIX = ARGV[1]
 
 local function key(kind, id)
   return PREFIX .. ':' .. kind .. ':' .. id
 end
 
--- What is kept of a run, in the order of `part.META`.
-local function meta_of(run)
+-- The fields of a run that an entry needs, in the order of `client.RUN_FIELDS`.
+local function run_fields(run)
   return redis.call(
     'HMGET', key('run', run), 'session', 'created', 'status', 'seq', 'updated', 'server', 'lost'
   )
@@ -18,8 +18,8 @@ local function now_ms()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Why a token may not write: 'lost' if the session is not there at all, 'stale' if it has another
--- owner. The fence counts, not the lease: it is there when the lease has run out.
+-- Why a token may not write: 'lost' if the session does not exist, 'stale' if it has another owner.
+-- The fence decides, not the lease: it still exists when the lease has expired.
 local function refusal(session, token)
   local fence = redis.call('GET', key('fence', session))
   if not fence then
@@ -28,9 +28,10 @@ local function refusal(session, token)
   return fence ~= token and 'stale' or nil
 end
 
--- The run whose turn it is, now driven on this server. When its owner was on another server,
--- records may be missing that an owner took for written: `lost` holds the seq that is left.
-local function take_up(session, server)
+-- Gives the first run of the queue, and notes that it is driven on this server. If it was driven on
+-- another one, records that an owner took for written may be missing: `lost` is the seq that is
+-- left.
+local function first_run(session, server)
   local run = redis.call('LINDEX', key('queue', session), 0)
   if not run then
     return false
@@ -45,19 +46,20 @@ local function take_up(session, server)
   return run
 end
 
-local function give_back(session, token)
+local function release(session, token)
   if redis.call('GET', key('lease', session)) == token then
     redis.call('DEL', key('lease', session))
   end
 end
 
--- What `head` gives: the next run, with the lease held on to; or false, with the lease given back.
+-- Gives the first run of the queue and renews the lease; if none is left, gives false and releases
+-- the lease.
 local function next_run(session, token, server, lease_ms)
-  local run = take_up(session, server)
+  local run = first_run(session, server)
   if run then
     redis.call('SET', key('lease', session), token, 'PX', lease_ms)
   else
-    give_back(session, token)
+    release(session, token)
     redis.call('SREM', PREFIX .. ':active', session)
   end
   return run

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Holds on to leases, and gives the numbers of those that are lost. A session without work is not
--- held: its lease was given back while this was on its way.
+-- Renews leases, and gives the numbers of those that are lost. A session without unfinished runs is
+-- skipped: its lease was released while this was on its way.
 -- ARGV: prefix, lease ms, (session, token) …
 local lost = {}
 for i = 3, #ARGV, 2 do
