@@ -29,7 +29,7 @@ from diptych.config.loader import (
     load_agents,
 )
 from diptych.config.manifest import API_VERSION, KIND
-from diptych.config.secrets import Reference
+from diptych.config.secret_sources import Reference
 from diptych.config.settings import AgentConfig, ToolConfig
 from diptych.errors import ConfigError, DiptychError
 from diptych.http.memory import session_events

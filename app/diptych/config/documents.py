@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from diptych.config.manifest.fields import LABEL
+from diptych.config.manifest.field_types import LABEL
 from diptych.errors import ConfigError
 
 MAX_BYTES = 1024 * 1024

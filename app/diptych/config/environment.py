@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 from diptych.config.manifest import API_VERSION, KIND
-from diptych.config.manifest.fields import url_problem
-from diptych.config.problems import Path, SourceLocation, refuse
+from diptych.config.manifest.field_types import url_problem
 from diptych.config.resolver import MOCK, PUBLIC_URL
 from diptych.config.settings import ProcessSettings
+from diptych.config.validation import Path, SourceLocation, refuse
 
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 

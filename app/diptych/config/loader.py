@@ -17,9 +17,8 @@ from typing import Any
 from diptych.config.documents import Document, read_documents
 from diptych.config.environment import manifest_content, process_settings
 from diptych.config.manifest import KIND, AgentManifest
-from diptych.config.problems import SourceLocation, refuse, validated
 from diptych.config.resolver import MOCK, Surroundings, resolved
-from diptych.config.secrets import SecretSources
+from diptych.config.secret_sources import SecretSources
 from diptych.config.services import Services, redis_names
 from diptych.config.settings import (
     AgentConfig,
@@ -31,6 +30,7 @@ from diptych.config.settings import (
     TimeoutConfig,
     ToolConfig,
 )
+from diptych.config.validation import SourceLocation, refuse, validated
 from diptych.errors import ConfigError
 
 __all__ = [

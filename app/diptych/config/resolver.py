@@ -20,9 +20,8 @@ from diptych.config.manifest import (
     Variable,
     VariablesFrom,
 )
-from diptych.config.manifest.fields import url_problem
-from diptych.config.problems import Path, SourceLocation, refuse
-from diptych.config.secrets import Kind, Reference, SecretSources, literal, mounted
+from diptych.config.manifest.field_types import url_problem
+from diptych.config.secret_sources import Kind, Reference, SecretSources, literal, mounted
 from diptych.config.services import Services, base_url, redis_in_cluster, redis_names
 from diptych.config.settings import (
     AgentConfig,
@@ -33,6 +32,7 @@ from diptych.config.settings import (
     TimeoutConfig,
     ToolConfig,
 )
+from diptych.config.validation import Path, SourceLocation, refuse
 from diptych.loop.events import LoopSettings
 from diptych.ports import Secret
 

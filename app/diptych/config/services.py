@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from diptych.config.manifest import AgentManifest
-from diptych.config.manifest.fields import url_problem
+from diptych.config.manifest.field_types import url_problem
 
 _CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 _REDIS = re.compile(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diptych.config.manifest import API_VERSION
-from diptych.config.problems import SourceLocation, validated
+from diptych.config.validation import SourceLocation, validated
 from diptych.errors import ConfigError
 
 NOT_YET = f"is not supported by this version of Diptych ({version('diptych')})"

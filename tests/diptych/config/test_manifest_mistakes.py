@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from diptych.config.manifest import API_VERSION
-from diptych.config.problems import SourceLocation, validated
+from diptych.config.validation import SourceLocation, validated
 from diptych.errors import ConfigError
 
 URL = "http://127.0.0.1:8000/mcp"

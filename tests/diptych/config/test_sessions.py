@@ -8,7 +8,7 @@ import yaml
 
 from diptych.config.loader import AgentConfig, LaptopOptions, check, load_agents
 from diptych.config.manifest import API_VERSION, REFERENCES
-from diptych.config.problems import SourceLocation, validated
+from diptych.config.validation import SourceLocation, validated
 from diptych.errors import ConfigError
 
 URL = {"urlFrom": {"secretKeyRef": {"name": "redis", "key": "url"}}}

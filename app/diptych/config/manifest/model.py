@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from diptych.config.manifest.fields import Duration, Later, Temperature, Url, Word, only_yet
+from diptych.config.manifest.field_types import Duration, Later, Temperature, Url, Word, only_yet
 from diptych.config.manifest.strict_model import SecretSource, Wire
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
-from diptych.config.manifest.fields import Few, Many
+from diptych.config.manifest.field_types import Few, Many
 from diptych.config.manifest.rules import Cel, Form, NumberOr, broken_rule
 from diptych.config.manifest.strict_model import Wire, Words
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from diptych.config.manifest.fields import Label, Retention, only_yet
+from diptych.config.manifest.field_types import Label, Retention, only_yet
 from diptych.config.manifest.rules import Cel, broken_rule
 from diptych.config.manifest.strict_model import SecretSource, Wire
 

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from diptych.config.manifest.fields import Key, ObjectName
+from diptych.config.manifest.field_types import Key, ObjectName
 from diptych.config.manifest.rules import Cel, broken_rule
 
 Words: TypeAlias = Annotated[

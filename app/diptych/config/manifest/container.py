@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, WithJsonSchema
 
-from diptych.config.manifest.fields import Few, Label, LongText, Many, ObjectName, VariableName
+from diptych.config.manifest.field_types import Few, Label, LongText, Many, ObjectName, VariableName
 from diptych.config.manifest.rules import Form, NumberOr, Unique
 from diptych.config.manifest.strict_model import KeyRef, Wire, Words
 

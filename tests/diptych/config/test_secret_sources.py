@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from diptych.config.documents import Document
-from diptych.config.secrets import Reference, SecretSources, mounted
+from diptych.config.secret_sources import Reference, SecretSources, mounted
 from diptych.errors import ConfigError
 
 API_KEY = Reference("Secret", "models", "api-key")

@@ -5,7 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from diptych.config.manifest.fields import (
+from diptych.config.manifest.field_types import (
     Duration,
     Few,
     HeaderName,
