@@ -1,11 +1,11 @@
 # ruff: noqa: INP001 - a script, no package
-"""Makes the Agent CRD of the manifest's models: `python crds/generate.py` writes it anew.
+"""Generates the Agent CRD from the manifest's models: `python crds/generate.py` writes it.
 
-The pod's models (`diptych.config.manifest`) are the one place where the manifest's fields and rules
-stand. So the API offers what this version's pods take, and nothing else: a field of a capability
-that is not built yet is not in the CRD. The status, which only the operator writes, stands here.
+The pod's models (`diptych.config.manifest`) are the only source of the manifest's fields and rules.
+So the API accepts what the pods of this version accept, and nothing else: a field that a later
+version will support is not in the CRD. The status is defined here; only the operator writes it.
 
-Not here: any code that runs in a pod or in the operator.
+Not here: the reference for people (`tools/reference/manifest.py`), code of pod or operator.
 """
 
 import ast
@@ -20,15 +20,16 @@ import yaml
 from pydantic.alias_generators import to_camel
 
 from diptych.config.manifest import AgentManifest
-from diptych.config.manifest.rules import RULES
-from diptych.config.manifest.strict_model import Wire
+from diptych.config.manifest.rules import CEL_RULES
+from diptych.config.manifest.strict_model import StrictModel
 
 Schema: TypeAlias = dict[str, Any]
 
 FILE = Path(__file__).parent / "diptych.dev_agents.yaml"
+CHART_FILE = FILE.parent.parent / "charts" / "diptych" / "files" / "crds" / FILE.name
 HEADER = "# Made by crds/generate.py of the models in app/diptych/config/manifest; change those.\n"
 
-_UNWANTED = {"title", "default", "additionalProperties"}
+_LEFT_OUT = {"title", "default", "additionalProperties", "since"}
 _CONDITION: Schema = {
     "type": "object",
     "description": "One aspect of the agent's state.",
@@ -38,10 +39,14 @@ _CONDITION: Schema = {
             "type": "string",
             "maxLength": 64,
             "description": "Accepted: the manifest can be served. ResolvedRefs: all Agents and "
-            "Services that it names are there and agree. Progressing: pods are being changed. "
+            "Services that it names exist and agree. Progressing: pods are being changed. "
             "Ready: the pods can take work. Degraded: something that the agent uses is missing.",
         },
-        "status": {"type": "string", "enum": ["True", "False", "Unknown"], "description": "Is it?"},
+        "status": {
+            "type": "string",
+            "enum": ["True", "False", "Unknown"],
+            "description": "Whether the condition holds.",
+        },
         "reason": {"type": "string", "maxLength": 128, "description": "Why, in one word."},
         "message": {
             "type": "string",
@@ -51,23 +56,23 @@ _CONDITION: Schema = {
         "observedGeneration": {
             "type": "integer",
             "format": "int64",
-            "description": "The generation of the manifest that this is said of.",
+            "description": "The generation of the manifest that the condition describes.",
         },
         "lastTransitionTime": {
             "type": "string",
             "format": "date-time",
-            "description": "Since when the status is what it is.",
+            "description": "When the status changed last.",
         },
     },
 }
 STATUS: Schema = {
     "type": "object",
-    "description": "What the operator has seen of the agent; only the operator writes it.",
+    "description": "The agent's state as the operator sees it; only the operator writes it.",
     "properties": {
         "observedGeneration": {
             "type": "integer",
             "format": "int64",
-            "description": "The generation of the manifest that the operator has dealt with.",
+            "description": "The generation of the manifest that the operator has applied.",
         },
         "replicas": {
             "type": "integer",
@@ -77,12 +82,12 @@ STATUS: Schema = {
         "selector": {
             "type": "string",
             "maxLength": 512,
-            "description": "Chooses the agent's pods; autoscalers use it.",
+            "description": "Selects the agent's pods; autoscalers use it.",
         },
         "url": {
             "type": "string",
             "maxLength": 256,
-            "description": "Where the agent is reached inside the cluster.",
+            "description": "The agent's URL inside the cluster.",
         },
         "conditions": {
             "type": "array",
@@ -151,20 +156,20 @@ def crd() -> Schema:
 
 
 def text() -> str:
-    """Give the CRD as it is committed."""
-    return HEADER + yaml.dump(crd(), Dumper=_Plain, sort_keys=False, width=100)
+    """Give the text of the committed file."""
+    return HEADER + yaml.dump(crd(), Dumper=_NoAliases, sort_keys=False, width=100)
 
 
 def _root() -> Schema:
     whole = AgentManifest.model_json_schema()
     definitions = whole["$defs"]
-    spec = _Inlining(definitions).schema(whole["properties"]["spec"])
-    spec["description"] = _documentation(AgentManifest)["spec"]
+    spec = _StructuralSchema(definitions).schema(whole["properties"]["spec"])
+    spec["description"] = _field_texts(AgentManifest)["spec"]
     return {
         "type": "object",
         "description": inspect.cleandoc(AgentManifest.__doc__ or ""),
         "required": ["spec"],
-        RULES: [NAME_RULE],
+        CEL_RULES: [NAME_RULE],
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
@@ -175,19 +180,19 @@ def _root() -> Schema:
     }
 
 
-class _Plain(yaml.SafeDumper):
-    """Writes what stands in several places each time again: no anchors."""
+class _NoAliases(yaml.SafeDumper):
+    """Writes YAML without anchors: a value in several places is repeated."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
         return True
 
 
-class _Inlining:
-    """Rewrites JSON Schema as the structural schema of a CRD, which has no references."""
+class _StructuralSchema:
+    """Rewrites a JSON Schema as the structural schema of a CRD, which has no references."""
 
     def __init__(self, definitions: Schema) -> None:
         self._definitions = definitions
-        self._models = {model.__name__: model for model in _models(Wire)}
+        self._models = {model.__name__: model for model in _models(StrictModel)}
 
     def schema(self, given: Schema) -> Schema:
         if "$ref" in given:
@@ -197,7 +202,7 @@ class _Inlining:
         if len(choices) == 1:
             rest = {key: value for key, value in given.items() if key != "anyOf"}
             return self.schema(rest | choices[0])
-        found = {key: value for key, value in given.items() if key not in _UNWANTED}
+        found = {key: value for key, value in given.items() if key not in _LEFT_OUT}
         if "const" in found:
             found["enum"] = [found.pop("const")]
         if "items" in found:
@@ -207,34 +212,34 @@ class _Inlining:
             found.pop("propertyNames", None)
         return found
 
-    def _mapping(self, model: type[Wire], given: Schema) -> Schema:
-        """Write a model as an object, with its documentation and rules."""
-        texts = _documentation(model)
+    def _mapping(self, model: type[StrictModel], given: Schema) -> Schema:
+        """Give the schema of a model, with its documentation and rules."""
+        texts = _field_texts(model)
         properties = {}
         for name, field in model.model_fields.items():
             wire_name = field.alias or to_camel(name)
             found = given["properties"][wire_name]
-            if found.get("later"):
+            if found.get("unsupported"):
                 continue
             properties[wire_name] = self.schema(found)
-            properties[wire_name]["description"] = _described(texts[name], found)
+            properties[wire_name]["description"] = _description(texts[name], found)
         rules = [{"rule": rule, "message": message} for rule, message in _rules(model)]
         return {
             "type": "object",
             "description": inspect.cleandoc(model.__doc__ or ""),
             **({"required": given["required"]} if "required" in given else {}),
-            **({RULES: rules} if rules else {}),
+            **({CEL_RULES: rules} if rules else {}),
             "properties": properties,
         }
 
 
-def _models(base: type[Wire]) -> Iterator[type[Wire]]:
+def _models(base: type[StrictModel]) -> Iterator[type[StrictModel]]:
     for model in base.__subclasses__():
         yield model
         yield from _models(model)
 
 
-def _rules(model: type[Wire]) -> Iterator[tuple[str, str]]:
+def _rules(model: type[StrictModel]) -> Iterator[tuple[str, str]]:
     for names, needed, words in (
         (model.exactly_one_of, "== 1", "exactly"),
         (model.only_one_of, "<= 1", "only"),
@@ -242,11 +247,11 @@ def _rules(model: type[Wire]) -> Iterator[tuple[str, str]]:
         if names:
             given = " + ".join(f"(has(self.{name}) ? 1 : 0)" for name in names)
             yield f"{given} {needed}", f"needs {words} one of {', '.join(names)}"
-    for rule in model.cel:
+    for rule in model.cel_rules:
         yield rule.rule, rule.message
 
 
-def _described(text: str, schema: Schema) -> str:
+def _description(text: str, schema: Schema) -> str:
     match schema.get("default"):
         case bool():
             return text
@@ -260,10 +265,10 @@ def _described(text: str, schema: Schema) -> str:
             return text
 
 
-def _documentation(model: type[Wire]) -> dict[str, str]:
-    """Read the text that stands under each field in the source, own and inherited."""
+def _field_texts(model: type[StrictModel]) -> dict[str, str]:
+    """Read the text under each field in the source, its own and inherited ones."""
     texts: dict[str, str] = {}
-    for owner in reversed([c for c in model.__mro__ if issubclass(c, Wire)]):
+    for owner in reversed([c for c in model.__mro__ if issubclass(c, StrictModel)]):
         match ast.parse(inspect.getsource(owner)).body:
             case [ast.ClassDef(body=body)]:
                 texts |= dict(_texts(body))
@@ -278,7 +283,8 @@ def _texts(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    if "--check" not in sys.argv:
-        FILE.write_text(text(), encoding="utf-8")
-    elif FILE.read_text(encoding="utf-8") != text():
-        sys.exit(f"{FILE.name} is not what crds/generate.py makes; run it")
+    for file in (FILE, CHART_FILE):
+        if "--check" not in sys.argv:
+            file.write_text(text(), encoding="utf-8")
+        elif file.read_text(encoding="utf-8") != text():
+            sys.exit(f"{file.name} is stale; run crds/generate.py")

@@ -21,7 +21,7 @@ import yaml
 from support.agents import agent, child, observed
 from support.redis_server import ONCE, RedisServer, redis_server
 
-from diptych.config.loader import check
+from diptych.config.loader import check_files
 from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings, egress_rules
 from diptych_operator.process.settings import read_settings
 from diptych_operator.resources.kinds import DEPLOYMENT
@@ -101,7 +101,7 @@ def test_checkov_finds_nothing_but_what_is_accepted(tmp_path):
 
 
 def test_the_charts_crd_is_the_projects():
-    """After `python crds/generate.py`: cp crds/*.yaml charts/diptych/files/crds/"""
+    """`python crds/generate.py` writes both."""
     assert (CHART / "files" / "crds" / CRD).read_text() == (ROOT / "crds" / CRD).read_text()
 
 
@@ -334,7 +334,7 @@ def test_artifact_hubs_annotations_are_lists_and_the_example_is_a_valid_agent(tm
     (example,) = yaml.safe_load(annotations["artifacthub.io/crdsExamples"])
     file = tmp_path / "agent.yaml"
     file.write_text(yaml.safe_dump(example))
-    assert check([file]) == []
+    assert check_files([file]) == []
 
 
 @pytest.mark.parametrize(

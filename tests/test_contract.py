@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.agents import agent, child, observed, service
 
-from diptych.config.loader import AgentConfig, LaptopOptions, load_agents
+from diptych.config.loader import LocalOptions, load_agents
 from diptych.config.manifest import REFERENCES as POD_REFERENCES
+from diptych.config.settings import AgentConfig
 from diptych.errors import ConfigError
 from diptych.runtime.definition import AgentDefinition
 from diptych.serve.hosted_agent import HostedAgent
@@ -51,7 +52,7 @@ def _pod(one: Any, observed_state: Any) -> Object:
 
 def read(file: Path, **environ: str) -> AgentConfig:
     """Do what `diptych serve` does in the pod."""
-    loaded = load_agents([file], LaptopOptions(environ))
+    loaded = load_agents([file], LocalOptions(environ))
     return loaded.resolve(["http://127.0.0.1:8000"])[0]
 
 
@@ -173,7 +174,7 @@ def test_the_url_of_a_redis_is_read_from_where_it_is_mounted_whenever_it_comes(t
     config = read(mount(spec, tmp_path, keys={}))
     assert config.store is not None
     assert config.store.url() is None
-    assert set(config.keys) == {"url of Secret redis"}
+    assert set(config.mounted_keys) == {"url of Secret redis"}
     mount(spec, tmp_path, keys={"secret": {"redis": {"url": "redis://:sesame@r:6379"}}})
     assert config.store.url() == "redis://:sesame@r:6379"
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from diptych.config.manifest import API_VERSION
-from diptych.config.validation import SourceLocation, validated
+from diptych.config.source_location import SourceLocation
+from diptych.config.validation import validate_manifest
 from diptych.errors import ConfigError
 
 URL = "http://127.0.0.1:8000/mcp"
@@ -25,7 +26,7 @@ def manifest(**spec: Any) -> dict[str, Any]:
 
 def problems_of(content: dict[str, Any]) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        validated(content, SourceLocation("agent.yaml"))
+        validate_manifest(content, SourceLocation("agent.yaml"))
     return [line.removeprefix("agent.yaml: ") for line in caught.value.problems]
 
 

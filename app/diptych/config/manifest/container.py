@@ -1,23 +1,29 @@
-"""The parts of a manifest that say what the agent's pods are made of: container and template.
+"""The part of a manifest that says what the agent's container is given: Kubernetes' own fields.
 
-A laptop checks them by the same rules, and takes the container's variables.
+A laptop checks it by the same rules, and takes the variables.
+
+Not here: the rest of the pod (`pod_template`).
 """
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field
 
-from diptych.config.manifest.field_types import Few, Label, LongText, Many, ObjectName, VariableName
-from diptych.config.manifest.rules import Form, NumberOr, Unique
-from diptych.config.manifest.strict_model import KeyRef, Wire, Words
+from diptych.config.manifest.field_types import (
+    DnsLabel,
+    LongList,
+    LongText,
+    ObjectName,
+    ShortList,
+    VariableName,
+)
+from diptych.config.manifest.references import KeyRef
+from diptych.config.manifest.rules import IntOrPattern, Pattern, UniqueNames
+from diptych.config.manifest.strict_model import StrictModel
 
-FreeForm: TypeAlias = Annotated[
-    dict[str, Any],
-    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
-]
 Quantity: TypeAlias = Annotated[
     int | str,
-    NumberOr(
+    IntOrPattern(
         r"[0-9]{1,15}(\.[0-9]{1,9})?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?",
         'must be a quantity such as "500m", "2" or "512Mi"',
         32,
@@ -29,31 +35,31 @@ class VariableRef(KeyRef):
     """A key that a variable takes its value from."""
 
     optional: bool = False
-    """Whether it may be missing."""
+    """Whether the key may be missing."""
 
 
-class FieldRef(Wire):
+class FieldRef(StrictModel):
     """A field of the pod, such as `status.podIP`."""
 
     field_path: Annotated[str, Field(min_length=1, max_length=512)]
-    """Path of the field, as in a Kubernetes container."""
+    """The field's path, as in a Kubernetes container."""
     api_version: Annotated[str, Field(max_length=63)] | None = None
     """The version of the API that the path belongs to."""
 
 
-class ResourceFieldRef(Wire):
-    """A resource of the container, such as `limits.memory`."""
+class ResourceFieldRef(StrictModel):
+    """A resource of a container, such as `limits.memory`."""
 
     resource: Annotated[str, Field(min_length=1, max_length=253)]
-    """Which resource."""
-    container_name: Label | None = None
-    """Of which container."""
+    """The resource's name."""
+    container_name: DnsLabel | None = None
+    """The container whose resource is meant."""
     divisor: Quantity | None = None
     """The unit that the value is given in."""
 
 
-class VariableSource(Wire):
-    """Where a variable's value stands, as in a Kubernetes container."""
+class VariableSource(StrictModel):
+    """What a variable takes its value from, as in a Kubernetes container."""
 
     exactly_one_of = ("configMapKeyRef", "secretKeyRef", "fieldRef", "resourceFieldRef")
 
@@ -67,7 +73,7 @@ class VariableSource(Wire):
     """A resource of the container."""
 
 
-class Variable(Wire):
+class Variable(StrictModel):
     """A variable of the container; without `value` and `valueFrom` it is empty (Kubernetes)."""
 
     only_one_of = ("value", "valueFrom")
@@ -75,21 +81,21 @@ class Variable(Wire):
     name: VariableName
     """The variable's name."""
     value: LongText | None = None
-    """Its value."""
+    """The variable's value."""
     value_from: VariableSource | None = None
-    """Where its value stands."""
+    """What the variable takes its value from."""
 
 
-class ObjectRef(Wire):
+class ObjectRef(StrictModel):
     """A whole Secret or ConfigMap of the agent's namespace."""
 
     name: ObjectName
-    """Its name."""
+    """The object's name."""
     optional: bool = False
-    """Whether it may be missing."""
+    """Whether the object may be missing."""
 
 
-class VariablesFrom(Wire):
+class VariablesFrom(StrictModel):
     """All keys of a Secret or ConfigMap, as variables."""
 
     exactly_one_of = ("configMapRef", "secretRef")
@@ -99,54 +105,36 @@ class VariablesFrom(Wire):
     secret_ref: ObjectRef | None = None
     """A Secret."""
     prefix: Annotated[
-        str, Form(r"([A-Za-z_][-._A-Za-z0-9]*)?", "must begin a variable's name", 253)
+        str, Pattern(r"([A-Za-z_][-._A-Za-z0-9]*)?", "must begin a variable's name", 253)
     ] = ""
-    """What each variable's name begins with."""
+    """A text that is put before each key to make the variable's name."""
 
 
-class Resources(Wire):
-    """What the container asks for, and what it gets at most."""
+class Resources(StrictModel):
+    """The resources that the container requests, and its limits."""
 
     requests: dict[str, Quantity] = Field(default_factory=dict, max_length=32)
-    """What is set aside for it."""
+    """The resources that are reserved for the container."""
     limits: dict[str, Quantity] = Field(default_factory=dict, max_length=32)
-    """What it gets at most."""
+    """The most that the container may use."""
 
 
-class ContainerSpec(Wire):
-    """What the pod's container is given besides; Kubernetes' own fields."""
+class ContainerSpec(StrictModel):
+    """What the agent's container is given; Kubernetes' own fields."""
 
     image: (
-        Annotated[str, Form(r"[!-~]+", "must be the name of an image, without blanks", 512)] | None
+        Annotated[str, Pattern(r"[!-~]+", "must be the name of an image, without blanks", 512)]
+        | None
     ) = None
-    """Another image than the operator's default; it must hold the `diptych` command."""
+    """An image in place of the operator's default; it must hold the `diptych` command."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     """When the image is pulled."""
     env: Annotated[
-        Many[Variable], Unique("variables", lambda variable: str(variable.name), "name")
+        LongList[Variable], UniqueNames("variables", lambda variable: str(variable.name), "name")
     ] = ()
-    """Variables of the container. DEBUG_MOCK_RESPONSES belongs here."""
-    env_from: Few[VariablesFrom] = ()
-    """Secrets and ConfigMaps whose keys become variables."""
+    """Variables of the container, such as DEBUG_MOCK_RESPONSES."""
+    env_from: ShortList[VariablesFrom] = ()
+    """Secrets and ConfigMaps whose keys become variables. Of two variables with the same name, the
+    one in `env` counts."""
     resources: Resources | None = None
-    """Replaces the operator's default requests and limits."""
-
-
-class PodMetadata(Wire):
-    """Labels and annotations of the pods."""
-
-    labels: Words = Field(default_factory=dict)
-    """Added to the pods' labels; those that the operator needs cannot be changed."""
-    annotations: Words = Field(default_factory=dict)
-    """Added to the pods' annotations."""
-
-
-class PodTemplate(Wire):
-    """What the pods' template is overridden with, merged last."""
-
-    metadata: PodMetadata = Field(default_factory=PodMetadata)
-    """The pods' labels and annotations."""
-    spec: FreeForm = Field(default_factory=dict)
-    """Any part of a Kubernetes PodSpec. Mappings are merged; of lists, entries with the same name
-    (volumeMounts: mountPath; ports: containerPort), others are replaced whole. The agent's own
-    container is called `agent`."""
+    """Requests and limits in place of the operator's defaults."""

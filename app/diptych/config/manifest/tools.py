@@ -1,44 +1,50 @@
-"""The parts of a manifest that say whom an agent may call: tool servers and other agents."""
+"""The part of a manifest that says which tool servers (MCP) an agent uses.
+
+Not here: other agents (`peers`).
+"""
 
 import re
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from diptych.config.manifest.durations import Duration
 from diptych.config.manifest.field_types import (
-    Duration,
-    Few,
+    DnsLabel,
     HeaderName,
     HeaderValue,
-    Label,
-    Many,
-    Some,
+    LongList,
+    NonEmptyList,
+    OneLine,
+    Port,
+    ShortList,
     Text,
-    Url,
-    Word,
 )
-from diptych.config.manifest.rules import Cel, Unique, broken_rule
-from diptych.config.manifest.strict_model import SecretSource, Wire
+from diptych.config.manifest.references import SecretSource
+from diptych.config.manifest.rules import CelRule, UniqueNames, rule_error
+from diptych.config.manifest.strict_model import StrictModel
+from diptych.config.manifest.urls import Url
+from diptych.config.settings import ALL_TOOLS, CALL_TIMEOUT
 
-_INK = r"[^\x00-\x20\x7f-\xa0]"
+_VISIBLE = r"[^\x00-\x20\x7f-\xa0]"
 
 
-class ServiceRef(Wire):
+class ServiceRef(StrictModel):
     """A Service of the agent's namespace, and where on it the MCP server listens."""
 
-    name: Label
-    """Name of the Service."""
-    port: Annotated[int, Field(ge=1, le=65535)] = 8000
-    """A port of the Service."""
+    name: DnsLabel
+    """The name of the Service."""
+    port: Port = 8000
+    """The Service's port."""
     path: Annotated[
         str,
         Field(max_length=1024, pattern=r"^/[!-~]*$"),
-        Cel("self.matches('^/[!-~]*$')", 'must begin with "/" and hold no blanks'),
+        CelRule("self.matches('^/[!-~]*$')", 'must begin with "/" and hold no blanks'),
     ] = "/mcp"
     """The path of the MCP endpoint."""
 
 
-class Header(Wire):
+class Header(StrictModel):
     """An HTTP header that every request to a tool server carries."""
 
     exactly_one_of = ("value", "valueFrom")
@@ -46,103 +52,71 @@ class Header(Wire):
     name: HeaderName
     """The header's name, such as Authorization."""
     value: HeaderValue | None = None
-    """Its value, if everybody may read it."""
+    """The header's value, if everybody may read it."""
     value_from: SecretSource | None = None
-    """Where its value stands, if it is a secret."""
+    """The Secret that holds the header's value."""
 
 
-class Override(Wire):
-    """What the manifest knows better of some tools than their server says."""
+class Override(StrictModel):
+    """What the manifest says about some tools in place of their server."""
 
-    tool: Word
-    """Which tools of this server: a name or a glob such as `pay*`."""
+    tool: OneLine
+    """The tools of this server that are meant: a name, or a glob such as `pay*`."""
     read_only: bool | None = None
-    """It changes nothing, so it may be called again when its outcome is unknown."""
+    """Whether the tool changes nothing. A call of such a tool is made again when its outcome is
+    unknown."""
     idempotent: bool | None = None
-    """Calling it twice has the effect of calling it once."""
+    """Whether two calls with the same arguments have the effect of one. A call of such a tool is
+    made again when its outcome is unknown."""
     sequential: bool | None = None
-    """It never runs beside another call of its server."""
+    """Whether a call of the tool never runs at the same time as another call of its server in the
+    same run."""
     terminal: bool | None = None
-    """After its result the agent answers, without thinking again."""
+    """Whether the agent answers right after the tool's result, without another step."""
     timeout: Duration | None = None
-    """How long one call may take."""
+    """How long one call of the tool may take; the server's timeout if absent."""
 
 
-class ToolSpec(Wire):
+class ToolSpec(StrictModel):
     """An MCP server; exactly one of url, serviceRef and command says how to reach it."""
 
     exactly_one_of = ("url", "serviceRef", "command")
-    cel = (
-        Cel(
+    cel_rules = (
+        CelRule(
             "!has(self.command) || !has(self.headers) || size(self.headers) == 0",
             "a command has no headers",
         ),
-        Cel(
-            f"!has(self.command) || size(self.command) == 0 || self.command[0].matches(r'{_INK}')",
+        CelRule(
+            "!has(self.command) || size(self.command) == 0"
+            f" || self.command[0].matches(r'{_VISIBLE}')",
             "command must begin with the name of a program",
         ),
     )
 
-    name: Label
-    """What the server is called here; a tool's long name is `<name>__<tool>`."""
+    name: DnsLabel
+    """The server's name in this agent. It begins the long names of its tools: `<name>__<tool>`."""
     url: Url | None = None
     """The server's MCP endpoint (streamable HTTP)."""
     service_ref: ServiceRef | None = None
     """The Service behind which the server runs."""
-    command: Some[Text] | None = None
-    """A program in the pod that speaks MCP over its standard input and output."""
-    allow: Some[Word] = ("*",)
-    """Which of its tools the agent may call: names or globs. All of them if absent."""
+    command: NonEmptyList[Text] | None = None
+    """A program in the pod, with its arguments, that speaks MCP over standard input and output."""
+    allow: NonEmptyList[OneLine] = ALL_TOOLS
+    """The tools that the agent may call: names or globs. All tools of the server if absent."""
     headers: Annotated[
-        Few[Header], Unique("headers", lambda h: h.name.lower(), "x.name.lowerAscii()")
+        ShortList[Header], UniqueNames("headers", lambda h: h.name.lower(), "x.name.lowerAscii()")
     ] = ()
     """HTTP headers that every request to the server carries."""
-    timeout: Duration = 60.0
+    timeout: Duration = CALL_TIMEOUT
     """How long one call may take."""
-    overrides: Many[Override] = ()
-    """Corrections of what the server says about its tools; the first that matches counts."""
+    overrides: LongList[Override] = ()
+    """Corrections of what the server says about its tools. Of several that match a tool, the first
+    that sets a field counts."""
 
     @model_validator(mode="after")
-    def _one_way_to_reach_it(self) -> Self:
+    def _check_command(self) -> Self:
         if self.command is not None and self.headers:
-            raise broken_rule("a command has no headers; remove them, or give a url")
-        if self.command is not None and not re.search(_INK, self.command[0]):
-            raise broken_rule("command must begin with the name of a program")
+            raise rule_error("a command has no headers; remove them, or give a url")
+        if self.command is not None and not re.search(_VISIBLE, self.command[0]):
+            raise rule_error("command must begin with the name of a program")
         return self
-
-
-class PeerSpec(Wire):
-    """An agent that this one may delegate to: an Agent of the cluster by name, or any by URL."""
-
-    exactly_one_of = ("name", "url")
-    cel = (
-        Cel(
-            "!has(self.url) || has(self.__as__)",
-            'a url needs "as": the name that the model knows the agent by',
-        ),
-        Cel("!has(self.url) || !has(self.__namespace__)", "a url has no namespace"),
-    )
-
-    name: Label | None = None
-    """Name of an Agent."""
-    namespace: Label | None = None
-    """The Agent's namespace, if it is another one; that Agent's allowedNamespaces must agree."""
-    as_: Label | None = Field(default=None, alias="as")
-    """What the model calls it; its name if absent."""
-    url: Url | None = None
-    """The base URL of any A2A agent."""
-    share_context: bool | None = None
-    """Whether it is sent the last messages of the conversation with its task. Absent: an Agent by
-    name is, an agent by URL is not."""
-
-    @model_validator(mode="after")
-    def _named_or_by_url(self) -> Self:
-        if self.url is not None and self.as_ is None:
-            raise broken_rule('a url needs "as": the name that the model knows the agent by')
-        if self.url is not None and self.namespace is not None:
-            raise broken_rule("a url has no namespace; remove it, or give a name")
-        return self
-
-    @property
-    def visible_name(self) -> str:
-        return self.as_ or self.name or ""
