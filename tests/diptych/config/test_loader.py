@@ -223,6 +223,27 @@ def test_all_files_are_looked_at_and_a_broken_agent_is_still_there_to_refer_to()
             id="a bad public URL",
         ),
         pytest.param(
+            [
+                agent(
+                    spec="{container: {envFrom: [{configMapRef: {name: c}}], "
+                    "env: [{name: PUBLIC_URL, value: a.example}]}}"
+                ),
+                "kind: ConfigMap\nmetadata: {name: c}\ndata: {A: a, B: b}\n",
+            ],
+            "agent.yaml: document 1 (a): spec.container.env[0]: PUBLIC_URL must start with http:// "
+            "or https://",
+            id="a bad public URL after variables of a ConfigMap",
+        ),
+        pytest.param(
+            [
+                agent(spec="{container: {envFrom: [{configMapRef: {name: c}}]}}"),
+                "kind: ConfigMap\nmetadata: {name: c}\ndata: {PUBLIC_URL: a.example}\n",
+            ],
+            "agent.yaml: document 1 (a): spec.container.envFrom: PUBLIC_URL must start with "
+            "http:// or https://",
+            id="a bad public URL from a ConfigMap",
+        ),
+        pytest.param(
             [agent(), "kind: Secret\nmetadata: {name: a}\ndata: {k: '%'}\n"],
             "agent.yaml: document 2 (a): Secret a: data.k: must be base64 of UTF-8 text",
             id="a bad Secret beside it",
@@ -247,10 +268,10 @@ def test_a_library_gives_content_and_names_of_its_own() -> None:
         "apiVersion": "diptych.dev/v1alpha1",
         "kind": "Agent",
         "metadata": {"name": "a"},
-        "spec": {"loop": {"maxSteps": 50}},
+        "spec": {"loop": {"maxSteps": 500}},
     }
     place = SourceLocation("Agent", {("spec", "loop", "maxSteps"): "max_steps"})
-    with pytest.raises(ConfigError, match=r"^max_steps: must be 25 or less \(got 50\)$"):
+    with pytest.raises(ConfigError, match=r"^max_steps: must be 100 or less \(got 500\)$"):
         config_from_content(content, place, MOCKED)
 
 

@@ -49,6 +49,13 @@ def test_every_supported_field_is_taken() -> None:
     assert spec.network.extra_egress[0].to[0].ip_block is not None
 
 
+@pytest.mark.parametrize("field", ["maxSteps", "maxRetries"])
+def test_a_run_may_have_a_hundred_steps_and_retries(field: str) -> None:
+    content = manifest(loop={field: 100})
+    loop = validate_manifest(content, SourceLocation("agent.yaml")).spec.loop
+    assert 100 in (loop.max_steps, loop.max_retries)
+
+
 def test_what_kubernetes_adds_to_an_object_is_no_mistake() -> None:
     content = manifest() | {"status": {"conditions": []}}
     content["metadata"] |= {

@@ -253,9 +253,14 @@ def parameter(**fields: Any) -> dict[str, Any]:
             id="an agent by name and by URL",
         ),
         pytest.param(
-            manifest(loop={"maxSteps": 26}),
-            "spec.loop.maxSteps: must be 25 or less (got 26)",
+            manifest(loop={"maxSteps": 101}),
+            "spec.loop.maxSteps: must be 100 or less (got 101)",
             id="too many steps",
+        ),
+        pytest.param(
+            manifest(loop={"maxRetries": 101}),
+            "spec.loop.maxRetries: must be 100 or less (got 101)",
+            id="too many retries",
         ),
         pytest.param(
             manifest(loop={"onMaxSteps": "fail"}),

@@ -23,7 +23,7 @@ class LoopSpec(StrictModel):
     A field that is called as one of `LoopSettings` reaches the loop by its name.
     """
 
-    max_steps: Annotated[int, Field(ge=1, le=25)] = _DEFAULTS.max_steps
+    max_steps: Annotated[int, Field(ge=1, le=100)] = _DEFAULTS.max_steps
     """The most steps of a run. In each step the model asks for calls, and gets their results."""
     on_max_steps: Literal["stop", "answer"] = _DEFAULTS.on_max_steps
     """What happens after the last step: `stop` ends the run with a text that says so, `answer` lets
@@ -34,7 +34,7 @@ class LoopSpec(StrictModel):
     """How the answer is made: `separate` asks the model for it in a request of its own."""
     max_parallel_calls: Annotated[int, Field(ge=1, le=64)] = _DEFAULTS.max_parallel_calls
     """The most calls of one step that run at the same time."""
-    max_retries: Annotated[int, Field(ge=0, le=25)] = _DEFAULTS.max_retries
+    max_retries: Annotated[int, Field(ge=0, le=100)] = _DEFAULTS.max_retries
     """How many replies in a row that cannot be read the model may correct. After the next one, the
     agent answers from the results so far."""
     answer_repairs: Unsupported = None
