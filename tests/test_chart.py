@@ -1,7 +1,7 @@
 """The Helm chart, as helm renders it: valid, restricted, and with no right too many.
 
-Needs helm (on PATH, or where `tools/cluster path` says); the checkers are run by uv. What is not
-there is skipped, in capitals.
+Needs helm (see `tools/helm`); the checkers are run by uv. Tests skip what is missing, and say so in
+capitals.
 """
 
 import functools
@@ -470,10 +470,9 @@ def _run_helm(*arguments: str) -> subprocess.CompletedProcess[str]:
 @functools.cache
 def _helm_program() -> str:
     found = subprocess.run(
-        [str(ROOT / "tools" / "cluster"), "path"], capture_output=True, text=True, check=False
+        [str(ROOT / "tools" / "helm"), "find"], capture_output=True, text=True, check=True
     )
-    path = found.stdout.strip() if found.returncode == 0 else os.environ["PATH"]
-    if program := shutil.which("helm", path=path):
+    if program := found.stdout.strip():
         return program
     pytest.skip("helm is not here: THE CHART WAS NOT CHECKED")
 
