@@ -10,8 +10,9 @@ Not here: the reference for people (`tools/reference/manifest.py`), code of pod 
 
 import ast
 import inspect
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,7 +30,7 @@ FILE = Path(__file__).parent / "diptych.dev_agents.yaml"
 CHART_FILE = FILE.parent.parent / "charts" / "diptych" / "files" / "crds" / FILE.name
 HEADER = "# Made by crds/generate.py of the models in app/diptych/config/manifest; change those.\n"
 
-_LEFT_OUT = {"title", "default", "additionalProperties", "since"}
+_LEFT_OUT = {"title", "default", "additionalProperties", "since", "type_name"}
 _CONDITION: Schema = {
     "type": "object",
     "description": "One aspect of the agent's state.",
@@ -160,24 +161,53 @@ def text() -> str:
     return HEADER + yaml.dump(crd(), Dumper=_NoAliases, sort_keys=False, width=100)
 
 
-def _root() -> Schema:
+def manifest_schema(document: Callable[[str, Schema], Schema]) -> Schema:
+    """Give the structural schema of a whole manifest.
+
+    `document` gives the documentation of a field, as keys of its schema, from its text and its
+    JSON Schema.
+    """
     whole = AgentManifest.model_json_schema()
-    definitions = whole["$defs"]
-    spec = _StructuralSchema(definitions).schema(whole["properties"]["spec"])
-    spec["description"] = _field_texts(AgentManifest)["spec"]
+    return _StructuralSchema(whole["$defs"], document).mapping(AgentManifest, whole)
+
+
+def default_text(schema: Schema) -> str:
+    """Write a field's default as a manifest has it; "" if it has none."""
+    match schema.get("default"):
+        case bool() as default:
+            return str(default).lower()
+        case float() as seconds if schema["type"] == "string":
+            return f"{seconds / 3600:g}h" if seconds % 3600 == 0 else f"{seconds:g}s"
+        case int() | str() as default:
+            return str(default)
+        case [_, *_] as entries:
+            return json.dumps(entries)
+        case _:
+            return ""
+
+
+def _root() -> Schema:
+    manifest = manifest_schema(_description)
     return {
         "type": "object",
-        "description": inspect.cleandoc(AgentManifest.__doc__ or ""),
+        "description": manifest["description"],
         "required": ["spec"],
         CEL_RULES: [NAME_RULE],
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": spec,
+            "spec": manifest["properties"]["spec"],
             "status": STATUS,
         },
     }
+
+
+def _description(text: str, schema: Schema) -> Schema:
+    """Add a field's default to its description, unless that says it."""
+    default = default_text(schema)
+    is_told = not default or isinstance(schema["default"], bool | list)
+    return {"description": text if is_told else f"{text} Default: {default}."}
 
 
 class _NoAliases(yaml.SafeDumper):
@@ -190,18 +220,15 @@ class _NoAliases(yaml.SafeDumper):
 class _StructuralSchema:
     """Rewrites a JSON Schema as the structural schema of a CRD, which has no references."""
 
-    def __init__(self, definitions: Schema) -> None:
+    def __init__(self, definitions: Schema, document: Callable[[str, Schema], Schema]) -> None:
         self._definitions = definitions
+        self._document = document
         self._models = {model.__name__: model for model in _models(StrictModel)}
 
     def schema(self, given: Schema) -> Schema:
         if "$ref" in given:
             name = given["$ref"].rpartition("/")[2]
-            return self._mapping(self._models[name], self._definitions[name])
-        choices = [choice for choice in given.get("anyOf", ()) if choice != {"type": "null"}]
-        if len(choices) == 1:
-            rest = {key: value for key, value in given.items() if key != "anyOf"}
-            return self.schema(rest | choices[0])
+            return self.mapping(self._models[name], self._definitions[name])
         found = {key: value for key, value in given.items() if key not in _LEFT_OUT}
         if "const" in found:
             found["enum"] = [found.pop("const")]
@@ -212,17 +239,18 @@ class _StructuralSchema:
             found.pop("propertyNames", None)
         return found
 
-    def _mapping(self, model: type[StrictModel], given: Schema) -> Schema:
+    def mapping(self, model: type[StrictModel], given: Schema) -> Schema:
         """Give the schema of a model, with its documentation and rules."""
         texts = _field_texts(model)
         properties = {}
         for name, field in model.model_fields.items():
             wire_name = field.alias or to_camel(name)
-            found = given["properties"][wire_name]
+            found = _without_null(given["properties"][wire_name])
             if found.get("unsupported"):
                 continue
             properties[wire_name] = self.schema(found)
-            properties[wire_name]["description"] = _description(texts[name], found)
+            if name in texts:
+                properties[wire_name] |= self._document(texts[name], found)
         rules = [{"rule": rule, "message": message} for rule, message in _rules(model)]
         return {
             "type": "object",
@@ -231,6 +259,14 @@ class _StructuralSchema:
             **({CEL_RULES: rules} if rules else {}),
             "properties": properties,
         }
+
+
+def _without_null(schema: Schema) -> Schema:
+    """Write an optional field as a field that may be left out: the API takes no null."""
+    choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
+    if len(choices) != 1:
+        return schema
+    return {key: value for key, value in schema.items() if key != "anyOf"} | choices[0]
 
 
 def _models(base: type[StrictModel]) -> Iterator[type[StrictModel]]:
@@ -249,20 +285,6 @@ def _rules(model: type[StrictModel]) -> Iterator[tuple[str, str]]:
             yield f"{given} {needed}", f"needs {words} one of {', '.join(names)}"
     for rule in model.cel_rules:
         yield rule.rule, rule.message
-
-
-def _description(text: str, schema: Schema) -> str:
-    match schema.get("default"):
-        case bool():
-            return text
-        case float() as seconds if schema["type"] == "string":
-            whole_hours = seconds % 3600 == 0
-            shown = f"{seconds / 3600:g}h" if whole_hours else f"{seconds:g}s"
-            return f"{text} Default: {shown}."
-        case int() | str() as default if default != "":
-            return f"{text} Default: {default}."
-        case _:
-            return text
 
 
 def _field_texts(model: type[StrictModel]) -> dict[str, str]:

@@ -39,7 +39,7 @@ PROCESS_VARIABLES = (
     ),
     EnvironmentVariable(
         "LOG_LEVEL",
-        "The least severe records that are logged: debug, info, warning, error or critical.",
+        "The lowest level that is logged: debug, info, warning, error or critical.",
         default=_DEFAULTS.log_level.lower(),
     ),
     EnvironmentVariable(
@@ -89,11 +89,11 @@ AGENT_VARIABLES = (
 
 NAMED_VARIABLES = (
     EnvironmentVariable(
-        "MCP_SERVER_<name>_URL", "The URL of the tool server <name>.", ("spec", "tools", 0, "url")
+        "MCP_SERVER_<name>_URL", "The URL of the tool server `<name>`.", ("spec", "tools", 0, "url")
     ),
     EnvironmentVariable(
         "PEER_AGENT_<name>_CARD_URL",
-        "The URL of the agent card of the agent <name>, or its base URL.",
+        "The URL of the agent card of `<name>`, or its base URL.",
         ("spec", "agents", 0, "url"),
     ),
 )

@@ -146,8 +146,11 @@ class AgentManifest(StrictModel):
     """An AI agent: a model, its instructions, the tools and the other agents that it may call."""
 
     api_version: Literal["diptych.dev/v1alpha1"]
+    """The version of the manifest's format."""
     kind: Literal["Agent"]
+    """The kind of the manifest."""
     metadata: Annotated[Metadata, BeforeValidator(_without_server_metadata)]
+    """The agent's name and namespace. Labels and annotations may stand here too."""
     spec: AgentSpec
     """What the agent is and may do."""
     status: Any = None  # `kubectl get -o yaml` writes it; it has no meaning here

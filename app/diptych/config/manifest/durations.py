@@ -14,7 +14,7 @@ from diptych.config.manifest.rules import CEL_RULES, JsonSchema, cel_matches, ru
 
 _PATTERN = re.compile(r"(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?(?:([0-9]{1,9})ms)?")
 _UNIT_SECONDS = (3600.0, 60.0, 1.0, 0.001)
-_FORMAT_MESSAGE = 'must be a duration such as "30s", "1m30s" or "500ms"'
+FORMAT_MESSAGE = 'must be a duration such as "30s", "1m30s" or "500ms"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class DurationRange:
             f" && duration(self) <= duration('{self.most}')"
         )
         rules = [
-            {"rule": is_duration, "message": _FORMAT_MESSAGE},
+            {"rule": is_duration, "message": FORMAT_MESSAGE},
             {"rule": is_in_range, "message": self._range_message},
         ]
-        return {"type": "string", "maxLength": 32, CEL_RULES: rules}
+        return {"type": "string", "type_name": "duration", "maxLength": 32, CEL_RULES: rules}
 
     @property
     def _range_message(self) -> str:
@@ -56,7 +56,7 @@ class DurationRange:
     def _validate(self, value: object) -> float:
         seconds = _seconds(value)
         if seconds is None:
-            raise rule_error(_FORMAT_MESSAGE)
+            raise rule_error(FORMAT_MESSAGE)
         least, most = _seconds(self.least) or 0.0, _seconds(self.most) or 0.0
         if seconds == 0 or not least <= seconds <= most:
             raise rule_error(self._range_message)

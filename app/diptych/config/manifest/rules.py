@@ -31,6 +31,11 @@ def cel_matches(pattern: str) -> str:
     return f"self.matches(r{quote}^({pattern})${quote})"
 
 
+def _with_rule(schema: JsonSchema, rule: str, message: str) -> JsonSchema:
+    rules = [*schema.get(CEL_RULES, ()), {"rule": rule, "message": message}]
+    return schema | {CEL_RULES: rules}
+
+
 @dataclass(frozen=True, slots=True)
 class CelRule:
     """A rule in CEL. A validator beside it checks the same in the pod."""
@@ -41,9 +46,7 @@ class CelRule:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchema:
-        inner = handler(schema)
-        own = {"rule": self.rule, "message": self.message}
-        return inner | {CEL_RULES: [*inner.get(CEL_RULES, ()), own]}
+        return _with_rule(handler(schema), self.rule, self.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,8 @@ class Pattern:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchema:
-        rule = {"rule": cel_matches(self.pattern), "message": self.message}
-        return handler(schema) | {"maxLength": self.max_length, CEL_RULES: [rule]}
+        inner = handler(schema) | {"maxLength": self.max_length}
+        return _with_rule(inner, cel_matches(self.pattern), self.message)
 
     def _validate(self, text: str) -> str:
         if len(text) > self.max_length or not re.fullmatch(self.pattern, text):

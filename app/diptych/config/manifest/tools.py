@@ -63,11 +63,11 @@ class Override(StrictModel):
     tool: OneLine
     """The tools of this server that are meant: a name, or a glob such as `pay*`."""
     read_only: bool | None = None
-    """Whether the tool changes nothing. A call of such a tool is made again when its outcome is
+    """Whether the tool changes nothing. A call of such a tool may be made again when its outcome is
     unknown."""
     idempotent: bool | None = None
-    """Whether two calls with the same arguments have the effect of one. A call of such a tool is
-    made again when its outcome is unknown."""
+    """Whether two calls with the same arguments have the effect of one. A call of such a tool may
+    be made again when its outcome is unknown."""
     sequential: bool | None = None
     """Whether a call of the tool never runs at the same time as another call of its server in the
     same run."""
