@@ -31,65 +31,51 @@ CHART_FILE = FILE.parent.parent / "charts" / "diptych" / "files" / "crds" / FILE
 HEADER = "# Made by crds/generate.py of the models in app/diptych/config/manifest; change those.\n"
 
 _LEFT_OUT = {"title", "default", "additionalProperties", "since", "type_name"}
+
+
+def _field(kind: str, description: str, **keys: object) -> Schema:
+    return {"type": kind, **keys, "description": description}
+
+
 _CONDITION: Schema = {
     "type": "object",
     "description": "One aspect of the agent's state.",
     "required": ["type", "status", "reason", "message", "lastTransitionTime"],
     "properties": {
-        "type": {
-            "type": "string",
-            "maxLength": 64,
-            "description": "Accepted: the manifest can be served. ResolvedRefs: all Agents and "
+        "type": _field(
+            "string",
+            "Accepted: the manifest can be served. ResolvedRefs: all Agents and "
             "Services that it names exist and agree. Progressing: pods are being changed. "
             "Ready: the pods can take work. Degraded: something that the agent uses is missing.",
-        },
-        "status": {
-            "type": "string",
-            "enum": ["True", "False", "Unknown"],
-            "description": "Whether the condition holds.",
-        },
-        "reason": {"type": "string", "maxLength": 128, "description": "Why, in one word."},
-        "message": {
-            "type": "string",
-            "maxLength": 4096,
-            "description": "Why, and what to do about it.",
-        },
-        "observedGeneration": {
-            "type": "integer",
-            "format": "int64",
-            "description": "The generation of the manifest that the condition describes.",
-        },
-        "lastTransitionTime": {
-            "type": "string",
-            "format": "date-time",
-            "description": "When the status changed last.",
-        },
+            maxLength=64,
+        ),
+        "status": _field(
+            "string", "Whether the condition holds.", enum=["True", "False", "Unknown"]
+        ),
+        "reason": _field("string", "Why, in one word.", maxLength=128),
+        "message": _field("string", "Why, and what to do about it.", maxLength=4096),
+        "observedGeneration": _field(
+            "integer",
+            "The generation of the manifest that the condition describes.",
+            format="int64",
+        ),
+        "lastTransitionTime": _field("string", "When the status changed last.", format="date-time"),
     },
 }
 STATUS: Schema = {
     "type": "object",
     "description": "The agent's state as the operator sees it; only the operator writes it.",
     "properties": {
-        "observedGeneration": {
-            "type": "integer",
-            "format": "int64",
-            "description": "The generation of the manifest that the operator has applied.",
-        },
-        "replicas": {
-            "type": "integer",
-            "format": "int32",
-            "description": "How many pods there are.",
-        },
-        "selector": {
-            "type": "string",
-            "maxLength": 512,
-            "description": "Selects the agent's pods; autoscalers use it.",
-        },
-        "url": {
-            "type": "string",
-            "maxLength": 256,
-            "description": "The agent's URL inside the cluster.",
-        },
+        "observedGeneration": _field(
+            "integer",
+            "The generation of the manifest that the operator has applied.",
+            format="int64",
+        ),
+        "replicas": _field("integer", "How many pods there are.", format="int32"),
+        "selector": _field(
+            "string", "Selects the agent's pods; autoscalers use it.", maxLength=512
+        ),
+        "url": _field("string", "The agent's URL inside the cluster.", maxLength=256),
         "conditions": {
             "type": "array",
             "maxItems": 16,

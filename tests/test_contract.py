@@ -26,13 +26,13 @@ from diptych_operator.desired.resolved_manifest import FILE, FOLDER, manifest_te
 from diptych_operator.resources.agent import REDIS_PORT
 from diptych_operator.resources.kinds import CONFIG_MAP, DEPLOYMENT, PORT, Object
 
-MERGE_KEYS = {
+MOUNTED_KEYS = {
     "secret": {"models": {"api-key": "sk-1"}, "tools": {".token": "t-1"}},
     "configMap": {"prompts": {"coordinator": "You are careful."}},
 }
 
 
-def mount(spec: dict[str, Any], folder: Path, *, keys: Any = MERGE_KEYS, env: Any = ()) -> Path:
+def mount(spec: dict[str, Any], folder: Path, *, keys: Any = MOUNTED_KEYS, env: Any = ()) -> Path:
     """Play the kubelet: lay the files of the pod's volume into a folder; give the manifest's."""
     one, observed_state = agent(**spec), observed(agent("researcher"), service("wiki"))
     text = child(one, CONFIG_MAP, observed_state)["data"][FILE]

@@ -1,6 +1,6 @@
 """Follows the references of one manifest: to keys, Services, agents and a Redis.
 
-A reference that leads nowhere is one line in `References.problems`.
+Each reference without a target adds one line to `References.problems`.
 
 Not here: which field holds which reference (`resolver`, `container_env`), how secrets are read
 (`secret_sources`), addresses by name (`services`).

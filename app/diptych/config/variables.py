@@ -20,7 +20,7 @@ MAX_SHUTDOWN_GRACE = 3600  # seconds
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentVariable:
-    """A variable; `path` is the field of the manifest that it stands for, if there is one.
+    """A variable; `path` is the field of the manifest that it replaces, if there is one.
 
     `<name>` in the name of a variable is the name of a tool server or agent.
     """

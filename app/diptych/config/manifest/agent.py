@@ -150,7 +150,7 @@ class AgentManifest(StrictModel):
     kind: Literal["Agent"]
     """The kind of the manifest."""
     metadata: Annotated[Metadata, BeforeValidator(_without_server_metadata)]
-    """The agent's name and namespace. Labels and annotations may stand here too."""
+    """The agent's name and namespace. Labels and annotations are allowed too."""
     spec: AgentSpec
     """What the agent is and may do."""
     status: Any = None  # `kubectl get -o yaml` writes it; it has no meaning here
