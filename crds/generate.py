@@ -1,17 +1,18 @@
 # ruff: noqa: INP001 - a script, no package
-"""Makes the Agent CRD of the manifest's models: `python crds/generate.py` writes it anew.
+"""Generates the Agent CRD from the manifest's models: `python crds/generate.py` writes it.
 
-The pod's models (`diptych.config.manifest`) are the one place where the manifest's fields and rules
-stand. So the API offers what this version's pods take, and nothing else: a field of a capability
-that is not built yet is not in the CRD. The status, which only the operator writes, stands here.
+The pod's models (`diptych.config.manifest`) are the only source of the manifest's fields and rules.
+So the API accepts what the pods of this version accept, and nothing else: a field that a later
+version will support is not in the CRD. The status is defined here; only the operator writes it.
 
-Not here: any code that runs in a pod or in the operator.
+Not here: the reference for people (`tools/reference/manifest.py`), code of pod or operator.
 """
 
 import ast
 import inspect
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,70 +21,61 @@ import yaml
 from pydantic.alias_generators import to_camel
 
 from diptych.config.manifest import AgentManifest
-from diptych.config.manifest.rules import RULES
-from diptych.config.manifest.strict_model import Wire
+from diptych.config.manifest.rules import CEL_RULES
+from diptych.config.manifest.strict_model import StrictModel
 
 Schema: TypeAlias = dict[str, Any]
 
 FILE = Path(__file__).parent / "diptych.dev_agents.yaml"
+CHART_FILE = FILE.parent.parent / "charts" / "diptych" / "files" / "crds" / FILE.name
 HEADER = "# Made by crds/generate.py of the models in app/diptych/config/manifest; change those.\n"
 
-_UNWANTED = {"title", "default", "additionalProperties"}
+_LEFT_OUT = {"title", "default", "additionalProperties", "since", "type_name"}
+
+
+def _field(kind: str, description: str, **keys: object) -> Schema:
+    return {"type": kind, **keys, "description": description}
+
+
 _CONDITION: Schema = {
     "type": "object",
     "description": "One aspect of the agent's state.",
     "required": ["type", "status", "reason", "message", "lastTransitionTime"],
     "properties": {
-        "type": {
-            "type": "string",
-            "maxLength": 64,
-            "description": "Accepted: the manifest can be served. ResolvedRefs: all Agents and "
-            "Services that it names are there and agree. Progressing: pods are being changed. "
+        "type": _field(
+            "string",
+            "Accepted: the manifest can be served. ResolvedRefs: all Agents and "
+            "Services that it names exist and agree. Progressing: pods are being changed. "
             "Ready: the pods can take work. Degraded: something that the agent uses is missing.",
-        },
-        "status": {"type": "string", "enum": ["True", "False", "Unknown"], "description": "Is it?"},
-        "reason": {"type": "string", "maxLength": 128, "description": "Why, in one word."},
-        "message": {
-            "type": "string",
-            "maxLength": 4096,
-            "description": "Why, and what to do about it.",
-        },
-        "observedGeneration": {
-            "type": "integer",
-            "format": "int64",
-            "description": "The generation of the manifest that this is said of.",
-        },
-        "lastTransitionTime": {
-            "type": "string",
-            "format": "date-time",
-            "description": "Since when the status is what it is.",
-        },
+            maxLength=64,
+        ),
+        "status": _field(
+            "string", "Whether the condition holds.", enum=["True", "False", "Unknown"]
+        ),
+        "reason": _field("string", "Why, in one word.", maxLength=128),
+        "message": _field("string", "Why, and what to do about it.", maxLength=4096),
+        "observedGeneration": _field(
+            "integer",
+            "The generation of the manifest that the condition describes.",
+            format="int64",
+        ),
+        "lastTransitionTime": _field("string", "When the status changed last.", format="date-time"),
     },
 }
 STATUS: Schema = {
     "type": "object",
-    "description": "What the operator has seen of the agent; only the operator writes it.",
+    "description": "The agent's state as the operator sees it; only the operator writes it.",
     "properties": {
-        "observedGeneration": {
-            "type": "integer",
-            "format": "int64",
-            "description": "The generation of the manifest that the operator has dealt with.",
-        },
-        "replicas": {
-            "type": "integer",
-            "format": "int32",
-            "description": "How many pods there are.",
-        },
-        "selector": {
-            "type": "string",
-            "maxLength": 512,
-            "description": "Chooses the agent's pods; autoscalers use it.",
-        },
-        "url": {
-            "type": "string",
-            "maxLength": 256,
-            "description": "Where the agent is reached inside the cluster.",
-        },
+        "observedGeneration": _field(
+            "integer",
+            "The generation of the manifest that the operator has applied.",
+            format="int64",
+        ),
+        "replicas": _field("integer", "How many pods there are.", format="int32"),
+        "selector": _field(
+            "string", "Selects the agent's pods; autoscalers use it.", maxLength=512
+        ),
+        "url": _field("string", "The agent's URL inside the cluster.", maxLength=256),
         "conditions": {
             "type": "array",
             "maxItems": 16,
@@ -151,53 +143,79 @@ def crd() -> Schema:
 
 
 def text() -> str:
-    """Give the CRD as it is committed."""
-    return HEADER + yaml.dump(crd(), Dumper=_Plain, sort_keys=False, width=100)
+    """Give the text of the committed file."""
+    return HEADER + yaml.dump(crd(), Dumper=_NoAliases, sort_keys=False, width=100)
+
+
+def manifest_schema(document: Callable[[str, Schema], Schema]) -> Schema:
+    """Give the structural schema of a whole manifest.
+
+    `document` gives the documentation of a field, as keys of its schema, from its text and its
+    JSON Schema.
+    """
+    whole = AgentManifest.model_json_schema()
+    return _StructuralSchema(whole["$defs"], document).mapping(AgentManifest, whole)
+
+
+def default_text(schema: Schema) -> str:
+    """Write a field's default as a manifest has it; "" if it has none."""
+    match schema.get("default"):
+        case bool() as default:
+            return str(default).lower()
+        case float() as seconds if schema["type"] == "string":
+            return f"{seconds / 3600:g}h" if seconds % 3600 == 0 else f"{seconds:g}s"
+        case int() | str() as default:
+            return str(default)
+        case [_, *_] as entries:
+            return json.dumps(entries)
+        case _:
+            return ""
 
 
 def _root() -> Schema:
-    whole = AgentManifest.model_json_schema()
-    definitions = whole["$defs"]
-    spec = _Inlining(definitions).schema(whole["properties"]["spec"])
-    spec["description"] = _documentation(AgentManifest)["spec"]
+    manifest = manifest_schema(_description)
     return {
         "type": "object",
-        "description": inspect.cleandoc(AgentManifest.__doc__ or ""),
+        "description": manifest["description"],
         "required": ["spec"],
-        RULES: [NAME_RULE],
+        CEL_RULES: [NAME_RULE],
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": spec,
+            "spec": manifest["properties"]["spec"],
             "status": STATUS,
         },
     }
 
 
-class _Plain(yaml.SafeDumper):
-    """Writes what stands in several places each time again: no anchors."""
+def _description(text: str, schema: Schema) -> Schema:
+    """Add a field's default to its description, unless that says it."""
+    default = default_text(schema)
+    is_told = not default or isinstance(schema["default"], bool | list)
+    return {"description": text if is_told else f"{text} Default: {default}."}
+
+
+class _NoAliases(yaml.SafeDumper):
+    """Writes YAML without anchors: a value in several places is repeated."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
         return True
 
 
-class _Inlining:
-    """Rewrites JSON Schema as the structural schema of a CRD, which has no references."""
+class _StructuralSchema:
+    """Rewrites a JSON Schema as the structural schema of a CRD, which has no references."""
 
-    def __init__(self, definitions: Schema) -> None:
+    def __init__(self, definitions: Schema, document: Callable[[str, Schema], Schema]) -> None:
         self._definitions = definitions
-        self._models = {model.__name__: model for model in _models(Wire)}
+        self._document = document
+        self._models = {model.__name__: model for model in _models(StrictModel)}
 
     def schema(self, given: Schema) -> Schema:
         if "$ref" in given:
             name = given["$ref"].rpartition("/")[2]
-            return self._mapping(self._models[name], self._definitions[name])
-        choices = [choice for choice in given.get("anyOf", ()) if choice != {"type": "null"}]
-        if len(choices) == 1:
-            rest = {key: value for key, value in given.items() if key != "anyOf"}
-            return self.schema(rest | choices[0])
-        found = {key: value for key, value in given.items() if key not in _UNWANTED}
+            return self.mapping(self._models[name], self._definitions[name])
+        found = {key: value for key, value in given.items() if key not in _LEFT_OUT}
         if "const" in found:
             found["enum"] = [found.pop("const")]
         if "items" in found:
@@ -207,34 +225,43 @@ class _Inlining:
             found.pop("propertyNames", None)
         return found
 
-    def _mapping(self, model: type[Wire], given: Schema) -> Schema:
-        """Write a model as an object, with its documentation and rules."""
-        texts = _documentation(model)
+    def mapping(self, model: type[StrictModel], given: Schema) -> Schema:
+        """Give the schema of a model, with its documentation and rules."""
+        texts = _field_texts(model)
         properties = {}
         for name, field in model.model_fields.items():
             wire_name = field.alias or to_camel(name)
-            found = given["properties"][wire_name]
-            if found.get("later"):
+            found = _without_null(given["properties"][wire_name])
+            if found.get("unsupported"):
                 continue
             properties[wire_name] = self.schema(found)
-            properties[wire_name]["description"] = _described(texts[name], found)
+            if name in texts:
+                properties[wire_name] |= self._document(texts[name], found)
         rules = [{"rule": rule, "message": message} for rule, message in _rules(model)]
         return {
             "type": "object",
             "description": inspect.cleandoc(model.__doc__ or ""),
             **({"required": given["required"]} if "required" in given else {}),
-            **({RULES: rules} if rules else {}),
+            **({CEL_RULES: rules} if rules else {}),
             "properties": properties,
         }
 
 
-def _models(base: type[Wire]) -> Iterator[type[Wire]]:
+def _without_null(schema: Schema) -> Schema:
+    """Write an optional field as a field that may be left out: the API takes no null."""
+    choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
+    if len(choices) != 1:
+        return schema
+    return {key: value for key, value in schema.items() if key != "anyOf"} | choices[0]
+
+
+def _models(base: type[StrictModel]) -> Iterator[type[StrictModel]]:
     for model in base.__subclasses__():
         yield model
         yield from _models(model)
 
 
-def _rules(model: type[Wire]) -> Iterator[tuple[str, str]]:
+def _rules(model: type[StrictModel]) -> Iterator[tuple[str, str]]:
     for names, needed, words in (
         (model.exactly_one_of, "== 1", "exactly"),
         (model.only_one_of, "<= 1", "only"),
@@ -242,28 +269,14 @@ def _rules(model: type[Wire]) -> Iterator[tuple[str, str]]:
         if names:
             given = " + ".join(f"(has(self.{name}) ? 1 : 0)" for name in names)
             yield f"{given} {needed}", f"needs {words} one of {', '.join(names)}"
-    for rule in model.cel:
+    for rule in model.cel_rules:
         yield rule.rule, rule.message
 
 
-def _described(text: str, schema: Schema) -> str:
-    match schema.get("default"):
-        case bool():
-            return text
-        case float() as seconds if schema["type"] == "string":
-            whole_hours = seconds % 3600 == 0
-            shown = f"{seconds / 3600:g}h" if whole_hours else f"{seconds:g}s"
-            return f"{text} Default: {shown}."
-        case int() | str() as default if default != "":
-            return f"{text} Default: {default}."
-        case _:
-            return text
-
-
-def _documentation(model: type[Wire]) -> dict[str, str]:
-    """Read the text that stands under each field in the source, own and inherited."""
+def _field_texts(model: type[StrictModel]) -> dict[str, str]:
+    """Read the text under each field in the source, its own and inherited ones."""
     texts: dict[str, str] = {}
-    for owner in reversed([c for c in model.__mro__ if issubclass(c, Wire)]):
+    for owner in reversed([c for c in model.__mro__ if issubclass(c, StrictModel)]):
         match ast.parse(inspect.getsource(owner)).body:
             case [ast.ClassDef(body=body)]:
                 texts |= dict(_texts(body))
@@ -278,7 +291,8 @@ def _texts(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    if "--check" not in sys.argv:
-        FILE.write_text(text(), encoding="utf-8")
-    elif FILE.read_text(encoding="utf-8") != text():
-        sys.exit(f"{FILE.name} is not what crds/generate.py makes; run it")
+    for file in (FILE, CHART_FILE):
+        if "--check" not in sys.argv:
+            file.write_text(text(), encoding="utf-8")
+        elif file.read_text(encoding="utf-8") != text():
+            sys.exit(f"{file.name} is stale; run crds/generate.py")

@@ -1,7 +1,7 @@
 """The Helm chart, as helm renders it: valid, restricted, and with no right too many.
 
-Needs helm (on PATH, or where `tools/cluster path` says); the checkers are run by uv. What is not
-there is skipped, in capitals.
+Needs helm (see `tools/helm`); the checkers are run by uv. Tests skip what is missing, and say so in
+capitals.
 """
 
 import functools
@@ -21,7 +21,7 @@ import yaml
 from support.agents import agent, child, observed
 from support.redis_server import ONCE, RedisServer, redis_server
 
-from diptych.config.loader import check
+from diptych.config.loader import check_files
 from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings, egress_rules
 from diptych_operator.process.settings import read_settings
 from diptych_operator.resources.kinds import DEPLOYMENT
@@ -101,7 +101,7 @@ def test_checkov_finds_nothing_but_what_is_accepted(tmp_path):
 
 
 def test_the_charts_crd_is_the_projects():
-    """After `python crds/generate.py`: cp crds/*.yaml charts/diptych/files/crds/"""
+    """`python crds/generate.py` writes both."""
     assert (CHART / "files" / "crds" / CRD).read_text() == (ROOT / "crds" / CRD).read_text()
 
 
@@ -334,7 +334,7 @@ def test_artifact_hubs_annotations_are_lists_and_the_example_is_a_valid_agent(tm
     (example,) = yaml.safe_load(annotations["artifacthub.io/crdsExamples"])
     file = tmp_path / "agent.yaml"
     file.write_text(yaml.safe_dump(example))
-    assert check([file]) == []
+    assert check_files([file]) == []
 
 
 @pytest.mark.parametrize(
@@ -470,10 +470,9 @@ def _run_helm(*arguments: str) -> subprocess.CompletedProcess[str]:
 @functools.cache
 def _helm_program() -> str:
     found = subprocess.run(
-        [str(ROOT / "tools" / "cluster"), "path"], capture_output=True, text=True, check=False
+        [str(ROOT / "tools" / "helm"), "find"], capture_output=True, text=True, check=True
     )
-    path = found.stdout.strip() if found.returncode == 0 else os.environ["PATH"]
-    if program := shutil.which("helm", path=path):
+    if program := found.stdout.strip():
         return program
     pytest.skip("helm is not here: THE CHART WAS NOT CHECKED")
 

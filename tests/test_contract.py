@@ -9,22 +9,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.agents import agent, child, observed, service
 
-from diptych.config.loader import AgentConfig, LaptopOptions, load_agents
+from diptych.config.environment import process_settings
+from diptych.config.loader import LocalOptions, load_agents
 from diptych.config.manifest import REFERENCES as POD_REFERENCES
+from diptych.config.manifest import AgentSpec
+from diptych.config.manifest.sessions import RedisService
+from diptych.config.manifest.tools import ServiceRef
+from diptych.config.settings import AgentConfig, ProcessSettings
 from diptych.errors import ConfigError
 from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.scheduler import HAND_OVER_SECONDS
 from diptych.serve.hosted_agent import HostedAgent
+from diptych.serve.server import CLOSE_SECONDS
 from diptych_operator.desired import resolved_manifest as resolved
 from diptych_operator.desired.resolved_manifest import FILE, FOLDER, manifest_text
-from diptych_operator.resources.kinds import CONFIG_MAP, DEPLOYMENT, Object
+from diptych_operator.resources.agent import REDIS_PORT
+from diptych_operator.resources.kinds import CONFIG_MAP, DEPLOYMENT, PORT, Object
 
-MERGE_KEYS = {
+MOUNTED_KEYS = {
     "secret": {"models": {"api-key": "sk-1"}, "tools": {".token": "t-1"}},
     "configMap": {"prompts": {"coordinator": "You are careful."}},
 }
 
 
-def mount(spec: dict[str, Any], folder: Path, *, keys: Any = MERGE_KEYS, env: Any = ()) -> Path:
+def mount(spec: dict[str, Any], folder: Path, *, keys: Any = MOUNTED_KEYS, env: Any = ()) -> Path:
     """Play the kubelet: lay the files of the pod's volume into a folder; give the manifest's."""
     one, observed_state = agent(**spec), observed(agent("researcher"), service("wiki"))
     text = child(one, CONFIG_MAP, observed_state)["data"][FILE]
@@ -51,7 +59,7 @@ def _pod(one: Any, observed_state: Any) -> Object:
 
 def read(file: Path, **environ: str) -> AgentConfig:
     """Do what `diptych serve` does in the pod."""
-    loaded = load_agents([file], LaptopOptions(environ))
+    loaded = load_agents([file], LocalOptions(environ))
     return loaded.resolve(["http://127.0.0.1:8000"])[0]
 
 
@@ -173,7 +181,7 @@ def test_the_url_of_a_redis_is_read_from_where_it_is_mounted_whenever_it_comes(t
     config = read(mount(spec, tmp_path, keys={}))
     assert config.store is not None
     assert config.store.url() is None
-    assert set(config.keys) == {"url of Secret redis"}
+    assert set(config.mounted_keys) == {"url of Secret redis"}
     mount(spec, tmp_path, keys={"secret": {"redis": {"url": "redis://:sesame@r:6379"}}})
     assert config.store.url() == "redis://:sesame@r:6379"
 
@@ -231,6 +239,28 @@ def test_what_the_pod_does_not_understand_ends_it_with_a_sentence(tmp_path):
     file.write_text(manifest_text({"apiVersion": "diptych.dev/v2", "kind": "Agent"}))
     with pytest.raises(ConfigError, match="apiVersion: must be"):
         read(file)
+
+
+def test_a_pod_has_time_to_end_its_runs_to_hand_over_and_to_serve_its_last_readers():
+    pod = _pod(agent(), observed())
+    container = pod["containers"][0]
+    env = {variable["name"]: variable.get("value") for variable in container["env"]}
+    before_sigterm = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    for_runs = process_settings(env).shutdown_grace
+    assert for_runs > ProcessSettings().shutdown_grace, "the operator gives more than the default"
+    needed = before_sigterm + for_runs + HAND_OVER_SECONDS + CLOSE_SECONDS
+    assert needed < pod["terminationGracePeriodSeconds"]
+
+
+def test_both_sides_have_the_same_defaults():
+    one = agent(tools=[{"name": "wiki", "serviceRef": {"name": "wiki"}}])
+    tool, redis = ServiceRef(name="wiki"), RedisService(name="redis")
+    assert one.tool_service({"name": "wiki"}).port == tool.port
+    assert tool.port == PORT
+    assert redis.port == REDIS_PORT
+    assert one.replicas == AgentSpec.model_fields["replicas"].default
+    url = resolved.resolved_manifest(one, observed(service("wiki")))["spec"]["tools"][0]["url"]
+    assert url.endswith(tool.path)
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from diptych.cli import main
-from diptych.config.loader import check
+from diptych.config.loader import check_files
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 MANIFESTS = sorted(EXAMPLES.glob("*.yaml"))
@@ -137,7 +137,7 @@ def test_an_example_runs_as_a_person_would_run_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.name)
 def test_a_cluster_would_take_every_manifest(file: Path) -> None:
-    assert check([file]) == []
+    assert check_files([file]) == []
 
 
 def test_every_example_is_tested_and_described() -> None:

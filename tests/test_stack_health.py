@@ -11,7 +11,7 @@ from support.stack import agent, box, call, frames, stage, stages
 from diptych.config.settings import PeerConfig, TimeoutConfig, ToolConfig
 from diptych.http import sse_response as sse
 from diptych.http.chat import routes as chat
-from diptych.serve.server import ListenAddress, Sockets, served
+from diptych.serve.server import ListenAddress, Sockets, serve_agents
 
 AWAY = "http://127.0.0.1:9"
 PATIENT = TimeoutConfig(connect=1, first_byte=30, idle=30, total=30)
@@ -63,16 +63,15 @@ async def test_ready_is_red_until_all_was_tried_once_and_when_the_agent_leaves()
     url = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}/mcp"
     config = agent("{}", "x", tools=(ToolConfig("deaf", url=url),))
     sockets = Sockets(ListenAddress(port=0), 1)
-    async with silent, served([config], sockets) as (site,):
+    async with silent, serve_agents([config], sockets) as (served,):
         import httpx  # noqa: PLC0415
 
-        async with httpx.AsyncClient(base_url=site.url) as http:
+        async with httpx.AsyncClient(base_url=served.url) as http:
             ready = await http.get("/ready")
             assert ready.status_code == 503
             assert "first time" in ready.json()["reason"]
             assert (await http.get("/health")).status_code == 200
-            site.pod.runs.stop_admitting()
-            site.pod._was_tried = True
+            served.agent.runs.stop_admitting()
             ready = await http.get("/ready")
             assert ready.status_code == 503
             assert ready.json()["reason"] == "shutting down"

@@ -113,7 +113,7 @@ async def test_what_depends_on_a_failed_call_is_skipped_and_all_three_results_ar
 @pytest.mark.parametrize(
     "bound",
     [
-        pytest.param({"terms": LoopSettings(max_parallel_calls=1)}, id="one call at a time"),
+        pytest.param({"loop": LoopSettings(max_parallel_calls=1)}, id="one call at a time"),
         pytest.param(
             {"overrides": (OverrideConfig("slow", sequential=True),)}, id="a sequential tool"
         ),

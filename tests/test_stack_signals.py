@@ -14,15 +14,15 @@ from support.stack import frames, script, text_of, until
 
 SERVE = """
 import asyncio, sys
-from diptych.serve.server import ListenAddress, Sockets, serve
+from diptych.serve.server import ListenAddress, Sockets, serve_until_signal
 from diptych.config.settings import AgentConfig
 
-async def announce(sites):
-    await sites[0].pod.tried()
-    print(sites[0].url, flush=True)
+async def announce(agents):
+    await agents[0].agent.wait_for_first_connect()
+    print(agents[0].url, flush=True)
 
 config = AgentConfig("helper", mock_responses=sys.argv[1])
-asyncio.run(serve([config], Sockets(ListenAddress(port=0), 1), announce))
+asyncio.run(serve_until_signal([config], Sockets(ListenAddress(port=0), 1), announce))
 """
 BODY = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
 

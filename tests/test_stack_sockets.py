@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from support.stack import Stage, stage
 
-from diptych.serve.server import SEND_BUFFER, ListenAddress, Sockets
+from diptych.serve.server import SEND_BUFFER_BYTES, ListenAddress, Sockets
 
 HEAD = (
     b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -105,6 +105,6 @@ def test_the_kernel_keeps_little_for_a_reader_that_is_slow() -> None:
         bound.listen()
         with socket.create_connection(bound.getsockname()), bound.accept()[0] as accepted:
             kept = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-            assert kept <= 2 * SEND_BUFFER, "Linux doubles what it is told"
+            assert kept <= 2 * SEND_BUFFER_BYTES, "Linux doubles what it is told"
     finally:
         sockets.close()

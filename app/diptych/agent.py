@@ -1,36 +1,36 @@
-"""The library's face: an agent as a Python object.
+"""The Python API: an agent as an object.
 
     agent = Agent(name="helper", model={"name": "m", "endpoint": "http://…/v1"}, tools=[add])
     print(await agent.run("What is 2 + 2?"))
 
-It is the same agent that a manifest describes, checked by the same rules, without a server of
-its own. Not here: the loop (`loop`), how an agent is put together (`pod`).
+It is the same agent that a manifest describes, checked by the same rules, without an HTTP server.
+
+Not here: the loop (`loop`), how an agent is built (`serve.hosted_agent`).
 """
 
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import orjson
 
 from diptych.adapters.openai_chat.completions import open_session
-from diptych.adapters.scripted import VARIABLE
 from diptych.config.loader import (
-    LaptopOptions,
     LoadedAgents,
-    SourceLocation,
-    configured,
+    LocalOptions,
+    config_from_content,
     load_agents,
 )
 from diptych.config.manifest import API_VERSION, KIND
-from diptych.config.secrets import Reference
+from diptych.config.secret_sources import Reference
 from diptych.config.settings import AgentConfig, ToolConfig
+from diptych.config.source_location import FieldPath, SourceLocation
+from diptych.config.variables import MOCK
 from diptych.errors import ConfigError, DiptychError
 from diptych.http.memory import session_events
 from diptych.loop.codec import TERMINAL, Record
@@ -39,21 +39,21 @@ from diptych.ports import Item, Model
 from diptych.runtime.answers import collect, whole_answer
 from diptych.runtime.request import RunRequest
 from diptych.runtime.subscription import HANDED_OVER
-from diptych.serve.hosted_agent import Extras, HostedAgent, check_scripts
-from diptych.serve.server import ListenAddress, Sockets, served
+from diptych.serve.hosted_agent import HostedAgent, InProcessBackends, check_mock_scripts
+from diptych.serve.server import ListenAddress, Sockets, serve_agents
 
-FUNCTIONS = "functions"  # the server that plain Python functions are tools of
-ToolSource = Callable[..., Any] | Mapping[str, Any]
+FUNCTIONS = "functions"  # the name of the tool server of plain Python functions
+ToolSource: TypeAlias = Callable[..., Any] | Mapping[str, Any]
 
 _IN_PROCESS = {"name": "in-process", "endpoint": "http://in-process.invalid"}
-"""Stands in a manifest for a model object, which has no endpoint; it is never asked."""
-_STORE: tuple[str, ...] = ("spec", "sessions", "redis")
+"""The model of the manifest in place of a model object, which has no endpoint; never asked."""
+_STORE_PATH: FieldPath = ("spec", "sessions", "redis")
 _STORE_REF = {"name": "argument-of-agent", "key": "store"}
-"""What a manifest would refer to for the URL that is given here."""
+"""The reference of the manifest in place of a URL that is given as an argument."""
 
 
 class RunError(DiptychError):
-    """A run gave no answer here; `code` is that of its end, `aborted`, or `handed_over`."""
+    """A run gave no answer here; `code` is that of its failure, `aborted`, or `handed_over`."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -62,37 +62,37 @@ class RunError(DiptychError):
 
 
 class Memory:
-    """What an agent has on record."""
+    """The recorded events of an agent."""
 
     def __init__(self, agent: "Agent") -> None:
         self._agent = agent
 
     async def get_session_events(self, session_id: str) -> list[Record]:
         """Give a session's events, as `/memory/events` does; none for an unknown session."""
-        pod = await self._agent.start()
-        return await session_events(pod.stores.log, session_id)
+        hosted = await self._agent.start()
+        return await session_events(hosted.stores.log, session_id)
 
 
 class Agent:
-    """An agent in this process. It starts when it is first used; `aclose` or `async with` ends it.
+    """An agent in this process. Its first use starts it; `aclose` or `async with` ends it.
 
-    `model` is either what a manifest has as `spec.model`, or any object that fulfils
-    `diptych.ports.Model`. `mock_responses` (or DEBUG_MOCK_RESPONSES) scripts the model instead.
-    `tools` are plain typed functions, or what a manifest has under `spec.tools`; `agents` is what
-    it has under `spec.agents`. Other settings are those of `spec.loop`, in snake_case.
+    `model` is either the `spec.model` of a manifest, or any object that fulfils
+    `diptych.ports.Model`. `mock_responses` (or DEBUG_MOCK_RESPONSES) replaces it by a script.
+    `tools` holds plain typed functions, or entries of `spec.tools`; `agents` holds entries of
+    `spec.agents`. Other arguments are fields of `spec.loop`, in snake_case.
 
-    Runs and sessions live in memory and end with this object, unless `store` names a Redis: by its
-    URL (`redis://…`, `rediss://…`, `redis+sentinel://…`), or by a reference to it, as a manifest
-    has it under `spec.sessions.redis`. There a session is kept for `retention` ("24h" if not said)
-    after its last run. All agents of one name share what is in one Redis, and finish what another
-    one leaves: in this process, in others, and as pods in the namespace `default`.
+    Runs and sessions are in memory and end with this object, unless `store` names a Redis: by its
+    URL (`redis://…`, `rediss://…`, `redis+sentinel://…`), or by a reference to it, as in
+    `spec.sessions.redis`. A Redis stores a session for `retention` (default "24h") after its last
+    run. All agents with the same name on the same Redis share their runs, and finish those that
+    another one hands over: in this process, in others, and as pods in the namespace `default`.
 
-    Raises `ConfigError` when they make no valid agent.
+    Raises `ConfigError` when the arguments make no valid agent.
     """
 
     memory: Memory
-    _opening: Callable[[], AbstractAsyncContextManager[HostedAgent]]
-    _pod: HostedAgent | None
+    _open: Callable[[], AbstractAsyncContextManager[HostedAgent]]
+    _hosted: HostedAgent | None
     _stack: AsyncExitStack
     _starting: asyncio.Lock
 
@@ -121,32 +121,35 @@ class Agent:
             "loop": {_camel(key): value for key, value in loop.items()},
             "sessions": _sessions(store, retention),
         }
-        given = _Given(mock_responses, store if isinstance(store, str) else None)
-        extras = Extras(None if isinstance(model, Mapping) else model, servers)
-        self._prepare(partial(_alone, _configured(name, spec, given), extras))
+        location = SourceLocation(f"Agent({name!r})")
+        if isinstance(store, str):
+            _check_store_url(store, location)
+        config = _config(name, spec, location, _environ(mock_responses, store))
+        in_process = InProcessBackends(None if isinstance(model, Mapping) else model, servers)
+        self._prepare(partial(_host_one, config, in_process))
 
     @classmethod
     def from_file(cls, file: str | Path, *, name: str | None = None) -> Self:
-        """Make the agent that a manifest describes; with several in the file, the first or `name`.
+        """Make the agent that a file describes: its first one, or the one called `name`.
 
-        The others are served on free loopback ports while this one is in use. Raises
+        The file's agents are all served, on free loopback ports, while this one is in use. Raises
         `ConfigError`.
         """
-        loaded = load_agents([Path(file)], LaptopOptions(os.environ))
+        loaded = load_agents([Path(file)], LocalOptions(os.environ))
         if name is not None and name not in loaded.names:
             known = ", ".join(loaded.names)
             raise ConfigError(f"{file}: there is no Agent called {name}; there is {known}")
         agent = cls.__new__(cls)
         agent._prepare(  # noqa: SLF001
-            partial(_one_of, loaded, name or loaded.names[0])
+            partial(_host_file, loaded, name or loaded.names[0])
         )
         return agent
 
     async def run(self, message: str, *, session_id: str | None = None) -> str:
-        """Ask, and give the answer (at `max_steps`, the text of loop.md §2).
+        """Start a run with a message, and give its answer (at `max_steps`, the text of loop.md §2).
 
-        Raises `RunError`, also (`handed_over`) when this agent is closed meanwhile and its store
-        keeps the run for another one; `StoreError` while the store cannot be used.
+        Raises `RunError`, also with the code `handed_over` when this agent is closed meanwhile and
+        its store has the run for another one; `StoreError` while the store cannot be used.
         """
         records: list[Record] = []
         async with aclosing(self.stream(message, session_id=session_id)) as items:
@@ -155,31 +158,31 @@ class Agent:
         return _answer(records)
 
     async def stream(self, message: str, *, session_id: str | None = None) -> AsyncGenerator[Item]:
-        """Ask, and give every event and notice of the run as it happens, up to the last one.
+        """Start a run with a message, and give each of its events and notices as it happens.
 
-        The last one is the run's terminal event, or the notice `handed_over`: see `run`. Raises
+        The last one is the run's terminal event, or the notice `handed_over` (see `run`). Raises
         `StoreError`.
         """
-        pod = await self.start()
-        entry = await pod.runs.start(RunRequest((Message("user", message),), session_id=session_id))
-        async with aclosing(pod.runs.subscribe(entry.run_id)) as batches:
+        runs = (await self.start()).runs
+        entry = await runs.start(RunRequest((Message("user", message),), session_id=session_id))
+        async with aclosing(runs.subscribe(entry.run_id)) as batches:
             async for batch in batches:
                 for item in batch:
                     yield item
 
     async def start(self) -> HostedAgent:
-        """Connect to tools and agents, once; other methods do it by themselves."""
+        """Connect to tools and agents, once; the other methods call this."""
         async with self._starting:
-            if self._pod is None:
-                pod = await self._stack.enter_async_context(self._opening())
-                await pod.tried()
-                self._pod = pod
-            return self._pod
+            if self._hosted is None:
+                hosted = await self._stack.enter_async_context(self._open())
+                await hosted.wait_for_first_connect()
+                self._hosted = hosted
+            return self._hosted
 
     async def aclose(self) -> None:
-        """End everything that belongs to the agent."""
+        """End the agent, its runs and connections."""
         async with self._starting:
-            self._pod = None
+            self._hosted = None
             await self._stack.aclose()
 
     async def __aenter__(self) -> Self:
@@ -194,20 +197,12 @@ class Agent:
     ) -> None:
         await self.aclose()
 
-    def _prepare(self, opening: Callable[[], AbstractAsyncContextManager[HostedAgent]]) -> None:
+    def _prepare(self, open_: Callable[[], AbstractAsyncContextManager[HostedAgent]]) -> None:
         self.memory = Memory(self)
-        self._opening = opening
-        self._pod = None
+        self._open = open_
+        self._hosted = None
         self._stack = AsyncExitStack()
         self._starting = asyncio.Lock()
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """Arguments that a manifest takes from elsewhere: from the environment, and from a Secret."""
-
-    mock_responses: Sequence[Any] | None
-    store_url: str | None
 
 
 def _sessions(store: str | Mapping[str, Any] | None, retention: str | None) -> dict[str, Any]:
@@ -216,48 +211,57 @@ def _sessions(store: str | Mapping[str, Any] | None, retention: str | None) -> d
     return {name: value for name, value in sessions.items() if value is not None}
 
 
-def _configured(name: str, spec: Mapping[str, Any], given: _Given) -> AgentConfig:
-    """Check the arguments by the manifest's rules; complaints name its fields."""
-    place = SourceLocation(f"Agent({name!r})")
+def _environ(
+    mock_responses: Sequence[Any] | None, store: str | Mapping[str, Any] | None
+) -> dict[str, str]:
+    """Give the environment, with the arguments that a manifest takes from there or by reference."""
+    environ = dict(os.environ)
+    if mock_responses is not None:
+        environ[MOCK] = orjson.dumps(list(mock_responses)).decode()
+    if isinstance(store, str):
+        environ[Reference("Secret", **_STORE_REF).variable] = store
+    return environ
+
+
+def _config(
+    name: str, spec: Mapping[str, Any], location: SourceLocation, environ: Mapping[str, str]
+) -> AgentConfig:
+    """Check the arguments by the manifest's rules; error lines name its fields."""
     content = {
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": {"name": name},
         "spec": {key: value for key, value in spec.items() if value},
     }
-    environ = dict(os.environ)
-    if given.mock_responses is not None:
-        environ[VARIABLE] = orjson.dumps(list(given.mock_responses)).decode()
-    if given.store_url is not None:
-        _check_store(given.store_url, place)
-        environ[Reference("Secret", **_STORE_REF).variable] = given.store_url
-    config = configured(content, place, LaptopOptions(environ))
-    check_scripts([config])
+    config = config_from_content(content, location, LocalOptions(environ))
+    check_mock_scripts([config])
     return config
 
 
-def _check_store(url: str, place: SourceLocation) -> None:
-    """Refuse what is no URL of a store: here nobody comes to put it right in a Secret."""
+def _check_store_url(url: str, location: SourceLocation) -> None:
+    """Refuse a wrong URL now: nobody corrects it later, as in a Secret."""
     from diptych.adapters.redis.settings import read_url  # noqa: PLC0415 - heavy, and only needed here
 
     try:
         read_url(url)
     except ConfigError as error:
-        raise ConfigError(f"{place.at(_STORE)}: {error}") from None
+        raise ConfigError(f"{location.describe(_STORE_PATH)}: {error}") from None
 
 
 @asynccontextmanager
-async def _alone(config: AgentConfig, extras: Extras) -> AsyncGenerator[HostedAgent]:
-    async with open_session() as http, HostedAgent(config, http, extras=extras) as pod:
-        yield pod
+async def _host_one(
+    config: AgentConfig, in_process: InProcessBackends
+) -> AsyncGenerator[HostedAgent]:
+    async with open_session() as http, HostedAgent(config, http, in_process=in_process) as hosted:
+        yield hosted
 
 
 @asynccontextmanager
-async def _one_of(loaded: LoadedAgents, name: str) -> AsyncGenerator[HostedAgent]:
-    sockets = Sockets(ListenAddress(port=0), len(loaded.names))
-    async with served(loaded.resolve(sockets.urls), sockets) as sites:
-        await asyncio.gather(*(site.pod.tried() for site in sites))
-        yield next(site.pod for site in sites if site.pod.name == name)
+async def _host_file(loaded: LoadedAgents, name: str) -> AsyncGenerator[HostedAgent]:
+    sockets = Sockets(ListenAddress(), len(loaded.names))
+    async with serve_agents(loaded.resolve(sockets.urls), sockets) as agents:
+        await asyncio.gather(*(served.agent.wait_for_first_connect() for served in agents))
+        yield next(served.agent for served in agents if served.agent.name == name)
 
 
 def _answer(records: Sequence[Record]) -> str:

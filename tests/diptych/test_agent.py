@@ -1,8 +1,10 @@
-"""The library's `Agent`: over a real Redis, and what it is told wrongly."""
+"""The library's `Agent`: from a file, over a real Redis, and with wrong arguments."""
 
 import asyncio
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from support.doubles import ListeningModel
 from support.redis_server import RedisServer, free_port, redis_server
 
 from diptych import Agent, RunError
+from diptych.config.manifest import API_VERSION
 from diptych.errors import ConfigError, StoreError
 from diptych.loop.codec import Record
 from diptych.ports import Notice
@@ -37,6 +40,90 @@ def problems_of(**settings: Any) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         Agent("helper", mock_responses=["x"], **settings)
     return list(caught.value.problems)
+
+
+# ---- a file
+
+
+def manifest(name: str, *replies: str, **spec: Any) -> str:
+    """Write an agent that answers by a script, as a document of a file."""
+    env = [{"name": "DEBUG_MOCK_RESPONSES", "value": json.dumps(replies)}]
+    content = {
+        "apiVersion": API_VERSION,
+        "kind": "Agent",
+        "metadata": {"name": name},
+        "spec": {"container": {"env": env}} | spec,
+    }
+    return json.dumps(content)
+
+
+def write(folder: Path, *documents: str) -> Path:
+    file = folder / "team.yaml"
+    file.write_text("\n---\n".join(documents))
+    return file
+
+
+SECOND = manifest("second", "{}", "I am second.")
+TEAM = (manifest("first", "{}", "I am first."), SECOND)
+
+
+async def test_the_first_agent_of_a_file_answers(tmp_path: Path) -> None:
+    async with Agent.from_file(write(tmp_path, *TEAM)) as one:
+        assert await one.run("Who are you?") == "I am first."
+
+
+async def test_the_named_agent_of_a_file_answers_and_has_its_own_memory(tmp_path: Path) -> None:
+    file = write(tmp_path, *TEAM)
+    async with Agent.from_file(str(file), name="second") as one:
+        assert await one.run("Who are you?", session_id="talk") == "I am second."
+        events = await one.memory.get_session_events("talk")
+        assert [event.content for event in events] == ["Who are you?", "I am second."]
+    async with Agent.from_file(file) as another:
+        assert await another.memory.get_session_events("talk") == []
+
+
+async def test_an_agent_of_a_file_delegates_to_the_other_one(tmp_path: Path) -> None:
+    ask = json.dumps({"agent": "second", "task": "Who are you?"})
+    first = manifest("first", ask, "{}", "I asked.", agents=[{"name": "second"}])
+    async with Agent.from_file(write(tmp_path, first, SECOND)) as one:
+        items = [item async for item in one.stream("Ask the other one.")]
+    results = [i for i in items if isinstance(i, Record) and i.event_type == "delegation_response"]
+    assert [result.content for result in results] == ["I am second."]
+
+
+def test_a_name_that_no_agent_of_the_file_has_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path, *TEAM)
+    with pytest.raises(ConfigError) as caught:
+        Agent.from_file(file, name="third")
+    assert str(caught.value) == f"{file}: there is no Agent called third; there is first, second"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        pytest.param("kind: Agent\nspec: }", "line 2, column 7: is not valid YAML", id="no YAML"),
+        pytest.param(
+            manifest("first", "{}", loop={"maxSteps": 0}),
+            "spec.loop.maxSteps: must be 1 or more (got 0)",
+            id="a mistake in the manifest",
+        ),
+        pytest.param(
+            manifest("first"), "spec.container.env[0]: DEBUG_MOCK_RESPONSES: ", id="no replies"
+        ),
+    ],
+)
+async def test_a_broken_file_is_refused_with_its_name_and_place(
+    tmp_path: Path, text: str, line: str
+) -> None:
+    file = write(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        await Agent.from_file(file).start()
+    assert str(caught.value).startswith(f"{file}: {line}")
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such file"):
+        Agent.from_file(tmp_path / "none.yaml")
 
 
 # ---- a store

@@ -18,7 +18,7 @@ from mcp.server import MCPServer
 from support.model_server import ModelServer
 
 from diptych.config.settings import AgentConfig, ModelConfig, PeerConfig, TimeoutConfig, ToolConfig
-from diptych.serve.server import ListenAddress, ServedAgent, Sockets, served
+from diptych.serve.server import ListenAddress, ServedAgent, Sockets, serve_agents
 
 QUICK = TimeoutConfig(connect=0.5, first_byte=0.2, idle=0.2, total=2.0)
 
@@ -81,16 +81,16 @@ async def listening(app: Any, port: int = 0) -> AsyncIterator[str]:
 class Stage:
     """An agent that is served, and a client that asks it."""
 
-    site: ServedAgent
+    served: ServedAgent
     http: httpx.AsyncClient
 
     @property
     def url(self) -> str:
-        return self.site.url
+        return self.served.url
 
     @property
     def name(self) -> str:
-        return self.site.pod.name
+        return self.served.agent.name
 
     async def chat(self, text: str = "hi", **fields: Any) -> httpx.Response:
         messages = [{"role": "user", "content": text}]
@@ -131,14 +131,14 @@ async def stages(*configs: AgentConfig) -> AsyncIterator[list[Stage]]:
     urls = {config.name: url for config, url in zip(configs, sockets.urls, strict=True)}
     resolved = [replace(config, agents=_resolved(config, urls)) for config in configs]
     async with AsyncExitStack() as stack:
-        sites = await stack.enter_async_context(served(resolved, sockets))
-        for site in sites:
-            await site.pod.tried()
+        served_agents = await stack.enter_async_context(serve_agents(resolved, sockets))
+        for served in served_agents:
+            await served.agent.wait_for_first_connect()
         clients = [
-            await stack.enter_async_context(httpx.AsyncClient(base_url=site.url, timeout=10))
-            for site in sites
+            await stack.enter_async_context(httpx.AsyncClient(base_url=served.url, timeout=10))
+            for served in served_agents
         ]
-        yield [Stage(site, http) for site, http in zip(sites, clients, strict=True)]
+        yield [Stage(served, http) for served, http in zip(served_agents, clients, strict=True)]
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ def check(
     from diptych.config import loader
     from diptych.config.documents import read_documents
 
-    if problems := loader.check(files):
+    if problems := loader.check_files(files):
         raise ConfigError(*problems)
     for file in files:
         for document in read_documents(file):

@@ -48,10 +48,10 @@ async def _shown(screen: "Screen") -> int:
     from diptych.cli.local import local_agents
     from diptych.cli.remote import agent_at
     from diptych.cli.show import Timeline
-    from diptych.config.loader import LaptopOptions, load_agents
+    from diptych.config.loader import LocalOptions, load_agents
 
     async with _almanac() as almanac:
-        loaded = load_agents([MANIFEST], LaptopOptions(services={"almanac": almanac}))
+        loaded = load_agents([MANIFEST], LocalOptions(services={"almanac": almanac}))
         async with local_agents(loaded) as agents:
             places = [("almanac", almanac), *((agent.name, agent.url) for agent in agents)]
             for name, url in places:

@@ -9,21 +9,21 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 from diptych.cli.asking import Begun, Standing, Tell, untold
-from diptych.config.loader import LaptopOptions, LoadedAgents, load_agents
+from diptych.config.loader import LoadedAgents, LocalOptions, load_agents
 from diptych.errors import ConfigError
 from diptych.loop.messages import Message
 from diptych.ports import Item
 from diptych.runtime.request import RunRequest
-from diptych.serve.server import ListenAddress, ServedAgent, Sockets, served
+from diptych.serve.server import ListenAddress, ServedAgent, Sockets, serve_agents
 
 
 class LocalAgent:
     """An agent of this process; fulfils `Askable`."""
 
     def __init__(self, site: ServedAgent) -> None:
-        self.name = site.pod.name
+        self.name = site.agent.name
         self.url = site.url
-        self._pod = site.pod
+        self._pod = site.agent
 
     async def standing(self) -> Standing:
         now = self._pod.readiness()
@@ -51,14 +51,14 @@ class LocalAgent:
 async def local_agents(loaded: LoadedAgents) -> AsyncIterator[list[LocalAgent]]:
     """Serve all agents, and give them once their tools and agents have been tried."""
     sockets = Sockets(ListenAddress(port=0), len(loaded.names))
-    async with served(loaded.resolve(sockets.urls), sockets) as sites:
-        await asyncio.gather(*(site.pod.tried() for site in sites))
+    async with serve_agents(loaded.resolve(sockets.urls), sockets) as sites:
+        await asyncio.gather(*(site.agent.wait_for_first_connect() for site in sites))
         yield [LocalAgent(site) for site in sites]
 
 
 @asynccontextmanager
 async def agent_of(
-    file: Path, name: str | None, options: LaptopOptions
+    file: Path, name: str | None, options: LocalOptions
 ) -> AsyncIterator[LocalAgent]:
     """Serve a file, and give its agent called `name`, else its first. Raises `ConfigError`."""
     loaded = load_agents([file], options)

@@ -13,7 +13,7 @@ import typer
 from diptych.errors import ConfigError
 
 if TYPE_CHECKING:
-    from diptych.config.loader import LaptopOptions
+    from diptych.config.loader import LocalOptions
 
 _OF_THE_PROCESS = ("PORT", "LOG_LEVEL", "LOG_FORMAT", "PUBLIC_URL", "SHUTDOWN_GRACE_SECONDS")
 
@@ -81,11 +81,11 @@ AllNamespaces: TypeAlias = Annotated[
 ]
 
 
-def laptop_options(secrets: Path | None, services: Sequence[str] | None) -> "LaptopOptions":
+def laptop_options(secrets: Path | None, services: Sequence[str] | None) -> "LocalOptions":
     """Say what stands in for a cluster. Raises `ConfigError` for a `--service` that is none."""
-    from diptych.config.loader import LaptopOptions
+    from diptych.config.loader import LocalOptions
 
-    return LaptopOptions(dict(os.environ), secrets, _addresses(services or ()))
+    return LocalOptions(dict(os.environ), secrets, _addresses(services or ()))
 
 
 def process_environment() -> dict[str, str]:

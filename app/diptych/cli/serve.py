@@ -50,10 +50,10 @@ def serve(
     Example: `diptych serve agent.yaml --port 8080`
     """
     from diptych.cli.interrupts import loop_factory
-    from diptych.config.loader import LoadedAgents, env_agent, load_agents, process_settings
+    from diptych.config.environment import process_settings
+    from diptych.config.loader import LoadedAgents, config_from_environment, load_agents
     from diptych.serve.logs import set_up_logging
-    from diptych.serve.server import ListenAddress, Sockets
-    from diptych.serve.server import serve as serve_until_told
+    from diptych.serve.server import ListenAddress, Sockets, serve_until_signal
 
     settings = process_settings(process_environment())
     loaded: LoadedAgents | None = None
@@ -61,13 +61,13 @@ def serve(
         loaded = load_agents(files, laptop_options(secrets, service))
         count = len(loaded.names)
     else:
-        alone, count = env_agent(os.environ), 1
+        alone, count = config_from_environment(os.environ), 1
     set_up_logging(settings.log_level, settings.log_format)
     sockets = Sockets(ListenAddress(host, settings.port if port is None else port), count)
     configs = loaded.resolve(sockets.urls) if loaded else (alone,)
     announce = _log_them if settings.log_format == "json" else _show_them
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        serving = serve_until_told(configs, sockets, announce, grace=settings.shutdown_grace)
+        serving = serve_until_signal(configs, sockets, announce, grace=settings.shutdown_grace)
         runner.run(serving)
 
 
@@ -76,13 +76,13 @@ async def _log_them(sites: Sequence["ServedAgent"]) -> None:
     from diptych.cli.wording import missing_text
 
     for site in sites:
-        await site.pod.tried()
-        now = site.pod.readiness()
-        _log.info("agent %s listens at %s", site.pod.name, site.url)
+        await site.agent.wait_for_first_connect()
+        now = site.agent.readiness()
+        _log.info("agent %s listens at %s", site.agent.name, site.url)
         for missing in now.missing:
-            _log.warning("agent %s is without %s", site.pod.name, missing_text(missing))
+            _log.warning("agent %s is without %s", site.agent.name, missing_text(missing))
         for note in now.notes:
-            _log.info("agent %s: %s", site.pod.name, note)
+            _log.info("agent %s: %s", site.agent.name, note)
 
 
 async def _show_them(sites: Sequence["ServedAgent"]) -> None:
@@ -92,15 +92,15 @@ async def _show_them(sites: Sequence["ServedAgent"]) -> None:
 
     screen = Screen()
     for site in sites:
-        await site.pod.tried()
-    width = max(len(site.pod.name) for site in sites)
+        await site.agent.wait_for_first_connect()
+    width = max(len(site.agent.name) for site in sites)
     for site in sites:
-        now = site.pod.readiness()
-        parts: list[Part] = [("● ", "green"), (f"{site.pod.name:<{width}}  ", "bold"), site.url]
+        now = site.agent.readiness()
+        parts: list[Part] = [("● ", "green"), (f"{site.agent.name:<{width}}  ", "bold"), site.url]
         if now.missing:
             parts.append(("  without " + "; ".join(map(missing_text, now.missing)), "yellow"))
         screen.line(*parts)
-    notes = dict.fromkeys(note for site in sites for note in site.pod.readiness().notes)
+    notes = dict.fromkeys(note for site in sites for note in site.agent.readiness().notes)
     for note in notes:
         screen.line((f"  {note}", "dim"))
     for line in _how_to_ask(sites[0].url):

@@ -110,7 +110,7 @@ def _is_file(place: str) -> bool:
 
 def set_up_quiet_logging() -> None:
     """Log errors alone, unless LOG_LEVEL asks for more: the view tells what happens."""
-    from diptych.config.loader import process_settings
+    from diptych.config.environment import process_settings
     from diptych.serve.logs import set_up_logging
 
     settings = process_settings(process_environment())

@@ -1,1 +1,1 @@
-"""Configuration: manifests, environment variables and Python arguments, made one `AgentConfig`."""
+"""Configuration: one `AgentConfig` from a manifest, from variables, or from Python arguments."""

@@ -1,6 +1,6 @@
-"""Reads YAML files into plain values, so that no file can hurt and every mistake has its line.
+"""Reads YAML files into plain values. It bounds what a file may cost, and names lines of mistakes.
 
-Not here: what the documents mean (`manifest`, `secret_sources`).
+Not here: the meaning of the documents (`manifest`, `secret_sources`).
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from diptych.config.manifest.fields import LABEL
+from diptych.config.manifest.field_types import DNS_LABEL
 from diptych.errors import ConfigError
 
 MAX_BYTES = 1024 * 1024
@@ -18,13 +18,13 @@ MAX_DEPTH = 64
 MAX_VALUES = 50_000
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where it is built
-_OPENING = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
-_CLOSING = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
+_START_EVENTS = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
+_END_EVENTS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One YAML document; `source` names it for people: its file, and which one if several."""
+    """One YAML document. `source` is its file, and its number and name if the file has several."""
 
     source: str
     content: dict[str, Any]
@@ -51,7 +51,7 @@ def read_text(path: Path) -> str:
 
 
 def read_documents(path: Path) -> tuple[Document, ...]:
-    """Read all documents of a file that hold anything. Raises `ConfigError` with one line."""
+    """Read all documents of a file that are not empty. Raises `ConfigError` with one line."""
     return parse_documents(path, read_text(path))
 
 
@@ -64,11 +64,10 @@ def parse_documents(path: Path, text: str) -> tuple[Document, ...]:
     for number, value in enumerate(values, start=1):
         source = f"{path}: document {number}" if len(values) > 1 else str(path)
         if not isinstance(value, dict):
-            message = f"{source}: must be a mapping of fields"
-            raise ConfigError(message)
+            raise ConfigError(f"{source}: must be a mapping of fields")
         metadata = value.get("metadata")
         name = metadata.get("name") if isinstance(metadata, dict) else None
-        if len(values) > 1 and isinstance(name, str) and LABEL.fullmatch(name):
+        if len(values) > 1 and isinstance(name, str) and DNS_LABEL.fullmatch(name):
             source += f" ({name})"
         documents.append(Document(source, value))
     return tuple(documents)
@@ -82,7 +81,7 @@ def _load(path: Path, text: str) -> list[Any]:
         values = []
         while loader.check_node():
             node = loader.get_node()
-            _Survey(path).visit(node)
+            _NodeCheck(path).count(node)
             values.append(loader.construct_document(node))
     except yaml.reader.ReaderError:
         _fail(path, "holds characters that YAML does not allow")
@@ -90,12 +89,7 @@ def _load(path: Path, text: str) -> list[Any]:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         _fail(path, f"{where}is not valid YAML: {error.problem or error.context}")
-    except (
-        ValueError,
-        LookupError,
-        AttributeError,
-        TypeError,
-    ):  # what the constructors make of 2024-99-99
+    except (ValueError, LookupError, AttributeError, TypeError):  # as for 2024-99-99
         _fail(path, "holds a value that looks like a date or number and is none; quote it")
     else:
         return values
@@ -107,8 +101,8 @@ def _load(path: Path, text: str) -> list[Any]:
 def _check_depth(path: Path, text: str) -> None:
     depth = 0
     for event in _events(text):
-        depth += isinstance(event, _OPENING)
-        depth -= isinstance(event, _CLOSING)
+        depth += isinstance(event, _START_EVENTS)
+        depth -= isinstance(event, _END_EVENTS)
         if depth > MAX_DEPTH:
             _fail(path, f"nests more than {MAX_DEPTH} levels deep")
 
@@ -117,22 +111,22 @@ def _events(text: str) -> Iterator[yaml.Event]:
     yield from yaml.parse(text, Loader=_LOADER)
 
 
-class _Survey:
-    """Looks through a document before its values are made: what YAML lets pass and we do not."""
+class _NodeCheck:
+    """Refuses what YAML allows and we do not, before a document's values are made."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.sizes: dict[int, int] = {}
 
-    def visit(self, node: yaml.Node) -> int:
-        """Count a node's values, aliases written out: a small file can hold billions of them."""
+    def count(self, node: yaml.Node) -> int:
+        """Count a node's values, with aliases expanded: a small file can hold billions."""
         if id(node) in self.sizes:
             size = self.sizes[id(node)]
             if size == 0:
                 self._fail(node, "an alias stands inside what it is an alias of")
             return size
         self.sizes[id(node)] = 0
-        size = 1 + sum(self.visit(child) for child in self._children(node))
+        size = 1 + sum(self.count(child) for child in self._children(node))
         if size > MAX_VALUES:
             self._fail(node, "holds too many values; use fewer aliases")
         self.sizes[id(node)] = size
@@ -151,10 +145,9 @@ class _Survey:
                 seen.add(key.value)
                 yield value
 
-    def _fail(self, node: yaml.Node, sentence: str) -> NoReturn:
-        _fail(self.path, f"line {node.start_mark.line + 1}: {sentence}")
+    def _fail(self, node: yaml.Node, message: str) -> NoReturn:
+        _fail(self.path, f"line {node.start_mark.line + 1}: {message}")
 
 
-def _fail(path: Path, sentence: str) -> NoReturn:
-    message = f"{path}: {sentence}"
-    raise ConfigError(message)
+def _fail(path: Path, message: str) -> NoReturn:
+    raise ConfigError(f"{path}: {message}")

@@ -1,12 +1,12 @@
-"""From files or the environment to `AgentConfig`: the one way in, with the same rules for both.
+"""Loads agents from files or the environment, and makes the `AgentConfig` of each.
 
-All that is wrong is told at once, a line each, in one `ConfigError`. Agents that run side by side
-know each other by URLs, which exist only once their ports are open; so loading has two steps:
+All problems are reported at once, a line each, in one `ConfigError`. Agents that run side by side
+know each other by URLs, which exist only once their ports are bound. So loading has two steps:
 
-    loaded = load_agents(files, options)       # everything is checked here
-    configs = loaded.resolve(urls)             # one URL per agent, in the order of loaded.names
+    loaded = load_agents(files, options)       # checks everything
+    configs = loaded.resolve(urls)             # one URL for each of loaded.names
 
-Not here: the rules (`manifest`), the reading (`documents`), where references lead (`resolving`).
+Not here: the rules (`manifest`), YAML (`documents`), where references lead (`references`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,50 +15,28 @@ from pathlib import Path
 from typing import Any
 
 from diptych.config.documents import Document, read_documents
-from diptych.config.environment import manifest_content, process_settings
+from diptych.config.environment import manifest_content, public_url
 from diptych.config.manifest import KIND, AgentManifest
-from diptych.config.problems import SourceLocation, refuse, validated
-from diptych.config.resolver import MOCK, Surroundings, resolved
-from diptych.config.secrets import SecretSources
-from diptych.config.services import Services, redis_names
-from diptych.config.settings import (
-    AgentConfig,
-    ModelConfig,
-    OverrideConfig,
-    PeerConfig,
-    ProcessSettings,
-    StoreConfig,
-    TimeoutConfig,
-    ToolConfig,
-)
+from diptych.config.references import ReferenceTargets
+from diptych.config.resolver import resolve_manifest
+from diptych.config.secret_sources import SecretSources
+from diptych.config.services import Services, redis_service_names
+from diptych.config.settings import NAMESPACE, AgentConfig
+from diptych.config.source_location import SourceLocation
+from diptych.config.validation import raise_problems, validate_manifest
+from diptych.config.variables import MOCK
 from diptych.errors import ConfigError
 
-__all__ = [
-    "AgentConfig",
-    "LaptopOptions",
-    "LoadedAgents",
-    "ModelConfig",
-    "OverrideConfig",
-    "PeerConfig",
-    "ProcessSettings",
-    "SourceLocation",
-    "StoreConfig",
-    "TimeoutConfig",
-    "ToolConfig",
-    "check",
-    "configured",
-    "env_agent",
-    "load_agents",
-    "process_settings",
-]
-
-_BESIDE = ("Secret", "ConfigMap")
-_NOT_YET_BOUND = "http://127.0.0.1:0"
+_KEY_KINDS = ("Secret", "ConfigMap")
+_PLACEHOLDER_URL = "http://127.0.0.1:0"
 
 
 @dataclass(frozen=True, slots=True)
-class LaptopOptions:
-    """What stands in for a cluster: the environment, `--secrets FILE`, `--service name=url`."""
+class LocalOptions:
+    """What replaces a cluster in a local run.
+
+    The environment, the file of `--secrets`, and the addresses of `--service name=url`.
+    """
 
     environ: Mapping[str, str] = field(default_factory=dict)
     secrets_file: Path | None = None
@@ -67,103 +45,109 @@ class LaptopOptions:
 
 @dataclass(frozen=True, slots=True)
 class LoadedAgents:
-    """Agents that are valid and whose references all lead somewhere, but have no URLs yet."""
+    """Agents that are valid and whose references all lead somewhere, but that have no URLs yet."""
 
     manifests: tuple[tuple[AgentManifest, SourceLocation], ...]
-    surroundings: Surroundings
+    targets: ReferenceTargets
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(manifest.metadata.name for manifest, _ in self.manifests)
 
     def resolve(self, urls: Sequence[str]) -> tuple[AgentConfig, ...]:
-        """Give each agent its URL, in the order of `names`, and make what they are built from."""
+        """Give each agent its URL, in the order of `names`, and make all configurations."""
         agents = {
-            _key(manifest): url for (manifest, _), url in zip(self.manifests, urls, strict=True)
+            _full_name(manifest): url
+            for (manifest, _), url in zip(self.manifests, urls, strict=True)
         }
-        around = replace(self.surroundings, agents=agents)
-        return _resolved_all(self.manifests, around)
+        return _resolve_all(self.manifests, replace(self.targets, agents=agents))
 
 
-def load_agents(files: Sequence[Path], options: LaptopOptions) -> LoadedAgents:
-    """Load every Agent of the files. Raises `ConfigError` with every problem there is."""
-    contents = _read(files)
+def load_agents(files: Sequence[Path], options: LocalOptions) -> LoadedAgents:
+    """Load every Agent of the files. Raises `ConfigError` with all problems."""
+    contents = _read_files(files)
     services = Services(options.services)
-    stores = {name for manifest, _ in contents.manifests for name in redis_names(manifest)}
-    problems = contents.problems + services.problems(stores)
+    redis = {name for manifest, _ in contents.manifests for name in redis_service_names(manifest)}
+    problems = contents.problems + services.problems(redis)
     try:
-        secrets = SecretSources(options.environ, options.secrets_file, contents.beside)
+        secrets = SecretSources(options.environ, options.secrets_file, contents.key_documents)
     except ConfigError as error:
-        refuse([*problems, *error.problems])
+        raise_problems([*problems, *error.problems])
         raise
-    around = Surroundings(secrets, options.environ, services)
+    targets = ReferenceTargets(secrets, options.environ, services)
     if len(contents.manifests) == 1:
-        around = replace(around, public_url=_public_url(options.environ))
-    # A manifest with mistakes is still there for the others to refer to.
-    there = dict.fromkeys(contents.mentioned, _NOT_YET_BOUND)
+        targets = replace(targets, public_url=public_url(options.environ))
+    # Agents with mistakes are targets too: a reference to one is no mistake of its own.
+    agents = dict.fromkeys(contents.agents, _PLACEHOLDER_URL)
     try:
-        _resolved_all(contents.manifests, replace(around, agents=there))
+        _resolve_all(contents.manifests, replace(targets, agents=agents))
     except ConfigError as error:
         problems += error.problems
-    refuse(problems)
-    return LoadedAgents(contents.manifests, around)
+    raise_problems(problems)
+    return LoadedAgents(contents.manifests, targets)
 
 
-def check(files: Sequence[Path]) -> list[str]:
-    """List what is wrong with the files, as a cluster would say it: no reference is followed."""
-    contents = _read(files)
+def check_files(files: Sequence[Path]) -> list[str]:
+    """List the problems of files as a cluster would; it follows no reference."""
+    contents = _read_files(files)
     try:
-        SecretSources({}, documents=contents.beside)
+        SecretSources({}, documents=contents.key_documents)
     except ConfigError as error:
         contents.problems += error.problems
-    modelless = [
-        f"{place.at(('spec', 'model'))}: is required, unless {MOCK} is set in container.env"
-        for manifest, place in contents.manifests
+    without_model = [
+        f"{location.describe(('spec', 'model'))}: is required, unless {MOCK} is set in "
+        "container.env"
+        for manifest, location in contents.manifests
         if manifest.spec.model is None
         and MOCK not in {variable.name for variable in manifest.spec.container.env}
     ]
-    return [*contents.problems, *modelless]
+    return [*contents.problems, *without_model]
 
 
-def env_agent(environ: Mapping[str, str]) -> AgentConfig:
+def config_from_environment(environ: Mapping[str, str]) -> AgentConfig:
     """Make the agent of a plain container. Raises `ConfigError`; its lines name the variables."""
-    content, place, problems = manifest_content(environ)
+    content, location, problems = manifest_content(environ)
     try:
-        config = configured(content, place, LaptopOptions(environ))
+        config = config_from_content(content, location, LocalOptions(environ))
     except ConfigError as error:
         raise ConfigError(*problems, *error.problems) from None
-    refuse(problems)
+    raise_problems(problems)
     return config
 
 
-def configured(
-    content: Mapping[str, Any], place: SourceLocation, options: LaptopOptions
+def config_from_content(
+    content: Mapping[str, Any], location: SourceLocation, options: LocalOptions
 ) -> AgentConfig:
-    """Make one agent of a manifest's content that was not read from a file.
+    """Make one agent of a manifest's content that is in no file.
 
-    `place` names its fields in the lines of the `ConfigError` that this raises.
+    Raises `ConfigError`; `location` names the fields in its lines.
     """
-    manifest = validated(content, place)
-    secrets = SecretSources(options.environ, options.secrets_file)
-    public_url = _public_url(options.environ)
-    services = Services(options.services)
-    around = Surroundings(secrets, options.environ, services, public_url=public_url)
-    return resolved(manifest, place, around)
+    manifest = validate_manifest(content, location)
+    targets = ReferenceTargets(
+        SecretSources(options.environ, options.secrets_file),
+        options.environ,
+        Services(options.services),
+        public_url=public_url(options.environ),
+    )
+    return resolve_manifest(manifest, location, targets)
 
 
 @dataclass(slots=True)
-class _Contents:
-    """What files hold: good manifests, names of all, what stands beside them, and mistakes."""
+class _FileContents:
+    """What files hold: valid manifests, the names of all Agents, Secrets, and problems.
+
+    `agents` maps (namespace, name) to the document.
+    """
 
     manifests: tuple[tuple[AgentManifest, SourceLocation], ...] = ()
-    mentioned: dict[tuple[str, str], str] = field(default_factory=dict)
-    beside: list[Document] = field(default_factory=list)
+    agents: dict[tuple[str, str], str] = field(default_factory=dict)
+    key_documents: list[Document] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def add(self, document: Document) -> None:
         kind = document.content.get("kind")
-        if kind in _BESIDE:
-            self.beside.append(document)
+        if kind in _KEY_KINDS:
+            self.key_documents.append(document)
         elif kind == KIND:
             self._add_agent(document)
         elif kind is None:
@@ -175,30 +159,30 @@ class _Contents:
             )
 
     def _add_agent(self, document: Document) -> None:
-        place = SourceLocation(document.source)
-        self._mention(document)
+        location = SourceLocation(document.source)
+        self._add_name(document)
         try:
-            manifest = validated(document.content, place)
+            manifest = validate_manifest(document.content, location)
         except ConfigError as error:
             self.problems += error.problems
         else:
-            self.manifests += ((manifest, place),)
+            self.manifests += ((manifest, location),)
 
-    def _mention(self, document: Document) -> None:
+    def _add_name(self, document: Document) -> None:
         metadata = document.content.get("metadata")
         if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
             return
-        key = str(metadata.get("namespace", "default")), metadata["name"]
-        if key in self.mentioned:
+        full_name = str(metadata.get("namespace", NAMESPACE)), metadata["name"]
+        if full_name in self.agents:
             self.problems.append(
-                f"{document.source}: metadata.name: the Agent {key[1]} stands already in "
-                f"{self.mentioned[key]}; rename or remove one"
+                f"{document.source}: metadata.name: the Agent {full_name[1]} stands already in "
+                f"{self.agents[full_name]}; rename or remove one"
             )
-        self.mentioned.setdefault(key, document.source)
+        self.agents.setdefault(full_name, document.source)
 
 
-def _read(files: Sequence[Path]) -> _Contents:
-    contents = _Contents()
+def _read_files(files: Sequence[Path]) -> _FileContents:
+    contents = _FileContents()
     for file in files:
         try:
             documents = read_documents(file)
@@ -207,29 +191,25 @@ def _read(files: Sequence[Path]) -> _Contents:
             continue
         for document in documents:
             contents.add(document)
-    if not contents.mentioned and not contents.problems:
+    if not contents.agents and not contents.problems:
         names = ", ".join(map(str, files)) or "the command line"
         contents.problems.append(f"{names}: there is no Agent in it")
     return contents
 
 
-def _resolved_all(
-    manifests: Sequence[tuple[AgentManifest, SourceLocation]], around: Surroundings
+def _resolve_all(
+    manifests: Sequence[tuple[AgentManifest, SourceLocation]], targets: ReferenceTargets
 ) -> tuple[AgentConfig, ...]:
     configs: list[AgentConfig] = []
     problems: list[str] = []
-    for manifest, place in manifests:
+    for manifest, location in manifests:
         try:
-            configs.append(resolved(manifest, place, around))
+            configs.append(resolve_manifest(manifest, location, targets))
         except ConfigError as error:
             problems += error.problems
-    refuse(problems)
+    raise_problems(problems)
     return tuple(configs)
 
 
-def _public_url(environ: Mapping[str, str]) -> str | None:
-    return environ.get("PUBLIC_URL", "").strip().rstrip("/") or None
-
-
-def _key(manifest: AgentManifest) -> tuple[str, str]:
+def _full_name(manifest: AgentManifest) -> tuple[str, str]:
     return manifest.metadata.namespace, manifest.metadata.name

@@ -1,6 +1,6 @@
-"""Where Services and agents are found: on a laptop by `--service name=url`, in a cluster by name.
+"""The addresses of Services: on a laptop from `--service name=url`, in a cluster by their names.
 
-Not here: which field refers to which Service (`resolving`).
+Not here: which field refers to which Service (`resolver`).
 """
 
 import re
@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from diptych.config.manifest import AgentManifest
-from diptych.config.manifest.fields import url_problem
+from diptych.config.manifest.urls import url_problem
 
 _CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 _REDIS = re.compile(
@@ -19,32 +19,32 @@ _MAX_PORT = 65535
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Addresses by name or `namespace/name`: URLs of the web, and places where a Redis is."""
+    """Addresses by name or `namespace/name`: URLs of the web, and addresses of a Redis."""
 
     addresses: Mapping[str, str] = field(default_factory=dict)
 
-    def web(self, name: str) -> str | None:
+    def web_url(self, name: str) -> str | None:
         """Find the URL of a Service that is no Redis."""
-        found = self.addresses.get(name)
-        return None if found is None or _is_redis(found) else found
+        address = self.addresses.get(name)
+        return None if address is None or _is_redis(address) else address
 
-    def redis(self, names: Collection[str]) -> str | None:
+    def redis_url(self, names: Collection[str]) -> str | None:
         """Find the URL of a Redis under the first of these names that is known."""
-        found = next(filter(None, map(self.addresses.get, names)), None)
-        return found if found is None or _is_redis(found) else f"redis://{found}"
+        address = next(filter(None, map(self.addresses.get, names)), None)
+        return address if address is None or _is_redis(address) else f"redis://{address}"
 
-    def problems(self, redis: Collection[str]) -> list[str]:
-        """Say which addresses are none; `redis` names the Services behind which one is wanted."""
+    def problems(self, redis_names: Collection[str]) -> list[str]:
+        """Give a line for each wrong address; a Service in `redis_names` must be a Redis."""
         lines = []
         for name, address in self.addresses.items():
-            of_redis = name in redis or _is_redis(address)
-            if problem := _redis_problem(address) if of_redis else url_problem(address):
+            is_redis = name in redis_names or _is_redis(address)
+            if problem := _redis_problem(address) if is_redis else url_problem(address):
                 lines.append(f"--service {name}: {problem}")
         return lines
 
 
-def redis_names(manifest: AgentManifest) -> tuple[str, ...]:
-    """Name the Service of a manifest's Redis, if it has one, as `--service` may name it."""
+def redis_service_names(manifest: AgentManifest) -> tuple[str, ...]:
+    """Give the names by which `--service` may name the Service of a manifest's Redis, if any."""
     redis = manifest.spec.sessions.redis
     if redis is None or redis.service_ref is None:
         return ()
@@ -52,8 +52,8 @@ def redis_names(manifest: AgentManifest) -> tuple[str, ...]:
     return f"{ref.namespace or manifest.metadata.namespace}/{ref.name}", ref.name
 
 
-def redis_in_cluster(manifest: AgentManifest) -> str:
-    """Give the URL of a manifest's Redis Service as its pods reach it; "" if it has none."""
+def redis_cluster_url(manifest: AgentManifest) -> str:
+    """Give the URL at which pods reach the Service of a manifest's Redis; "" if it has none."""
     redis = manifest.spec.sessions.redis
     if redis is None or redis.service_ref is None:
         return ""
@@ -61,8 +61,8 @@ def redis_in_cluster(manifest: AgentManifest) -> str:
     return f"redis://{ref.name}.{ref.namespace or manifest.metadata.namespace}:{ref.port}"
 
 
-def base_url(url: str) -> str:
-    """Turn an agent card's URL into its agent's; any other URL is that already."""
+def agent_base_url(url: str) -> str:
+    """Give the base URL of an agent, from that URL or from its agent card's."""
     for card in _CARD_PATHS:
         url = url.removesuffix(card)
     return url.rstrip("/")
@@ -75,7 +75,7 @@ def _is_redis(address: str) -> bool:
 def _redis_problem(address: str) -> str | None:
     if "@" in address:
         return "must not hold a user or password; use sessions.redis.urlFrom for that"
-    found = _REDIS.fullmatch(address)
-    if found is None or not 0 < int(found[1] or 1) <= _MAX_PORT:
+    match = _REDIS.fullmatch(address)
+    if match is None or not 0 < int(match[1] or 1) <= _MAX_PORT:
         return "must be where a Redis is, such as redis://localhost:6379 or localhost:6379"
     return None

@@ -1,26 +1,36 @@
-"""What an agent and its process are configured with: resolved, checked, frozen.
+"""What an agent and its process are configured with: resolved, checked, frozen. And the defaults.
 
-All times are seconds. Not here: where the values come from (`configuration`), what they do.
+All times are seconds. Every default is defined once, here or in `LoopSettings`: the manifest's
+models and the environment's form read it.
+
+Not here: where the values come from (`loader`, `environment`), what they do.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 from diptych.errors import ConfigError
 from diptych.loop.events import LoopSettings
 from diptych.ports import Secret
 
-ToolFunction = Callable[..., Any]
-"""A plain typed Python function, sync or async, that is offered as a tool."""
+LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
+ToolFunction: TypeAlias = Callable[..., Any]
+"""A plain typed Python function, sync or async, that is a tool."""
+
+NAMESPACE: Final = "default"
+DEADLINE: Final = 300.0  # of a run
+CALL_TIMEOUT: Final = 60.0  # of a tool call
+RETENTION: Final = 24 * 3600.0  # of a session, after its last run
+ALL_TOOLS: Final = ("*",)
 
 
 @dataclass(frozen=True, slots=True)
 class TimeoutConfig:
-    """How long a call of a model may take.
+    """How long a model may take.
 
-    `connect` and `first_byte` are counted from the start of a try, `idle` from the last line of
-    the reply, `total` from the start of the call, with all its tries.
+    `connect` and `first_byte` count from the start of an attempt, `idle` from the last line of the
+    reply, `total` from the start of the first attempt.
     """
 
     connect: float = 5.0
@@ -31,10 +41,10 @@ class TimeoutConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A model behind an OpenAI-compatible endpoint; what is None is left to the endpoint.
+    """A model behind an OpenAI-compatible endpoint; the endpoint decides what is None.
 
-    `endpoint` is the URL that `/chat/completions` is added to; a query in it is kept. `api_key` is
-    read at each request, so a rotated key is taken up. `proxy` is the URL of an HTTP proxy.
+    `endpoint` is the URL that `/chat/completions` is added to; a query in it stays. `api_key` is
+    read at each request, so that a rotated key takes effect. `proxy` is the URL of an HTTP proxy.
     """
 
     name: str
@@ -49,9 +59,9 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class OverrideConfig:
-    """What a manifest says of the tools whose names match the glob `tool`; None says nothing.
+    """What a manifest says about the tools whose names match the glob `tool`; None says nothing.
 
-    Of several overrides that match, the first that says something decides.
+    Of several overrides that match a tool, the first that sets a field counts.
     """
 
     tool: str
@@ -66,9 +76,8 @@ class OverrideConfig:
 class ToolConfig:
     """One MCP server: exactly one of `url`, `command` (stdio) and `functions` (in this process).
 
-    `allow` holds globs of tool names. `headers` and `env` are read where they are used: headers at
-    every request, the environment when the command is started. `timeout` holds for one call,
-    whatever it waits for. Raises `ConfigError`.
+    `allow` holds globs of tool names. `headers` are read at every request, `env` when the command
+    starts. `timeout` bounds one call, with all that it waits for. Raises `ConfigError`.
     """
 
     name: str
@@ -77,8 +86,8 @@ class ToolConfig:
     functions: tuple[ToolFunction, ...] = ()
     env: Mapping[str, Secret | str] = field(default_factory=dict)
     headers: Mapping[str, Secret] = field(default_factory=dict)
-    allow: tuple[str, ...] = ("*",)
-    timeout: float = 60.0
+    allow: tuple[str, ...] = ALL_TOOLS
+    timeout: float = CALL_TIMEOUT
     overrides: tuple[OverrideConfig, ...] = ()
 
     def __post_init__(self) -> None:
@@ -92,10 +101,11 @@ class ToolConfig:
 
 @dataclass(frozen=True, slots=True)
 class PeerConfig:
-    """An agent of the manifest: `name` is what the model calls it, `url` its card's or its base.
+    """An agent that this one may delegate to.
 
-    One with `share_context` is trusted with the conversation, and to say where it is reached.
-    `headers` go to the host of `url` alone.
+    `name` is what the model calls it, `url` its base URL or that of its agent card. An agent with
+    `share_context` gets the conversation, and its card may say where it is reached. `headers` go
+    only to the host of `url`.
     """
 
     name: str
@@ -106,11 +116,11 @@ class PeerConfig:
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """A Redis that runs and sessions are kept in, so that they outlive their process.
+    """A Redis that stores runs and sessions, so that they outlive their process.
 
-    `url` is read whenever a connection is made; it gives None while the URL is missing. What is
-    kept of a session goes `retention` seconds after its last run. Every key begins with `prefix`,
-    which no other agent has.
+    `url` is read for every connection; it gives None while the URL is missing. A session is stored
+    for `retention` seconds after its last run. Every key begins with `prefix`, which no other agent
+    has.
     """
 
     url: Secret
@@ -122,16 +132,16 @@ class StoreConfig:
 class AgentConfig:
     """All that an agent is built from.
 
-    `model` is None only while `mock_responses`, the text of DEBUG_MOCK_RESPONSES, takes its place;
-    `mock_source` names, for error lines, where that text stands. `env` holds the variables of the
-    container: what the agent's stdio servers are given besides the usual. `instructions_from` reads
-    the instructions anew, if they stand elsewhere. `keys` are read from mounted files and may be
-    missing; they are called by what a person knows them by. Without a `store` runs and sessions
-    are kept in memory.
+    `model` is None only if `mock_responses`, the text of DEBUG_MOCK_RESPONSES, replaces it;
+    `mock_source` says in error lines where that text is. `env` holds the container's variables,
+    which stdio servers get besides the usual ones. `instructions_from` reads the current
+    instructions, if another object holds them. `mounted_keys` are read from files that may be
+    missing, by the names that people know the keys by. Without a `store`, runs and sessions are in
+    memory.
     """
 
     name: str
-    namespace: str = "default"
+    namespace: str = NAMESPACE
     description: str = ""
     instructions: str = ""
     model: ModelConfig | None = None
@@ -140,23 +150,23 @@ class AgentConfig:
     tools: tuple[ToolConfig, ...] = ()
     agents: tuple[PeerConfig, ...] = ()
     loop: LoopSettings = field(default_factory=LoopSettings)
-    deadline: float = 300.0
+    deadline: float = DEADLINE
     public_url: str | None = None
     env: Mapping[str, Secret] = field(default_factory=dict)
     instructions_from: Secret | None = None
-    keys: Mapping[str, Secret] = field(default_factory=dict)
+    mounted_keys: Mapping[str, Secret] = field(default_factory=dict)
     store: StoreConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessSettings:
-    """What holds for the whole process, whatever agents it runs.
+    """What holds for the whole process, whatever agents it serves.
 
-    `shutdown_grace` is what runs get to end after SIGTERM.
+    Runs get `shutdown_grace` seconds to end after SIGTERM.
     """
 
     port: int = 8000
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
+    log_level: LogLevel = "INFO"
     log_format: Literal["text", "json"] = "text"
     public_url: str | None = None
     shutdown_grace: float = 20.0

@@ -1,7 +1,8 @@
-"""One agent, put together: a configuration in, adapters built, an application to serve.
+"""Builds an agent from its configuration: adapters, run service, web application.
 
 This is the composition root: the only place that knows both the ports and the adapters.
-Not here: sockets and signals (`serving`), what the configuration says (`configuration`).
+
+Not here: sockets and signals (`server`), where the configuration comes from (`config`).
 """
 
 import asyncio
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from diptych.adapters.a2a import A2aAgents
     from diptych.adapters.redis import RedisStore
 
-FIRST_TRY_SECONDS = 5.0  # in which every server and agent is tried once, before `/ready` is green
+FIRST_CONNECT_SECONDS = 5.0  # `/ready` waits so long for the first try of every server and agent
 VERSION = version("diptych")
 
 
@@ -55,17 +56,18 @@ class SystemClock:
 
 
 @dataclass(frozen=True, slots=True)
-class Extras:
-    """What a configuration cannot hold: a model object, and servers of plain functions."""
+class InProcessBackends:
+    """Python objects that a configuration cannot hold: a model, and tool servers of functions."""
 
     model: Model | None = None
-    servers: tuple[ToolConfig, ...] = ()
+    tool_servers: tuple[ToolConfig, ...] = ()
 
 
 class HostedAgent:
-    """An agent that runs: use it in `async with`.
+    """An agent that runs inside `async with`.
 
-    `http` is the process's client for models. Raises `ConfigError` for a script that is none.
+    `http` is the process's client for models. `url` is where the agent is served, for its own
+    delegations. Raises `ConfigError` for a script that cannot be read.
     """
 
     def __init__(
@@ -74,20 +76,19 @@ class HostedAgent:
         http: aiohttp.ClientSession,
         *,
         url: str = "",
-        extras: Extras | None = None,
+        in_process: InProcessBackends | None = None,
     ) -> None:
-        extras = extras or Extras()
+        in_process = in_process or InProcessBackends()
         self.name = config.name
         self._config = config
         self._is_scripted = config.mock_responses is not None
-        self._was_tried = False
-        self._tools = McpTools([*config.tools, *extras.servers])
-        self._agents = _agents(config, url)
+        self._tools = McpTools([*config.tools, *in_process.tool_servers])
+        self._agents = _agent_client(config, url)
         clock = SystemClock()
-        self._redis = _redis(config)
+        self._redis = _redis_store(config)
         self._memory = MemoryStore(clock.token()[:8])
         self.stores = _stores(self._redis, self._memory, clock)
-        model = _model(config, http, extras.model)
+        model = _model(config, http, in_process.model)
         self._metrics = Metrics(lambda: self.runs.active_count, lambda: self._memory.dropped)
         self.runs = RunService(
             AgentDefinition(
@@ -100,7 +101,7 @@ class HostedAgent:
             self.stores,
             [self._metrics.observe],
         )
-        self._trying: asyncio.Task[None] | None = None
+        self._first_connect: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         if self._redis:
@@ -108,7 +109,7 @@ class HostedAgent:
         self._tools.start()
         await self._agents.start()
         self.runs.open()
-        self._trying = asyncio.create_task(self._try_all())
+        self._first_connect = asyncio.create_task(self._connect_all())
         return self
 
     async def __aexit__(
@@ -120,16 +121,16 @@ class HostedAgent:
         try:
             await self.runs.close()
         finally:
-            if self._trying:
-                self._trying.cancel()
+            if self._first_connect:
+                self._first_connect.cancel()
             await asyncio.gather(self._tools.aclose(), self._agents.aclose())
             if self._redis:
                 await self._redis.aclose()
 
-    async def tried(self) -> None:
-        """Wait until every tool server and agent was tried once, at most 5 s."""
-        if self._trying:
-            await asyncio.wait([self._trying])
+    async def wait_for_first_connect(self) -> None:
+        """Wait until every tool server and agent has been tried once, at most 5 s."""
+        if self._first_connect:
+            await asyncio.wait([self._first_connect])
 
     @cached_property
     def profile(self) -> AgentProfile:
@@ -144,21 +145,27 @@ class HostedAgent:
         return create_app(dependencies, on_loopback=on_loopback)
 
     def readiness(self) -> Readiness:
-        """Say whether the agent takes work, and what is missing from it."""
+        """Say whether the agent takes runs, and which tool servers, agents and keys are missing."""
         missing = (
             *self._tools.snapshot()[1],
             *self._agents.snapshot()[1],
-            *(_missing_key(name) for name, read in self._config.keys.items() if read() is None),
+            *(
+                _missing_key(name)
+                for name, read in self._config.mounted_keys.items()
+                if read() is None
+            ),
         )
-        reason = self._why_not_ready()
+        reason = self._not_ready_reason()
         return Readiness(is_ready=not reason, reason=reason, missing=missing, notes=self._notes())
 
-    def _why_not_ready(self) -> str:
+    def _not_ready_reason(self) -> str:
         if self.runs.is_closing:
             return "shutting down"
         if self._redis and (problem := self._redis.problem()):
             return problem
-        return "" if self._was_tried else "trying tool servers and agents for the first time"
+        if self._first_connect and self._first_connect.done():
+            return ""
+        return "trying tool servers and agents for the first time"
 
     def _notes(self) -> list[str]:
         notes = ["runs are kept in memory, and end with the process"]
@@ -168,21 +175,20 @@ class HostedAgent:
             notes.append("DEBUG_MOCK_RESPONSES is on: a script answers instead of a model")
         return notes
 
-    async def _try_all(self) -> None:
+    async def _connect_all(self) -> None:
         await asyncio.gather(
-            self._tools.wait_for_first_attempt(FIRST_TRY_SECONDS),
-            self._agents.wait_for_first_attempt(FIRST_TRY_SECONDS),
+            self._tools.wait_for_first_attempt(FIRST_CONNECT_SECONDS),
+            self._agents.wait_for_first_attempt(FIRST_CONNECT_SECONDS),
         )
-        self._was_tried = True
 
 
-def _redis(config: AgentConfig) -> "RedisStore | None":
+def _redis_store(config: AgentConfig) -> "RedisStore | None":
     if config.store is None:
         return None
     from diptych.adapters.redis import RedisSettings, RedisStore  # noqa: PLC0415 - only needed here
 
-    where = config.store
-    return RedisStore(RedisSettings(where.url, where.prefix, where.retention))
+    store = config.store
+    return RedisStore(RedisSettings(store.url, store.prefix, store.retention))
 
 
 def _stores(redis: "RedisStore | None", memory: MemoryStore, clock: Clock) -> Stores:
@@ -195,8 +201,8 @@ def _missing_key(name: str) -> Unavailable:
     return Unavailable("key", name, "is not there; it is taken up when it comes")
 
 
-def check_scripts(configs: Sequence[AgentConfig]) -> None:
-    """Read every agent's script. Raises `ConfigError` with a line for each that is none."""
+def check_mock_scripts(configs: Sequence[AgentConfig]) -> None:
+    """Check every agent's script. Raises `ConfigError` with a line for each that cannot be read."""
     problems: list[str] = []
     for config in configs:
         try:
@@ -220,7 +226,7 @@ def _model(config: AgentConfig, http: aiohttp.ClientSession, model: Model | None
     )
 
 
-def _agents(config: AgentConfig, url: str) -> "A2aAgents | NoAgents":
+def _agent_client(config: AgentConfig, url: str) -> "A2aAgents | NoAgents":
     if not config.agents:
         return NoAgents()
     from diptych.adapters.a2a import A2aAgents  # noqa: PLC0415 - heavy, and only needed here

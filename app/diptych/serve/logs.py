@@ -1,6 +1,8 @@
 """Logging of a process: to stderr, as lines of text or of JSON (`LOG_LEVEL`, `LOG_FORMAT`).
 
-Not here: what is logged. No key, header or message of a conversation ever is.
+No key, header or message of a conversation is ever logged.
+
+Not here: what is logged.
 """
 
 import logging
@@ -10,16 +12,16 @@ from typing import Literal
 
 import orjson
 
-_CHATTY = ("a2a", "aiohttp", "asyncio", "httpcore", "httpx", "httpx2", "mcp", "uvicorn")
-"""Libraries of which only warnings are of interest, whatever the level."""
+_VERBOSE_LIBRARIES = ("a2a", "aiohttp", "asyncio", "httpcore", "httpx", "httpx2", "mcp", "uvicorn")
+"""Libraries of which only warnings and errors are logged, whatever the level."""
 
 
 def set_up_logging(level: str, form: Literal["text", "json"]) -> None:
-    """Send all log records from `level` up to stderr, in place of what was set up before."""
+    """Log records of `level` and above to stderr, in place of any earlier set-up."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    for name in _CHATTY:
+    for name in _VERBOSE_LIBRARIES:
         logging.getLogger(name).setLevel(max(logging.getLevelName(level), logging.WARNING))
 
 

@@ -1,7 +1,8 @@
-"""Agents served from this process: sockets, servers, signals, and a clean end.
+"""Serves agents from this process: sockets, servers, signals, shutdown.
 
-One process may serve several agents, a port each (on a laptop), or one (a pod).
-Not here: what an agent is made of (`pod`), which agents there are (`configuration`).
+One process serves several agents, with a port each (on a laptop), or one (in a pod).
+
+Not here: what an agent is made of (`hosted_agent`), which agents there are (`config`).
 """
 
 import asyncio
@@ -19,22 +20,22 @@ import uvicorn
 from fastapi import FastAPI
 
 from diptych.adapters.openai_chat.completions import open_session
-from diptych.config.settings import AgentConfig
+from diptych.config.settings import AgentConfig, ProcessSettings
 from diptych.errors import ConfigError
-from diptych.serve.hosted_agent import HostedAgent, check_scripts
+from diptych.serve.hosted_agent import HostedAgent, check_mock_scripts
 
-GRACE_SECONDS = 20.0  # that runs get to end after SIGTERM, if nothing else is said
-SEND_BUFFER = 2**17  # bytes that the kernel keeps for a slow reader; by itself it takes megabytes
-_STARTED_POLL = 0.005  # seconds
+SEND_BUFFER_BYTES = 2**17  # that the kernel keeps for a slow reader; its own default is megabytes
+CLOSE_SECONDS = 5  # that open responses get to end, once all runs have ended or are handed over
+_POLL_SECONDS = 0.005
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where agents listen: from `port` up, or on free ports if it is 0."""
+    """Where agents listen: at `port` and those after it, or at free ports if it is 0."""
 
     host: str = "127.0.0.1"
-    port: int = 8000
+    port: int = 0
 
     @property
     def is_loopback(self) -> bool:
@@ -50,135 +51,137 @@ class ListenAddress:
 class ServedAgent:
     """An agent that is being served, and its base URL."""
 
-    pod: HostedAgent
+    agent: HostedAgent
     url: str
 
 
 class Sockets:
-    """Ports that are taken and not open yet, so that URLs are known before anything is served.
+    """Bound sockets that do not listen yet, so that URLs are known before anything is served.
 
-    Raises `ConfigError` for an address that cannot be had.
+    Raises `ConfigError` for an address that cannot be bound.
     """
 
-    def __init__(self, place: ListenAddress, count: int) -> None:
-        self.place = place
+    def __init__(self, address: ListenAddress, count: int) -> None:
+        self.address = address
         self._sockets = [
-            _bound(place.host, place.port + n if place.port else 0) for n in range(count)
+            _bind(address.host, address.port + n if address.port else 0) for n in range(count)
         ]
 
     @property
     def urls(self) -> list[str]:
-        return [_url(self.place, s.getsockname()[1]) for s in self._sockets]
+        return [_url(self.address, s.getsockname()[1]) for s in self._sockets]
 
     def __iter__(self) -> Iterator[socket.socket]:
         return iter(self._sockets)
 
     def close(self) -> None:
-        for bound in self._sockets:
-            bound.close()
+        for sock in self._sockets:
+            sock.close()
 
 
 @contextlib.asynccontextmanager
-async def served(
+async def serve_agents(
     configs: Sequence[AgentConfig], sockets: Sockets
 ) -> AsyncIterator[list[ServedAgent]]:
-    """Serve agents while the block lasts; at its end, let their runs end and leave nothing.
+    """Serve agents while the block lasts; at its end, stop their runs and close everything.
 
     Raises `ConfigError` before any port opens.
     """
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(sockets.close)
-        check_scripts(configs)
+        check_mock_scripts(configs)
         http = await stack.enter_async_context(open_session())
-        sites = [
+        agents = [
             ServedAgent(HostedAgent(config, http, url=url), url)
             for config, url in zip(configs, sockets.urls, strict=True)
         ]
-        hang_up = await stack.enter_async_context(_listening(sites, sockets))
-        for site in sites:
-            await stack.enter_async_context(site.pod)
-        stack.push_async_callback(hang_up)  # first: who reads to the end needs the store
-        stack.push_async_callback(_close, sites, 0.0)
-        yield sites
+        stop_servers = await stack.enter_async_context(_run_servers(agents, sockets))
+        for served in agents:
+            await stack.enter_async_context(served.agent)
+        stack.push_async_callback(stop_servers)  # before the agents: open responses need the store
+        stack.push_async_callback(_close_runs, agents, 0.0)
+        yield agents
 
 
-async def serve(
+async def serve_until_signal(
     configs: Sequence[AgentConfig],
     sockets: Sockets,
     on_ready: Callable[[Sequence[ServedAgent]], Coroutine[Any, Any, None]],
     *,
-    grace: float = GRACE_SECONDS,
+    grace: float = ProcessSettings().shutdown_grace,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; live runs get `grace` seconds, a second signal ends them."""
+    """Serve until SIGINT or SIGTERM. Active runs then get `grace` seconds, or a second signal."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with served(configs, sockets) as sites:
+    async with serve_agents(configs, sockets) as agents:
         async with asyncio.TaskGroup() as group:
-            starting = [group.create_task(on_ready(sites)), group.create_task(_settle(sites))]
+            starting = [
+                group.create_task(on_ready(agents)),
+                group.create_task(_freeze_loaded_objects(agents)),
+            ]
             await stop.wait()
             for task in starting:
                 task.cancel()
         stop.clear()
-        await _drain(sites, stop, grace)
+        await _drain(agents, stop, grace)
 
 
-async def _settle(sites: Sequence[ServedAgent]) -> None:
-    """Leave what is loaded by now, and stays, out of garbage collection.
+async def _freeze_loaded_objects(agents: Sequence[ServedAgent]) -> None:
+    """Exclude what is loaded by now from garbage collection: it stays.
 
-    To look through it takes some 90 ms, in which nothing else is done (docs/performance.md).
+    A collection of it takes some 90 ms, in which nothing else runs (docs/performance.md).
     """
-    await asyncio.gather(*(site.pod.tried() for site in sites))
+    await asyncio.gather(*(served.agent.wait_for_first_connect() for served in agents))
     gc.collect()
     gc.freeze()
 
 
-async def _drain(sites: Sequence[ServedAgent], hurry: asyncio.Event, grace: float) -> None:
-    """Take no new runs, and give those that are there time to end."""
-    closing = asyncio.create_task(_close(sites, grace))
-    hurrying = asyncio.create_task(hurry.wait())
-    if live := sum(site.pod.runs.active_count for site in sites):
-        _log.info("ending: %d runs get %g s; a second signal ends them now", live, grace)
-    await asyncio.wait([closing, hurrying], return_when=asyncio.FIRST_COMPLETED)
-    hurrying.cancel()
-    await _close(sites, 0.0)
+async def _drain(agents: Sequence[ServedAgent], second_signal: asyncio.Event, grace: float) -> None:
+    """Take no new runs, and let the active ones end within `grace` seconds."""
+    closing = asyncio.create_task(_close_runs(agents, grace))
+    interrupting = asyncio.create_task(second_signal.wait())
+    if active := sum(served.agent.runs.active_count for served in agents):
+        _log.info("ending: %d runs get %g s; a second signal ends them now", active, grace)
+    await asyncio.wait([closing, interrupting], return_when=asyncio.FIRST_COMPLETED)
+    interrupting.cancel()
+    await _close_runs(agents, 0.0)
     await closing
 
 
-async def _close(sites: Sequence[ServedAgent], seconds: float) -> None:
-    await asyncio.gather(*(site.pod.runs.close(seconds) for site in sites))
+async def _close_runs(agents: Sequence[ServedAgent], grace: float) -> None:
+    await asyncio.gather(*(served.agent.runs.close(grace) for served in agents))
 
 
 @contextlib.asynccontextmanager
-async def _listening(
-    sites: Sequence[ServedAgent], sockets: Sockets
+async def _run_servers(
+    agents: Sequence[ServedAgent], sockets: Sockets
 ) -> AsyncIterator[Callable[[], Coroutine[Any, Any, None]]]:
-    """Have a server for each agent; gives what ends them, as the block's end does.
-
-    They are ended together, so that it takes as long as one.
-    """
-    on_loopback = sockets.place.is_loopback
-    servers = [_Server(_server_config(site.pod.app(on_loopback=on_loopback))) for site in sites]
-    serving = [
-        asyncio.create_task(server.serve([bound]))
-        for server, bound in zip(servers, sockets, strict=True)
+    """Run a server for each agent. Gives what stops them all, as the end of the block does."""
+    on_loopback = sockets.address.is_loopback
+    servers = [
+        _Server(_server_config(served.agent.app(on_loopback=on_loopback))) for served in agents
+    ]
+    tasks = [
+        asyncio.create_task(server.serve([sock]))
+        for server, sock in zip(servers, sockets, strict=True)
     ]
 
-    async def hang_up() -> None:
-        for server in servers:
+    async def stop_servers() -> None:
+        for server in servers:  # together, so that all take as long as one
             server.should_exit = True
-        await asyncio.gather(*serving)
+        await asyncio.gather(*tasks)
 
     try:
-        for server, task in zip(servers, serving, strict=True):
+        for server, task in zip(servers, tasks, strict=True):
             while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event
-                await asyncio.sleep(_STARTED_POLL)
+                await asyncio.sleep(_POLL_SECONDS)
             if task.done():
                 await task  # it could not start: raises why
-        yield hang_up
+        yield stop_servers
     finally:
-        await hang_up()
+        await stop_servers()
 
 
 def _server_config(app: FastAPI) -> uvicorn.Config:
@@ -190,36 +193,37 @@ def _server_config(app: FastAPI) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         timeout_keep_alive=75,  # longer than the usual idle time of a proxy's pool
-        timeout_graceful_shutdown=5,
+        timeout_graceful_shutdown=CLOSE_SECONDS,
     )
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals alone: several run side by side here."""
+    """A server that handles no signals: several run side by side here."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol named, asyncio sets TCP_NODELAY: without it a reply may wait for 40 ms.
-    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    # asyncio sets TCP_NODELAY only if the protocol is named; without it a reply may wait 40 ms.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-        bound.bind((host, port))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        sock.bind((host, port))
     except OSError as error:
-        bound.close()
+        sock.close()
         raise ConfigError(
             f"--port {port}: cannot listen on {host}:{port}: {error.strerror or error}"
         ) from error
-    return bound
+    return sock
 
 
-def _url(place: ListenAddress, port: int) -> str:
-    """Give the URL under which this machine reaches a port."""
-    host = "127.0.0.1" if place.host in ("0.0.0.0", "localhost") else place.host  # noqa: S104
+def _url(address: ListenAddress, port: int) -> str:
+    """Give the URL at which this machine reaches a port."""
+    is_any = address.host in ("0.0.0.0", "localhost")  # noqa: S104
+    host = "127.0.0.1" if is_any else address.host
     host = "[::1]" if host == "::" else f"[{host}]" if ":" in host else host
     return f"http://{host}:{port}"

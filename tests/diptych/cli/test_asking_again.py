@@ -16,10 +16,10 @@ from diptych.cli.asking import ask
 from diptych.cli.failures import Interrupted, RemoteError
 from diptych.cli.remote import RemoteAgent, agent_at
 from diptych.cli.show import ASKING_AGAIN
-from diptych.config.loader import AgentConfig
+from diptych.config.settings import AgentConfig
 from diptych.ports import Item, Notice
 from diptych.runtime.service import RunService
-from diptych.serve.server import ListenAddress, Sockets, served
+from diptych.serve.server import ListenAddress, Sockets, serve_agents
 
 NEVER = 600.0  # seconds by which a reply is late that does not come
 
@@ -48,12 +48,12 @@ async def behind_a_bad_network() -> AsyncIterator[tuple[RemoteAgent, TcpProxy, R
     sockets = Sockets(ListenAddress(port=0), 1)
     config = AgentConfig("helper", mock_responses='["{}", "Hello there."]')
     async with (
-        served([config], sockets) as sites,
+        serve_agents([config], sockets) as agents,
         tcp_proxy(int(sockets.urls[0].rpartition(":")[2])) as proxy,
         agent_at(f"http://127.0.0.1:{proxy.port}") as agent,
     ):
-        await sites[0].pod.tried()
-        yield agent, proxy, sites[0].pod.runs
+        await agents[0].agent.wait_for_first_connect()
+        yield agent, proxy, agents[0].agent.runs
 
 
 async def begun(runs: RunService) -> None:

@@ -23,10 +23,10 @@ from diptych.cli.failures import Interrupted
 from diptych.cli.remote import RemoteAgent
 from diptych.cli.show import RECONNECTING
 from diptych.cli.target import Target
-from diptych.config.loader import AgentConfig
+from diptych.config.settings import AgentConfig
 from diptych.errors import ConfigError
 from diptych.ports import Item, Notice
-from diptych.serve.server import ListenAddress, Sockets, served
+from diptych.serve.server import ListenAddress, Sockets, serve_agents
 
 Type = Callable[..., Any]
 Object = dict[str, Any]
@@ -69,8 +69,8 @@ class Seen:
 async def pod(script: str = '["{}", "Hello."]') -> AsyncIterator[int]:
     """Serve an agent, and give its port."""
     sockets = Sockets(ListenAddress(port=0), 1)
-    async with served([AgentConfig("helper", mock_responses=script)], sockets) as sites:
-        await sites[0].pod.tried()
+    async with serve_agents([AgentConfig("helper", mock_responses=script)], sockets) as agents:
+        await agents[0].agent.wait_for_first_connect()
         yield int(sockets.urls[0].rpartition(":")[2])
 
 

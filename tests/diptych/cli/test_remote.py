@@ -14,11 +14,10 @@ from diptych.cli.patience import Patience
 from diptych.cli.remote import RemoteAgent, agent_at
 from diptych.cli.screen import Screen
 from diptych.cli.show import Timeline
-from diptych.config.loader import AgentConfig
-from diptych.config.settings import ToolConfig
+from diptych.config.settings import AgentConfig, ToolConfig
 from diptych.loop.codec import Record
 from diptych.ports import Item
-from diptych.serve.server import ListenAddress, Sockets, served
+from diptych.serve.server import ListenAddress, Sockets, serve_agents
 
 
 class NoPatience(Patience):
@@ -48,8 +47,11 @@ async def agent(script: str, *tools: ToolConfig) -> AsyncIterator[RemoteAgent]:
     config = AgentConfig("helper", mock_responses=script, tools=tools)
     sockets = Sockets(ListenAddress(port=0), 1)
     url = sockets.urls[0]
-    async with served([config], sockets) as sites, agent_at(url.removeprefix("http://")) as remote:
-        await sites[0].pod.tried()
+    async with (
+        serve_agents([config], sockets) as agents,
+        agent_at(url.removeprefix("http://")) as remote,
+    ):
+        await agents[0].agent.wait_for_first_connect()
         yield remote
 
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from diptych.config.loader import ProcessSettings, env_agent, process_settings
+from diptych.config.environment import process_settings
+from diptych.config.loader import config_from_environment
+from diptych.config.settings import ProcessSettings
 from diptych.errors import ConfigError
 
 MINIMAL = {
@@ -13,7 +15,7 @@ MINIMAL = {
 
 
 def test_the_whole_form_makes_an_agent() -> None:
-    config = env_agent(
+    config = config_from_environment(
         MINIMAL
         | {
             "AGENT_INSTRUCTIONS": "Be brief.",
@@ -49,21 +51,23 @@ def test_the_whole_form_makes_an_agent() -> None:
 
 
 def test_a_script_replaces_the_model() -> None:
-    config = env_agent({"AGENT_NAME": "echo", "DEBUG_MOCK_RESPONSES": '["{}", "Hello!"]'})
+    config = config_from_environment(
+        {"AGENT_NAME": "echo", "DEBUG_MOCK_RESPONSES": '["{}", "Hello!"]'}
+    )
     assert config.model is None
     assert config.mock_responses == '["{}", "Hello!"]'
     assert config.mock_source == "DEBUG_MOCK_RESPONSES"
 
 
 def test_a_model_needs_no_key() -> None:
-    config = env_agent(MINIMAL | {"MODEL_API_KEY": " "})
+    config = config_from_environment(MINIMAL | {"MODEL_API_KEY": " "})
     assert config.model is not None
     assert config.model.api_key is None
 
 
 def test_redis_is_a_store_whose_url_is_read_at_the_moment_of_use() -> None:
     environ = MINIMAL | {"REDIS_URL": "redis://:secret@r:6379/0"}
-    store = env_agent(environ).store
+    store = config_from_environment(environ).store
     assert store is not None
     assert (store.retention, store.prefix) == (86400, "diptych:default:coordinator")
     assert store.url() == "redis://:secret@r:6379/0"
@@ -73,7 +77,7 @@ def test_redis_is_a_store_whose_url_is_read_at_the_moment_of_use() -> None:
 
 @pytest.mark.parametrize("environ", [{}, {"REDIS_URL": " "}])
 def test_without_redis_there_is_no_store(environ: dict[str, str]) -> None:
-    assert env_agent(MINIMAL | environ).store is None
+    assert config_from_environment(MINIMAL | environ).store is None
 
 
 @pytest.mark.parametrize(
@@ -86,7 +90,9 @@ def test_without_redis_there_is_no_store(environ: dict[str, str]) -> None:
     ],
 )
 def test_a_servers_name_may_be_spelt_in_four_ways(variable: str) -> None:
-    config = env_agent(MINIMAL | {"MCP_SERVERS": "web-search", variable: "http://search/mcp"})
+    config = config_from_environment(
+        MINIMAL | {"MCP_SERVERS": "web-search", variable: "http://search/mcp"}
+    )
     assert config.tools[0].url == "http://search/mcp"
 
 
@@ -127,15 +133,15 @@ def test_a_servers_name_may_be_spelt_in_four_ways(variable: str) -> None:
             id="steps that are no number",
         ),
         pytest.param(
-            MINIMAL | {"AGENTIC_LOOP_MAX_STEPS": "26"},
-            ["AGENTIC_LOOP_MAX_STEPS: must be 25 or less (got 26)"],
+            MINIMAL | {"AGENTIC_LOOP_MAX_STEPS": "101"},
+            ["AGENTIC_LOOP_MAX_STEPS: must be 100 or less (got 101)"],
             id="too many steps",
         ),
     ],
 )
 def test_a_mistake_names_the_variable(environ: dict[str, str], lines: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
-        env_agent(environ)
+        config_from_environment(environ)
     assert list(caught.value.problems) == lines
 
 

@@ -4,14 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from diptych.config.loader import (
-    AgentConfig,
-    LaptopOptions,
-    SourceLocation,
-    check,
-    configured,
-    load_agents,
-)
+from diptych.config.loader import LocalOptions, check_files, config_from_content, load_agents
+from diptych.config.settings import AgentConfig
+from diptych.config.source_location import SourceLocation
 from diptych.errors import ConfigError
 
 HEAD = "apiVersion: diptych.dev/v1alpha1\nkind: Agent\n"
@@ -48,11 +43,11 @@ spec:
 TOOLS_SECRET = (
     "apiVersion: v1\nkind: Secret\nmetadata: {name: tools}\nstringData: {token: Bearer t1}\n"
 )
-OPTIONS = LaptopOptions(
+OPTIONS = LocalOptions(
     {"MODELS_API_KEY": "k1", "PROMPTS_COORDINATOR": "Be careful."},
     services={"calculator": "http://127.0.0.1:9001", "legal/lawyer": "http://127.0.0.1:9002/"},
 )
-MOCKED = LaptopOptions({"DEBUG_MOCK_RESPONSES": '["{}", "Hi."]'})
+MOCKED = LocalOptions({"DEBUG_MOCK_RESPONSES": '["{}", "Hi."]'})
 
 
 @pytest.fixture(autouse=True)
@@ -70,12 +65,12 @@ def agent(name: str = "a", spec: str = "{}") -> str:
     return f"{HEAD}metadata: {{name: {name}}}\nspec: {spec}\n"
 
 
-def loaded(options: LaptopOptions, *documents: str) -> tuple[AgentConfig, ...]:
+def loaded(options: LocalOptions, *documents: str) -> tuple[AgentConfig, ...]:
     agents = load_agents([write("agent.yaml", *documents)], options)
     return agents.resolve([f"http://127.0.0.1:{8001 + n}" for n in range(len(agents.names))])
 
 
-def problems_of(options: LaptopOptions, *files: Path) -> list[str]:
+def problems_of(options: LocalOptions, *files: Path) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load_agents(files, options)
     return list(caught.value.problems)
@@ -148,7 +143,7 @@ def test_a_model_that_a_script_replaces_needs_no_key() -> None:
     ],
 )
 def test_public_url_of_the_process_is_that_of_its_only_agent(count: int, url: str | None) -> None:
-    options = LaptopOptions({**MOCKED.environ, "PUBLIC_URL": "https://agents.example.com/"})
+    options = LocalOptions({**MOCKED.environ, "PUBLIC_URL": "https://agents.example.com/"})
     configs = loaded(options, *(agent(f"a{n}") for n in range(count)))
     assert {config.public_url for config in configs} == {url}
 
@@ -156,7 +151,7 @@ def test_public_url_of_the_process_is_that_of_its_only_agent(count: int, url: st
 def test_every_loose_end_is_a_line() -> None:
     variable = "{name: A, valueFrom: {secretKeyRef: {name: keys, key: a.b}}}"
     broken = agent("broken", f"{{container: {{env: [{variable}]}}}}")
-    assert problems_of(LaptopOptions(), write("agent.yaml", COORDINATOR, broken)) == [
+    assert problems_of(LocalOptions(), write("agent.yaml", COORDINATOR, broken)) == [
         f"agent.yaml: document {line}"
         for line in (
             (
@@ -195,7 +190,7 @@ def test_every_loose_end_is_a_line() -> None:
 def test_all_files_are_looked_at_and_a_broken_agent_is_still_there_to_refer_to() -> None:
     referrer = write("a.yaml", agent("a", "{agents: [{name: b}]}"))
     broken = write("b.yaml", agent("b", "{policy: []}"))
-    bad_service = LaptopOptions(MOCKED.environ, services={"calc": "127.0.0.1:1"})
+    bad_service = LocalOptions(MOCKED.environ, services={"calc": "127.0.0.1:1"})
     lines = problems_of(bad_service, referrer, broken, Path("none.yaml"))
     assert [line.partition(" is not")[0] for line in lines] == [
         "b.yaml: spec.policy:",
@@ -228,6 +223,27 @@ def test_all_files_are_looked_at_and_a_broken_agent_is_still_there_to_refer_to()
             id="a bad public URL",
         ),
         pytest.param(
+            [
+                agent(
+                    spec="{container: {envFrom: [{configMapRef: {name: c}}], "
+                    "env: [{name: PUBLIC_URL, value: a.example}]}}"
+                ),
+                "kind: ConfigMap\nmetadata: {name: c}\ndata: {A: a, B: b}\n",
+            ],
+            "agent.yaml: document 1 (a): spec.container.env[0]: PUBLIC_URL must start with http:// "
+            "or https://",
+            id="a bad public URL after variables of a ConfigMap",
+        ),
+        pytest.param(
+            [
+                agent(spec="{container: {envFrom: [{configMapRef: {name: c}}]}}"),
+                "kind: ConfigMap\nmetadata: {name: c}\ndata: {PUBLIC_URL: a.example}\n",
+            ],
+            "agent.yaml: document 1 (a): spec.container.envFrom: PUBLIC_URL must start with "
+            "http:// or https://",
+            id="a bad public URL from a ConfigMap",
+        ),
+        pytest.param(
             [agent(), "kind: Secret\nmetadata: {name: a}\ndata: {k: '%'}\n"],
             "agent.yaml: document 2 (a): Secret a: data.k: must be base64 of UTF-8 text",
             id="a bad Secret beside it",
@@ -240,11 +256,11 @@ def test_what_cannot_be_served_is_one_line(documents: list[str], line: str) -> N
 
 def test_check_judges_as_a_cluster_would_and_follows_no_reference() -> None:
     file = write("agent.yaml", COORDINATOR, RESEARCHER)
-    assert check([file]) == []
-    assert check([write("agent.yaml", agent())]) == [
+    assert check_files([file]) == []
+    assert check_files([write("agent.yaml", agent())]) == [
         "agent.yaml: spec.model: is required, unless DEBUG_MOCK_RESPONSES is set in container.env"
     ]
-    assert check([]) == ["the command line: there is no Agent in it"]
+    assert check_files([]) == ["the command line: there is no Agent in it"]
 
 
 def test_a_library_gives_content_and_names_of_its_own() -> None:
@@ -252,11 +268,11 @@ def test_a_library_gives_content_and_names_of_its_own() -> None:
         "apiVersion": "diptych.dev/v1alpha1",
         "kind": "Agent",
         "metadata": {"name": "a"},
-        "spec": {"loop": {"maxSteps": 50}},
+        "spec": {"loop": {"maxSteps": 500}},
     }
     place = SourceLocation("Agent", {("spec", "loop", "maxSteps"): "max_steps"})
-    with pytest.raises(ConfigError, match=r"^max_steps: must be 25 or less \(got 50\)$"):
-        configured(content, place, MOCKED)
+    with pytest.raises(ConfigError, match=r"^max_steps: must be 100 or less \(got 500\)$"):
+        config_from_content(content, place, MOCKED)
 
 
 def test_no_secret_is_shown_by_a_config() -> None:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diptych.config.manifest import API_VERSION
-from diptych.config.problems import SourceLocation, validated
+from diptych.config.source_location import SourceLocation
+from diptych.config.validation import validate_manifest
 from diptych.errors import ConfigError
 
 NOT_YET = f"is not supported by this version of Diptych ({version('diptych')})"
@@ -29,12 +30,12 @@ def manifest(**spec: Any) -> dict[str, Any]:
 
 def problems_of(content: dict[str, Any]) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        validated(content, SourceLocation("agent.yaml"))
+        validate_manifest(content, SourceLocation("agent.yaml"))
     return [line.removeprefix("agent.yaml: ") for line in caught.value.problems]
 
 
 def test_every_supported_field_is_taken() -> None:
-    spec = validated(yaml.safe_load(FULL.read_text()), SourceLocation(FULL.name)).spec
+    spec = validate_manifest(yaml.safe_load(FULL.read_text()), SourceLocation(FULL.name)).spec
     assert spec.model is not None
     assert spec.model.parameters.temperature == 0.2
     times = spec.model.timeouts
@@ -48,6 +49,13 @@ def test_every_supported_field_is_taken() -> None:
     assert spec.network.extra_egress[0].to[0].ip_block is not None
 
 
+@pytest.mark.parametrize("field", ["maxSteps", "maxRetries"])
+def test_a_run_may_have_a_hundred_steps_and_retries(field: str) -> None:
+    content = manifest(loop={field: 100})
+    loop = validate_manifest(content, SourceLocation("agent.yaml")).spec.loop
+    assert 100 in (loop.max_steps, loop.max_retries)
+
+
 def test_what_kubernetes_adds_to_an_object_is_no_mistake() -> None:
     content = manifest() | {"status": {"conditions": []}}
     content["metadata"] |= {
@@ -56,7 +64,7 @@ def test_what_kubernetes_adds_to_an_object_is_no_mistake() -> None:
         "uid": "1",
         "resourceVersion": "2",
     }
-    assert validated(content, SourceLocation("agent.yaml")).metadata.name == "coordinator"
+    assert validate_manifest(content, SourceLocation("agent.yaml")).metadata.name == "coordinator"
 
 
 def model(**fields: Any) -> dict[str, Any]:
@@ -171,7 +179,7 @@ def test_nothing_but_a_config_error_comes_of_nonsense(spec: dict[str, Any], whol
 
 def problems_or_none(content: dict[str, Any]) -> tuple[str, ...]:
     try:
-        validated(content, SourceLocation("agent.yaml"))
+        validate_manifest(content, SourceLocation("agent.yaml"))
     except ConfigError as error:
         return error.problems
     return ()

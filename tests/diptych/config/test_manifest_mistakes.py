@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from diptych.config.manifest import API_VERSION
-from diptych.config.problems import SourceLocation, validated
+from diptych.config.source_location import SourceLocation
+from diptych.config.validation import validate_manifest
 from diptych.errors import ConfigError
 
 URL = "http://127.0.0.1:8000/mcp"
@@ -25,7 +26,7 @@ def manifest(**spec: Any) -> dict[str, Any]:
 
 def problems_of(content: dict[str, Any]) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        validated(content, SourceLocation("agent.yaml"))
+        validate_manifest(content, SourceLocation("agent.yaml"))
     return [line.removeprefix("agent.yaml: ") for line in caught.value.problems]
 
 
@@ -252,9 +253,14 @@ def parameter(**fields: Any) -> dict[str, Any]:
             id="an agent by name and by URL",
         ),
         pytest.param(
-            manifest(loop={"maxSteps": 26}),
-            "spec.loop.maxSteps: must be 25 or less (got 26)",
+            manifest(loop={"maxSteps": 101}),
+            "spec.loop.maxSteps: must be 100 or less (got 101)",
             id="too many steps",
+        ),
+        pytest.param(
+            manifest(loop={"maxRetries": 101}),
+            "spec.loop.maxRetries: must be 100 or less (got 101)",
+            id="too many retries",
         ),
         pytest.param(
             manifest(loop={"onMaxSteps": "fail"}),

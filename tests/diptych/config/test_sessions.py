@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
-from diptych.config.loader import AgentConfig, LaptopOptions, check, load_agents
+from diptych.config.loader import LocalOptions, check_files, load_agents
 from diptych.config.manifest import API_VERSION, REFERENCES
-from diptych.config.problems import SourceLocation, validated
+from diptych.config.settings import AgentConfig
+from diptych.config.source_location import SourceLocation
+from diptych.config.validation import validate_manifest
 from diptych.errors import ConfigError
 
 URL = {"urlFrom": {"secretKeyRef": {"name": "redis", "key": "url"}}}
@@ -35,7 +37,7 @@ def manifest(
 
 def problems_of(content: dict[str, Any]) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        validated(content, SourceLocation(""))
+        validate_manifest(content, SourceLocation(""))
     return list(caught.value.problems)
 
 
@@ -45,12 +47,12 @@ def write(folder: Path, *contents: dict[str, Any]) -> Path:
     return file
 
 
-def loaded(file: Path, options: LaptopOptions) -> AgentConfig:
+def loaded(file: Path, options: LocalOptions) -> AgentConfig:
     agents = load_agents([file], options)
     return agents.resolve([f"http://127.0.0.1:{8001 + n}" for n in range(len(agents.names))])[0]
 
 
-def loose_ends(file: Path, options: LaptopOptions) -> list[str]:
+def loose_ends(file: Path, options: LocalOptions) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load_agents([file], options)
     return [line.removeprefix(f"{file}: ") for line in caught.value.problems]
@@ -132,19 +134,21 @@ def test_a_mistake_is_one_line(content: dict[str, Any], line: str) -> None:
 )
 def test_a_retention_is_read_as_seconds(retention: str, seconds: float) -> None:
     content = manifest({"redis": URL, "retention": retention})
-    assert validated(content, SourceLocation("")).spec.sessions.retention == seconds
+    assert validate_manifest(content, SourceLocation("")).spec.sessions.retention == seconds
 
 
 @pytest.mark.parametrize("replicas", [0, 1])
 def test_one_replica_or_none_needs_no_redis(replicas: int) -> None:
-    assert validated(manifest(replicas=replicas), SourceLocation("")).spec.replicas == replicas
+    assert (
+        validate_manifest(manifest(replicas=replicas), SourceLocation("")).spec.replicas == replicas
+    )
 
 
 def test_check_says_the_same_and_follows_no_reference(tmp_path: Path) -> None:
     file = write(tmp_path, manifest(replicas=2))
-    assert check([file]) == [f"{file}: {REPLICAS}"]
+    assert check_files([file]) == [f"{file}: {REPLICAS}"]
     file = write(tmp_path, manifest({"redis": SERVICE}, replicas=2))
-    assert check([file]) == []
+    assert check_files([file]) == []
 
 
 # ---- on a laptop
@@ -153,7 +157,7 @@ def test_check_says_the_same_and_follows_no_reference(tmp_path: Path) -> None:
 def test_a_url_comes_from_where_other_keys_come_from(tmp_path: Path) -> None:
     environ = {"REDIS_URL": "redis://:sesame@localhost:6379/0"}
     file = write(tmp_path, manifest({"redis": URL, "retention": "2h"}))
-    store = loaded(file, LaptopOptions(environ)).store
+    store = loaded(file, LocalOptions(environ)).store
     assert store is not None
     assert store.url() == "redis://:sesame@localhost:6379/0"
     assert (store.retention, store.prefix) == (7200, "diptych:default:coordinator")
@@ -164,7 +168,7 @@ def test_a_url_comes_from_where_other_keys_come_from(tmp_path: Path) -> None:
 
 def test_a_url_that_is_missing_is_one_line(tmp_path: Path) -> None:
     file = write(tmp_path, manifest({"redis": URL}))
-    assert loose_ends(file, LaptopOptions()) == [
+    assert loose_ends(file, LocalOptions()) == [
         (
             "spec.sessions.redis.urlFrom: key url of Secret redis is missing; "
             "set REDIS_URL, or give --secrets FILE"
@@ -187,7 +191,7 @@ def test_a_service_is_where_the_option_says(
     tmp_path: Path, name: str, address: str, url: str
 ) -> None:
     content = manifest({"redis": SERVICE}, metadata={"namespace": "team"})
-    store = loaded(write(tmp_path, content), LaptopOptions(services={name: address})).store
+    store = loaded(write(tmp_path, content), LocalOptions(services={name: address})).store
     assert store is not None
     assert store.url() == url
     assert store.prefix == "diptych:team:coordinator"
@@ -196,7 +200,7 @@ def test_a_service_is_where_the_option_says(
 def test_a_service_of_another_namespace_may_be_named_with_it(tmp_path: Path) -> None:
     sessions = {"redis": {"serviceRef": {"name": "redis", "namespace": "stores"}}}
     services = {"redis": "localhost:1", "stores/redis": "localhost:2"}
-    store = loaded(write(tmp_path, manifest(sessions)), LaptopOptions(services=services)).store
+    store = loaded(write(tmp_path, manifest(sessions)), LocalOptions(services=services)).store
     assert store is not None
     assert store.url() == "redis://localhost:2"
 
@@ -238,25 +242,25 @@ def test_an_address_that_is_none_is_one_line(
     tmp_path: Path, services: dict[str, str], lines: list[str]
 ) -> None:
     file = write(tmp_path, manifest({"redis": SERVICE}))
-    assert loose_ends(file, LaptopOptions(services=services)) == lines
+    assert loose_ends(file, LocalOptions(services=services)) == lines
 
 
 def test_a_redis_is_no_tool_server(tmp_path: Path) -> None:
     file = write(tmp_path, manifest(tools=[{"name": "wiki", "serviceRef": {"name": "wiki"}}]))
-    assert loose_ends(file, LaptopOptions(services={"wiki": "redis://localhost"})) == [
+    assert loose_ends(file, LocalOptions(services={"wiki": "redis://localhost"})) == [
         "spec.tools[0].serviceRef: Service wiki has no address here; give --service wiki=URL"
     ]
 
 
 def test_a_mistake_elsewhere_hides_no_redis_of_the_command_line(tmp_path: Path) -> None:
     file = write(tmp_path, manifest({"redis": SERVICE}, policy=[]))
-    options = LaptopOptions(services={"redis": "redis://localhost:6379"})
+    options = LocalOptions(services={"redis": "redis://localhost:6379"})
     [line] = loose_ends(file, options)
     assert line.startswith("spec.policy: ")
 
 
 def test_sessions_are_in_memory_unless_said_otherwise(tmp_path: Path) -> None:
-    assert loaded(write(tmp_path, manifest()), LaptopOptions()).store is None
+    assert loaded(write(tmp_path, manifest()), LocalOptions()).store is None
 
 
 # ---- in a pod
@@ -264,7 +268,7 @@ def test_sessions_are_in_memory_unless_said_otherwise(tmp_path: Path) -> None:
 
 def in_a_pod(folder: Path, sessions: dict[str, Any]) -> AgentConfig:
     metadata = {"namespace": "team", "annotations": {REFERENCES: str(folder)}}
-    return loaded(write(folder, manifest(sessions, metadata=metadata)), LaptopOptions())
+    return loaded(write(folder, manifest(sessions, metadata=metadata)), LocalOptions())
 
 
 def test_a_mounted_url_may_come_and_change_and_is_named_while_it_is_missing(
@@ -273,14 +277,16 @@ def test_a_mounted_url_may_come_and_change_and_is_named_while_it_is_missing(
     config = in_a_pod(tmp_path, {"redis": URL})
     assert config.store is not None
     assert config.store.url() is None
-    assert {name: read() for name, read in config.keys.items()} == {"url of Secret redis": None}
+    assert {name: read() for name, read in config.mounted_keys.items()} == {
+        "url of Secret redis": None
+    }
     file = tmp_path / "secrets/redis/url"
     file.parent.mkdir(parents=True)
     file.write_text("redis://a:6379\n")
     assert config.store.url() == "redis://a:6379"
     file.write_text("redis://another:6379\n")
     assert config.store.url() == "redis://another:6379"
-    assert config.keys["url of Secret redis"]() == "redis://another:6379"
+    assert config.mounted_keys["url of Secret redis"]() == "redis://another:6379"
 
 
 @pytest.mark.parametrize(
@@ -298,4 +304,4 @@ def test_a_service_is_found_by_its_name(tmp_path: Path, ref: dict[str, Any], url
     config = in_a_pod(tmp_path, {"redis": {"serviceRef": ref}})
     assert config.store is not None
     assert config.store.url() == url
-    assert config.keys == {}
+    assert config.mounted_keys == {}

@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from redis.asyncio.connection import Connection, parse_url
 
+from diptych.config.settings import RETENTION
 from diptych.errors import ConfigError
 from diptych.ports import Secret
 
@@ -47,7 +48,7 @@ class RedisSettings:
 
     url: Secret
     prefix: str
-    retention: float = 24 * 3600.0
+    retention: float = RETENTION
     lease_seconds: float = 10.0
     max_queued_runs: int = 1_000
 

@@ -1,148 +1,150 @@
-"""The parts of a manifest that say who may reach an agent, and whom it may reach besides.
+"""The part of a manifest that says who may reach an agent, and what its pods may reach.
 
-Only a cluster makes something of them; a laptop checks them by the same rules.
+A cluster applies it; a laptop only checks it, by the same rules.
 """
 
 from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
-from diptych.config.manifest.fields import Few, Many
-from diptych.config.manifest.rules import Cel, Form, NumberOr, broken_rule
-from diptych.config.manifest.strict_model import Wire, Words
+from diptych.config.manifest.field_types import LongList, Port, ShortList
+from diptych.config.manifest.rules import CelRule, IntOrPattern, Pattern, rule_error
+from diptych.config.manifest.strict_model import StrictModel, StringMap
 
 Cidr: TypeAlias = Annotated[
-    str, Form(r"[0-9a-fA-F.:]+/[0-9]{1,3}", "must be a range such as 10.0.0.0/8", 64)
+    str, Pattern(r"[0-9a-fA-F.:]+/[0-9]{1,3}", "must be a range such as 10.0.0.0/8", 64)
 ]
-Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
 PortOrName: TypeAlias = Annotated[
     int | str,
-    NumberOr("[a-z0-9-]{1,15}", "must be a port's number, or the name of a container's port", 15),
+    IntOrPattern(
+        "[a-z0-9-]{1,15}", "must be a port's number, or the name of a container's port", 15
+    ),
 ]
 
 
-class Requirement(Wire):
+class Requirement(StrictModel):
     """A condition on one label."""
 
-    cel = (
-        Cel(
+    cel_rules = (
+        CelRule(
             "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
             "values are needed for In and NotIn, and for them only",
         ),
     )
 
     key: Annotated[str, Field(min_length=1, max_length=317)]
-    """The label."""
+    """The label's key."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     """How the label's value relates to `values`."""
-    values: Many[Annotated[str, Field(max_length=63)]] = ()
-    """What the label's value is compared with."""
+    values: LongList[Annotated[str, Field(max_length=63)]] = ()
+    """The values that the label's value is compared with."""
 
     @model_validator(mode="after")
-    def _values_where_they_count(self) -> Self:
+    def _check_values(self) -> Self:
         if (self.operator in {"In", "NotIn"}) != bool(self.values):
-            raise broken_rule("values are needed for In and NotIn, and for them only")
+            raise rule_error("values are needed for In and NotIn, and for them only")
         return self
 
 
-class LabelSelector(Wire):
-    """Chooses objects by their labels; an empty one chooses all."""
+class LabelSelector(StrictModel):
+    """Selects objects by their labels; an empty selector selects all."""
 
-    match_labels: Words = Field(default_factory=dict)
-    """Labels that must be there with these values."""
-    match_expressions: Few[Requirement] = ()
-    """Further conditions; all must hold."""
+    match_labels: StringMap = Field(default_factory=dict)
+    """Labels that an object must have, with these values."""
+    match_expressions: ShortList[Requirement] = ()
+    """Further conditions on labels; all of them must hold."""
 
 
-class IpBlock(Wire):
-    """A range of addresses."""
+class IpBlock(StrictModel):
+    """A range of IP addresses."""
 
     cidr: Cidr
     """The range, such as 10.0.0.0/8."""
-    except_: Few[Cidr] = Field(default=(), alias="except")
-    """Ranges inside it that do not belong to it."""
+    except_: ShortList[Cidr] = Field(default=(), alias="except")
+    """Ranges inside `cidr` that are left out."""
 
 
-class NetworkPeer(Wire):
-    """Who is at the other end: pods, or a range of addresses."""
+class NetworkPeer(StrictModel):
+    """The other end of a connection: pods, or a range of IP addresses."""
 
-    cel = (
-        Cel(
+    cel_rules = (
+        CelRule(
             "has(self.ipBlock) != (has(self.podSelector) || has(self.namespaceSelector))",
             "needs podSelector, namespaceSelector or both, or else ipBlock",
         ),
     )
 
     pod_selector: LabelSelector | None = None
-    """Pods by their labels; of the agent's namespace if there is no namespaceSelector."""
+    """Pods by their labels; in the agent's namespace if there is no namespaceSelector."""
     namespace_selector: LabelSelector | None = None
     """Namespaces by their labels."""
     ip_block: IpBlock | None = None
-    """A range of addresses."""
+    """A range of IP addresses."""
 
     @model_validator(mode="after")
-    def _pods_or_addresses(self) -> Self:
+    def _check_selectors(self) -> Self:
         by_labels = self.pod_selector is not None or self.namespace_selector is not None
         if (self.ip_block is not None) == by_labels:
-            raise broken_rule("needs podSelector, namespaceSelector or both, or else ipBlock")
+            raise rule_error("needs podSelector, namespaceSelector or both, or else ipBlock")
         return self
 
 
-class NetworkPort(Wire):
+class NetworkPort(StrictModel):
     """A port of the pods at the receiving end."""
 
     protocol: Literal["TCP", "UDP", "SCTP"] = "TCP"
-    """The protocol."""
+    """The transport protocol."""
     port: PortOrName
-    """A number, or the name of a container's port."""
+    """A port's number, or the name of a container's port."""
     end_port: Port | None = None
-    """The end of a range that begins with `port`."""
+    """The last port of a range that begins with `port`."""
 
 
-class IngressRule(Wire):
+class IngressRule(StrictModel):
     """Who may reach the agent's pods, and at which ports."""
 
-    from_: Many[NetworkPeer] = Field(default=(), alias="from")
-    """Any of these; absent, anybody."""
-    ports: Many[NetworkPort] = ()
-    """At these ports; absent, all."""
+    from_: LongList[NetworkPeer] = Field(default=(), alias="from")
+    """The peers that may connect; anybody if absent."""
+    ports: LongList[NetworkPort] = ()
+    """The ports that they may connect to; all ports if absent."""
 
 
-class EgressRule(Wire):
-    """Whom the agent's pods may reach, and at which ports."""
+class EgressRule(StrictModel):
+    """What the agent's pods may reach, and at which ports."""
 
-    to: Many[NetworkPeer] = ()
-    """Any of these; absent, anybody."""
-    ports: Many[NetworkPort] = ()
-    """At these ports; absent, all."""
+    to: LongList[NetworkPeer] = ()
+    """The peers that the agent may connect to; anybody if absent."""
+    ports: LongList[NetworkPort] = ()
+    """The ports that it may connect to; all ports if absent."""
 
 
-class NetworkSpec(Wire):
+class NetworkSpec(StrictModel):
     """Rules added to the NetworkPolicy that follows from the rest of the manifest."""
 
-    extra_ingress: Few[IngressRule] = ()
+    extra_ingress: ShortList[IngressRule] = ()
     """Who else may reach the agent, such as a gateway or Prometheus."""
-    extra_egress: Few[EgressRule] = ()
-    """Whom else the agent may reach."""
+    extra_egress: ShortList[EgressRule] = ()
+    """What else the agent may reach."""
 
 
-class AllowedNamespaces(Wire):
-    """Whose Agents may delegate to this one."""
+class AllowedNamespaces(StrictModel):
+    """The namespaces whose Agents may delegate to this one."""
 
-    cel = (
-        Cel(
+    cel_rules = (
+        CelRule(
             "(self.from == 'Selector') == has(self.selector)",
             "selector belongs to `from: Selector`, and to it only",
         ),
     )
 
     from_: Literal["Same", "All", "Selector"] = Field(alias="from")
-    """Those of its own namespace, of all namespaces, or of namespaces with certain labels."""
+    """`Same` allows the agent's own namespace, `All` every namespace, `Selector` its own and those
+    that `selector` selects."""
     selector: LabelSelector | None = None
-    """Which namespaces, by their labels."""
+    """Selects namespaces by their labels."""
 
     @model_validator(mode="after")
-    def _selector_where_it_counts(self) -> Self:
+    def _check_selector(self) -> Self:
         if (self.from_ == "Selector") != (self.selector is not None):
-            raise broken_rule("selector belongs to `from: Selector`, and to it only")
+            raise rule_error("selector belongs to `from: Selector`, and to it only")
         return self

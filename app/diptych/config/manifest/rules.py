@@ -1,9 +1,9 @@
-"""How a rule of the manifest is stated once for two readers: the pod, and the Kubernetes API.
+"""Rules of the manifest, each stated once for two readers: the pod and the Kubernetes API.
 
-The pod reads it as a pydantic validator, the API as CEL in the generated CRD
-(`crds/generate.py`). What the API lets pass, the pod must take.
+The pod reads a rule as a pydantic validator, the API as CEL in the generated CRD
+(`crds/generate.py`). What the API accepts, the pod must accept too.
 
-Not here: the rules themselves (`fields` and the models).
+Not here: which field has which rule (`field_types` and the models).
 """
 
 import re
@@ -14,20 +14,31 @@ from typing import Any, TypeAlias, TypeVar
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-RULES = "x-kubernetes-validations"
+CEL_RULES = "x-kubernetes-validations"
 
 JsonSchema: TypeAlias = dict[str, Any]
 T = TypeVar("T")
 
 
-def broken_rule(sentence: str) -> PydanticCustomError:
-    """Make the error of a rule of ours; `configuration.problems` shows the sentence as it is."""
-    return PydanticCustomError("rule", sentence)
+def rule_error(message: str) -> PydanticCustomError:
+    """Make the error of a broken rule; `config.validation` shows its message unchanged."""
+    return PydanticCustomError("rule", message)
+
+
+def cel_matches(pattern: str) -> str:
+    """Write in CEL that the whole of a string matches a pattern."""
+    quote = '"' if "'" in pattern else "'"
+    return f"self.matches(r{quote}^({pattern})${quote})"
+
+
+def _with_rule(schema: JsonSchema, rule: str, message: str) -> JsonSchema:
+    rules = [*schema.get(CEL_RULES, ()), {"rule": rule, "message": message}]
+    return schema | {CEL_RULES: rules}
 
 
 @dataclass(frozen=True, slots=True)
-class Cel:
-    """A rule in the words of the Kubernetes API: the twin of a validator beside it."""
+class CelRule:
+    """A rule in CEL. A validator beside it checks the same in the pod."""
 
     rule: str
     message: str
@@ -35,136 +46,130 @@ class Cel:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchema:
-        found = handler(schema)
-        return found | {
-            RULES: [*found.get(RULES, ()), {"rule": self.rule, "message": self.message}]
-        }
+        return _with_rule(handler(schema), self.rule, self.message)
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """A pattern for the whole of a string, as Python and RE2 both read it, and its sentence.
+class Pattern:
+    """A pattern for the whole of a string, valid in Python and RE2, and its error message.
 
-    `longest` is the number of characters that the sentence allows, too.
+    `max_length` is in characters; the message holds for it too.
     """
 
     pattern: str
-    sentence: str
-    longest: int
+    message: str
+    max_length: int
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._checked, handler(source))
+        return core_schema.no_info_after_validator_function(self._validate, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchema:
-        rule = {"rule": matches(self.pattern), "message": self.sentence}
-        return handler(schema) | {"maxLength": self.longest, RULES: [rule]}
+        inner = handler(schema) | {"maxLength": self.max_length}
+        return _with_rule(inner, cel_matches(self.pattern), self.message)
 
-    def _checked(self, text: str) -> str:
-        if len(text) > self.longest or not re.fullmatch(self.pattern, text):
-            raise broken_rule(self.sentence)
+    def _validate(self, text: str) -> str:
+        if len(text) > self.max_length or not re.fullmatch(self.pattern, text):
+            raise rule_error(self.message)
         return text
 
 
 @dataclass(frozen=True, slots=True)
-class NumberOr:
-    """Marks what is a number that is not negative, or else a string of a form (IntOrString)."""
+class IntOrPattern:
+    """Marks a field that holds an integer >= 0 or a matching string (Kubernetes' IntOrString)."""
 
     pattern: str
-    sentence: str
-    longest: int
+    message: str
+    max_length: int
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self._checked)
+        return core_schema.no_info_plain_validator_function(self._validate)
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchema:
-        rule = f"type(self) == int ? self >= 0 : {matches(self.pattern)}"
+        rule = f"type(self) == int ? self >= 0 : {cel_matches(self.pattern)}"
         return {
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "x-kubernetes-int-or-string": True,
-            "maxLength": self.longest,
-            RULES: [{"rule": rule, "message": self.sentence}],
+            "maxLength": self.max_length,
+            CEL_RULES: [{"rule": rule, "message": self.message}],
         }
 
-    def _checked(self, given: object) -> object:
-        match given:
-            case int() if not isinstance(given, bool) and given >= 0:
-                return given
-            case str() if len(given) <= self.longest and re.fullmatch(self.pattern, given):
-                return given
+    def _validate(self, value: object) -> object:
+        match value:
+            case int() if not isinstance(value, bool) and value >= 0:
+                return value
+            case str() if len(value) <= self.max_length and re.fullmatch(self.pattern, value):
+                return value
             case _:
-                raise broken_rule(self.sentence)
-
-
-def matches(pattern: str) -> str:
-    """Write in CEL that a string is of a form."""
-    quote = '"' if "'" in pattern else "'"
-    return f"self.matches(r{quote}^({pattern})${quote})"
+                raise rule_error(self.message)
 
 
 @dataclass(frozen=True, slots=True)
-class Unique:
-    """Marks a list of which no two entries may be called the same; `what` says what they are.
+class UniqueNames:
+    """Marks a list whose entries must all have different names; `what` says what they are.
 
-    `key` is CEL for what an entry `x` is called, or the one field that holds it.
+    `name_of` gives an entry's name in the pod. `cel_name` gives it in the API: the one field that
+    holds it, or CEL over an entry `x`.
     """
 
     what: str
-    called: Callable[[Any], str]
-    key: str
+    name_of: Callable[[Any], str]
+    cel_name: str
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._checked, handler(source))
+        return core_schema.no_info_after_validator_function(self._validate, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchema:
-        if self.key.isidentifier():
-            keys = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [self.key]}
+        if self.cel_name.isidentifier():
+            keys = {
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": [self.cel_name],
+            }
             return handler(schema) | keys
-        rule = f"self.all(y, self.exists_one(x, {self.key} == {self.key.replace('x.', 'y.')}))"
+        other = self.cel_name.replace("x.", "y.")
+        rule = f"self.all(y, self.exists_one(x, {self.cel_name} == {other}))"
         message = f"{self.what} must differ; more than one is called the same"
-        return Cel(rule, message).__get_pydantic_json_schema__(schema, handler)
+        return CelRule(rule, message).__get_pydantic_json_schema__(schema, handler)
 
-    def _checked(self, entries: tuple[T, ...]) -> tuple[T, ...]:
-        names = [self.called(entry) for entry in entries]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise broken_rule(
-                f"{self.what} must differ; more than one is called {', '.join(twice)}"
+    def _validate(self, entries: tuple[T, ...]) -> tuple[T, ...]:
+        names = [self.name_of(entry) for entry in entries]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise rule_error(
+                f"{self.what} must differ; more than one is called {', '.join(repeated)}"
             )
         return entries
 
 
 @dataclass(frozen=True, slots=True)
-class OnlyYet:
-    """Marks a choice of which only these values are built; the others are refused by name."""
+class SupportedValues:
+    """Marks a choice of which this version supports only some values; it refuses the others."""
 
-    supported: tuple[object, ...]
+    values: tuple[str, ...]
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._checked, handler(source))
+        return core_schema.no_info_after_validator_function(self._validate, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchema:
-        return handler(schema) | {"enum": list(self.supported)}
+        return handler(schema) | {"enum": list(self.values)}
 
-    def _checked(self, value: object) -> object:
-        if value not in self.supported:
-            raise PydanticCustomError("later_value", "later", {"supported": self._names()})
+    def _validate(self, value: str) -> str:
+        if value not in self.values:
+            supported = {"supported": ", ".join(self.values)}
+            raise PydanticCustomError("unsupported_value", "unsupported", supported)
         return value
-
-    def _names(self) -> str:
-        return ", ".join(map(str, self.supported))

@@ -1,0 +1,156 @@
+"""The `Agent` manifest as typed values: what users write (docs/spec/agent.md), and its rules.
+
+Durations are seconds here. A field that no model has is an error, and so is one of the type
+`Unsupported`: a later version will support it. The text under a field is its documentation in the
+cluster (`kubectl explain agent.spec`, by the CRD that `crds/generate.py` makes of these models) and
+in docs/reference/manifest.md.
+
+Not here: files (`config.loader`), the wording of mistakes (`config.validation`), where references
+lead (`config.references`).
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from diptych.config.manifest.container import ContainerSpec
+from diptych.config.manifest.field_types import DnsLabel, LongList, LongText, Text, Unsupported
+from diptych.config.manifest.loop import LoopSpec
+from diptych.config.manifest.model import ModelSpec
+from diptych.config.manifest.network import AllowedNamespaces, NetworkSpec
+from diptych.config.manifest.peers import PeerSpec
+from diptych.config.manifest.pod_template import PodTemplate
+from diptych.config.manifest.references import TextSource
+from diptych.config.manifest.rules import CelRule, Pattern, UniqueNames, rule_error
+from diptych.config.manifest.sessions import SessionsSpec
+from diptych.config.manifest.strict_model import StrictModel
+from diptych.config.manifest.tools import ToolSpec
+from diptych.config.settings import NAMESPACE
+
+API_VERSION = "diptych.dev/v1alpha1"
+KIND = "Agent"
+REFERENCES = "diptych.dev/references"
+"""The annotation of a manifest that the operator has resolved for a pod. It names the folder with
+the mounted files that the manifest refers to: `secrets/<name>/<key>`, `configmaps/<name>/<key>`."""
+
+_SERVER_METADATA = {
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generation",
+    "managedFields",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+}
+_REPLICAS_NEED_REDIS = (
+    "replicas above 1 need sessions.redis: without it each pod knows its own sessions only"
+)
+
+
+class AgentSpec(StrictModel):
+    """What an agent is and may do."""
+
+    only_one_of = ("instructions", "instructionsFrom")
+    cel_rules = (
+        CelRule(
+            "has(self.model) || has(self.container) && has(self.container.env)"
+            " && self.container.env.exists(e, e.name == 'DEBUG_MOCK_RESPONSES')",
+            "model is required, unless DEBUG_MOCK_RESPONSES is set in container.env",
+        ),
+        CelRule(
+            "!has(self.replicas) || self.replicas <= 1"
+            " || has(self.sessions) && has(self.sessions.redis)",
+            _REPLICAS_NEED_REDIS,
+        ),
+    )
+
+    description: Text = ""
+    """What the agent is good for. Other agents read it in its agent card to decide when to delegate
+    to it."""
+    instructions: LongText | None = None
+    """The system prompt: who the agent is and how it acts."""
+    instructions_from: TextSource | None = None
+    """The object that holds the instructions, in place of `instructions`."""
+    model: ModelSpec | None = None
+    """The model that the agent asks. It is required, unless DEBUG_MOCK_RESPONSES is set in
+    container.env."""
+    tools: Annotated[LongList[ToolSpec], UniqueNames("tool servers", lambda t: t.name, "name")] = ()
+    """MCP servers whose tools the agent may call."""
+    agents: Annotated[
+        LongList[PeerSpec],
+        UniqueNames(
+            "agents",
+            lambda a: a.visible_name,
+            "(has(x.__as__) ? x.__as__ : has(x.name) ? x.name : '')",
+        ),
+    ] = ()
+    """Agents that this one may delegate to. They may delegate back: a delegation to an agent that
+    is on the call path already is refused at run time."""
+    loop: LoopSpec = Field(default_factory=LoopSpec)
+    """The bounds of a run."""
+    output_schema: Unsupported = None
+    policy: Unsupported = None
+    budget: Unsupported = None
+    context: Unsupported = None
+    sessions: SessionsSpec = Field(default_factory=SessionsSpec)
+    """Where the runs of one conversation are stored, and how they queue."""
+    replicas: Annotated[int, Field(ge=0, le=1000)] = 1
+    """How many pods serve the agent; `kubectl scale` and autoscalers set it. More than 1 need
+    sessions.redis."""
+    container: ContainerSpec = Field(default_factory=ContainerSpec)
+    """What the agent's container is given."""
+    pod_template: PodTemplate | None = None
+    """Overrides of the pods' template; they are merged last."""
+    network: NetworkSpec | None = None
+    """Rules added to the agent's NetworkPolicy."""
+    allowed_namespaces: AllowedNamespaces | None = None
+    """The namespaces whose Agents may delegate to this one; its own namespace if absent."""
+
+    @model_validator(mode="after")
+    def _check_replicas(self) -> Self:
+        if self.replicas > 1 and self.sessions.redis is None:
+            raise rule_error(_REPLICAS_NEED_REDIS)
+        return self
+
+
+class Metadata(StrictModel):
+    """The object's name; the rest belongs to Kubernetes, which writes more than users do."""
+
+    name: Annotated[DnsLabel, Pattern("[a-z].*", "must begin with a letter", 63)]
+    """The agent's name."""
+    namespace: DnsLabel = NAMESPACE
+    """The namespace that the agent is in."""
+    labels: Any = None
+    annotations: Any = None
+
+    @property
+    def references(self) -> Path | None:
+        """The folder of mounted references, if the manifest has been resolved for a pod."""
+        is_mapping = isinstance(self.annotations, dict)
+        folder = self.annotations.get(REFERENCES) if is_mapping else None
+        return Path(folder) if isinstance(folder, str) else None
+
+
+def _without_server_metadata(value: object) -> object:
+    """Leave out what a Kubernetes API server adds to an object's metadata."""
+    if not isinstance(value, dict):
+        return value
+    return {name: inner for name, inner in value.items() if name not in _SERVER_METADATA}
+
+
+class AgentManifest(StrictModel):
+    """An AI agent: a model, its instructions, the tools and the other agents that it may call."""
+
+    api_version: Literal["diptych.dev/v1alpha1"]
+    """The version of the manifest's format."""
+    kind: Literal["Agent"]
+    """The kind of the manifest."""
+    metadata: Annotated[Metadata, BeforeValidator(_without_server_metadata)]
+    """The agent's name and namespace. Labels and annotations are allowed too."""
+    spec: AgentSpec
+    """What the agent is and may do."""
+    status: Any = None  # `kubectl get -o yaml` writes it; it has no meaning here

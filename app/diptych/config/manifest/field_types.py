@@ -1,0 +1,120 @@
+"""Types of single fields: texts, names, lists, decimals, and fields of later versions.
+
+Not here: durations (`durations`), URLs (`urls`), which fields there are (the models), how a
+mistake is told to a person (`config.validation`).
+"""
+
+import re
+from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from diptych.config.manifest.rules import CEL_RULES, CelRule, Pattern, cel_matches, rule_error
+
+DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+_DECIMAL = r"[0-9]{1,3}(\.[0-9]{1,6})?"
+_MAX_TEMPERATURE = 2
+_TEMPERATURE_MESSAGE = 'must be a decimal from 0 to 2 as a string, such as "0.2"'
+_EMPTY_LIST_MESSAGE = "must not be an empty list; leave the field out instead"
+
+T = TypeVar("T")
+
+
+def _temperature(text: object) -> float:
+    if (
+        not isinstance(text, str)
+        or not re.fullmatch(_DECIMAL, text)
+        or float(text) > _MAX_TEMPERATURE
+    ):
+        raise rule_error(_TEMPERATURE_MESSAGE)
+    return float(text)
+
+
+def _non_empty(entries: tuple[T, ...]) -> tuple[T, ...]:
+    if not entries:
+        raise rule_error(_EMPTY_LIST_MESSAGE)
+    return entries
+
+
+def _refuse(_: object) -> NoReturn:
+    raise PydanticCustomError("unsupported", "unsupported")
+
+
+Unsupported: TypeAlias = Annotated[
+    Any, PlainValidator(_refuse), WithJsonSchema({"unsupported": True})
+]
+"""The type of a field that a later version will support: this one refuses it by name."""
+
+# Lists. YAML has no tuples, so `strict` would refuse its lists.
+LongList: TypeAlias = Annotated[tuple[T, ...], Field(strict=False, max_length=64)]
+ShortList: TypeAlias = Annotated[tuple[T, ...], Field(strict=False, max_length=16)]
+NonEmptyList: TypeAlias = Annotated[
+    LongList[T], AfterValidator(_non_empty), CelRule("size(self) > 0", _EMPTY_LIST_MESSAGE)
+]
+
+# Texts and numbers
+Text: TypeAlias = Annotated[str, Field(max_length=4096)]
+LongText: TypeAlias = Annotated[str, Field(max_length=128 * 1024)]
+OneLine: TypeAlias = Annotated[
+    str,
+    Field(min_length=1, max_length=256),
+    Pattern(
+        r"[^\x00-\x20\x7f]([^\x00-\x1f\x7f]*[^\x00-\x20\x7f])?",
+        "must be one line, without blanks at its ends",
+        256,
+    ),
+]
+Temperature: TypeAlias = Annotated[
+    float,
+    BeforeValidator(_temperature),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "maxLength": 10,
+            CEL_RULES: [
+                {
+                    "rule": f"{cel_matches(_DECIMAL)} && double(self) <= 2.0",
+                    "message": _TEMPERATURE_MESSAGE,
+                }
+            ],
+        }
+    ),
+]
+Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
+
+# Names
+DnsLabel: TypeAlias = Annotated[
+    str,
+    Pattern(
+        DNS_LABEL.pattern,
+        'must be lower-case letters, digits and "-", not "-" first or last, 63 characters at most',
+        63,
+    ),
+]
+ObjectName: TypeAlias = Annotated[
+    str,
+    Pattern(
+        r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*",
+        'must be lower-case letters, digits, "-" and "."',
+        253,
+    ),
+]
+ObjectKey: TypeAlias = Annotated[
+    str,
+    Pattern(r"\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*", 'must be letters, digits, "-", "_" and "."', 253),
+]
+HeaderName: TypeAlias = Annotated[
+    str,
+    Pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", "must be the name of an HTTP header", 128),
+]
+HeaderValue: TypeAlias = Annotated[
+    str,
+    Field(min_length=1, max_length=4096),
+    Pattern(r"[\t\x20-\x7f]*", "must be one line of ASCII text", 4096),
+]
+VariableName: TypeAlias = Annotated[
+    str,
+    Pattern(r"[A-Za-z_][-._A-Za-z0-9]*", "must be the name of an environment variable", 253),
+]

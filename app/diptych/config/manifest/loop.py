@@ -1,0 +1,44 @@
+"""The part of a manifest that bounds a run.
+
+Not here: what the bounds do (`loop.reducer`, `runtime.runner`).
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from diptych.config.manifest.durations import Duration
+from diptych.config.manifest.field_types import Unsupported
+from diptych.config.manifest.rules import SupportedValues
+from diptych.config.manifest.strict_model import StrictModel
+from diptych.config.settings import DEADLINE
+from diptych.loop.events import LoopSettings
+
+_DEFAULTS = LoopSettings()
+
+
+class LoopSpec(StrictModel):
+    """The bounds of a run.
+
+    A field that is called as one of `LoopSettings` reaches the loop by its name.
+    """
+
+    max_steps: Annotated[int, Field(ge=1, le=100)] = _DEFAULTS.max_steps
+    """The most steps of a run. In each step the model asks for calls, and gets their results."""
+    on_max_steps: Literal["stop", "answer"] = _DEFAULTS.on_max_steps
+    """What happens after the last step: `stop` ends the run with a text that says so, `answer` lets
+    the model answer from the results so far."""
+    answer_mode: Annotated[Literal["separate", "direct"], SupportedValues(("separate",))] = (
+        "separate"
+    )
+    """How the answer is made: `separate` asks the model for it in a request of its own."""
+    max_parallel_calls: Annotated[int, Field(ge=1, le=64)] = _DEFAULTS.max_parallel_calls
+    """The most calls of one step that run at the same time."""
+    max_retries: Annotated[int, Field(ge=0, le=100)] = _DEFAULTS.max_retries
+    """How many replies in a row that cannot be read the model may correct. After the next one, the
+    agent answers from the results so far."""
+    answer_repairs: Unsupported = None
+    memory_context_limit: Annotated[int, Field(ge=0, le=100)] = _DEFAULTS.memory_context_limit
+    """The most messages of the conversation that a delegation carries with its task."""
+    deadline: Duration = DEADLINE
+    """How long a run may take. The time that it waits in its session's queue does not count."""

@@ -1,0 +1,122 @@
+"""The part of a manifest that says which tool servers (MCP) an agent uses.
+
+Not here: other agents (`peers`).
+"""
+
+import re
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from diptych.config.manifest.durations import Duration
+from diptych.config.manifest.field_types import (
+    DnsLabel,
+    HeaderName,
+    HeaderValue,
+    LongList,
+    NonEmptyList,
+    OneLine,
+    Port,
+    ShortList,
+    Text,
+)
+from diptych.config.manifest.references import SecretSource
+from diptych.config.manifest.rules import CelRule, UniqueNames, rule_error
+from diptych.config.manifest.strict_model import StrictModel
+from diptych.config.manifest.urls import Url
+from diptych.config.settings import ALL_TOOLS, CALL_TIMEOUT
+
+_VISIBLE = r"[^\x00-\x20\x7f-\xa0]"
+
+
+class ServiceRef(StrictModel):
+    """A Service of the agent's namespace, and where on it the MCP server listens."""
+
+    name: DnsLabel
+    """The name of the Service."""
+    port: Port = 8000
+    """The Service's port."""
+    path: Annotated[
+        str,
+        Field(max_length=1024, pattern=r"^/[!-~]*$"),
+        CelRule("self.matches('^/[!-~]*$')", 'must begin with "/" and hold no blanks'),
+    ] = "/mcp"
+    """The path of the MCP endpoint."""
+
+
+class Header(StrictModel):
+    """An HTTP header that every request to a tool server carries."""
+
+    exactly_one_of = ("value", "valueFrom")
+
+    name: HeaderName
+    """The header's name, such as Authorization."""
+    value: HeaderValue | None = None
+    """The header's value, if everybody may read it."""
+    value_from: SecretSource | None = None
+    """The Secret that holds the header's value."""
+
+
+class Override(StrictModel):
+    """What the manifest says about some tools in place of their server."""
+
+    tool: OneLine
+    """The tools of this server that are meant: a name, or a glob such as `pay*`."""
+    read_only: bool | None = None
+    """Whether the tool changes nothing. A call of such a tool may be made again when its outcome is
+    unknown."""
+    idempotent: bool | None = None
+    """Whether two calls with the same arguments have the effect of one. A call of such a tool may
+    be made again when its outcome is unknown."""
+    sequential: bool | None = None
+    """Whether a call of the tool never runs at the same time as another call of its server in the
+    same run."""
+    terminal: bool | None = None
+    """Whether the agent answers right after the tool's result, without another step."""
+    timeout: Duration | None = None
+    """How long one call of the tool may take; the server's timeout if absent."""
+
+
+class ToolSpec(StrictModel):
+    """An MCP server; exactly one of url, serviceRef and command says how to reach it."""
+
+    exactly_one_of = ("url", "serviceRef", "command")
+    cel_rules = (
+        CelRule(
+            "!has(self.command) || !has(self.headers) || size(self.headers) == 0",
+            "a command has no headers",
+        ),
+        CelRule(
+            "!has(self.command) || size(self.command) == 0"
+            f" || self.command[0].matches(r'{_VISIBLE}')",
+            "command must begin with the name of a program",
+        ),
+    )
+
+    name: DnsLabel
+    """The server's name in this agent. It begins the long names of its tools: `<name>__<tool>`."""
+    url: Url | None = None
+    """The server's MCP endpoint (streamable HTTP)."""
+    service_ref: ServiceRef | None = None
+    """The Service behind which the server runs."""
+    command: NonEmptyList[Text] | None = None
+    """A program in the pod, with its arguments, that speaks MCP over standard input and output."""
+    allow: NonEmptyList[OneLine] = ALL_TOOLS
+    """The tools that the agent may call: names or globs. All tools of the server if absent."""
+    headers: Annotated[
+        ShortList[Header], UniqueNames("headers", lambda h: h.name.lower(), "x.name.lowerAscii()")
+    ] = ()
+    """HTTP headers that every request to the server carries."""
+    timeout: Duration = CALL_TIMEOUT
+    """How long one call may take."""
+    overrides: LongList[Override] = ()
+    """Corrections of what the server says about its tools. Of several that match a tool, the first
+    that sets a field counts."""
+
+    @model_validator(mode="after")
+    def _check_command(self) -> Self:
+        if self.command is not None and self.headers:
+            raise rule_error("a command has no headers; remove them, or give a url")
+        if self.command is not None and not re.search(_VISIBLE, self.command[0]):
+            raise rule_error("command must begin with the name of a program")
+        return self

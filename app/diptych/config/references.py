@@ -1,0 +1,131 @@
+"""Follows the references of one manifest: to keys, Services, agents and a Redis.
+
+Each reference without a target adds one line to `References.problems`.
+
+Not here: which field holds which reference (`resolver`, `container_env`), how secrets are read
+(`secret_sources`), addresses by name (`services`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from diptych.config.manifest import AgentManifest
+from diptych.config.manifest.peers import PeerSpec
+from diptych.config.manifest.references import KeyRef
+from diptych.config.manifest.tools import ServiceRef
+from diptych.config.secret_sources import Kind, Reference, SecretSources, secret_from_file
+from diptych.config.services import Services, redis_cluster_url, redis_service_names
+from diptych.config.source_location import FieldPath, SourceLocation
+from diptych.ports import Secret
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceTargets:
+    """What references can lead to.
+
+    `agents` are the URLs of the agents that run beside this one, by (namespace, name).
+    `public_url` is that of the process, if it serves this agent only.
+    """
+
+    secrets: SecretSources
+    environ: Mapping[str, str] = field(default_factory=dict)
+    services: Services = field(default_factory=Services)
+    agents: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    public_url: str | None = None
+
+
+class References:
+    """The references of one manifest.
+
+    In a pod (`is_mounted`) every key is a mounted file, which may be missing and come later;
+    `mounted_keys` collects them. On a laptop a missing key is a problem.
+    """
+
+    def __init__(
+        self, manifest: AgentManifest, location: SourceLocation, targets: ReferenceTargets
+    ) -> None:
+        self.targets = targets
+        self.problems: list[str] = []
+        self.mounted_keys: dict[str, Secret] = {}
+        self._manifest = manifest
+        self._location = location
+        self._folder = manifest.metadata.references
+
+    @property
+    def is_mounted(self) -> bool:
+        """Whether the operator has resolved the manifest for a pod."""
+        return self._folder is not None
+
+    def describe(self, path: FieldPath) -> str:
+        """Name a field for an error line."""
+        return self._location.describe(path)
+
+    def add_problem(self, path: FieldPath, message: str) -> None:
+        """Note what is wrong with a field."""
+        self.problems.append(f"{self.describe(path)}: {message}")
+
+    def key(self, path: FieldPath, kind: Kind, ref: KeyRef, *, is_required: bool = True) -> Secret:
+        """Give what reads one key of a Secret or ConfigMap."""
+        reference = Reference(kind, ref.name, ref.key, self._manifest.metadata.namespace)
+        if self._folder is not None:
+            name = f"{ref.key} of {kind} {ref.name}"
+            return self.mounted_keys.setdefault(
+                name, secret_from_file(self._folder / reference.file)
+            )
+        secret = self.targets.secrets.find(reference)
+        if is_required and secret() is None:
+            self.add_problem(
+                path,
+                f"key {ref.key} of {kind} {ref.name} is missing; set {reference.variable}, "
+                "or give --secrets FILE",
+            )
+        return secret
+
+    def all_keys(
+        self, path: FieldPath, kind: Kind, name: str, *, optional: bool
+    ) -> dict[str, Secret]:
+        """Give what reads each key of a whole Secret or ConfigMap, on a laptop."""
+        keys = self.targets.secrets.keys_of(kind, name, self._manifest.metadata.namespace)
+        if not keys and not optional:
+            self.add_problem(path, f"{kind} {name} is missing; give --secrets FILE with it")
+        return keys
+
+    def service_url(self, path: FieldPath, ref: ServiceRef) -> str:
+        """Find the URL of the MCP server behind a Service."""
+        url = self.targets.services.web_url(ref.name)
+        if url is None:
+            self.add_problem(
+                path, f"Service {ref.name} has no address here; give --service {ref.name}=URL"
+            )
+            return "http://unresolved.invalid"  # never asked: the problem refuses the manifest
+        has_path = urlsplit(url).path not in {"", "/"}
+        return url if has_path else url.rstrip("/") + ref.path
+
+    def agent_url(self, path: FieldPath, peer: PeerSpec) -> str:
+        """Find the URL of an agent that is named."""
+        name = peer.name or ""
+        namespace = peer.namespace or self._manifest.metadata.namespace
+        url = (
+            self.targets.services.web_url(f"{namespace}/{name}")
+            or self.targets.agents.get((namespace, name))
+            or self.targets.services.web_url(name)
+        )
+        if url is None:
+            self.add_problem(
+                path,
+                f"there is no Agent {name} here (namespace {namespace}); "
+                f"add its file, or give --service {name}=URL",
+            )
+        return url or ""  # never asked: the problem refuses the manifest
+
+    def redis_url(self, path: FieldPath) -> str:
+        """Find the URL of the manifest's Redis Service."""
+        if self._folder is not None:
+            return redis_cluster_url(self._manifest)
+        *_, name = names = redis_service_names(self._manifest)
+        url = self.targets.services.redis_url(names)
+        if url is None:
+            option = f"--service {name}=redis://localhost:6379"
+            self.add_problem(path, f"Service {name} has no address here; give {option}")
+        return url or ""  # never asked: the problem refuses the manifest

@@ -1,0 +1,187 @@
+"""Validates a manifest, and words its mistakes: one line each, with the field and the fix.
+
+People read the lines: they show nothing of pydantic, and no value that may be a secret.
+
+Not here: the rules themselves (`manifest`), where references lead (`references`).
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from importlib.metadata import version
+from itertools import islice
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from diptych.config.manifest import AgentManifest
+from diptych.config.source_location import FieldPath, SourceLocation
+from diptych.errors import ConfigError
+
+MAX_LINES = 50
+
+_MAX_SHOWN = 64  # characters of a value
+_SECRET_FIELDS = {
+    "apiKey",
+    "headers",
+    "env",
+    "valueFrom",
+    "urlFrom",
+    "secretKeyRef",
+    "instructions",
+}
+_MESSAGES = {
+    "missing": "is required",
+    "string_type": "must be a string; quote it",
+    "int_type": "must be a whole number",
+    "bool_type": "must be true or false",
+    "tuple_type": "must be a list",
+    "model_type": "must be a mapping of fields",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must be {max_length} characters or fewer",
+    "string_pattern_mismatch": 'must begin with "/" and hold no blanks',
+    "too_long": "must have {max_length} entries or fewer",
+    "greater_than_equal": "must be {ge} or more",
+    "less_than_equal": "must be {le} or less",
+    "literal_error": "must be {expected}",
+    "string_unicode": "must be valid Unicode text",
+    "invalid_key": "is not a string; quote it",
+}
+
+
+def raise_problems(problems: Sequence[str]) -> None:
+    """Raise `ConfigError` with these lines, if there are any."""
+    if problems:
+        raise _config_error(problems)
+
+
+def validate_manifest(content: Mapping[str, Any], location: SourceLocation) -> AgentManifest:
+    """Make the typed manifest of a document. Raises `ConfigError` with a line for each mistake."""
+    blank_fields = list(_blank_fields(content.get("spec"), ("spec",)))
+    mistakes: list[ErrorDetails] = []
+    try:
+        manifest = AgentManifest.model_validate(content)
+        if not blank_fields:
+            return manifest
+    except ValidationError as error:
+        mistakes = error.errors(include_url=False)
+    raise _config_error(list(_error_lines(mistakes, blank_fields, location)))
+
+
+def _error_lines(
+    mistakes: Sequence[ErrorDetails], blank_fields: Sequence[FieldPath], location: SourceLocation
+) -> Iterator[str]:
+    """Word the mistakes and the blank fields, but no blank field of a part that must go anyway."""
+    paths = [tuple(part for part in mistake["loc"] if part != "[key]") for mistake in mistakes]
+    refused = {
+        path
+        for mistake, path in zip(mistakes, paths, strict=True)
+        if mistake["type"] in {"unsupported", "extra_forbidden"}
+    }
+    blanks = dict.fromkeys(
+        path
+        for path in blank_fields
+        if not any(path[:length] in refused for length in range(1, len(path) + 1))
+    )
+    for number, (mistake, path) in enumerate(zip(mistakes, paths, strict=True)):
+        if path not in blanks:
+            is_shown = number < MAX_LINES  # the others are only counted: wording takes time
+            yield f"{location.describe(path)}: {_message(mistake, path) if is_shown else ''}"
+    for path in blanks:
+        yield f"{location.describe(path)}: is empty; give it a value or remove it"
+
+
+def _config_error(problems: Sequence[str]) -> ConfigError:
+    lines = list(dict.fromkeys(problems))
+    if len(lines) > MAX_LINES:
+        lines[MAX_LINES:] = [f"… and {len(lines) - MAX_LINES} more problems like these"]
+    return ConfigError(*lines)
+
+
+def _blank_fields(value: object, path: FieldPath) -> Iterator[FieldPath]:
+    """Find fields without a value: YAML reads them as null, and they are nearly always slips."""
+    if value is None and len(path) > 1:
+        yield path
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _blank_fields(inner, (*path, str(name)))
+    elif isinstance(value, list):
+        for index, inner in enumerate(islice(value, 1000)):
+            yield from _blank_fields(inner, (*path, index))
+
+
+def _message(mistake: ErrorDetails, path: FieldPath) -> str:
+    kind, value, context = mistake["type"], mistake["input"], mistake.get("ctx", {})
+    unsupported = f"is not supported by this version of Diptych ({version('diptych')})"
+    match kind:
+        case "unsupported":
+            message = f"{unsupported}; remove it"
+        case "unsupported_value":
+            message = f"{json.dumps(value)} {unsupported}; use {context['supported']}"
+        case "extra_forbidden":
+            message = _unknown_field(path)
+        case "missing" | "invalid_key":
+            message = _MESSAGES[kind]
+        case "model_type" if path[-1] in {"apiKey", "urlFrom"}:
+            message = "must be a reference: {secretKeyRef: {name: …, key: …}}"
+        case "string_type" if isinstance(value, Mapping | list):
+            message = "must be a string"
+        case "rule":
+            message = mistake["msg"] + _shown_value(value, path)
+        case _:
+            template = _MESSAGES.get(kind, "is not valid")
+            message = template.format(**context).replace("'", '"') + _shown_value(value, path)
+    return message
+
+
+def _shown_value(value: object, path: FieldPath) -> str:
+    """Repeat a short value, unless it may be a secret."""
+    if not isinstance(value, str | int | float | bool) or _SECRET_FIELDS.intersection(path):
+        return ""
+    text = json.dumps(value, ensure_ascii=False)
+    is_unsafe = isinstance(value, str) and ("@" in value or "?" in value or not value.isprintable())
+    return "" if is_unsafe or len(text) > _MAX_SHOWN else f" (got {text})"
+
+
+def _unknown_field(path: FieldPath) -> str:
+    name = _normalized(str(path[-1]))
+    known = _fields(AgentManifest, path[:-1])
+    by_name = {_normalized(field): field for field in known}
+    similar = get_close_matches(name, by_name, n=1, cutoff=0.7)
+    similar += [field for field in by_name if field == f"{name}from"]  # url: urlFrom
+    if similar:
+        return f'is not a known field (did you mean "{by_name[similar[0]]}"?)'
+    elsewhere = [p for p in _all_paths(AgentManifest, ()) if _normalized(p[-1]) == name]
+    if elsewhere:
+        return f'is not a known field here (did you mean "{".".join(elsewhere[0])}"?)'
+    return f"is not a known field; known here: {', '.join(known)}"
+
+
+def _normalized(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
+
+
+def _fields(model: type[BaseModel], path: FieldPath) -> dict[str, type[BaseModel] | None]:
+    """List the fields of the mapping at a path, each with the model of its value."""
+    fields = {
+        field.alias or name: _model_in(field.annotation)
+        for name, field in model.model_fields.items()
+    }
+    if not path:
+        return fields
+    inner = model if isinstance(path[0], int) else fields.get(path[0])
+    return _fields(inner, path[1:]) if inner else {}
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for arg in get_args(annotation) if (found := _model_in(arg))), None)
+
+
+def _all_paths(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for name, inner in _fields(model, ()).items():
+        yield (*path, name)
+        if inner:
+            yield from _all_paths(inner, (*path, name))
