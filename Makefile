@@ -11,4 +11,4 @@ format: setup ; @$(BIN)/ruff check --fix . ; $(BIN)/ruff format . ; sh tools/ref
 kind: setup ; @sh tools/kind $(BIN)
 e2e: setup ; @sh tools/e2e $(BIN)
 bench: setup ; @$(BIN)/python -m bench
-soak: setup ; @sh tools/redis && DIPTYCH_SOAK=1 $(BIN)/pytest --no-cov -s tests/chaos -k soak
+soak: setup ; @sh tools/redis && DIPTYCH_SOAK=1 $(BIN)/pytest --no-cov -s -o faulthandler_timeout=0 tests/chaos -k soak

@@ -46,11 +46,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(run.folder)
 
 
+CASE_SECONDS = 1_800  # with the making of the cluster, and the wait for cases that run alone
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def order(item: pytest.Item) -> tuple[bool, bool]:
         return bool(item.get_closest_marker("alone")), not item.get_closest_marker("long")
 
     items.sort(key=order)
+    for item in items:
+        item.add_marker(pytest.mark.timeout(CASE_SECONDS))
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,8 @@ KILLS = 50
 MOST_SECONDS = 120.0  # that a test waits, though the machine has other work
 _PHASES = {"tool_call": "in a tool", "text": "between tokens"}
 
+pytestmark = pytest.mark.timeout(300)  # more than MOST_SECONDS, and the start of the pods
+
 
 async def kill(scene: Scene, victim: PodProcess, usual: float) -> None:
     """Kill a pod and start it again; what it had begun may take as long as `usual` anew."""
@@ -73,6 +75,7 @@ async def test_runs_whose_owners_are_killed_one_after_another_are_finished_by_ot
 
 
 @pytest.mark.skipif("DIPTYCH_SOAK" not in os.environ, reason="15 minutes: make soak")
+@pytest.mark.timeout(3_600)
 async def test_in_a_soak_50_owners_are_killed_each_under_20_runs(tools: Charges) -> None:
     cut: Counter[str] = Counter()
     took: list[float] = []

@@ -14,6 +14,7 @@ from support.pods import SERVERS, PodProcess, now
 from support.scene import Scene, order_scene, orders, tell
 
 AT_ONCE = 20
+MINUTES = float(os.environ.get("SOAK_MINUTES", "60"))
 WAVE_SECONDS = 120.0
 WARM = 0.2  # of the time, that caches and allocators get to fill
 
@@ -29,13 +30,13 @@ class Sample:
 
 
 @pytest.mark.skipif("DIPTYCH_SOAK" not in os.environ, reason="an hour: make soak")
+@pytest.mark.timeout(2 * MINUTES * 60 + 600)
 async def test_in_a_soak_memory_descriptors_and_tasks_stay_flat(tools: Charges) -> None:
-    minutes = float(os.environ.get("SOAK_MINUTES", "60"))
     watched = [str(SERVERS / "watched_pod.py"), "serve"]
     samples: dict[str, list[Sample]] = {"pod-1": [], "pod-2": []}
     waves = 0
     async with order_scene(tools, pace=Pace(reply=0.05, word=0.02), command=watched) as on:
-        ends_at = now() + minutes * 60
+        ends_at = now() + MINUTES * 60
         while now() < ends_at:
             await orders(on, f"soak {waves}", AT_ONCE, seconds=20.0, within=WAVE_SECONDS)
             await on.reckon()
@@ -45,7 +46,7 @@ async def test_in_a_soak_memory_descriptors_and_tasks_stay_flat(tools: Charges) 
                 cut_connections(on)
             for pod in on.pods:
                 samples[pod.name].append(await sample(pod))
-    tell(f"{waves * AT_ONCE} runs in {minutes:g} minutes")
+    tell(f"{waves * AT_ONCE} runs in {MINUTES:g} minutes")
     for name, found in samples.items():
         reckon(name, found[int(len(found) * WARM) :])
 

@@ -20,6 +20,8 @@ from support.tcp_proxy import tcp_proxy
 MOST_SECONDS = 90.0
 LATE = 0.2  # seconds that a slow store's replies are late
 
+pytestmark = pytest.mark.timeout(300)  # more than MOST_SECONDS, and the start of the pods
+
 
 @asynccontextmanager
 async def streams(on: Scene, name: str, count: int) -> AsyncIterator[None]:

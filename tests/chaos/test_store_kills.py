@@ -24,6 +24,8 @@ AT_ONCE = 12
 MOST_SECONDS = 90.0
 Range = tuple[float, float]
 
+pytestmark = pytest.mark.timeout(300)  # more than MOST_SECONDS, and the start of the pods
+
 
 async def test_runs_outlive_a_monkey_that_kills_the_store(on: Scene) -> None:
     async with asyncio.timeout(MOST_SECONDS):
@@ -31,6 +33,7 @@ async def test_runs_outlive_a_monkey_that_kills_the_store(on: Scene) -> None:
 
 
 @pytest.mark.skipif("DIPTYCH_SOAK" not in os.environ, reason="long: make soak")
+@pytest.mark.timeout(7_200)
 async def test_in_a_soak_1000_runs_outlive_a_monkey_that_kills_the_store(on: Scene) -> None:
     await among_monkeys(on, runs=1_000, every=(5.0, 40.0))
 

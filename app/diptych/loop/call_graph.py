@@ -79,7 +79,7 @@ class Graph:
     def _may_run_beside(self, call: Call, running: Sequence[Call]) -> bool:
         server, is_sequential = self._server(call)
         others = [self._server(other) for other in running]
-        return server is None or not any(
+        return not any(
             server == other and (is_sequential or other_is) for other, other_is in others
         )
 

@@ -198,7 +198,7 @@ def _take_result(run: Run, event: Returned) -> Next:
     by_id = {result.call_id: result for result in run.results}
     told = prompt.step_results(run.step, run.last_step, run.calls, by_id)
     ends_phase = all(_is_terminal(run, call) and not by_id[call.id].error for call in run.calls)
-    run = replace(append_messages(run, told), calls=(), issued=frozenset())
+    run = replace(append_messages(run, told), calls=())
     return _ask_for_answer(run) if ends_phase and not run.undelivered else _next_step(run)
 
 

@@ -26,6 +26,7 @@ from diptych.loop.events import (
     Steered,
     StepsExhausted,
     Streamed,
+    Warn,
 )
 from diptych.loop.messages import Delegation, Message, Result, ToolCall, Usage
 
@@ -59,7 +60,11 @@ EVENTS = [
     Streamed("Hel"),
     Answered("Hello", "stop"),
     Completed("stop", Usage(3, 4)),
-    StepsExhausted("enough", (Result("call_1_1", "3"),), Usage(3, 4)),
+    StepsExhausted(
+        "enough",
+        (Result("call_1_1", "3"), Result("call_1_2", "boom", error="failed")),
+        Usage(3, 4),
+    ),
     Failed("model_timeout", "no byte within 60 s"),
     Aborted("by request"),
 ]
@@ -70,6 +75,18 @@ def test_an_event_comes_back_from_its_row(event):
     event_type, content, metadata = json.loads(json.dumps(encode(event)))
     assert event_type in EVENT_TYPES[type(event)]
     assert decode(event_type, content, metadata, {OFFERED.key: BLOB}.__getitem__) == event
+
+
+@pytest.mark.parametrize(
+    ("event", "names"),
+    [
+        pytest.param(Asked("hi"), set(), id="a request"),
+        pytest.param(Called(ToolCall("1", "add"), 1), {"call_id", "step"}, id="a call"),
+        pytest.param(Returned(Result("1", ""), "tool", "add"), {"call_id", "tool"}, id="a result"),
+    ],
+)
+def test_what_an_event_does_not_have_is_not_in_its_row(event, names):
+    assert encode(event)[2].keys() == names
 
 
 def test_every_event_and_every_wire_name_has_a_row_here():
@@ -95,3 +112,13 @@ def test_a_server_whose_earlier_tools_are_not_known_is_kept_as_version_0_1_kept_
 def test_a_name_of_a_newer_version_is_refused():
     with pytest.raises(LoopError, match="does not know"):
         decode("teleported", None, {}, lambda _: b"")
+
+
+def test_metadata_of_a_newer_version_is_refused():
+    with pytest.raises(LoopError, match=r"'text\.anger', which this version does not know"):
+        decode("text", "Hel", {"mood": "good", "anger": 0}, lambda _: b"")
+
+
+def test_what_is_no_event_has_no_row():
+    with pytest.raises(LoopError, match="no place in the record"):
+        encode(Warn("too many errors"))

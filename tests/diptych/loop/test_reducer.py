@@ -12,6 +12,7 @@ from diptych.loop.catalog import Catalog, Unavailable
 from diptych.loop.events import (
     Aborted,
     Answered,
+    AnswerReset,
     Asked,
     AskModel,
     Called,
@@ -19,18 +20,23 @@ from diptych.loop.events import (
     Failed,
     LoopSettings,
     Offered,
+    Origin,
     Replied,
     ReplyRejected,
+    Returned,
+    Steered,
     StepsExhausted,
     Streamed,
     Warn,
 )
-from diptych.loop.messages import Message, Result, ToolCall, Usage
+from diptych.loop.messages import Delegation, Message, Result, ToolCall, Usage
+from diptych.loop.prompt import FINAL_PROMPT
 from diptych.loop.reducer import advance, closing_events, replay
 from diptych.loop.state import Phase, Run, conversation
 
 ECHO = '{"tool": "echo", "arguments": {"text": "a"}}'
 BAD = '{"tool": "nope"}'
+X = ToolCall("call_1_1", "x")
 
 
 def test_a_run_asks_the_model_when_it_is_offered_its_tools():
@@ -54,8 +60,18 @@ def test_a_reply_without_an_action_starts_phase_two_and_is_not_kept(reply):
     assert run.phase is Phase.ANSWER
     assert ask.answer
     assert ask.index == 1
-    assert "final response" in ask.messages[-1].content
+    assert ask.messages[-1] == Message("user", FINAL_PROMPT)
     assert run.messages == (Message("user", "hi"),)
+
+
+def test_without_a_system_prompt_there_is_no_system_message():
+    _, (ask,) = feed(Run(), Asked("hi"), Offered(Catalog(), ""))
+    assert ask.messages == (Message("user", "hi"),)
+
+
+def test_a_run_knows_who_asked():
+    run, _ = feed(Run(), Asked("hi", origin=Origin(("http://a",), seconds=5.0)))
+    assert run.origin == Origin(("http://a",), seconds=5.0)
 
 
 def test_the_answer_is_recorded_and_ends_the_run():
@@ -78,6 +94,21 @@ def test_a_call_is_made_and_its_result_given_back():
     assert run.phase is Phase.ACT
     assert ask.messages[-2] == Message("assistant", ECHO)
     assert ask.messages[-1].content == "[Step 1/5] Result of tool echo:\nAAA"
+
+
+def test_without_ids_a_reference_is_sent_as_the_text_it_is():
+    _, commands = feed(
+        started("echo")[0], Replied('{"tool": "echo", "arguments": {"text": "${HOME}"}}')
+    )
+    assert made(commands)[0].arguments == {"text": "${HOME}"}
+
+
+def test_delegations_are_made_side_by_side():
+    task = Delegation("call_1_1", "writer", "Write.")
+    reply = '[{"agent": "writer", "task": "Write."}, {"agent": "writer", "task": "More."}]'
+    run, _ = started(with_offers=catalog(agents=["writer"]))
+    _, commands = feed(run, Replied(reply))
+    assert made(commands) == [task, replace(task, id="call_1_2", task="More.")]
 
 
 def test_results_reach_the_model_in_the_order_it_asked():
@@ -106,6 +137,7 @@ def test_a_dependent_of_a_failed_call_is_skipped_and_so_is_its_own():
     run, _ = feed(started("x")[0], Replied(reply))
     run, (ask,) = feed(run, returned("call_1_1", "boom", error="failed"))
     assert [r.text for r in run.results] == ["boom", "skipped: a failed", "skipped: b failed"]
+    assert [r.error for r in run.results] == ["failed", "skipped", "skipped"]
     assert "skipped: b failed" in ask.messages[-1].content
 
 
@@ -116,12 +148,13 @@ def test_a_reference_that_leads_nowhere_is_that_call_s_error():
     assert run.results[1].error == "invalid_arguments"
 
 
-def test_filled_arguments_are_validated_again():
+@pytest.mark.parametrize("value", ["seven", "${n}"])
+def test_filled_arguments_are_validated_again(value):
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
     with_offers = Catalog((tool("x"), tool("y", schema=schema)))
     reply = '[{"id": "a", "tool": "x"}, {"id": "b", "tool": "y", "arguments": {"n": "${a}"}}]'
     run, _ = feed(started(with_offers=with_offers)[0], Replied(reply))
-    run, _ = feed(run, returned("call_1_1", "seven", value="seven"))
+    run, _ = feed(run, returned("call_1_1", value, value=value))
     assert run.results[1].error == "invalid_arguments"
 
 
@@ -135,6 +168,16 @@ def test_no_more_calls_run_at_once_than_the_terms_allow():
     assert [c.id for c in made(commands)] == ["call_1_3"]
 
 
+def test_a_call_that_cannot_be_made_takes_no_other_call_s_place():
+    away = Unavailable("server", "calc", "connection refused")
+    run, _ = started(
+        with_offers=Catalog((tool("x"),), unavailable=(away,)),
+        settings=LoopSettings(max_parallel_calls=1),
+    )
+    _, commands = advance(run, Replied('[{"tool": "add"}, {"tool": "x"}]'))
+    assert [c.id for c in made(commands)] == ["call_1_2"]
+
+
 def test_a_sequential_call_never_overlaps_another_of_its_server():
     pay, look = tool("pay", sequential=True), tool("look")
     other = tool("other", server="elsewhere")
@@ -146,6 +189,10 @@ def test_a_sequential_call_never_overlaps_another_of_its_server():
     assert [c.id for c in made(commands)] == ["call_1_2"]
     run, commands = feed(run, returned("call_1_2"))
     assert [c.id for c in made(commands)] == ["call_1_4"]
+    _, commands = feed(
+        started(with_offers=with_offers)[0], Replied('[{"tool": "pay"}, {"tool": "look"}]')
+    )
+    assert [c.name for c in made(commands)] == ["pay"]
 
 
 def test_in_a_catalog_of_version_0_1_any_unknown_name_is_blamed_on_the_server_that_is_away():
@@ -161,7 +208,7 @@ def test_an_agent_that_is_away_is_unavailable():
     away = Unavailable("agent", "researcher", "connection refused")
     run, _ = started(with_offers=Catalog(unavailable=(away,)))
     run, _ = feed(run, Replied('{"agent": "researcher", "task": "look"}'))
-    assert run.results[0].text == "unavailable: researcher"
+    assert run.results == (Result("call_1_1", "unavailable: researcher", error="unavailable"),)
 
 
 def test_an_error_is_told_to_the_model_with_what_it_said():
@@ -213,6 +260,12 @@ def test_at_max_steps_the_answer_is_the_literal_text():
     assert run.model_calls == 2
 
 
+def test_at_max_steps_the_end_holds_the_beginning_of_each_result():
+    run, _ = started("echo", settings=LoopSettings(max_steps=1))
+    run, _ = feed(run, Replied(ECHO), returned("call_1_1", "x" * 501, value={"x": 1}))
+    assert run.end.results == (Result("call_1_1", "x" * 500),)
+
+
 def test_max_steps_can_lead_to_an_answer_instead():
     run, _ = started("echo", settings=LoopSettings(max_steps=1, on_max_steps="answer"))
     run, (ask,) = feed(run, Replied(ECHO), returned("call_1_1"))
@@ -232,6 +285,29 @@ def test_a_step_whose_results_are_all_terminal_ends_phase_one():
     mixed, _ = feed(run, Replied('[{"tool": "done"}, {"tool": "x"}]'))
     mixed, (ask,) = feed(mixed, returned("call_1_1"), returned("call_1_2"))
     assert not ask.answer
+
+
+def test_a_terminal_call_that_fails_does_not_end_phase_one():
+    run, _ = started(with_offers=Catalog((tool("done", terminal=True),)))
+    _, (ask,) = feed(run, Replied('{"tool": "done"}'), returned("call_1_1", error="failed"))
+    assert not ask.answer
+
+
+def test_phase_one_goes_on_after_a_terminal_call_if_a_message_has_come():
+    run, _ = started(with_offers=Catalog((tool("done", terminal=True),)))
+    more = Steered("and in French", "m-1")
+    _, (ask,) = feed(run, Replied('{"tool": "done"}'), more, returned("call_1_1"))
+    assert not ask.answer
+    assert ask.messages[-1] == Message("user", "and in French")
+
+
+def test_the_answer_s_text_begins_at_its_first_piece_until_it_is_reset():
+    run, _ = feed(started()[0], Replied("{}"), Streamed("Hel"), Streamed("lo"))
+    assert (run.answer, run.answer_seq, run.seq) == ("Hello", 4, 5)
+    run, _ = feed(run, AnswerReset(4, 2))
+    assert (run.answer, run.answer_seq, run.answer_attempts) == ("", 0, 2)
+    run, _ = feed(run, Streamed("Good"))
+    assert run.answer_seq == 7
 
 
 def test_a_blank_answer_is_asked_for_once_more_and_then_fails():
@@ -261,6 +337,23 @@ def test_an_abort_interrupts_what_was_sent_and_skips_what_was_not():
     assert "interrupted: enough" in conversation(run)[-1].content
 
 
+def test_an_abort_leaves_results_that_have_come_as_they_are():
+    run, _ = feed(started("x")[0], Replied('[{"tool": "x"}, {"tool": "x"}]'), returned("call_1_1"))
+    first, end = closing_events(run, Aborted("enough"))
+    assert first == Returned(Result("call_1_2", "skipped: enough", error="skipped"), "tool", "x")
+    assert end == Aborted("enough")
+
+
+def test_an_abort_interrupts_a_delegation_under_its_agent_s_name():
+    run, commands = feed(
+        started(with_offers=catalog(agents=["writer"]))[0],
+        Replied('{"agent": "writer", "task": "Write."}'),
+    )
+    run, _ = feed(run, Called(made(commands)[0], 1, "context-1"))
+    first, _ = closing_events(run, Aborted("enough"))
+    assert (first.kind, first.target, first.result.error) == ("agent", "writer", "interrupted")
+
+
 def test_nothing_happens_to_a_run_that_is_over():
     run, _ = advance(started()[0], Aborted("enough"))
     with pytest.raises(LoopError, match="the run is over"):
@@ -280,6 +373,27 @@ def test_nothing_happens_to_a_run_that_is_over():
 def test_an_event_out_of_place_is_a_bug(event):
     with pytest.raises(LoopError):
         advance(started("x")[0], event)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param([Called(X, 1), Called(X, 1)], id="a call that was sent already"),
+        pytest.param([Called(replace(X, id="call_1_2"), 1)], id="a call that waits for another"),
+        pytest.param([returned("call_1_1")] * 2, id="a result that has come already"),
+    ],
+)
+def test_a_call_is_sent_once_at_its_time_and_has_one_result(events):
+    reply = '[{"id": "a", "tool": "x"}, {"tool": "x", "after": ["a"]}]'
+    run, _ = feed(started("x")[0], Replied(reply))
+    with pytest.raises(LoopError):
+        feed(run, *events)
+
+
+def test_a_run_is_replayed_after_what_its_session_said_before():
+    history = (Message("user", "u1"), Message("assistant", "a1"))
+    run = replay([Asked("hi"), Offered(Catalog(), "SYSTEM")], history)
+    assert conversation(run) == (*history, Message("user", "hi"))
 
 
 def test_a_replayed_run_wants_done_what_was_not_done():

@@ -507,10 +507,11 @@ async def test_unknown_runs_and_lost_runs_are_told_apart():
 async def test_there_is_a_bound_on_unfinished_runs():
     definition = AgentDefinition(max_runs=2)
     rooms = house('{"tool": "forever"}', tools={"forever": forever}, definition=definition)
+    request = RunRequest((Message("user", "hi"),))
     for _ in range(2):
-        await rooms.runs.start(RunRequest((Message("user", "hi"),)))
-    with pytest.raises(Overloaded):
-        await rooms.ask()
+        await rooms.runs.start(request)
+    with pytest.raises(Overloaded, match="2 unfinished runs"):
+        await rooms.runs.start(request)
     await rooms.runs.close()
 
 

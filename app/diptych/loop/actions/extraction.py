@@ -191,11 +191,8 @@ def _wraps(value: JSON) -> bool:
 def _value(text: str, span: Span) -> "JSON | ValueError":
     if not span.end:
         return ValueError("it never closes")
-    if not (
-        _MAY_BE_JSON.match(text, span.start)
-        or (span.height > 1 and _MAY_BE_LIST.match(text, span.start))
-    ):
-        return ValueError("keys and texts need double quotes")  # or it is a list of no objects
+    if not (_MAY_BE_JSON.match(text, span.start) or _MAY_BE_LIST.match(text, span.start)):
+        return ValueError("keys and texts need double quotes")
     if span.height > MAX_DEPTH:
         return ValueError(f"it is nested deeper than {MAX_DEPTH}")
     return decode_json(text[span.start : span.end])

@@ -1,5 +1,9 @@
 """Arguments against input schemas that strangers wrote."""
 
+import json
+from pathlib import Path
+from types import MappingProxyType
+
 import pytest
 
 from diptych.loop.actions.arguments import check_arguments
@@ -34,6 +38,16 @@ def test_the_model_is_told_what_is_wrong_where_and_what_is_expected() -> None:
         "t: arguments.list[1].n: 'x' is not of type 'integer'. "
         "Expected: list (array, required); mode; odd"
     )
+
+
+def test_the_model_is_told_that_a_tool_takes_nothing() -> None:
+    found = problem({"type": "object", "additionalProperties": False}, {"n": 1})
+    assert found
+    assert found.endswith("Expected: an object without fields")
+
+
+def test_a_schema_may_be_any_mapping() -> None:
+    assert problem(MappingProxyType({"properties": {"n": INTEGER}}), {"n": "x"}) is not None
 
 
 def test_a_long_value_is_cut_out_of_the_message() -> None:
@@ -90,6 +104,13 @@ def test_a_schema_that_is_wrong_in_itself_checks_nothing(schema: JSONObject) -> 
     assert problem(schema, {"n": "x"}) is None
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_another_document_is_never_fetched(tmp_path: Path) -> None:
+    document = tmp_path / "n.json"
+    document.write_text(json.dumps(INTEGER))
+    assert problem({"properties": {"n": {"$ref": document.as_uri()}}}, {"n": "x"}) is None
+
+
 def test_a_local_reference_of_a_schema_is_followed() -> None:
     schema: JSONObject = {"properties": {"n": {"$ref": "#/$defs/n"}}, "$defs": {"n": INTEGER}}
     assert problem(schema, {"n": "x"}) is not None
@@ -118,6 +139,12 @@ def test_a_local_reference_of_a_schema_is_followed() -> None:
             {"x": "${a}"},
             id="a condition",
         ),
+        pytest.param(
+            {"if": {"properties": {"x": {"type": "string"}}}, "then": {"required": ["y"]}},
+            {"x": "${a}"},
+            id="a condition that holds",
+        ),
+        pytest.param({"const": {"x": 1, "y": "b"}}, {"x": "${a}", "y": "b"}, id="a text beside it"),
     ],
 )
 def test_what_depends_on_a_reference_fits_for_now(schema: JSONObject, value: object) -> None:
@@ -144,6 +171,11 @@ def test_what_depends_on_a_reference_fits_for_now(schema: JSONObject, value: obj
         ),
         pytest.param(
             {"anyOf": [{"required": ["y"]}, {"required": ["z"]}]}, {"x": "${a}"}, id="no branch"
+        ),
+        pytest.param(
+            {"anyOf": [{"required": ["y"], "properties": {"x": INTEGER}}, {"required": ["z"]}]},
+            {"x": "${a}"},
+            id="a part of a branch",
         ),
     ],
 )

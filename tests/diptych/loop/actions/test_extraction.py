@@ -50,6 +50,10 @@ PY = "```python\n"
         pytest.param(f"function f() {{\n  return 1\n}}\n{A}", id="unfenced code before it"),
         pytest.param(f"the list [of\n{A}\nthings] is", id="brackets of prose enclose its line"),
         pytest.param(f"\u00a0{A}", id="a no-break space before it"),
+        pytest.param(f"[{{x}}}}] a template\n{A}", id="a brace too many in brackets before it"),
+        pytest.param(f"[of\n{A}\nthings] is", id="brackets of prose that begin their line"),
+        pytest.param(f"{A}\nand no more:\n{{}}", id="prose and a no-op after it"),
+        pytest.param(f"```x``` is code:\n{A}\n```", id="inline code of three ticks before it"),
     ],
 )
 def test_one_call_is_found(reply: str) -> None:
@@ -89,6 +93,7 @@ def test_a_list_is_one_value() -> None:
         pytest.param("```json\n{}\n```", id="a no-op in a fence"),
         pytest.param("I need no tool.\n{}", id="a no-op after prose"),
         pytest.param("{}\n{}", id="a no-op twice"),
+        pytest.param("{}\nI need no tool.", id="a no-op before prose"),
     ],
 )
 def test_a_reply_may_say_that_no_action_is_needed(reply: str) -> None:
@@ -125,6 +130,13 @@ def test_a_reply_may_say_that_no_action_is_needed(reply: str) -> None:
         pytest.param("null", id="a JSON null"),
         pytest.param("[1, 2", id="a list of numbers that never closes"),
         pytest.param('{"a": {"tool": "x"}}', id="data with a call's key deeper inside"),
+        pytest.param('[1, {"a": 2}]', id="a list of numbers and data"),
+        pytest.param('So:\n{"a": 1', id="data that never closes, after prose"),
+        pytest.param('{x}"tool" is a key', id="a quoted key after a placeholder"),
+        pytest.param(f"{PY}- ```\n{A}\n```", id="a list item with a fence in code"),
+        pytest.param(f"````python\n```\n{A}\n````", id="a shorter fence in code"),
+        pytest.param(f"~~~py `x`\n{A}\n~~~", id="a tilde fence with ticks in its tag"),
+        pytest.param(f"```x``` is code\n{PY}{A}\n```", id="code after inline code"),
         pytest.param("[" * 100_000, id="a hundred thousand brackets"),
         pytest.param("[" * 100_000 + "]" * 100_000, id="a hundred thousand pairs"),
         pytest.param('{"a":' * 100_000 + "1" + "}" * 100_000, id="deep objects"),
@@ -149,6 +161,8 @@ def test_the_rest_is_prose(reply: str) -> None:
         pytest.param(f"<tool_call>{A}</tool_call>", id="in tags"),
         pytest.param(f"[x] now {A}", id="in a checklist"),
         pytest.param(f"{A}, {B}", id="after another call and a comma"),
+        pytest.param(f"see [this, {A}", id="after a comma in brackets"),
+        pytest.param(f"Use {{}} {A}", id="after a no-op in a line of prose"),
         pytest.param("Call {\n" + A[1:], id="over several lines"),
         pytest.param(f'Say: "{A}"', id="in quotation marks"),
         pytest.param(f"Both: [{A}, {B}]", id="as a list"),
@@ -222,6 +236,7 @@ def test_what_looks_like_an_action_and_is_no_json_is_an_error(reply: str, named:
         pytest.param("{", id="one brace"),
         pytest.param('{"to', id="in a key"),
         pytest.param('{"a": 1', id="whatever it was to be"),
+        pytest.param('[{"a": 1}, ', id="a list of whatever it was to be"),
         pytest.param('{"tool": "x", "arguments": {"a": "}', id="in a string with a brace"),
         pytest.param('{"tool": "x", "arguments": {"a": "\\', id="in an escape"),
         pytest.param('{"tool": "x"]', id="with the wrong bracket"),
@@ -246,6 +261,8 @@ def test_what_opens_and_never_closes_is_truncated(reply: str) -> None:
     [
         pytest.param('{"action": {"tool": "x", "arguments": {}}}', id="a tool call"),
         pytest.param('{"x": [{"agent": "x", "task": "y"}]}', id="a delegation in a list"),
+        pytest.param('{"x": [1, {"agent": "x", "task": "y"}]}', id="a delegation beside a number"),
+        pytest.param('{"why": "", "call": {"tool": "x", "arguments": {}}}', id="beside a reason"),
         pytest.param('```\n{"x": {"agent": "x", "task": "y"}}\n```', id="in a fence"),
     ],
 )
@@ -254,6 +271,7 @@ def test_a_reply_that_is_a_call_wrapped_in_other_json_is_an_error(reply: str) ->
     assert isinstance(found, ActionError)
     assert found.type == "missing_field"
     assert find_actions(f"This is what I did:\n{reply}") == Prose()
+    assert find_actions(f"{reply}\nThis is what I did.") == Prose()
 
 
 def test_a_brace_in_prose_does_not_hide_the_call_after_it() -> None:
@@ -277,6 +295,28 @@ def test_a_brace_in_prose_does_not_hide_the_call_after_it() -> None:
 def test_the_lead_is_taken_off(reply: str, text: str, reasoning: str) -> None:
     assert strip_lead(reply) == (text, reasoning)
     assert strip_lead(text) == (text, "")
+
+
+@pytest.mark.parametrize(
+    ("depth", "is_read"), [pytest.param(64, True, id="64"), pytest.param(65, False, id="65")]
+)
+def test_a_call_may_be_nested_so_deep(depth: int, *, is_read: bool) -> None:
+    lists = depth - 1
+    found = find_actions('{"tool": "x", "arguments": ' + "[" * lists + "]" * lists + "}")
+    assert isinstance(found, tuple) == is_read
+
+
+@pytest.mark.parametrize(
+    ("number", "is_read"),
+    [
+        pytest.param(2**64 - 1, True, id="the largest"),
+        pytest.param(2**64, False, id="one more than the largest"),
+        pytest.param(-(2**63), True, id="the smallest"),
+        pytest.param(-(2**63) - 1, False, id="one less than the smallest"),
+    ],
+)
+def test_a_number_has_64_bits(number: int, *, is_read: bool) -> None:
+    assert (decode_json(str(number)) == number) == is_read
 
 
 def test_json_without_end_is_refused_not_raised() -> None:

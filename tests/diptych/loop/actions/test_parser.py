@@ -86,6 +86,7 @@ def test_prose_is_no_error(reply: str) -> None:
         pytest.param({"tool": "echo", "after": []}, id="after nothing"),
         pytest.param({"tool": "echo", "task": "x"}, id="a task, which tools have not"),
         pytest.param({"calls": [{"tool": "echo"}], "thought": "hm"}, id="keys beside calls"),
+        pytest.param({"tool": "echo", "calls": None}, id="null calls"),
     ],
 )
 def test_what_means_nothing_is_let_be(value: JSON) -> None:
@@ -109,7 +110,9 @@ def test_tools_are_known_by_their_short_and_long_names() -> None:
         pytest.param({"agent": "writer", "task": 5}, "missing_field", id="a task that is a number"),
         pytest.param({"agent": "writer", "task": ""}, "missing_field", id="an empty task"),
         pytest.param({"agent": ["writer"], "task": "x"}, "missing_field", id="a list of agents"),
+        pytest.param({"agent": " ", "task": "x"}, "missing_field", id="an agent without a name"),
         pytest.param({"calls": {"tool": "echo"}}, "missing_field", id="calls that are no list"),
+        pytest.param({"calls": 5}, "missing_field", id="calls that are a number"),
         pytest.param({"calls": None}, "missing_field", id="calls that are null"),
         pytest.param({"calls": [{"calls": []}]}, "missing_field", id="calls in calls"),
         pytest.param([{"tool": "echo"}, 5], "missing_field", id="a number among calls"),
@@ -117,9 +120,14 @@ def test_tools_are_known_by_their_short_and_long_names() -> None:
         pytest.param([[{"tool": "echo"}]], "missing_field", id="a list in a list"),
         pytest.param({"tool": "echo", "agent": "writer", "task": "x"}, "ambiguous", id="both"),
         pytest.param({"calls": [], "tool": "echo"}, "ambiguous", id="calls and a tool"),
+        pytest.param({"calls": [], "agent": "writer"}, "ambiguous", id="calls and an agent"),
+        pytest.param({"calls": [], "arguments": {}}, "ambiguous", id="calls and arguments"),
         pytest.param({"tool": "echo", "arguments": []}, "invalid_arguments", id="a list"),
         pytest.param({"tool": "echo", "arguments": "{}"}, "invalid_arguments", id="JSON as text"),
         pytest.param({"tool": "echo", "arguments": 5}, "invalid_arguments", id="a number"),
+        pytest.param(
+            {"tool": "one__list", "arguments": []}, "invalid_arguments", id="a list for any schema"
+        ),
         pytest.param({"tool": "add", "arguments": {}}, "invalid_arguments", id="a missing one"),
         pytest.param({"tool": "add", "arguments": {"a": "1"}}, "invalid_arguments", id="a text"),
         pytest.param({"tool": "Add"}, "unknown_tool", id="another case"),
@@ -130,6 +138,7 @@ def test_tools_are_known_by_their_short_and_long_names() -> None:
         pytest.param({"tool": "echo", "id": ""}, "invalid_graph", id="an empty id"),
         pytest.param({"tool": "echo", "id": True}, "invalid_graph", id="an id that is true"),
         pytest.param({"tool": "echo", "after": "a"}, "invalid_graph", id="after that is a text"),
+        pytest.param({"tool": "echo", "after": 5}, "invalid_graph", id="after that is a number"),
         pytest.param({"tool": "echo", "after": [None]}, "invalid_graph", id="after null"),
         pytest.param({"tool": "echo", "after": ["a"]}, "invalid_graph", id="after an unknown id"),
     ],
@@ -152,8 +161,16 @@ def test_an_unknown_name_is_told_what_there_is() -> None:
     assert error_of({"agent": "echo", "task": "x"}).detail == (
         'there is no agent "echo" (it is a tool); agents available: researcher, writer'
     )
+    assert error_of({"agent": "poet", "task": "x"}).detail == (
+        'there is no agent "poet"; agents available: researcher, writer'
+    )
     assert "(it is an agent)" in error_of({"tool": "writer"}).detail
     assert error_of({"tool": "x"}, catalog=Catalog()).detail.endswith("available: none")
+
+
+def test_a_long_name_is_cut() -> None:
+    assert f'no tool "{"ü" * 60}";' in error_of({"tool": "ü" * 60}).detail
+    assert f'no tool "{"ü" * 60}…";' in error_of({"tool": "ü" * 61}).detail
 
 
 def test_a_long_list_of_names_is_cut() -> None:
@@ -252,6 +269,11 @@ def test_numbers_are_ids_too() -> None:
         pytest.param([echo("a"), {"tool": "echo", "id": "b", "after": ["c"]}], '"c"', id="unknown"),
         pytest.param([echo("a", x="${a}")], "circle", id="itself"),
         pytest.param([echo("a", x="${b}"), echo("b", x="${a.x}")], '"a", "b"', id="each other"),
+        pytest.param(
+            [echo("a", x="${b}"), echo("b", x="${a}"), {"tool": "echo", "after": ["a"]}],
+            '"a", "b", "(call 3)"',
+            id="a call without an id behind a circle",
+        ),
         pytest.param([echo("a"), echo("b", x="${}")], '""', id="an empty reference"),
         pytest.param([echo("a"), {"agent": "writer", "task": "${b}"}], '"b"', id="in a task"),
     ],

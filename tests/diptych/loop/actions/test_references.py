@@ -1,5 +1,7 @@
 """References to earlier results: `${id}`, `${id.path}`, and the literal `$${` (loop.md §3)."""
 
+from types import MappingProxyType
+
 import pytest
 
 from diptych.loop.actions.references import (
@@ -17,6 +19,9 @@ VALUES: dict[str, JSON] = {
     "rows": [{"name": "Ada"}, {"name": "Bob"}],
     "deep": {"a": {"b": [True, 1.5]}, "0": "zero"},
     "evil": "${n} $${n}",
+    "words": ["ü"],
+    "empty": {},
+    "view": MappingProxyType({"a": 1}),
 }
 
 
@@ -40,7 +45,10 @@ def filled(value: JSON) -> JSON:
         pytest.param(" ${n}", " 5", id="a blank makes it text"),
         pytest.param("${text}: ${deep.a}", 'ü: {"b":[true,1.5]}', id="an object in text"),
         pytest.param("${none}, ${deep.a.b.0}", "null, true", id="null and true in text"),
+        pytest.param("so ${words}", 'so ["ü"]', id="other scripts in text"),
+        pytest.param("so ${view}", 'so {"a":1}', id="any mapping in text"),
         pytest.param("$${n}", "${n}", id="a literal"),
+        pytest.param("$${", "${", id="the beginning of a literal"),
         pytest.param("$$${n}", "$${n}", id="a dollar and a literal"),
         pytest.param("$5 ${n} $${ ${", "$5 5 ${ ${", id="dollars"),
         pytest.param(["${n}", {"x": "${n}", "${n}": 1}], [5, {"x": 5, "${n}": 1}], id="nested"),
@@ -68,7 +76,12 @@ def test_a_task_is_text() -> None:
         pytest.param("${rows.\u0661}", "is not in a list", id="another script's digit"),
         pytest.param("${rows." + "0" * 5000 + "}", "is not in a list", id="an endless index"),
         pytest.param("${rows.name}", "is not in a list", id="a field of a list"),
-        pytest.param("${deep.c}", "an object with the fields: 0, a", id="an unknown field"),
+        pytest.param(
+            "${deep.c}",
+            "${deep.c} leads nowhere: 'c' is not in an object with the fields: 0, a",
+            id="an unknown field",
+        ),
+        pytest.param("${empty.a}", "an empty object", id="a field of an empty object"),
         pytest.param("${n.x}", "5, which has no fields", id="a field of a number"),
         pytest.param("${text.x}", "a text, which has no fields", id="a field of a text"),
         pytest.param("${text.0}", "a text, which has no fields", id="an index of a text"),
@@ -101,6 +114,16 @@ def test_what_references_insert_is_bounded(call: Call) -> None:
     detail = fill_references(call, {"big": "y" * (MAX_INSERTED // 8)})
     assert isinstance(detail, str)
     assert "more than" in detail
+
+
+@pytest.mark.parametrize(
+    ("more", "is_filled"),
+    [pytest.param("", True, id="all of it"), pytest.param("y", False, id="one more")],
+)
+def test_references_may_insert_so_much(more: str, *, is_filled: bool) -> None:
+    call = ToolCall("1", "t", {"v": ["${all}", "${more}"]})
+    found = fill_references(call, {"all": "y" * MAX_INSERTED, "more": more})
+    assert isinstance(found, ToolCall) == is_filled
 
 
 def test_endless_nesting_is_told() -> None:

@@ -1,0 +1,106 @@
+"""The words that Diptych itself says to the model."""
+
+import pytest
+from support.doubles import catalog
+
+from diptych.loop.actions import ActionError
+from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable
+from diptych.loop.messages import Delegation, Message, Result, ToolCall
+from diptych.loop.prompt import SAID_LIMIT, step_error, step_results, system_prompt, with_caller
+
+SCHEMA = {"type": "object", "properties": {"ü": {"type": "integer"}}}
+TOOLS = (Tool("box", "add", "adds\n  two\tnumbers", SCHEMA), Tool("box", "ls", "lists", {}))
+AGENTS = (Peer("researcher", "looks\nthings up", ("web", "papers")), Peer("writer", "writes"))
+AWAY = (Unavailable("server", "mail", "refused"), Unavailable("agent", "lawyer", "timeout"))
+
+
+def headings(prompt):
+    return [line for line in prompt.splitlines() if line.startswith("## ")]
+
+
+def test_each_tool_is_one_line_with_its_schema():
+    prompt = system_prompt("Be brief.", Catalog(TOOLS))
+    assert prompt.startswith(
+        "Be brief.\n\n## Available Tools\n"
+        "- add: adds two numbers\n"
+        '  parameters: {"properties": {"ü": {"type": "integer"}}, "type": "object"}\n'
+        "- ls: lists\n"
+        "  parameters: {}\n\n"
+        "To use a tool, respond with ONLY this JSON (no other text):\n"
+    )
+    assert headings(prompt) == ["## Available Tools"]
+
+
+def test_each_agent_is_one_line_with_its_skills():
+    prompt = system_prompt("", Catalog(agents=AGENTS))
+    assert prompt.startswith(
+        "## Available Agents for Delegation\n"
+        "- researcher: looks things up (skills: web, papers)\n"
+        "- writer: writes\n\n"
+        "To delegate a task to another agent, respond with ONLY this JSON (no other text):\n"
+    )
+    assert headings(prompt) == ["## Available Agents for Delegation"]
+
+
+def test_what_is_missing_is_named_with_its_reason():
+    assert system_prompt("Be brief.", Catalog(unavailable=AWAY)) == (
+        "Be brief.\n\n## Currently Unavailable\n"
+        "Do not claim to have used these, and say so if the answer would need them.\n"
+        "- the tools of mail: refused\n"
+        "- the agent lawyer: timeout"
+    )
+
+
+@pytest.mark.parametrize(
+    "callable_", [Catalog(TOOLS), Catalog(agents=AGENTS)], ids=["tool", "agent"]
+)
+def test_whoever_may_call_is_told_how_to_make_several_calls_and_none(callable_):
+    prompt = system_prompt("", callable_)
+    assert "To make several calls at once" in prompt
+    assert prompt.endswith("Then you will be asked to provide your final response.")
+
+
+def test_who_may_call_nothing_is_told_the_instructions_alone():
+    assert system_prompt("Be brief.", Catalog()) == "Be brief."
+    assert system_prompt("", Catalog()) == ""
+
+
+def test_the_caller_s_instructions_come_last_and_may_be_all_there_is():
+    assert with_caller("Be brief.", "") == "Be brief."
+    marked = with_caller("", "Rhyme.")
+    assert marked.startswith("## Instructions from the caller\n")
+    assert marked.endswith("\nRhyme.")
+    assert with_caller("Be brief.", "Rhyme.") == f"Be brief.\n\n{marked}"
+
+
+def test_the_results_of_a_step_are_one_message_in_the_order_of_the_calls():
+    calls = [ToolCall("1", "add", label="a"), Delegation("2", "writer", "x"), ToolCall("3", "ls")]
+    results = {
+        "3": Result("3", "boom", error="failed"),
+        "2": Result("2", "done"),
+        "1": Result("1", "3"),
+    }
+    assert step_results(2, 5, calls, results) == Message(
+        "user",
+        "[Step 2/5] Result of tool add (id a):\n3\n\n"
+        "[Step 2/5] Result of agent writer:\ndone\n\n"
+        "[Step 2/5] Error from tool ls:\nboom",
+    )
+
+
+def test_a_reply_that_could_not_be_used_is_shown_again_in_part():
+    told = step_error(1, 5, ActionError("json_syntax", "not valid JSON"), "x" * 1_000)
+    assert told == Message(
+        "user",
+        "[Step 1/5] Your reply could not be used; nothing of it was run.\n"
+        "error_type: json_syntax\ndetail: not valid JSON\n"
+        f"you said: {'x' * SAID_LIMIT}",
+    )
+
+
+def test_a_name_of_two_servers_is_listed_by_its_long_form():
+    clash = Catalog((Tool("one", "ls", "", {}), Tool("two", "ls", "", {})))
+    prompt = system_prompt("", clash)
+    assert "- one__ls: " in prompt
+    assert "- two__ls: " in prompt
+    assert "- ls: " in system_prompt("", catalog("ls"))
