@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from diptych.cli.client.remote import RemoteAgent, agent_at
 from diptych.cli.patience import Patience
-from diptych.cli.remote import RemoteAgent, agent_at
 
 
 def said(status: str, body: object) -> bytes:

@@ -20,8 +20,20 @@ from typing import Annotated
 
 import typer
 
-from diptych.cli import attach, chat, check, demo, events, get, install, logs, run, serve, status
-from diptych.cli.interrupts import ABORTED
+from diptych.cli.commands import (
+    attach,
+    chat,
+    check,
+    demo,
+    events,
+    get,
+    install,
+    logs,
+    run,
+    serve,
+    status,
+)
+from diptych.cli.signals import ABORTED
 from diptych.errors import ConfigError, DiptychError, RequestError
 
 __all__ = ["app", "main"]

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from diptych.cli.cluster.programs import Kubectl
-from diptych.cli.cluster.refusals import ClusterError, Missing, NotInstalled
+from diptych.cli.cluster.errors import ClusterError, Missing, NotInstalled
+from diptych.cli.cluster.kubectl import Kubectl
 from diptych.errors import ConfigError
 
 AGENTS = "agents.diptych.dev"

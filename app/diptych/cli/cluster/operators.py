@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from diptych.cli.cluster.programs import Kubectl
-from diptych.cli.cluster.refusals import ClusterError, Missing
-from diptych.cli.wording import one_line
+from diptych.cli.cluster.errors import ClusterError, Missing
+from diptych.cli.cluster.kubectl import Kubectl
+from diptych.cli.output.wording import one_line
 
 CRD = "agents.diptych.dev"
 OPERATOR = "app.kubernetes.io/name=diptych,app.kubernetes.io/component=operator"

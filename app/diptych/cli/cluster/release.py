@@ -13,9 +13,9 @@ from typing import Any
 import orjson
 import yaml
 
-from diptych.cli.cluster.place import ClusterPlace
-from diptych.cli.cluster.programs import output, program
-from diptych.cli.cluster.refusals import ClusterError
+from diptych.cli.cluster.errors import ClusterError
+from diptych.cli.cluster.flags import ClusterPlace
+from diptych.cli.cluster.kubectl import output, program
 from diptych.errors import ConfigError
 
 RELEASE = "diptych"

@@ -1,0 +1,69 @@
+"""The agents of a file, served in this process on free loopback ports while a block lasts.
+
+Not here: how they are served (`serving`), asking them (`asking`).
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+from diptych.cli.follow import Begun, Standing, Tell, untold
+from diptych.config.loader import LaptopOptions, LoadedAgents, load_agents
+from diptych.errors import ConfigError
+from diptych.loop.messages import Message
+from diptych.ports import Item
+from diptych.runtime.request import RunRequest
+from diptych.serve.server import ListenAddress, ServedAgent, Sockets, served
+
+
+class LocalAgent:
+    """An agent of this process; fulfils `Askable`."""
+
+    def __init__(self, site: ServedAgent) -> None:
+        self.name = site.pod.name
+        self.url = site.url
+        self._pod = site.pod
+
+    async def standing(self) -> Standing:
+        now = self._pod.readiness()
+        return Standing(now.missing, any("DEBUG_MOCK_RESPONSES" in note for note in now.notes))
+
+    async def begin(
+        self,
+        question: str,
+        session_id: str | None,
+        tell: Tell = untold,  # noqa: ARG002 - nothing breaks here
+    ) -> Begun:
+        entry = await self._pod.runs.start(RunRequest((Message("user", question),), "", session_id))
+        return Begun(entry.run_id, entry.session_id)
+
+    async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
+        async with aclosing(self._pod.runs.subscribe(run_id, after)) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def cancel(self, run_id: str) -> None:
+        await self._pod.runs.cancel(run_id)
+
+
+@asynccontextmanager
+async def local_agents(loaded: LoadedAgents) -> AsyncIterator[list[LocalAgent]]:
+    """Serve all agents, and give them once their tools and agents have been tried."""
+    sockets = Sockets(ListenAddress(port=0), len(loaded.names))
+    async with served(loaded.resolve(sockets.urls), sockets) as sites:
+        await asyncio.gather(*(site.pod.tried() for site in sites))
+        yield [LocalAgent(site) for site in sites]
+
+
+@asynccontextmanager
+async def agent_of(
+    file: Path, name: str | None, options: LaptopOptions
+) -> AsyncIterator[LocalAgent]:
+    """Serve a file, and give its agent called `name`, else its first. Raises `ConfigError`."""
+    loaded = load_agents([file], options)
+    if name is not None and name not in loaded.names:
+        there = ", ".join(loaded.names)
+        raise ConfigError(f"--agent {name}: {file} has no Agent of that name; it has {there}")
+    async with local_agents(loaded) as agents:
+        yield next(agent for agent in agents if name in (None, agent.name))

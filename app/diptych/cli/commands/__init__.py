@@ -1,0 +1,1 @@
+"""The commands of `diptych`: one module per command, named after it."""

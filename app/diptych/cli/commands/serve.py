@@ -1,0 +1,118 @@
+"""`diptych serve`: agents behind their HTTP addresses, until a signal ends them."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from diptych.cli.commands.options import Secrets, Services, laptop_options, process_environment
+
+if TYPE_CHECKING:
+    from diptych.cli.output.screen import Part
+    from diptych.serve.server import ServedAgent
+
+_log = logging.getLogger(__name__)
+_LOOPBACK = "127.0.0.1"
+
+
+def serve(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE", help="Files with Agents; else the environment says it."),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="Where to listen; 0.0.0.0 is everywhere, for containers.")
+    ] = _LOOPBACK,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="The first agent's port, the others get those after it; 0 takes free ones. "
+            "Else PORT, else 8000.",
+        ),
+    ] = None,
+    secrets: Secrets = None,
+    service: Services = None,
+) -> None:
+    """Serve every Agent of the files, one port each.
+
+    References between the Agents lead to those ports. Without a file the agent is made of
+    AGENT_NAME, MODEL_API_URL, MODEL_NAME, MCP_SERVERS …, as in a plain container.
+
+    Ctrl-C or SIGTERM: no new runs are taken, and those that are there get
+    SHUTDOWN_GRACE_SECONDS (20) to end; what is left then is handed over, if there is a store.
+
+    Example: `diptych serve agent.yaml --port 8080`
+    """
+    from diptych.cli.signals import loop_factory
+    from diptych.config.loader import LoadedAgents, env_agent, load_agents, process_settings
+    from diptych.serve.logs import set_up_logging
+    from diptych.serve.server import ListenAddress, Sockets
+    from diptych.serve.server import serve as serve_until_told
+
+    settings = process_settings(process_environment())
+    loaded: LoadedAgents | None = None
+    if files:
+        loaded = load_agents(files, laptop_options(secrets, service))
+        count = len(loaded.names)
+    else:
+        alone, count = env_agent(os.environ), 1
+    set_up_logging(settings.log_level, settings.log_format)
+    sockets = Sockets(ListenAddress(host, settings.port if port is None else port), count)
+    configs = loaded.resolve(sockets.urls) if loaded else (alone,)
+    announce = _log_them if settings.log_format == "json" else _show_them
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        serving = serve_until_told(configs, sockets, announce, grace=settings.shutdown_grace)
+        runner.run(serving)
+
+
+async def _log_them(sites: Sequence["ServedAgent"]) -> None:
+    """Say where the agents are to a collector of logs."""
+    from diptych.cli.output.wording import missing_text
+
+    for site in sites:
+        await site.pod.tried()
+        now = site.pod.readiness()
+        _log.info("agent %s listens at %s", site.pod.name, site.url)
+        for missing in now.missing:
+            _log.warning("agent %s is without %s", site.pod.name, missing_text(missing))
+        for note in now.notes:
+            _log.info("agent %s: %s", site.pod.name, note)
+
+
+async def _show_them(sites: Sequence["ServedAgent"]) -> None:
+    """Say where the agents are to a person, and how to ask one."""
+    from diptych.cli.output.screen import Screen
+    from diptych.cli.output.wording import missing_text
+
+    screen = Screen()
+    for site in sites:
+        await site.pod.tried()
+    width = max(len(site.pod.name) for site in sites)
+    for site in sites:
+        now = site.pod.readiness()
+        parts: list[Part] = [("● ", "green"), (f"{site.pod.name:<{width}}  ", "bold"), site.url]
+        if now.missing:
+            parts.append(("  without " + "; ".join(map(missing_text, now.missing)), "yellow"))
+        screen.line(*parts)
+    notes = dict.fromkeys(note for site in sites for note in site.pod.readiness().notes)
+    for note in notes:
+        screen.line((f"  {note}", "dim"))
+    for line in _how_to_ask(sites[0].url):
+        screen.line(line)
+
+
+def _how_to_ask(url: str) -> Sequence[str]:
+    body = '{"messages": [{"role": "user", "content": "Hello!"}]}'
+    return (
+        "",
+        f"  ask:    diptych chat {url}",
+        f"  or:     curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'",
+        f"  watch:  diptych events {url}",
+        "  end:    Ctrl-C",
+    )

@@ -1,0 +1,1 @@
+"""What the command line writes to stdout and stderr."""

@@ -1,0 +1,407 @@
+"""An Agent of a cluster, asked by its name: doubles of kubectl lead to a real agent."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diptych.cli.client.failures import Interrupted
+from diptych.cli.client.in_cluster import agent_in_cluster
+from diptych.cli.client.remote import RemoteAgent
+from diptych.cli.client.target import Target
+from diptych.cli.cluster import port_forward as forwarding
+from diptych.cli.cluster.agents import Reference
+from diptych.cli.cluster.errors import ClusterError, NotReady
+from diptych.cli.cluster.flags import ClusterPlace
+from diptych.cli.commands.attach import followed
+from diptych.cli.follow import ask
+from diptych.cli.output.timeline import RECONNECTING
+from diptych.config.loader import AgentConfig
+from diptych.errors import ConfigError
+from diptych.ports import Item, Notice
+from diptych.serve.server import ListenAddress, Sockets, served
+
+Type = Callable[..., Any]
+Object = dict[str, Any]
+HELPER = Reference("helper", None)
+SLOW = '["{}", {"chunk_ms": 20, "content": "' + "word " * 40 + '"}]'
+
+
+def agent(*, ready: str = "True", reason: str = "Ready") -> Object:
+    """Give an Agent as the API has it."""
+    conditions = [{"type": "Ready", "status": ready, "reason": reason, "message": "So it is."}]
+    return {
+        "metadata": {"name": "helper", "namespace": "team"},
+        "spec": {},
+        "status": {"selector": "app=helper", "conditions": conditions},
+    }
+
+
+class Seen:
+    """A view that keeps what it is shown, and calls back at a piece of the answer."""
+
+    def __init__(self, at: int = 5, do: Callable[[], None] = lambda: None) -> None:
+        self.text = ""
+        self.notices: list[str] = []
+        self._left = at
+        self._do = do
+
+    def show(self, item: Item) -> None:
+        if isinstance(item, Notice):
+            self.notices.append(item.type)
+        elif item.event_type == "text":
+            self.text += str(item.content)
+            self._left -= 1
+            if self._left == 0:
+                self._do()
+
+    def tick(self) -> None: ...
+
+
+@asynccontextmanager
+async def pod(script: str = '["{}", "Hello."]') -> AsyncIterator[int]:
+    """Serve an agent, and give its port."""
+    sockets = Sockets(ListenAddress(port=0), 1)
+    async with served([AgentConfig("helper", mock_responses=script)], sockets) as sites:
+        await sites[0].pod.tried()
+        yield int(sockets.urls[0].rpartition(":")[2])
+
+
+@pytest.fixture
+def cluster(programs: Any) -> Any:
+    programs.answer("get agents.diptych.dev helper", out=agent())
+    return programs
+
+
+def reached(**place: Any) -> Any:
+    return agent_in_cluster(HELPER, ClusterPlace(**place))
+
+
+def kill(pids: list[int]) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not (Linux)."""
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+
+async def all_gone(pids: list[int]) -> bool:
+    for _ in range(200):
+        if not any(map(is_alive, pids)):
+            return True
+        await asyncio.sleep(0.02)
+    return False
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+async def test_an_agent_is_asked_through_a_port_of_this_machine(cluster: Any) -> None:
+    async with pod() as port:
+        cluster.lead(to=port)
+        async with reached(context="c") as helper:
+            seen = Seen()
+            ended = await ask(helper, "Hi", "s", seen)
+            assert (ended.status, seen.text, helper.name) == ("completed", "Hello.", "team/helper")
+            assert [r.event_type for r in await helper.memory("s")] == [
+                "user_message",
+                "agent_response",
+            ]
+    (call,) = cluster.calls("port-forward")
+    assert call[1:] == [
+        "--context=c",
+        "--namespace=team",
+        "port-forward",
+        "service/helper",
+        ":8000",
+        "--address=127.0.0.1",
+    ]
+
+
+@linux
+async def test_the_forward_ends_with_the_conversation(cluster: Any) -> None:
+    async with pod() as port:
+        cluster.lead(to=port)
+        async with reached() as helper:
+            await helper.standing()
+            assert all(map(is_alive, cluster.pids("port-forward")))
+        assert await all_gone(cluster.pids("port-forward"))
+
+
+@linux
+async def test_the_forward_ends_when_its_owner_is_killed(cluster: Any) -> None:
+    async with pod(SLOW) as port:
+        cluster.lead(to=port)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "diptych", "run", "helper", "Hi"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        assert process.stdout
+        assert await process.stdout.readexactly(4) == b"word"
+        assert all(map(is_alive, cluster.pids("port-forward")))
+        process.kill()
+        await process.communicate()
+        assert await all_gone(cluster.pids("port-forward"))
+
+
+async def test_a_forward_that_ends_is_made_again_and_the_answer_goes_on(cluster: Any) -> None:
+    async with pod(SLOW) as port:
+        cluster.lead(to=port)
+        async with reached() as helper:
+            seen = Seen(do=lambda: kill(cluster.pids("port-forward")))
+            ended = await ask(helper, "Hi", None, seen)
+    assert ended.status == "completed"
+    assert seen.text == "word " * 40
+    assert seen.notices.count(RECONNECTING) == 1
+    first, *later = cluster.calls("port-forward")
+    assert ":8000" in first
+    assert later
+    assert all(f"{helper.url.rpartition(':')[2]}:8000" in call for call in later)
+
+
+async def test_a_question_waits_until_something_gets_through(cluster: Any) -> None:
+    """A forward to a pod that is gone ends at the first connection."""
+    async with pod() as port:
+        cluster.lead(to=port, is_dead=True)
+        async with reached() as helper:
+            cluster.lead(to=port)
+            ended = await ask(helper, "Hi", None, Seen())
+    assert ended.status == "completed"
+
+
+async def test_an_agent_that_stays_away_is_given_up(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "AWAY_SECONDS", 0.5)
+    async with pod() as port:
+        cluster.lead(to=port)
+        async with reached() as helper:
+            cluster.answer(
+                "port-forward", err="error: unable to forward port because pod is not running"
+            )
+            kill(cluster.pids("port-forward"))
+            while len(cluster.calls("port-forward")) < 3:  # noqa: ASYNC110 - one more has failed
+                await asyncio.sleep(0.02)
+            with pytest.raises(Interrupted, match=r"nothing gets through .* pod is not running"):
+                await helper.begin("Hi", None)
+
+
+@pytest.mark.parametrize(
+    ("stderr", "said"),
+    [
+        pytest.param(
+            'Error from server (NotFound): services "helper" not found',
+            'the cluster says: services "helper" not found',
+            id="no Service",
+        ),
+        pytest.param(
+            "Error from server (Forbidden): you may not",
+            "does not allow it: you may not",
+            id="no right",
+        ),
+        pytest.param("", "it failed, and did not say why", id="nothing"),
+    ],
+)
+async def test_a_forward_that_never_comes_up_says_why(cluster: Any, stderr: str, said: str) -> None:
+    cluster.answer("port-forward", err=stderr, code=1)
+    with pytest.raises(ClusterError, match=said):
+        async with reached():
+            pass
+
+
+async def test_a_forward_that_says_nothing_is_not_waited_for(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "START_SECONDS", 0.2)
+    (cluster.folder / "kubectl").write_text(
+        '#!/bin/sh\ncase "$*" in *port-forward*) exec sleep 60;; esac\n'
+        f"printf '%s' '{json.dumps(agent())}'\n"
+    )
+    with pytest.raises(ClusterError, match="did not begin in"):
+        async with reached():
+            pass
+
+
+async def test_an_agent_that_is_not_ready_says_why(cluster: Any) -> None:
+    cluster.answer("get agents.diptych.dev helper", out=agent(ready="False", reason="Crash"))
+    cluster.answer("get pods", out={"items": [{"status": {}}]})
+    with pytest.raises(NotReady, match="Agent team/helper is not ready: Crash: So it is"):
+        async with reached():
+            pass
+
+
+async def test_an_older_revision_that_serves_is_asked(
+    cluster: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.answer("get agents.diptych.dev helper", out=agent(ready="False", reason="RollingOut"))
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    cluster.answer("get pods", "--selector=app=helper", out={"items": [ready]})
+    async with pod() as port:
+        cluster.lead(to=port)
+        async with reached() as helper:
+            assert isinstance(helper, RemoteAgent)
+    assert capsys.readouterr().err == "! team/helper is not ready: RollingOut: So it is.\n"
+
+
+async def test_a_run_is_attached_to_by_the_agents_name(
+    cluster: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with pod() as port:
+        cluster.lead(to=port)
+        async with reached() as helper:
+            run = await helper.begin("Hi", None)
+        assert await followed(Target("helper"), run.run_id, as_json=False) == 0
+    shown = capsys.readouterr()
+    assert shown.out == "Hello.\n"
+
+
+async def test_how_to_go_on_names_the_agent_and_the_cluster(cluster: Any) -> None:
+    async with pod() as port:
+        cluster.lead(to=port)
+        async with reached(context="c") as helper:
+            assert helper.place == "--at team/helper --context=c"
+
+
+async def chatted(*words: str, stdin: str = "") -> tuple[int | None, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "diptych", *words),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        out, err = await process.communicate(stdin.encode())
+    return process.returncode, out.decode(), err.decode()
+
+
+@linux
+async def test_chat_run_and_events_take_an_agents_name(cluster: Any) -> None:
+    async with pod() as port:
+        cluster.lead(to=port)
+        code, out, err = await chatted("chat", "helper", "--session", "s", stdin="One?\nTwo?\n")
+        assert (code, out) == (0, "Hello.\nHello.\n")
+        assert "team/helper · Ctrl-C aborts" in err
+        code, out, _ = await chatted("run", "team/helper", "Hi", "-n", "team")
+        assert (code, out) == (0, "Hello.\n")
+        code, out, _ = await chatted("events", "helper", "--session", "s")
+        assert code == 0
+        assert out.count("user_message") == 2
+        assert await all_gone(cluster.pids("port-forward"))
+
+
+def test_a_file_of_that_name_wins(typed: Type, cluster: Any, tmp_path: Path) -> None:
+    (tmp_path / "helper").write_text(
+        "apiVersion: diptych.dev/v1alpha1\nkind: Agent\nmetadata: {name: filed}\nspec: {container:"
+        ' {env: [{name: DEBUG_MOCK_RESPONSES, value: \'["{}", "From the file."]\'}]}}\n'
+    )
+    outcome = typed("run", "helper", "Hi")
+    assert (outcome.code, outcome.out) == (0, "From the file.\n")
+    assert not cluster.calls()
+
+
+def test_a_folder_of_that_name_does_not(typed: Type, cluster: Any, tmp_path: Path) -> None:
+    (tmp_path / "helper").mkdir()
+    cluster.answer("port-forward", err="error: so it was asked")
+    assert "so it was asked" in typed("run", "helper", "Hi").err
+
+
+def test_what_is_neither_file_nor_agent_says_what_was_tried(typed: Type, cluster: Any) -> None:
+    cluster.answer("get agents.diptych.dev --all-namespaces", out={"items": [agent()]})
+    cluster.answer("get agents.diptych.dev helpr", err="Error from server (NotFound): no")
+    cluster.answer("config view", out="team")
+    for words in (["chat", "helpr"], ["run", "helpr", "Hi"]):
+        outcome = typed(*words)
+        assert outcome.code == 1
+        assert outcome.err == (
+            "error: there is no file helpr, and in the cluster: there is no Agent helpr in "
+            "namespace team; did you mean helper?\n"
+        )
+
+
+def test_without_a_cluster_it_is_said_that_there_is_no_file(typed: Type, programs: Any) -> None:
+    programs.answer(
+        "get agents.diptych.dev", err="The connection to the server localhost:8080 was refused"
+    )
+    outcome = typed("chat", "helper")
+    assert outcome.code == 2
+    assert outcome.err.startswith(
+        "error: there is no file helper, and in the cluster: no cluster is configured: "
+    )
+
+
+def test_a_path_is_no_agent(typed: Type, programs: Any) -> None:
+    outcome = typed("run", "no/such/agent.yaml", "Hi")
+    assert outcome.code == 2
+    assert "no/such/agent.yaml" in outcome.err
+    assert not programs.calls()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(
+            ["run", "helper", "Hi", "--agent", "x"],
+            "go with a file, and there is none of this name",
+            id="an option of files",
+        ),
+        pytest.param(
+            ["run", "http://127.0.0.1:9", "Hi", "-n", "x"],
+            "--kubeconfig, --context and --namespace go with an Agent of a cluster, not http://",
+            id="an option of clusters, at a URL",
+        ),
+        pytest.param(
+            ["chat", "file.yaml", "--context", "x"],
+            "go with an Agent of a cluster, not file.yaml",
+            id="an option of clusters, for a file",
+        ),
+        pytest.param(
+            ["events", "127.0.0.1:9", "--kubeconfig", "x"],
+            "go with an Agent of a cluster, not 127.0.0.1:9",
+            id="an option of clusters, at a URL without a scheme",
+        ),
+        pytest.param(
+            ["attach", "run-1", "--context", "x"],
+            "go with an Agent of a cluster, not http://127.0.0.1:8000",
+            id="an option of clusters, without --at",
+        ),
+    ],
+)
+def test_options_go_with_what_they_are_for(
+    typed: Type, programs: Any, words: list[str], said: str
+) -> None:
+    outcome = typed(*words)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert not programs.calls()
+
+
+@pytest.mark.parametrize("place", ["localhost", "localhost:9", "127.0.0.1:9", "http://127.0.0.1:9"])
+def test_what_looks_like_an_address_is_one(typed: Type, programs: Any, place: str) -> None:
+    outcome = typed("events", place)
+    assert outcome.code == 1
+    assert not programs.calls()
+
+
+def test_a_name_of_two_namespaces_is_refused(typed: Type, cluster: Any) -> None:
+    outcome = typed("attach", "run-1", "--at", "team/helper", "-n", "legal")
+    assert (outcome.code, outcome.err) == (2, "error: team/helper is not in --namespace legal\n")
+
+
+async def test_without_a_shell_it_is_said(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarding.shutil, "which", lambda name: None if name == "sh" else name)
+    with pytest.raises(ConfigError, match="sh is not on PATH"):
+        async with forwarding.forwarded(lambda _: [], 8000):
+            pass

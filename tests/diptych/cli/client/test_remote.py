@@ -1,0 +1,156 @@
+"""Asking an agent over HTTP: the same view as of one in this process."""
+
+import asyncio
+import io
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from diptych.cli.client.failures import RemoteError
+from diptych.cli.client.remote import RemoteAgent, agent_at
+from diptych.cli.follow import ask, introduce
+from diptych.cli.output.screen import Screen
+from diptych.cli.output.timeline import Timeline
+from diptych.cli.patience import Patience
+from diptych.config.loader import AgentConfig
+from diptych.config.settings import ToolConfig
+from diptych.loop.codec import Record
+from diptych.ports import Item
+from diptych.serve.server import ListenAddress, Sockets, served
+
+
+class NoPatience(Patience):
+    """Gives up at once."""
+
+    def delay(self) -> None:
+        return None
+
+
+class Seen:
+    """A view that keeps what it is shown, and calls back at an event's name."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+        self.said = asyncio.Event()
+
+    def show(self, item: Item) -> None:
+        self.kinds.append(item.event_type if isinstance(item, Record) else item.type)
+        if self.kinds[-1] == "text":
+            self.said.set()
+
+    def tick(self) -> None: ...
+
+
+@asynccontextmanager
+async def agent(script: str, *tools: ToolConfig) -> AsyncIterator[RemoteAgent]:
+    config = AgentConfig("helper", mock_responses=script, tools=tools)
+    sockets = Sockets(ListenAddress(port=0), 1)
+    url = sockets.urls[0]
+    async with served([config], sockets) as sites, agent_at(url.removeprefix("http://")) as remote:
+        await sites[0].pod.tried()
+        yield remote
+
+
+async def test_a_run_is_watched_to_its_end() -> None:
+    async with agent('["{}", "Hello there."]') as helper:
+        seen = Seen()
+        ended = await ask(helper, "Hi", "s", seen)
+        assert (ended.session_id, ended.status) == ("s", "completed")
+        assert seen.kinds[0] == "user_message"
+        assert seen.kinds[-2:] == ["agent_response", "completed"]
+
+
+async def test_the_record_is_what_the_memory_endpoint_shows() -> None:
+    async with agent('["{}", "Hello."]') as helper:
+        for session in ("a", "b"):
+            await ask(helper, "Hi", session, Seen())
+        records = await helper.memory()
+        assert [r.event_type for r in records] == ["user_message", "agent_response"] * 2
+        assert {r.session_id for r in await helper.memory("b")} == {"b"}
+        assert [r.event_type for r in await helper.memory("a", 1)] == ["agent_response"]
+        assert await helper.memory("c") == []
+
+
+async def test_whoever_is_cancelled_aborts_the_run_and_sees_its_end() -> None:
+    script = '["{}", {"chunk_ms": 20, "content": "' + "word " * 500 + '"}]'
+    async with agent(script) as helper:
+        seen = Seen()
+        asking = asyncio.create_task(ask(helper, "Hi", None, seen))
+        await seen.said.wait()
+        asking.cancel()
+        assert (await asking).status == "aborted"
+        assert seen.kinds[-1] == "aborted"
+        assert seen.kinds.count("user_message") == 1
+
+
+async def test_what_an_agent_lacks_is_told_before_the_first_question() -> None:
+    bank = ToolConfig("bank", url="http://127.0.0.1:9/mcp")
+    async with agent('["{}", "x"]', bank) as helper:
+        err = io.StringIO()
+        await introduce(helper, Screen(io.StringIO(), err))
+    assert err.getvalue().splitlines() == [
+        "DEBUG_MOCK_RESPONSES is on: a script answers instead of a model.",
+        "! unavailable: the tools of bank: connection refused",
+    ]
+
+
+async def test_a_run_that_has_ended_can_be_read_again() -> None:
+    async with agent('["{}", "Hello."]') as helper:
+        begun = await helper.begin("Hi", None)
+        out = io.StringIO()
+        timeline = Timeline(Screen(out, io.StringIO()))
+        async for batch in helper.follow(begun.run_id):
+            for item in batch:
+                timeline.show(item)
+        assert out.getvalue() == "Hello.\n"
+
+
+@pytest.mark.parametrize(
+    ("run_id", "status"),
+    [pytest.param("nope", "404", id="a run that never was"), pytest.param("a/b", "404", id="odd")],
+)
+async def test_an_agent_that_says_no_is_repeated(run_id: str, status: str) -> None:
+    async with agent("x") as helper:
+        with pytest.raises(RemoteError, match=f"HTTP {status}: "):
+            async for _ in helper.follow(run_id):
+                pass
+        with pytest.raises(RemoteError, match="HTTP 400: a session id has"):
+            await helper.begin("Hi", "a b")
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    request = await reader.readuntil(b"\r\n\r\n")
+    if b"/events" in request:
+        writer.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+        )
+        writer.write(b'event: progress\ndata: {"type": "progress", "step": 1}\n\n')
+    else:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello")
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+
+
+@asynccontextmanager
+async def stranger() -> AsyncIterator[RemoteAgent]:
+    server = await asyncio.start_server(_answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, agent_at(f"http://127.0.0.1:{port}") as remote:
+        yield remote
+
+
+async def test_a_server_of_another_kind_is_named_so() -> None:
+    async with stranger() as remote:
+        with pytest.raises(RemoteError, match="no Diptych agent"):
+            await remote.begin("Hi", None)
+
+
+async def test_a_stream_that_ends_early_is_no_end_of_a_run() -> None:
+    async with stranger() as remote:
+        remote.patience = NoPatience
+        with pytest.raises(RemoteError, match=re.escape("before the run had ended")):
+            async for _ in remote.follow("run-1"):
+                pass

@@ -1,0 +1,200 @@
+"""A stream of a run that breaks is picked up where it was: nothing is lost or shown twice."""
+
+from collections.abc import Sequence
+
+import orjson
+import pytest
+from support.flaky_agent import flaky, refused
+
+from diptych.cli.client.failures import Interrupted, RemoteError
+from diptych.cli.client.remote import RemoteAgent
+from diptych.cli.client.target import Target
+from diptych.cli.commands.attach import followed
+from diptych.cli.follow import attend
+from diptych.cli.output.timeline import RECONNECTING
+from diptych.loop.codec import Record
+from diptych.net.sse import frame
+from diptych.ports import Item, Notice
+
+RUN = "run-1"
+
+
+def event(seq: int, kind: str = "text", content: str = "") -> bytes:
+    shown = {
+        "event_type": kind,
+        "seq": seq,
+        "run_id": RUN,
+        "session_id": "s",
+        "timestamp": "2026-01-01T00:00:00Z",
+        "content": content or f"{seq} ",
+        "metadata": {"code": "x"} if kind == "failed" else {},
+    }
+    return frame(shown, event=kind, seq=seq)
+
+
+def notice(kind: str, **fields: object) -> bytes:
+    return frame({"type": kind, **fields}, event=kind)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+END = event(9, "completed")
+
+
+async def read(agent: RemoteAgent, after: int = 0) -> list[Item]:
+    return [item async for batch in agent.follow(RUN, after) for item in batch]
+
+
+def seqs(items: Sequence[Item]) -> list[int]:
+    return [item.seq for item in items if isinstance(item, Record)]
+
+
+def notices(items: Sequence[Item]) -> list[str]:
+    return [item.type for item in items if isinstance(item, Notice)]
+
+
+async def test_a_broken_stream_goes_on_after_the_last_id() -> None:
+    async with flaky(
+        HEAD + event(1) + event(2), HEAD + event(3) + notice("progress"), HEAD + event(4) + END
+    ) as (server, agent):
+        items = await read(agent)
+    assert seqs(items) == [1, 2, 3, 4, 9]
+    assert server.sent("last-event-id") == [None, "2", "3"]
+    assert notices(items) == [RECONNECTING, "progress", RECONNECTING]
+
+
+async def test_it_may_break_inside_an_event() -> None:
+    async with flaky(HEAD + event(1) + event(2)[:-1], HEAD + event(2) + END) as (server, agent):
+        assert seqs(await read(agent)) == [1, 2, 9]
+    assert server.sent("last-event-id") == [None, "1"]
+
+
+async def test_what_is_told_again_is_shown_once() -> None:
+    async with flaky(HEAD + event(1) + event(2), HEAD + event(1) + event(2) + event(3) + END) as (
+        _,
+        agent,
+    ):
+        assert seqs(await read(agent)) == [1, 2, 3, 9]
+
+
+async def test_one_begins_where_one_wants() -> None:
+    async with flaky(HEAD + event(6) + END) as (server, agent):
+        assert seqs(await read(agent, after=5)) == [6, 9]
+    assert server.sent("last-event-id") == ["5"]
+
+
+async def test_a_store_that_lost_the_end_is_followed_from_there() -> None:
+    async with flaky(
+        HEAD + event(1) + event(2) + event(3),
+        HEAD + notice("reset", epoch="b", last_seq=1) + event(2),
+        HEAD + event(3) + END,
+    ) as (server, agent):
+        items = await read(agent)
+    assert seqs(items) == [1, 2, 3, 2, 3, 9]
+    assert server.sent("last-event-id") == [None, "3", "2"]
+    assert "reset" in notices(items)
+
+
+async def test_an_empty_id_takes_the_last_one_back() -> None:
+    blank = b"id\n" + notice("progress")
+    async with flaky(HEAD + event(1) + blank, HEAD + event(1) + END) as (server, agent):
+        assert seqs(await read(agent)) == [1, 9]
+    assert server.sent("last-event-id") == [None, None]
+
+
+async def test_failed_tries_are_tried_again_and_said_once() -> None:
+    busy = refused("503 Service Unavailable", "the pod is leaving")
+    async with flaky(HEAD + event(1), busy, b"", HEAD + event(2) + END) as (server, agent):
+        items = await read(agent)
+    assert seqs(items) == [1, 2, 9]
+    assert notices(items) == [RECONNECTING]
+    assert server.sent("last-event-id") == [None, "1", "1", "1"]
+
+
+async def test_a_pod_that_hands_over_is_not_complained_of_as_well() -> None:
+    leaving = notice("handed_over", run_id=RUN, last_seq=1)
+    async with flaky(HEAD + event(1) + leaving, HEAD + event(2) + END) as (_, agent):
+        assert notices(await read(agent)) == ["handed_over"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(
+            refused("404 Not Found", "there is no run with this id"), id="a run that never was"
+        ),
+        pytest.param(refused("410 Gone", "its record is gone"), id="a run that is lost"),
+        pytest.param(refused("400 Bad Request", "no"), id="any other no"),
+    ],
+)
+async def test_a_no_ends_it(answer: bytes) -> None:
+    async with flaky(HEAD + event(1), answer, HEAD + END) as (server, agent):
+        with pytest.raises(RemoteError, match="HTTP 4") as caught:
+            await read(agent)
+    assert not isinstance(caught.value, Interrupted)
+    assert len(server.sent("last-event-id")) == 2
+
+
+async def test_one_gives_up_and_says_how_to_go_on() -> None:
+    async with flaky(HEAD + event(1), *[refused("502 Bad Gateway", "no pod")] * 5) as (_, agent):
+        with pytest.raises(RemoteError, match=r"no pod; .* `diptych attach run-1 --at http://127"):
+            await read(agent)
+
+
+async def test_nobody_waits_for_an_agent_that_was_never_there() -> None:
+    async with flaky(b"", HEAD + END) as (server, agent):
+        with pytest.raises(Interrupted, match="broke"):
+            await read(agent)
+    assert len(server.sent("last-event-id")) == 1
+
+
+async def test_what_is_no_event_is_an_error_in_words() -> None:
+    async with flaky(HEAD + b"data: {}x\n\n") as (_, agent):
+        with pytest.raises(RemoteError, match="sends no events of a run"):
+            await read(agent)
+
+
+async def test_an_id_is_quoted_in_the_path() -> None:
+    async with flaky() as (server, agent):
+        with pytest.raises(RemoteError, match="gone"):
+            async for _ in agent.follow("a/b?c"):
+                pass
+    assert server.paths == ["/v1/runs/a%2fb%3fc/events"]
+
+
+class Blind:
+    def show(self, item: Item) -> None: ...
+
+    def tick(self) -> None: ...
+
+
+async def test_a_run_that_was_begun_is_waited_for() -> None:
+    """The agent was there once, so that the first stream may break as well."""
+    begun = orjson.dumps({"id": RUN, "session_id": "s"})
+    started = b"HTTP/1.1 202 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(begun), begun)
+    async with flaky(started, b"", HEAD + END) as (_, agent):
+        run = await agent.begin("Hi", None)
+        assert await attend(agent, run.run_id, Blind()) == "completed"
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [("completed", 0), ("failed", 1), ("max_steps", 3), ("aborted", 130)],
+)
+async def test_attach_ends_as_the_run_does(
+    kind: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with flaky(HEAD + event(1) + event(2, kind)) as (_, agent):
+        assert await followed(Target(agent.url), RUN, as_json=True) == code
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+async def test_attach_shows_a_run_as_chat_does(capsys: pytest.CaptureFixture[str]) -> None:
+    told = event(1, "user_message", "Why?") + event(2, content="So ") + event(3, "failed", "no")
+    async with flaky(HEAD + told) as (_, agent):
+        assert await followed(Target(agent.url), RUN, as_json=False) == 1
+    shown = capsys.readouterr()
+    assert shown.out == "So "
+    assert shown.err.splitlines() == [
+        "\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT} Why?",
+        "✗ failed (x) after 0 ms: no",
+    ]

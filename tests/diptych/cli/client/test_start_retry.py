@@ -1,0 +1,183 @@
+"""A question is not lost with a connection that breaks before the reply, and is not asked twice."""
+
+import asyncio
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from support.flaky_agent import flaky, refused, said
+from support.tcp_proxy import TcpProxy, tcp_proxy
+
+from diptych.cli.client.failures import Interrupted, RemoteError
+from diptych.cli.client.remote import RemoteAgent, agent_at
+from diptych.cli.follow import ask
+from diptych.cli.output.timeline import ASKING_AGAIN
+from diptych.config.loader import AgentConfig
+from diptych.ports import Item, Notice
+from diptych.runtime.service import RunService
+from diptych.serve.server import ListenAddress, Sockets, served
+
+NEVER = 600.0  # seconds by which a reply is late that does not come
+
+
+class Seen:
+    """A view that keeps what it is shown."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.notices: list[Notice] = []
+
+    def show(self, item: Item) -> None:
+        if isinstance(item, Notice):
+            self.notices.append(item)
+        elif item.event_type == "text":
+            self.text += str(item.content)
+
+    def tick(self) -> None: ...
+
+
+BEGUN = said("202 Accepted", {"id": "run-1", "session_id": "s"})
+
+
+@asynccontextmanager
+async def behind_a_bad_network() -> AsyncIterator[tuple[RemoteAgent, TcpProxy, RunService]]:
+    sockets = Sockets(ListenAddress(port=0), 1)
+    config = AgentConfig("helper", mock_responses='["{}", "Hello there."]')
+    async with (
+        served([config], sockets) as sites,
+        tcp_proxy(int(sockets.urls[0].rpartition(":")[2])) as proxy,
+        agent_at(f"http://127.0.0.1:{proxy.port}") as agent,
+    ):
+        await sites[0].pod.tried()
+        yield agent, proxy, sites[0].pod.runs
+
+
+async def begun(runs: RunService) -> None:
+    async with asyncio.timeout(10):
+        while not await runs.entries():  # noqa: ASYNC110 - told to nobody
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("session", [None, "talk"])
+async def test_a_question_whose_first_reply_was_swallowed_is_one_run(session: str | None) -> None:
+    async with behind_a_bad_network() as (agent, proxy, runs):
+        proxy.delay = NEVER
+        seen = Seen()
+        asking = asyncio.create_task(ask(agent, "Hi", session, seen))
+        await begun(runs)
+        proxy.delay = 0.0
+        proxy.cut()
+        ended = await asking
+        (entry,) = await runs.entries()
+    assert (ended.status, ended.session_id) == ("completed", entry.session_id)
+    assert seen.text == "Hello there."
+    assert [(n.type, n.fields["message"]) for n in seen.notices if n.type == ASKING_AGAIN] == [
+        (ASKING_AGAIN, f"the connection to {agent.name} broke")
+    ]
+
+
+async def test_two_questions_are_two_runs() -> None:
+    async with behind_a_bad_network() as (agent, _, runs):
+        for _ in range(2):
+            await ask(agent, "Hi", "talk", Seen())
+        assert len(await runs.entries()) == 2
+
+
+async def test_all_tries_have_one_key_and_are_told_once() -> None:
+    leaving = refused("503 Service Unavailable", "the pod is leaving")
+    async with flaky(leaving, b"", BEGUN, BEGUN) as (server, agent):
+        told: list[Notice] = []
+        assert (await agent.begin("Hi", None, told.append)).run_id == "run-1"
+        await agent.begin("Hi", None)
+    first, *again, other = server.sent("idempotency-key")
+    assert again == [first, first]
+    assert other != first
+    assert told == [Notice(ASKING_AGAIN, {"message": "HTTP 503: the pod is leaving"})]
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        pytest.param(
+            refused("503 Service Unavailable", "the store is full"),
+            "HTTP 503: the store is full",
+            id="it was turned away",
+        ),
+        pytest.param(
+            refused("504 Gateway Timeout", "no reply"),
+            "HTTP 504: no reply; it may have taken the question all the same",
+            id="nobody knows",
+        ),
+    ],
+)
+async def test_one_gives_up_and_says_what_is_known(reply: bytes, message: str) -> None:
+    async with flaky(*[reply] * 5) as (server, agent):
+        with pytest.raises(RemoteError) as caught:
+            await agent.begin("Hi", None)
+    assert str(caught.value) == message
+    assert len(server.sent("idempotency-key")) == 4
+
+
+async def test_a_no_is_not_asked_again() -> None:
+    async with flaky(refused("400 Bad Request", "input is empty"), BEGUN) as (server, agent):
+        with pytest.raises(RemoteError, match="HTTP 400: input is empty"):
+            await agent.begin("Hi", None)
+    assert len(server.sent("idempotency-key")) == 1
+
+
+async def test_where_nobody_has_ever_been_one_does_not_wait() -> None:
+    async with flaky() as (_, agent):
+        url = agent.url
+    async with agent_at(url) as agent:
+        began = time.monotonic()
+        with pytest.raises(Interrupted, match="nothing listens at"):
+            await agent.begin("Hi", None)
+    assert time.monotonic() - began < 5
+
+
+async def test_a_run_that_could_not_be_cancelled_is_told_of() -> None:
+    async with behind_a_bad_network() as (agent, proxy, _):
+        proxy.delay = NEVER
+        cancelling = asyncio.create_task(agent.cancel("run-1"))
+        await asyncio.sleep(0.05)
+        proxy.cut()
+        with pytest.raises(RemoteError, match="broke; the run may still go on; see it with"):
+            await cancelling
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+async def test_ctrl_c_before_the_run_has_begun_leaves_a_chat_as_it_was() -> None:
+    asked = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET /ready"):
+            writer.write(said("200 OK", {}))
+        else:
+            asked.set()
+            await reader.read()  # until the other end has had enough
+        writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    async with listening, asyncio.timeout(30):
+        chat = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "diptych", "chat", url), stdin=PIPE, stdout=PIPE, stderr=PIPE
+        )
+        try:
+            assert chat.stdin
+            chat.stdin.write(b"Hi\n")
+            await asked.wait()
+            chat.send_signal(signal.SIGINT)
+            _, err = await chat.communicate(b"")
+        finally:
+            if chat.returncode is None:
+                chat.kill()
+                await chat.communicate()
+    assert err.decode().splitlines()[1:] == [
+        "✗ aborted, before the agent had said that the run has begun"
+    ]
+    assert chat.returncode == 0
