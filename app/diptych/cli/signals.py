@@ -1,6 +1,6 @@
-"""Runs a command's asynchronous work so that Ctrl-C ends it cleanly, and twice at once.
+"""Runs a command's coroutine so that a first signal cancels it and a second ends the process.
 
-Not here: what ends when the work is cancelled (whoever does the work).
+Not here: what is cleaned up on cancellation (the coroutine does that).
 """
 
 import asyncio
@@ -9,23 +9,24 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
-ABORTED = 130  # the exit code of what a person or a signal has ended
+from diptych.cli.exit_codes import ABORTED
+
 _SIGNALS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 ]
 
 
-def run_to_exit_code(work: Coroutine[Any, Any, int]) -> int:
-    """Do the work and give its exit code, or 130 when a signal ended it before it had one."""
+def run_interruptible(command: Coroutine[Any, Any, int]) -> int:
+    """Run a coroutine and give its exit code, or 130 if a signal cancelled it."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
-            return runner.run(_interruptible(work))
+            return runner.run(_cancel_on_signal(command))
         except asyncio.CancelledError:
             return ABORTED
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Give uvloop's, where it is installed; None means Python's own."""
+    """Give uvloop's factory where uvloop is installed; None means asyncio's own."""
     try:
         import uvloop
     except ImportError:
@@ -33,26 +34,26 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def end_now() -> NoReturn:
-    """End this process at once. Tool servers that it started see their input close."""
+def exit_now() -> NoReturn:
+    """End this process at once. Tool servers that it started see their stdin close."""
     os._exit(ABORTED)
 
 
-async def _interruptible(work: Coroutine[Any, Any, int]) -> int:
+async def _cancel_on_signal(command: Coroutine[Any, Any, int]) -> int:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    heard = 0
+    received = 0
 
-    def interrupt() -> None:
-        nonlocal heard
-        heard += 1
-        if heard > 1 or task is None:
-            end_now()
+    def on_signal() -> None:
+        nonlocal received
+        received += 1
+        if received > 1 or task is None:
+            exit_now()
         task.cancel()
 
     for number in _SIGNALS:
-        loop.add_signal_handler(number, interrupt)
+        loop.add_signal_handler(number, on_signal)
     try:
-        return await work
+        return await command
     finally:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)

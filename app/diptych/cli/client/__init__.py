@@ -1,1 +1,1 @@
-"""An agent that the command line talks to: in this process, at a URL, or in a cluster."""
+"""Clients of an agent: one served in this process, one at a URL, or one in a cluster."""

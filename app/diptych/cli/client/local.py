@@ -1,6 +1,6 @@
-"""The agents of a file, served in this process on free loopback ports while a block lasts.
+"""Serves the agents of a file in this process, on free loopback ports, while a block lasts.
 
-Not here: how they are served (`serving`), asking them (`asking`).
+Not here: how they are served (`serve.server`), rendering their runs (`follow`).
 """
 
 import asyncio
@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
-from diptych.cli.follow import Begun, Standing, Tell, untold
+from diptych.cli.client.agent_client import NoticeHandler, Readiness, StartedRun, ignore_notice
 from diptych.config.loader import LaptopOptions, LoadedAgents, load_agents
 from diptych.errors import ConfigError
 from diptych.loop.messages import Message
@@ -18,27 +18,27 @@ from diptych.serve.server import ListenAddress, ServedAgent, Sockets, served
 
 
 class LocalAgent:
-    """An agent of this process; fulfils `Askable`."""
+    """An agent of this process; fulfils `AgentClient`."""
 
     def __init__(self, site: ServedAgent) -> None:
         self.name = site.pod.name
         self.url = site.url
         self._pod = site.pod
 
-    async def standing(self) -> Standing:
+    async def readiness(self) -> Readiness:
         now = self._pod.readiness()
-        return Standing(now.missing, any("DEBUG_MOCK_RESPONSES" in note for note in now.notes))
+        return Readiness(now.missing, any("DEBUG_MOCK_RESPONSES" in note for note in now.notes))
 
-    async def begin(
+    async def start(
         self,
         question: str,
         session_id: str | None,
-        tell: Tell = untold,  # noqa: ARG002 - nothing breaks here
-    ) -> Begun:
+        on_notice: NoticeHandler = ignore_notice,  # noqa: ARG002 - no connection can break here
+    ) -> StartedRun:
         entry = await self._pod.runs.start(RunRequest((Message("user", question),), "", session_id))
-        return Begun(entry.run_id, entry.session_id)
+        return StartedRun(entry.run_id, entry.session_id)
 
-    async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
+    async def subscribe(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
         async with aclosing(self._pod.runs.subscribe(run_id, after)) as batches:
             async for batch in batches:
                 yield batch
@@ -49,7 +49,7 @@ class LocalAgent:
 
 @asynccontextmanager
 async def local_agents(loaded: LoadedAgents) -> AsyncIterator[list[LocalAgent]]:
-    """Serve all agents, and give them once their tools and agents have been tried."""
+    """Serve all agents; give them once each has tried to reach its tools and agents."""
     sockets = Sockets(ListenAddress(port=0), len(loaded.names))
     async with served(loaded.resolve(sockets.urls), sockets) as sites:
         await asyncio.gather(*(site.pod.tried() for site in sites))
@@ -57,13 +57,13 @@ async def local_agents(loaded: LoadedAgents) -> AsyncIterator[list[LocalAgent]]:
 
 
 @asynccontextmanager
-async def agent_of(
+async def agent_of_file(
     file: Path, name: str | None, options: LaptopOptions
 ) -> AsyncIterator[LocalAgent]:
-    """Serve a file, and give its agent called `name`, else its first. Raises `ConfigError`."""
+    """Serve a file's agents; give the one called `name`, else the first. Raises `ConfigError`."""
     loaded = load_agents([file], options)
     if name is not None and name not in loaded.names:
-        there = ", ".join(loaded.names)
-        raise ConfigError(f"--agent {name}: {file} has no Agent of that name; it has {there}")
+        names = ", ".join(loaded.names)
+        raise ConfigError(f"--agent {name}: {file} has no Agent of that name; it has {names}")
     async with local_agents(loaded) as agents:
         yield next(agent for agent in agents if name in (None, agent.name))

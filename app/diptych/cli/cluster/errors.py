@@ -1,7 +1,8 @@
-"""What kubectl and helm said when they failed, as one sentence for a person. Pure.
+"""The errors of kubectl and helm, each turned into one sentence for a person. Pure.
 
-Their log lines, hints over several lines and prefixes are left out.
-Not here: starting them (`programs`).
+Log lines, prefixes and hints that span several lines are left out.
+
+Not here: running the programs (`programs`).
 """
 
 import itertools
@@ -10,33 +11,33 @@ from collections.abc import Callable, Iterator, Mapping
 
 from diptych.errors import ConfigError, DiptychError
 
-NOT_INSTALLED = (
+_NOT_INSTALLED = (
     "this cluster knows no Agents yet: the Agent CRD is not installed; "
     "`diptych install` installs it, and the operator"
 )
 
 
 class ClusterError(DiptychError):
-    """The cluster cannot be asked, or says no; the message is for a person."""
+    """The cluster cannot be reached, or refused a request; the message is for a person."""
 
 
-class Missing(ClusterError):
-    """The cluster has no such object."""
+class NotFound(ClusterError):
+    """The object does not exist."""
 
 
 class Forbidden(ClusterError):
-    """The cluster does not allow it to this person."""
+    """The person is not permitted to do this."""
 
 
 class NotReady(ClusterError):
-    """The Agent is there, and takes no work."""
+    """The Agent exists, and none of its pods is ready."""
 
 
-class NotInstalled(ClusterError):
-    """The cluster does not know what an Agent is."""
+class CrdNotInstalled(ClusterError):
+    """The cluster has no Agent CRD."""
 
     def __init__(self) -> None:
-        super().__init__(NOT_INSTALLED)
+        super().__init__(_NOT_INSTALLED)
 
 
 _LOG_LINE = re.compile(r"^[EWIF]\d{4} \d\d:\d\d:\d\d")
@@ -45,7 +46,7 @@ _FROM_SERVER = re.compile(r"^Error from server \((\w+)\): ")
 _UNREACHABLE = re.compile(
     r"^(Unable to connect to the server|Kubernetes cluster unreachable): (?P<why>.*)"
 )
-_REFUSED = re.compile(r"^The connection to the server (?P<where>\S+) was refused")
+_CONNECTION_REFUSED = re.compile(r"^The connection to the server (?P<where>\S+) was refused")
 _NO_CONTEXT = re.compile(
     r"context was not found for specified context: (?P<a>\S+)"
     r"|cannot locate context \"?(?P<b>[^\"]+)|context \"(?P<c>[^\"]*)\" does not exist"
@@ -54,37 +55,37 @@ _NO_KIND = re.compile(
     r"the server doesn't have a resource type \"agents\"|no matches for kind \"Agent\""
     r"|the server could not find the requested resource"
 )
-_LOGGED_OUT = re.compile(r"must be logged in to the server|Unauthorized")
+_UNAUTHORIZED = re.compile(r"must be logged in to the server|Unauthorized")
 _BAD_CONFIG = re.compile(r"error loading config file|^stat .*: no such file|^invalid configuration")
 _NO_CREDENTIALS = re.compile(r"getting credentials: (?P<why>.*)")
-_NOT_OURS = re.compile(
+_OWNED_BY_ANOTHER = re.compile(
     r"(?P<what>\w+ \"[^\"]+\") in namespace \"[^\"]*\" exists and cannot be imported into the "
     r"current release: .*?(current value is \"(?P<owner>[^\"]+)\"|$)"
 )
-_UNSET = "localhost:8080"  # where kubectl looks when nothing tells it of a cluster
+_NO_CLUSTER = "localhost:8080"  # where kubectl connects without a kubeconfig
 
 
-def refusal(program: str, stderr: str) -> DiptychError:
-    """Give the error that a program's last words mean. `program` is its name."""
-    said = _sentence(stderr)
-    if server := _FROM_SERVER.match(said):
-        return _of_server(server[1], said[server.end() :])
-    for pattern, meaning in _MEANINGS.items():
-        if found := pattern.search(said):
-            return meaning(said, found)
-    return ClusterError(f"{program}: {said or 'it failed, and did not say why'}")
+def error_from(program: str, stderr: str) -> DiptychError:
+    """Give the error that a failed program's stderr means; `program` is kubectl or helm."""
+    message = _message(stderr)
+    if server := _FROM_SERVER.match(message):
+        return _server_error(server[1], message[server.end() :])
+    for pattern, error in _ERRORS.items():
+        if match := pattern.search(message):
+            return error(message, match)
+    return ClusterError(f"{program}: {message or 'it failed, and did not say why'}")
 
 
-def _sentence(stderr: str) -> str:
-    """Give the first line that is no log entry, and the list that follows it if it has one."""
-    lines = _without_log(stderr)
-    said = _PREFIX.sub("", next(lines, ""))
-    if said.endswith(":"):
-        said = " ".join((said, *itertools.takewhile(str.strip, lines)))
-    return said
+def _message(stderr: str) -> str:
+    """Give the first line that is no log entry, with the list that follows a colon."""
+    lines = _without_log_entries(stderr)
+    message = _PREFIX.sub("", next(lines, ""))
+    if message.endswith(":"):
+        message = " ".join((message, *itertools.takewhile(str.strip, lines)))
+    return message
 
 
-def _without_log(stderr: str) -> Iterator[str]:
+def _without_log_entries(stderr: str) -> Iterator[str]:
     in_entry = False
     for line in stderr.strip().splitlines():
         if in_entry:
@@ -95,71 +96,71 @@ def _without_log(stderr: str) -> Iterator[str]:
             yield line.strip()
 
 
-def _of_server(reason: str, message: str) -> DiptychError:
+def _server_error(reason: str, message: str) -> DiptychError:
     if _NO_KIND.search(message):
-        return NotInstalled()
+        return CrdNotInstalled()
     match reason:
         case "NotFound":
-            return Missing(f"the cluster says: {message}")
+            return NotFound(f"the cluster says: {message}")
         case "Forbidden":
             return Forbidden(f"the cluster does not allow it: {message}")
         case _:
             return ClusterError(f"the cluster says: {message}")
 
 
-def _no_context(_said: str, found: re.Match[str]) -> DiptychError:
-    name = found["a"] or found["b"] or found["c"]
+def _no_context(_message: str, match: re.Match[str]) -> DiptychError:
+    name = match["a"] or match["b"] or match["c"]
     return ConfigError(
         f"--context {name}: the kubeconfig has no such context; "
         "`kubectl config get-contexts` lists those that it has"
     )
 
 
-def _unreachable(_said: str, found: re.Match[str]) -> DiptychError:
-    why = found["why"]
+def _unreachable(_message: str, match: re.Match[str]) -> DiptychError:
+    why = match["why"]
     if context := _NO_CONTEXT.search(why):
         return _no_context(why, context)
     if _BAD_CONFIG.search(why):
-        return _bad_config(why, found)
+        return _bad_config(why, match)
     return ClusterError(f"the cluster cannot be reached: {why}")
 
 
-def _refused(_said: str, found: re.Match[str]) -> DiptychError:
-    if found["where"] == _UNSET:
+def _connection_refused(_message: str, match: re.Match[str]) -> DiptychError:
+    if match["where"] == _NO_CLUSTER:
         return ConfigError(
             "no cluster is configured: set KUBECONFIG, or give --kubeconfig and --context"
         )
-    return ClusterError(f"the cluster cannot be reached: {found['where']} refuses the connection")
+    return ClusterError(f"the cluster cannot be reached: {match['where']} refuses the connection")
 
 
-def _not_ours(_said: str, found: re.Match[str]) -> DiptychError:
-    owner = found["owner"]
+def _owned_by_another(_message: str, match: re.Match[str]) -> DiptychError:
+    owner = match["owner"]
     whose = (
         f"to {owner}; give --namespace {owner} to upgrade that one" if owner else "to no release"
     )
-    return ClusterError(f"{found['what']} is there already, and belongs {whose}")
+    return ClusterError(f"{match['what']} is there already, and belongs {whose}")
 
 
-def _bad_config(said: str, _found: re.Match[str]) -> DiptychError:
-    return ConfigError(f"the kubeconfig cannot be used: {said}")
+def _bad_config(message: str, _match: re.Match[str]) -> DiptychError:
+    return ConfigError(f"the kubeconfig cannot be used: {message}")
 
 
-def _logged_out(_said: str, _found: re.Match[str]) -> DiptychError:
+def _unauthorized(_message: str, _match: re.Match[str]) -> DiptychError:
     return ClusterError("the cluster does not accept your credentials; log in to it again")
 
 
-def _no_credentials(_said: str, found: re.Match[str]) -> DiptychError:
-    return ClusterError(f"the cluster's credentials cannot be had: {found['why']}")
+def _no_credentials(_message: str, match: re.Match[str]) -> DiptychError:
+    return ClusterError(f"the cluster's credentials cannot be had: {match['why']}")
 
 
-_MEANINGS: Mapping[re.Pattern[str], Callable[[str, re.Match[str]], DiptychError]] = {
-    _LOGGED_OUT: _logged_out,
+_ERRORS: Mapping[re.Pattern[str], Callable[[str, re.Match[str]], DiptychError]] = {
+    _UNAUTHORIZED: _unauthorized,
     _NO_CREDENTIALS: _no_credentials,
     _UNREACHABLE: _unreachable,
-    _REFUSED: _refused,
+    _CONNECTION_REFUSED: _connection_refused,
     _NO_CONTEXT: _no_context,
-    _NO_KIND: lambda _said, _found: NotInstalled(),
+    _NO_KIND: lambda _message, _match: CrdNotInstalled(),
     _BAD_CONFIG: _bad_config,
-    _NOT_OURS: _not_ours,
+    _OWNED_BY_ANOTHER: _owned_by_another,
 }
-"""In this order: the first that is found in what was said decides."""
+"""The first pattern that matches decides."""

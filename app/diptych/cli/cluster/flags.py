@@ -1,6 +1,6 @@
-"""Which cluster and namespace a person means: the options that are kubectl's own.
+"""The kubectl flags that choose a cluster and a namespace.
 
-Not here: asking that cluster (`programs`).
+Not here: running kubectl with them (`kubectl`).
 """
 
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterPlace:
-    """What was said of the cluster; what was not said is left to kubectl."""
+class ClusterFlags:
+    """The flags that were given; kubectl decides about the others."""
 
     kubeconfig: Path | None = None
     context: str | None = None
@@ -20,10 +20,10 @@ class ClusterPlace:
         return (self.kubeconfig, self.context, self.namespace) != (None, None, None)
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """Give the options again, as kubectl and diptych both take them; without namespace."""
+    def as_arguments(self) -> tuple[str, ...]:
+        """Give the flags as kubectl and diptych both take them, except the namespace."""
         return tuple(
-            f"--{option}={value}"
-            for option, value in (("kubeconfig", self.kubeconfig), ("context", self.context))
+            f"--{flag}={value}"
+            for flag, value in (("kubeconfig", self.kubeconfig), ("context", self.context))
             if value is not None
         )

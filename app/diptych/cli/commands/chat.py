@@ -1,7 +1,7 @@
 """`diptych chat`: a conversation with an agent, in one session.
 
-The person's line is read in the main thread, where line editing and Ctrl-C belong; agents live in
-an event loop of their own thread, so that they go on while a person thinks.
+The main thread reads the person's lines: line editing and Ctrl-C belong to it. The agent's client
+lives in the event loop of another thread, so that it runs on while a person types.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 import typer
 
 from diptych.cli.commands.options import (
-    AgentName,
+    AgentOfFile,
     Context,
     Kubeconfig,
     Namespace,
@@ -26,7 +26,7 @@ from diptych.cli.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from diptych.cli.follow import Askable
+    from diptych.cli.client.agent_client import AgentClient
     from diptych.cli.output.screen import Screen
 
 _T = TypeVar("_T")
@@ -41,7 +41,7 @@ def chat(
             help="A file with Agents, an agent's URL, or an Agent of a cluster: [namespace/]name.",
         ),
     ],
-    agent: AgentName = None,
+    agent: AgentOfFile = None,
     session: SessionId = None,
     secrets: Secrets = None,
     service: Services = None,
@@ -56,75 +56,78 @@ def chat(
 
     Examples: `diptych chat agent.yaml`, `diptych chat team/helper`
     """
-    from diptych.cli.client.target import Target, set_up_quiet_logging
-    from diptych.cli.cluster.flags import ClusterPlace
-    from diptych.cli.follow import introduce
+    from diptych.cli.client.target import Target
+    from diptych.cli.cluster.flags import ClusterFlags
+    from diptych.cli.environment import set_up_quiet_logging
+    from diptych.cli.exit_codes import ABORTED
+    from diptych.cli.follow import print_readiness
     from diptych.cli.output.screen import Screen
-    from diptych.cli.signals import ABORTED
 
     set_up_quiet_logging()
     screen = Screen()
-    with _Background() as background:
-        place = ClusterPlace(kubeconfig, context, namespace)
-        reached = Target(target, agent, secrets, service, place).reached()
+    with _EventLoopThread() as thread:
+        cluster = ClusterFlags(kubeconfig, context, namespace)
+        connection = Target(target, agent, secrets, service, cluster).connect()
         try:
-            askable = background.run(reached.__aenter__())
+            client = thread.run(connection.__aenter__())
         except CancelledError:
             raise typer.Exit(ABORTED) from None
         try:
-            background.run(introduce(askable, screen))
-            _converse(background, askable, screen, session)
+            thread.run(print_readiness(client, screen))
+            _converse(thread, client, screen, session)
         finally:
-            background.run(reached.__aexit__(None, None, None))
+            thread.run(connection.__aexit__(None, None, None))
 
 
 def _converse(
-    background: "_Background", agent: "Askable", screen: "Screen", session: str | None
+    thread: "_EventLoopThread", agent: "AgentClient", screen: "Screen", session: str | None
 ) -> None:
-    from diptych.cli.follow import ask
+    from diptych.cli.follow import start_and_follow
     from diptych.cli.output.timeline import Timeline
 
-    screen.line((f"{agent.name} · Ctrl-C aborts an answer, Ctrl-D ends", "dim"))
-    for question in _questions(screen):
+    screen.print_line((f"{agent.name} · Ctrl-C aborts an answer, Ctrl-D ends", "dim"))
+    for question in _read_questions(screen):
         try:
-            ended = background.run(ask(agent, question, session, Timeline(screen)))
+            ended = thread.run(start_and_follow(agent, question, session, Timeline(screen)))
             session = ended.session_id
         except CancelledError:
-            screen.line(("✗ aborted", "red"), ", before the agent had said that the run has begun")
-        screen.gap()
+            screen.print_line(
+                ("✗ aborted", "red"), ", before the agent had said that the run has begun"
+            )
+        screen.print_gap()
 
 
-def _questions(screen: "Screen") -> Iterator[str]:
-    """Give what a person types, line by line, until there is no more."""
+def _read_questions(screen: "Screen") -> Iterator[str]:
+    """Read lines from stdin until it ends; empty ones are skipped."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - gives input() its line editing and history
-    is_person = sys.stdin.isatty()
+    is_terminal = sys.stdin.isatty()
     while True:
         try:
-            line = input(_PROMPT if is_person and screen.is_live else "")
+            line = input(_PROMPT if is_terminal and screen.is_live else "")
         except EOFError:
-            if is_person:
-                screen.line()
+            if is_terminal:
+                screen.print_line()
             return
         except KeyboardInterrupt:
-            screen.line()
+            screen.print_line()
             continue
         if line.strip():
             yield line
 
 
-class _Background:
-    """An event loop in a thread; the work given to it is waited for, and Ctrl-C cancels it."""
+class _EventLoopThread:
+    """An event loop in a thread of its own. Ctrl-C cancels the coroutine that it runs."""
 
     def __init__(self) -> None:
-        self._ready: Future[asyncio.AbstractEventLoop] = Future()
-        self._thread = threading.Thread(target=self._live, name="agents", daemon=True)
+        self._started: Future[asyncio.AbstractEventLoop] = Future()
+        self._thread = threading.Thread(target=self._serve, name="agents", daemon=True)
         self._task: asyncio.Task[Any] | None = None
-        self._end = asyncio.Event()
+        self._stop = asyncio.Event()
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._loop = self._ready.result()
+        self._loop = self._started.result()
         return self
 
     def __exit__(
@@ -133,14 +136,14 @@ class _Background:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._loop.call_soon_threadsafe(self._end.set)
+        self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
-    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Do the work and give its result; the second Ctrl-C meanwhile ends the process."""
-        from diptych.cli.signals import end_now
+    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine and give its result. A second Ctrl-C meanwhile ends the process."""
+        from diptych.cli.signals import exit_now
 
-        future = asyncio.run_coroutine_threadsafe(self._noted(work), self._loop)
+        future = asyncio.run_coroutine_threadsafe(self._run_as_task(coroutine), self._loop)
         try:
             return future.result()
         except KeyboardInterrupt:
@@ -148,18 +151,18 @@ class _Background:
         try:
             return future.result()
         except KeyboardInterrupt:
-            end_now()
+            exit_now()
 
-    def _live(self) -> None:
-        async def until_the_end() -> None:
-            self._ready.set_result(asyncio.get_running_loop())
-            await self._end.wait()
+    def _serve(self) -> None:
+        async def wait_for_stop() -> None:
+            self._started.set_result(asyncio.get_running_loop())
+            await self._stop.wait()
 
-        asyncio.run(until_the_end())
+        asyncio.run(wait_for_stop())
 
-    async def _noted(self, work: Coroutine[Any, Any, _T]) -> _T:
+    async def _run_as_task(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         self._task = asyncio.current_task()
-        return await work
+        return await coroutine
 
     def _cancel(self) -> None:
         if self._task:

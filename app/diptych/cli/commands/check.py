@@ -1,4 +1,4 @@
-"""`diptych check`: is a manifest valid, as a cluster would say it."""
+"""`diptych check`: validates manifests by the rules that a cluster applies to them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,7 @@ def check(
 ) -> None:
     """Check manifests without running anything.
 
-    Says `ok` for each Agent, or what is wrong, a line each. No secret is read and no reference
+    Prints `ok` for each Agent, or one line per error. No secret is read and no reference
     is followed. The exit code is 2 if anything is wrong.
     """
     from diptych.config import loader

@@ -1,7 +1,9 @@
-"""`diptych demo`: two agents and a tool server, really served, asked one question.
+"""`diptych demo`: serves two agents and a tool server, and asks them one question.
 
-The model is a script, so no key is needed; all else is what runs in a cluster. It ends by itself
-and leaves nothing running.
+A script stands in for the model, so no key is needed; everything else runs as in a cluster. The
+demo ends by itself and leaves nothing running.
+
+Not here: the tools and the manifest (`diptych.demo`).
 """
 
 import asyncio
@@ -26,14 +28,14 @@ def demo() -> None:
 
     A coordinator asks a researcher and a calculator, all of them real servers on this machine.
     """
-    from diptych.cli.client.target import set_up_quiet_logging
+    from diptych.cli.environment import set_up_quiet_logging
     from diptych.cli.output.screen import Screen
-    from diptych.cli.signals import run_to_exit_code
+    from diptych.cli.signals import run_interruptible
 
     screen = Screen()
-    screen.line(("Two agents and a tool server start on this machine …", "dim"))
+    screen.print_line(("Two agents and a tool server start on this machine …", "dim"))
     set_up_quiet_logging()
-    raise typer.Exit(run_to_exit_code(_shown(screen)))
+    raise typer.Exit(run_interruptible(_run_demo(screen)))
 
 
 def demo_tools() -> None:
@@ -43,30 +45,32 @@ def demo_tools() -> None:
     tool_server().run("stdio")
 
 
-async def _shown(screen: "Screen") -> int:
+async def _run_demo(screen: "Screen") -> int:
     from diptych.cli.client.local import local_agents
     from diptych.cli.client.remote import agent_at
-    from diptych.cli.follow import EXIT_CODES, ask
+    from diptych.cli.exit_codes import OF_RUN
+    from diptych.cli.follow import start_and_follow
     from diptych.cli.output.timeline import Timeline
     from diptych.config.loader import LaptopOptions, load_agents
 
     async with _almanac() as almanac:
         loaded = load_agents([MANIFEST], LaptopOptions(services={"almanac": almanac}))
         async with local_agents(loaded) as agents:
-            places = [("almanac", almanac), *((agent.name, agent.url) for agent in agents)]
-            for name, url in places:
-                screen.line(("  ● ", "green"), (f"{name:<13}", "bold"), (url, "dim"))
-            screen.line()
+            servers = [("almanac", almanac), *((agent.name, agent.url) for agent in agents)]
+            for name, url in servers:
+                screen.print_line(("  ● ", "green"), (f"{name:<13}", "bold"), (url, "dim"))
+            screen.print_line()
             async with agent_at(agents[0].url) as coordinator:
-                ended = await ask(coordinator, QUESTION, None, Timeline(screen, question=True))
-            await _show_records(screen, dict(places[1:]))
-    _show_what_next(screen)
-    return EXIT_CODES[ended.status]
+                timeline = Timeline(screen, question=True)
+                ended = await start_and_follow(coordinator, QUESTION, None, timeline)
+            await _print_events(screen, dict(servers[1:]))
+    _print_next_steps(screen)
+    return OF_RUN[ended.status]
 
 
 @contextlib.asynccontextmanager
 async def _almanac() -> AsyncIterator[str]:
-    """Serve the demo's tools at a URL while the block lasts."""
+    """Serve the demo's tools while a block lasts; give their URL."""
     import uvicorn
 
     from diptych.demo.tools import tool_server
@@ -74,7 +78,7 @@ async def _almanac() -> AsyncIterator[str]:
     class Server(uvicorn.Server):
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
-            yield  # Ctrl-C is the demo's
+            yield  # the command handles Ctrl-C
 
     app = tool_server().streamable_http_app()
     server = Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1))
@@ -87,23 +91,23 @@ async def _almanac() -> AsyncIterator[str]:
             await serving
 
 
-async def _show_records(screen: "Screen", agents: Mapping[str, str]) -> None:
-    """Show what each agent has on record, as its memory endpoint gives it."""
+async def _print_events(screen: "Screen", agents: Mapping[str, str]) -> None:
+    """Print the recorded events of each agent."""
     from diptych.cli.client.remote import agent_at
     from diptych.cli.output.event_table import event_rows
 
     for name, url in agents.items():
-        screen.line()
-        screen.line((f"{name} has on record", "bold"), (f"  GET {url}/memory/events", "dim"))
+        screen.print_line()
+        screen.print_line((f"{name} has on record", "bold"), (f"  GET {url}/memory/events", "dim"))
         async with agent_at(url) as agent:
-            rows = list(event_rows(await agent.memory(), screen.width))
+            rows = list(event_rows(await agent.recorded_events(), screen.width))
         for row in rows[1:]:
-            screen.line(*row)
+            screen.print_line(*row)
 
 
-def _show_what_next(screen: "Screen") -> None:
-    screen.line()
-    screen.line("Nothing is left running. These agents are a file, and yours can be, too:")
-    screen.line(("  ", ""), (str(MANIFEST), "bold"))
-    screen.line("Serve it, talk to it, apply it to a cluster:")
-    screen.line(("  diptych serve agent.yaml    diptych chat agent.yaml", "bold"))
+def _print_next_steps(screen: "Screen") -> None:
+    screen.print_line()
+    screen.print_line("Nothing is left running. These agents are a file, and yours can be, too:")
+    screen.print_line(("  ", ""), (str(MANIFEST), "bold"))
+    screen.print_line("Serve it, talk to it, apply it to a cluster:")
+    screen.print_line(("  diptych serve agent.yaml    diptych chat agent.yaml", "bold"))

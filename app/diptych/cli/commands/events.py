@@ -1,21 +1,26 @@
-"""`diptych events`: what a running agent has on record, and its runs as they happen."""
+"""`diptych events`: the recorded events of an agent that runs."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diptych.cli.commands.options import Context, Json, Kubeconfig, Namespace, SessionId
+from diptych.cli.commands.options import (
+    DEFAULT_URL,
+    Context,
+    Json,
+    Kubeconfig,
+    Namespace,
+    SessionId,
+)
 
 if TYPE_CHECKING:
     from diptych.cli.client.target import Target
 
-DEFAULT_URL = "http://127.0.0.1:8000"
-
 
 def events(
-    place: Annotated[
+    address: Annotated[
         str,
-        typer.Argument(metavar="URL|AGENT", help="The agent's address, or an Agent of a cluster."),
+        typer.Argument(metavar="URL|AGENT", help="The agent's URL, or an Agent of a cluster."),
     ] = DEFAULT_URL,
     session: SessionId = None,
     limit: Annotated[
@@ -31,36 +36,39 @@ def events(
     context: Context = None,
     namespace: Namespace = None,
 ) -> None:
-    """Show what an agent has on record: /memory/events as a table.
+    """Show the recorded events of an agent: /memory/events as a table.
 
     Examples: `diptych events http://127.0.0.1:8001 --session demo`, `diptych events team/helper`
     """
     from diptych.cli.client.target import Target
-    from diptych.cli.cluster.flags import ClusterPlace
-    from diptych.cli.commands.attach import followed
-    from diptych.cli.signals import run_to_exit_code
+    from diptych.cli.cluster.flags import ClusterFlags
+    from diptych.cli.commands.attach import attach_to_run
+    from diptych.cli.signals import run_interruptible
 
-    target = Target(place, cluster=ClusterPlace(kubeconfig, context, namespace))
+    target = Target(address, cluster=ClusterFlags(kubeconfig, context, namespace))
     if run:
-        work = followed(target, run, as_json=as_json)
+        command = attach_to_run(target, run, as_json=as_json)
     else:
-        work = _shown(target, session, limit, as_json)
-    raise typer.Exit(run_to_exit_code(work))
+        command = _print_events(target, session, limit, as_json)
+    raise typer.Exit(run_interruptible(command))
 
 
-async def _shown(target: "Target", session: str | None, limit: int | None, as_json: bool) -> int:
-    from diptych.cli.output.event_table import print_rows
-    from diptych.cli.output.timeline import JsonLines
+async def _print_events(
+    target: "Target", session: str | None, limit: int | None, as_json: bool
+) -> int:
+    from diptych.cli.exit_codes import COMPLETED
+    from diptych.cli.output.event_table import print_event_table
+    from diptych.cli.output.json_lines import JsonLines
 
-    async with target.reached_elsewhere() as agent:
-        records = await agent.memory(session, limit)
+    async with target.connect_remote() as agent:
+        records = await agent.recorded_events(session, limit)
     if as_json:
-        view = JsonLines()
+        renderer = JsonLines()
         for record in records:
-            view.show(record)
+            renderer.render(record)
     elif records:
-        print_rows(records)
+        print_event_table(records)
     else:
-        of = f"session {session}" if session else f"the agent at {target.place}"
-        typer.echo(f"nothing is on record of {of}", err=True)
-    return 0
+        whose = f"session {session}" if session else f"the agent at {target.address}"
+        typer.echo(f"nothing is on record of {whose}", err=True)
+    return COMPLETED

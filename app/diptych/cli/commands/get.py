@@ -1,4 +1,7 @@
-"""`diptych get`: the Agents of a cluster, or all that is to be known of one."""
+"""`diptych get`: lists the Agents of a cluster, or describes one.
+
+Not here: reading them (`cluster.agents`).
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -7,16 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 from diptych.cli.commands.options import AllNamespaces, Context, Kubeconfig, Namespace
+from diptych.cli.output.marks import Mark
 from diptych.errors import ConfigError
 
 if TYPE_CHECKING:
-    from diptych.cli.cluster.agents import AgentObject
+    from diptych.cli.cluster.agents import AgentObject, Condition
     from diptych.cli.cluster.kubectl import Kubectl
-    from diptych.cli.output.screen import Part
+    from diptych.cli.output.screen import Line
 
-Form: TypeAlias = Literal["json", "yaml", "wide", "name"]
-_IS_GOOD: Mapping[str, str] = {"Progressing": "False", "Degraded": "False"}
-"""The status of a condition that is good, where that is not True."""
+OutputFormat: TypeAlias = Literal["json", "yaml", "wide", "name"]
+_FALSE_IS_OK = {"Progressing", "Degraded"}
+"""Conditions whose good status is False."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
@@ -25,65 +29,68 @@ def get(
         str | None,
         typer.Argument(metavar="AGENT", help="One Agent: its name, or namespace/name."),
     ] = None,
-    form: Annotated[
-        Form | None, typer.Option("--output", "-o", help="As kubectl prints it.")
+    output: Annotated[
+        OutputFormat | None, typer.Option("--output", "-o", help="As kubectl prints it.")
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Namespace = None,
-    everywhere: AllNamespaces = False,
+    all_namespaces: AllNamespaces = False,
 ) -> None:
-    """List the Agents of a namespace, or tell all about one.
+    """List the Agents of a namespace, or describe one.
 
-    Of one it says its conditions in words, its pods, its address, its model, and what it misses.
+    The description has its model, its URL, its pods, its conditions, and what it misses.
 
     Examples: `diptych get -A`, `diptych get team/helper`
     """
-    from diptych.cli.cluster.agents import AGENTS, Reference, find_agent
-    from diptych.cli.cluster.flags import ClusterPlace
+    from diptych.cli.cluster.agents import AGENTS, AgentName, find_agent
+    from diptych.cli.cluster.flags import ClusterFlags
     from diptych.cli.cluster.kubectl import Kubectl
-    from diptych.cli.output.report import print_sheet
+    from diptych.cli.output.report import print_report
 
-    kubectl = Kubectl(ClusterPlace(kubeconfig, context, namespace))
-    printed = [f"--output={form}"] if form else []
+    kubectl = Kubectl(ClusterFlags(kubeconfig, context, namespace))
+    output_flag = [f"--output={output}"] if output else []
     if agent is None:
-        scope = ["--all-namespaces"] if everywhere else []
-        text = kubectl.text("get", AGENTS, *scope, *printed)
-        typer.echo(text or _none_there(kubectl, everywhere=everywhere), nl=not text, err=not text)
+        scope = ["--all-namespaces"] if all_namespaces else []
+        text = kubectl.text("get", AGENTS, *scope, *output_flag)
+        if text:
+            typer.echo(text, nl=False)
+        else:
+            typer.echo(_no_agents_text(kubectl, all_namespaces=all_namespaces), err=True)
         return
-    if everywhere:
+    if all_namespaces:
         raise ConfigError(f"--all-namespaces goes without a name; or ask for namespace/{agent}")
-    found = find_agent(kubectl, Reference.typed(agent))
-    within = kubectl.within(found.namespace)
-    if form:
-        typer.echo(within.text("get", AGENTS, found.name, *printed), nl=False)
+    wanted = find_agent(kubectl, AgentName.require(agent))
+    in_namespace = kubectl.in_namespace(wanted.namespace)
+    if output:
+        typer.echo(in_namespace.text("get", AGENTS, wanted.name, *output_flag), nl=False)
     else:
-        print_sheet(_about(within, found))
+        print_report(_description(in_namespace, wanted))
 
 
-def _none_there(kubectl: "Kubectl", *, everywhere: bool) -> str:
-    where = "in any namespace" if everywhere else f"in namespace {kubectl.namespace()}"
+def _no_agents_text(kubectl: "Kubectl", *, all_namespaces: bool) -> str:
+    where = "in any namespace" if all_namespaces else f"in namespace {kubectl.namespace()}"
     return f"there are no Agents {where}; make one with `kubectl apply -f agent.yaml`"
 
 
-def _about(kubectl: "Kubectl", agent: "AgentObject") -> Iterator[tuple["Part", ...]]:
+def _description(kubectl: "Kubectl", agent: "AgentObject") -> Iterator["Line"]:
     from diptych.cli.cluster.agents import pods_of
-    from diptych.cli.output.report import MARKS
 
-    yield MARKS[agent.is_ready], (agent.name, "bold"), (f"  in namespace {agent.namespace}", "dim")
+    namespace = (f"  in namespace {agent.namespace}", "dim")
+    yield Mark.of(agent.is_ready).value, (agent.name, "bold"), namespace
     if description := agent.spec.get("description"):
         yield (f"  {description}",)
     yield ("",)
     yield _field("model", _model(agent.spec))
     yield _field("address", agent.status.get("url") or "none yet")
-    yield from _links("tools", agent.spec.get("tools", ()))
-    yield from _links("agents", agent.spec.get("agents", ()))
+    yield from _references("tools", agent.spec.get("tools", ()))
+    yield from _references("agents", agent.spec.get("agents", ()))
     yield from _pod_lines(pods_of(kubectl, agent))
     yield from _condition_lines(agent)
     yield from _missing_lines(agent)
 
 
-def _field(name: str, text: str) -> tuple["Part", ...]:
+def _field(name: str, text: str) -> "Line":
     return (f"  {name:<11}", "dim"), text
 
 
@@ -95,43 +102,45 @@ def _model(spec: Mapping[str, Any]) -> str:
     return f"{model.get('name')} at {model.get('endpoint')}" if model else "none"
 
 
-def _links(name: str, items: Sequence[Mapping[str, Any]]) -> Iterator[tuple["Part", ...]]:
+def _references(name: str, items: Sequence[Mapping[str, Any]]) -> Iterator["Line"]:
     names = [str(item.get("as") or item.get("name") or item.get("url")) for item in items]
     if names:
         yield _field(name, ", ".join(names))
 
 
-def _pod_lines(pods: Sequence[Mapping[str, Any]]) -> Iterator[tuple["Part", ...]]:
+def _pod_lines(pods: Sequence[Mapping[str, Any]]) -> Iterator["Line"]:
     from diptych.cli.cluster.agents import is_pod_ready
-    from diptych.cli.output.report import MARKS
 
     yield _field("pods", f"{sum(map(is_pod_ready, pods))} of {len(pods)} ready" if pods else "none")
     for pod in pods:
         status = pod.get("status") or {}
         restarts = sum(c.get("restartCount", 0) for c in status.get("containerStatuses", ()))
-        said = [str(status.get("phase", "Unknown")), f"{_age(pod)} old"]
-        said += [f"{restarts} restarts"] if restarts else []
-        said += [f"on {pod['spec']['nodeName']}"] if pod.get("spec", {}).get("nodeName") else []
-        yield "    ", MARKS[is_pod_ready(pod)], pod["metadata"]["name"], ("  ", ""), ", ".join(said)
+        details = [str(status.get("phase", "Unknown")), f"{_age(pod)} old"]
+        details += [f"{restarts} restarts"] if restarts else []
+        details += [f"on {pod['spec']['nodeName']}"] if pod.get("spec", {}).get("nodeName") else []
+        mark = Mark.of(is_pod_ready(pod)).value
+        yield "    ", mark, pod["metadata"]["name"], ("  ", ""), ", ".join(details)
 
 
-def _condition_lines(agent: "AgentObject") -> Iterator[tuple["Part", ...]]:
-    from diptych.cli.output.report import MARKS
-
+def _condition_lines(agent: "AgentObject") -> Iterator["Line"]:
     yield _field("conditions", "" if agent.conditions else "none: no operator has seen it yet")
     for condition in agent.conditions:
-        good = _IS_GOOD.get(condition.type, "True")
-        is_good = None if condition.status == "Unknown" else condition.status == good
-        if condition.type == "Progressing" and condition.status == "True":
-            is_good = None
-        yield "    ", MARKS[is_good], f"{condition.type:<13}", condition.words
+        yield "    ", _mark(condition).value, f"{condition.type:<13}", condition.text
 
 
-def _missing_lines(agent: "AgentObject") -> Iterator[tuple["Part", ...]]:
-    """Say what is missing, a line each, as the operator has heard it from the pods."""
-    from diptych.cli.cluster.agents import shortages
+def _mark(condition: "Condition") -> Mark:
+    match condition.type, condition.status:
+        case (_, "Unknown") | ("Progressing", "True"):
+            return Mark.NOTE
+        case kind, status:
+            return Mark.of(status == ("False" if kind in _FALSE_IS_OK else "True"))
 
-    if lines := shortages(agent.condition("Degraded")):
+
+def _missing_lines(agent: "AgentObject") -> Iterator["Line"]:
+    """Give one line per missing dependency, as the operator has learned it from the pods."""
+    from diptych.cli.cluster.agents import missing_dependencies
+
+    if lines := missing_dependencies(agent.condition("Degraded")):
         yield _field("missing", "")
         for line in lines:
             yield "    ", ("! ", "yellow"), line

@@ -1,4 +1,7 @@
-"""`diptych install`: the operator, brought into a cluster by its chart."""
+"""`diptych install`: installs the operator by its chart, or upgrades it.
+
+Not here: running helm (`cluster.release`), reading the operator (`cluster.operators`).
+"""
 
 import time
 from pathlib import Path
@@ -10,9 +13,9 @@ from diptych.cli.commands.options import Context, Kubeconfig
 from diptych.errors import ConfigError
 
 if TYPE_CHECKING:
-    from diptych.cli.cluster.flags import ClusterPlace
+    from diptych.cli.cluster.flags import ClusterFlags
     from diptych.cli.cluster.operators import Operator
-    from diptych.cli.cluster.release import Installed, Release, Wishes
+    from diptych.cli.cluster.release import DeployedRelease, Release, ReleaseValues
     from diptych.cli.output.screen import Screen
 
 _NAMESPACE = "diptych-system"
@@ -54,123 +57,127 @@ def install(
 
     Example: `diptych install --image registry.example/diptych:0.1.0 --set ha.enabled=true`
     """
-    from diptych.cli.cluster.flags import ClusterPlace
-    from diptych.cli.cluster.release import Release, Wishes, our_chart
+    from diptych.cli.cluster.flags import ClusterFlags
+    from diptych.cli.cluster.release import Release, ReleaseValues, packaged_chart
     from diptych.cli.output.screen import Screen
 
-    place = ClusterPlace(kubeconfig, context, namespace)
-    wishes = Wishes(image, values or (), settings or (), keeps=not reset_values)
+    flags = ClusterFlags(kubeconfig, context, namespace)
+    release_values = ReleaseValues(image, values or (), settings or (), reuse=not reset_values)
     screen = Screen()
-    with our_chart() as chart:
-        _bring(Release(place, chart), wishes, screen, dry_run=dry_run)
+    with packaged_chart() as chart:
+        _upgrade(Release(flags, chart), release_values, screen, dry_run=dry_run)
     if not dry_run:
-        _show_what_next(_awaited(place, timeout, screen), place, screen)
+        _print_next_steps(_wait_for_operator(flags, timeout, screen), flags, screen)
 
 
-def _bring(release: "Release", wishes: "Wishes", screen: "Screen", *, dry_run: bool) -> None:
-    """Make the cluster have the release as it is wished, or print what that would be."""
-    before = release.now()
-    _refuse_going_back(before, release)
-    planned = release.planned(wishes)
-    is_there = before is not None and _is_same(before, planned) and _stands(release.place)
+def _upgrade(
+    release: "Release", values: "ReleaseValues", screen: "Screen", *, dry_run: bool
+) -> None:
+    """Install or upgrade unless nothing would change; a dry run prints the objects."""
+    deployed = release.deployed()
+    _refuse_downgrade(deployed, release)
+    manifest = release.dry_run(values)
+    is_unchanged = (
+        deployed is not None and _is_deployed(deployed, manifest) and _is_available(release.flags)
+    )
+    unchanged = f"diptych {release.version} is there already, with these settings"
     if dry_run:
-        typer.echo(planned)
-        said = _done(before, release, "would be ") if not is_there else _there(release)
-        screen.line(f"dry run, nothing was changed: {said}")
-    elif is_there:
-        screen.line(("✓ ", "green"), _there(release), "; nothing was changed")
+        typer.echo(manifest)
+        change = unchanged if is_unchanged else _change_text(deployed, release, "would be ")
+        screen.print_line(f"dry run, nothing was changed: {change}")
+    elif is_unchanged:
+        screen.print_line(("✓ ", "green"), unchanged, "; nothing was changed")
     else:
-        screen.transient("helm is at work …")
-        revision = release.install(wishes)
-        said = _done(before, release)
-        screen.line(("✓ ", "green"), f"{said} (revision {revision} of the release)")
+        screen.show_status("helm is at work …")
+        revision = release.install(values)
+        change = _change_text(deployed, release)
+        screen.print_line(("✓ ", "green"), f"{change} (revision {revision} of the release)")
 
 
-def _refuse_going_back(before: "Installed | None", release: "Release") -> None:
+def _refuse_downgrade(deployed: "DeployedRelease | None", release: "Release") -> None:
     from diptych.cli.cluster.release import is_newer
 
-    if before and is_newer(before.version, than=release.version):
+    if deployed and is_newer(deployed.version, than=release.version):
         raise ConfigError(
-            f"the cluster has diptych {before.version}, and this is {release.version}: upgrade "
+            f"the cluster has diptych {deployed.version}, and this is {release.version}: upgrade "
             "this one (`pip install --upgrade diptych`), or go back with `helm rollback`"
         )
 
 
-def _is_same(before: "Installed", planned: str) -> bool:
-    """Whether an install would change nothing; blanks do not count."""
-    return before.status == "deployed" and before.manifest.split() == planned.split()
+def _is_deployed(deployed: "DeployedRelease", manifest: str) -> bool:
+    """Whether the release was deployed with these objects; white space does not matter."""
+    return deployed.status == "deployed" and deployed.manifest.split() == manifest.split()
 
 
-def _stands(place: "ClusterPlace") -> bool:
-    """Whether what was installed is still there; somebody may have deleted or stopped it."""
+def _is_available(flags: "ClusterFlags") -> bool:
+    """Whether the operator is available and the CRD served: both may have been deleted since."""
     from diptych.cli.cluster.kubectl import Kubectl
-    from diptych.cli.cluster.operators import crd, installed_operator, is_established
+    from diptych.cli.cluster.operators import agent_crd, is_established, release_operator
     from diptych.cli.cluster.release import RELEASE
 
-    kubectl = Kubectl(place)
-    operator, _ = installed_operator(kubectl, RELEASE)
-    definition = crd(kubectl)
-    is_served = definition is not None and is_established(definition)
-    return operator is not None and operator.is_well and is_served
+    kubectl = Kubectl(flags)
+    operator, _ = release_operator(kubectl, RELEASE)
+    crd = agent_crd(kubectl)
+    is_served = crd is not None and is_established(crd)
+    return operator is not None and operator.is_available and is_served
 
 
-def _there(release: "Release") -> str:
-    return f"diptych {release.version} is there already, with these settings"
-
-
-def _done(before: "Installed | None", release: "Release", would: str = "") -> str:
-    """Say what an install comes to: `diptych 0.2.0 upgraded from 0.1.0`."""
-    if before is None:
+def _change_text(deployed: "DeployedRelease | None", release: "Release", would: str = "") -> str:
+    """Say what an install changes: `diptych 0.2.0 upgraded from 0.1.0`."""
+    if deployed is None:
         return f"diptych {release.version} {would}installed"
-    if before.version == release.version:
+    if deployed.version == release.version:
         return f"diptych {release.version} {would}changed"
-    return f"diptych {release.version} {would}upgraded from {before.version}"
+    return f"diptych {release.version} {would}upgraded from {deployed.version}"
 
 
-def _awaited(place: "ClusterPlace", timeout: int, screen: "Screen") -> "Operator":
-    """Wait until operator and CRD are there. Raises `ClusterError` when that will not be."""
+def _wait_for_operator(flags: "ClusterFlags", timeout: int, screen: "Screen") -> "Operator":
+    """Wait until the operator is rolled out and the CRD served.
+
+    Raises `ClusterError` after `timeout` seconds, and once the operator cannot start.
+    """
     from diptych.cli.cluster.errors import ClusterError
     from diptych.cli.cluster.kubectl import Kubectl
-    from diptych.cli.cluster.operators import crd, installed_operator, is_established
+    from diptych.cli.cluster.operators import agent_crd, is_established, release_operator
     from diptych.cli.cluster.release import RELEASE
 
-    kubectl = Kubectl(place)
-    began = time.monotonic()
+    kubectl = Kubectl(flags)
+    start = time.monotonic()
     while True:
-        operator, trouble = installed_operator(kubectl, RELEASE)
-        if operator and operator.is_settled:
+        operator, failure = release_operator(kubectl, RELEASE)
+        if operator and operator.is_rolled_out:
             break
-        if trouble:
-            raise ClusterError(f"the operator does not come up: {trouble}\n{_ADVICE}")
-        passed = time.monotonic() - began
+        if failure:
+            raise ClusterError(f"the operator does not come up: {failure}\n{_IMAGE_ADVICE}")
+        passed = time.monotonic() - start
         if passed > timeout:
             raise ClusterError(
                 f"the operator is not up after {timeout} s; "
-                f"`kubectl describe pods -n {place.namespace}` says why"
+                f"`kubectl describe pods -n {flags.namespace}` says why"
             )
-        screen.transient(f"waiting for the operator · {passed:.0f} s")
+        screen.show_status(f"waiting for the operator · {passed:.0f} s")
         time.sleep(_POLL_SECONDS)
-    definition = crd(kubectl)
-    if definition is None or not is_established(definition):
+    crd = agent_crd(kubectl)
+    if crd is None or not is_established(crd):
         raise ClusterError(
             "the operator is up, but the Agent CRD is not there; was crds.install=false meant?"
         )
     return operator
 
 
-def _show_what_next(operator: "Operator", place: "ClusterPlace", screen: "Screen") -> None:
-    words = "".join(f" {word}" for word in place.words)
+def _print_next_steps(operator: "Operator", flags: "ClusterFlags", screen: "Screen") -> None:
+    arguments = "".join(f" {argument}" for argument in flags.as_arguments)
     ready = f"{operator.available} of {operator.wanted} ready"
-    screen.line(("✓ ", "green"), f"operator {operator.namespace}/{operator.name}: {ready}")
-    screen.line(("  image ", "dim"), operator.image)
-    screen.line()
-    screen.line("Make an agent, and talk to it:")
-    screen.line((f"  kubectl apply{words} -f agent.yaml", "bold"))
-    screen.line((f"  diptych chat{words} NAME", "bold"))
-    screen.line((f"  diptych status{words}", "bold"))
+    screen.print_line(("✓ ", "green"), f"operator {operator.namespace}/{operator.name}: {ready}")
+    screen.print_line(("  image ", "dim"), operator.image)
+    screen.print_line()
+    screen.print_line("Make an agent, and talk to it:")
+    screen.print_line((f"  kubectl apply{arguments} -f agent.yaml", "bold"))
+    screen.print_line((f"  diptych chat{arguments} NAME", "bold"))
+    screen.print_line((f"  diptych status{arguments}", "bold"))
 
 
-_ADVICE = (
+_IMAGE_ADVICE = (
     "No image is published yet: build it from the project's Dockerfile, bring it to where the "
     "cluster finds it, and say --image IMAGE"
 )

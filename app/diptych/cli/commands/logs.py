@@ -1,4 +1,4 @@
-"""`diptych logs`: what an Agent's pods have logged."""
+"""`diptych logs`: the logs of an Agent's pods."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from diptych.cli.commands.options import Context, Kubeconfig, Namespace
 
 def logs(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="Its name, or namespace/name.")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines.")] = False,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only the last 30s, 5m, 2h …")
     ] = None,
@@ -34,39 +34,40 @@ def logs(
 
     Example: `diptych logs team/helper -f --since 5m`
     """
-    from diptych.cli.cluster.agents import Reference, find_agent, pods_of
+    from diptych.cli.cluster.agents import AgentName, find_agent, pods_of
     from diptych.cli.cluster.errors import ClusterError
-    from diptych.cli.cluster.flags import ClusterPlace
+    from diptych.cli.cluster.flags import ClusterFlags
     from diptych.cli.cluster.kubectl import Kubectl
 
-    kubectl = Kubectl(ClusterPlace(kubeconfig, context, namespace))
-    found = find_agent(kubectl, Reference.typed(agent))
-    pods = pods_of(kubectl, found)
+    kubectl = Kubectl(ClusterFlags(kubeconfig, context, namespace))
+    wanted = find_agent(kubectl, AgentName.require(agent))
+    pods = pods_of(kubectl, wanted)
     if not pods:
-        raise ClusterError(f"Agent {found.namespace}/{found.name} has no pods: {found.trouble}")
-    words = ["logs", f"--selector={found.selector}", "--all-containers"]
-    words += [f"--tail={-1 if tail is None else tail}"]
-    words += ["--prefix"] if _sources(pods) > 1 else []
-    words += ["--follow", f"--max-log-requests={max(_sources(pods), 5)}"] if follow else []
-    words += [f"--since={since}"] if since else []
-    words += ["--previous"] if previous else []
-    _pass_on(kubectl.within(found.namespace).command(*words))
+        raise ClusterError(f"Agent {wanted.namespace}/{wanted.name} has no pods: {wanted.problem}")
+    streams = _container_count(pods)
+    arguments = ["logs", f"--selector={wanted.selector}", "--all-containers"]
+    arguments += [f"--tail={-1 if tail is None else tail}"]
+    arguments += ["--prefix"] if streams > 1 else []
+    arguments += ["--follow", f"--max-log-requests={max(streams, 5)}"] if follow else []
+    arguments += [f"--since={since}"] if since else []
+    arguments += ["--previous"] if previous else []
+    _stream_output(kubectl.in_namespace(wanted.namespace).command(*arguments))
 
 
-def _sources(pods: Sequence[Mapping[str, Any]]) -> int:
-    """Count the containers of all pods: so many streams there are."""
+def _container_count(pods: Sequence[Mapping[str, Any]]) -> int:
+    """Count the containers of all pods: each is one stream of kubectl."""
     kinds = ("containers", "initContainers", "ephemeralContainers")
     return sum(len(pod.get("spec", {}).get(kind, ())) for pod in pods for kind in kinds)
 
 
-def _pass_on(command: Sequence[str]) -> None:
-    """Write what kubectl writes, as it comes. Raises what its last words mean if it fails."""
-    from diptych.cli.cluster.errors import refusal
-    from diptych.cli.signals import ABORTED
+def _stream_output(command: Sequence[str]) -> None:
+    """Run kubectl and copy its stdout. Raises the error that its stderr means if it fails."""
+    from diptych.cli.cluster.errors import error_from
+    from diptych.cli.exit_codes import ABORTED
 
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as stderr:
         process = subprocess.Popen(  # noqa: S603 - the person's own kubectl
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr
         )
         try:
             _copy(process.stdout)
@@ -79,8 +80,8 @@ def _pass_on(command: Sequence[str]) -> None:
             if process.stdout:
                 process.stdout.close()
         if code:
-            said.seek(0)
-            raise refusal("kubectl", said.read().decode(errors="replace"))
+            stderr.seek(0)
+            raise error_from("kubectl", stderr.read().decode(errors="replace"))
 
 
 def _copy(lines: IO[bytes] | None) -> None:

@@ -1,4 +1,4 @@
-"""`diptych run`: one question, its run, its answer, and an exit code."""
+"""`diptych run`: asks one question, shows the run, and exits as the run ended."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from diptych.cli.commands.options import (
-    AgentName,
+    AgentOfFile,
     Context,
     Json,
     Kubeconfig,
@@ -32,7 +32,7 @@ def run(
     question: Annotated[
         str, typer.Argument(metavar="QUESTION", help="What to ask; - reads it from stdin.")
     ],
-    agent: AgentName = None,
+    agent: AgentOfFile = None,
     session: SessionId = None,
     as_json: Json = False,
     no_input: Annotated[  # noqa: ARG001 - nothing asks yet
@@ -47,38 +47,42 @@ def run(
     """Ask an agent one question, and watch it work.
 
     All Agents of the file are served on free ports of this machine meanwhile. The answer goes to
-    stdout, what happens on the way to stderr; Ctrl-C aborts the run.
+    stdout, the progress to stderr; Ctrl-C aborts the run.
 
     The exit code is 0 if it completed, 1 if it failed, 3 if it ran out of steps, 130 if it was
     aborted, 2 if the configuration is wrong.
 
     Examples: `diptych run agent.yaml "What is 2 + 2?"`, `diptych run team/helper "Well?"`
     """
-    from diptych.cli.client.target import Target, set_up_quiet_logging
-    from diptych.cli.cluster.flags import ClusterPlace
-    from diptych.cli.signals import run_to_exit_code
+    from diptych.cli.client.target import Target
+    from diptych.cli.cluster.flags import ClusterFlags
+    from diptych.cli.environment import set_up_quiet_logging
+    from diptych.cli.signals import run_interruptible
 
     text = sys.stdin.read().strip() if question == "-" else question
     if not text.strip():
         raise ConfigError("the question is empty; give it in quotes, or - to read it from stdin")
     set_up_quiet_logging()
-    cluster = ClusterPlace(kubeconfig, context, namespace)
-    place = Target(target, agent, secrets, service, cluster)
-    raise typer.Exit(run_to_exit_code(_asked(place, text, session, as_json=as_json)))
+    cluster = ClusterFlags(kubeconfig, context, namespace)
+    wanted = Target(target, agent, secrets, service, cluster)
+    raise typer.Exit(run_interruptible(_ask(wanted, text, session, as_json=as_json)))
 
 
-async def _asked(target: "Target", question: str, session: str | None, *, as_json: bool) -> int:
-    from diptych.cli.follow import EXIT_CODES, ask, introduce
+async def _ask(target: "Target", question: str, session: str | None, *, as_json: bool) -> int:
+    from diptych.cli.exit_codes import OF_RUN
+    from diptych.cli.follow import print_readiness, start_and_follow
+    from diptych.cli.output.json_lines import JsonLines
+    from diptych.cli.output.renderer import Renderer
     from diptych.cli.output.screen import Screen
-    from diptych.cli.output.timeline import JsonLines, Timeline, View
+    from diptych.cli.output.timeline import Timeline
 
-    async with target.reached() as agent:
-        view: View
+    async with target.connect() as agent:
+        renderer: Renderer
         if as_json:
-            view = JsonLines()
+            renderer = JsonLines()
         else:
             screen = Screen()
-            await introduce(agent, screen)
-            view = Timeline(screen)
-        ended = await ask(agent, question, session, view)
-    return EXIT_CODES[ended.status]
+            await print_readiness(agent, screen)
+            renderer = Timeline(screen)
+        ended = await start_and_follow(agent, question, session, renderer)
+    return OF_RUN[ended.status]

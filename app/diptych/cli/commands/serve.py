@@ -1,4 +1,7 @@
-"""`diptych serve`: agents behind their HTTP addresses, until a signal ends them."""
+"""`diptych serve`: serves agents over HTTP until a signal ends it.
+
+Not here: binding sockets and shutting down (`serve.server`), logging (`serve.logs`).
+"""
 
 import asyncio
 import logging
@@ -9,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diptych.cli.commands.options import Secrets, Services, laptop_options, process_environment
+from diptych.cli.commands.options import Secrets, Services
+from diptych.cli.environment import laptop_options, process_environment
 
 if TYPE_CHECKING:
     from diptych.cli.output.screen import Part
@@ -22,10 +26,10 @@ _LOOPBACK = "127.0.0.1"
 def serve(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE", help="Files with Agents; else the environment says it."),
+        typer.Argument(metavar="FILE", help="Files with Agents; else the environment is read."),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Where to listen; 0.0.0.0 is everywhere, for containers.")
+        str, typer.Option(help="The address to listen at; 0.0.0.0 is all, for containers.")
     ] = _LOOPBACK,
     port: Annotated[
         int | None,
@@ -44,8 +48,8 @@ def serve(
     References between the Agents lead to those ports. Without a file the agent is made of
     AGENT_NAME, MODEL_API_URL, MODEL_NAME, MCP_SERVERS …, as in a plain container.
 
-    Ctrl-C or SIGTERM: no new runs are taken, and those that are there get
-    SHUTDOWN_GRACE_SECONDS (20) to end; what is left then is handed over, if there is a store.
+    On Ctrl-C or SIGTERM it takes no new runs. Those that go on have SHUTDOWN_GRACE_SECONDS (20)
+    to end; what is left then is handed over, if there is a store.
 
     Example: `diptych serve agent.yaml --port 8080`
     """
@@ -53,7 +57,7 @@ def serve(
     from diptych.config.loader import LoadedAgents, env_agent, load_agents, process_settings
     from diptych.serve.logs import set_up_logging
     from diptych.serve.server import ListenAddress, Sockets
-    from diptych.serve.server import serve as serve_until_told
+    from diptych.serve.server import serve as serve_until_signal
 
     settings = process_settings(process_environment())
     loaded: LoadedAgents | None = None
@@ -61,34 +65,34 @@ def serve(
         loaded = load_agents(files, laptop_options(secrets, service))
         count = len(loaded.names)
     else:
-        alone, count = env_agent(os.environ), 1
+        env_config, count = env_agent(os.environ), 1
     set_up_logging(settings.log_level, settings.log_format)
     sockets = Sockets(ListenAddress(host, settings.port if port is None else port), count)
-    configs = loaded.resolve(sockets.urls) if loaded else (alone,)
-    announce = _log_them if settings.log_format == "json" else _show_them
+    configs = loaded.resolve(sockets.urls) if loaded else (env_config,)
+    announce = _log_addresses if settings.log_format == "json" else _print_addresses
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        serving = serve_until_told(configs, sockets, announce, grace=settings.shutdown_grace)
+        serving = serve_until_signal(configs, sockets, announce, grace=settings.shutdown_grace)
         runner.run(serving)
 
 
-async def _log_them(sites: Sequence["ServedAgent"]) -> None:
-    """Say where the agents are to a collector of logs."""
-    from diptych.cli.output.wording import missing_text
+async def _log_addresses(sites: Sequence["ServedAgent"]) -> None:
+    """Log where the agents listen, for collectors of JSON logs."""
+    from diptych.cli.output.wording import unavailable_text
 
     for site in sites:
         await site.pod.tried()
         now = site.pod.readiness()
         _log.info("agent %s listens at %s", site.pod.name, site.url)
         for missing in now.missing:
-            _log.warning("agent %s is without %s", site.pod.name, missing_text(missing))
+            _log.warning("agent %s is without %s", site.pod.name, unavailable_text(missing))
         for note in now.notes:
             _log.info("agent %s: %s", site.pod.name, note)
 
 
-async def _show_them(sites: Sequence["ServedAgent"]) -> None:
-    """Say where the agents are to a person, and how to ask one."""
+async def _print_addresses(sites: Sequence["ServedAgent"]) -> None:
+    """Print where the agents listen and how to ask one, for people."""
     from diptych.cli.output.screen import Screen
-    from diptych.cli.output.wording import missing_text
+    from diptych.cli.output.wording import unavailable_text
 
     screen = Screen()
     for site in sites:
@@ -98,16 +102,16 @@ async def _show_them(sites: Sequence["ServedAgent"]) -> None:
         now = site.pod.readiness()
         parts: list[Part] = [("● ", "green"), (f"{site.pod.name:<{width}}  ", "bold"), site.url]
         if now.missing:
-            parts.append(("  without " + "; ".join(map(missing_text, now.missing)), "yellow"))
-        screen.line(*parts)
+            parts.append(("  without " + "; ".join(map(unavailable_text, now.missing)), "yellow"))
+        screen.print_line(*parts)
     notes = dict.fromkeys(note for site in sites for note in site.pod.readiness().notes)
     for note in notes:
-        screen.line((f"  {note}", "dim"))
-    for line in _how_to_ask(sites[0].url):
-        screen.line(line)
+        screen.print_line((f"  {note}", "dim"))
+    for line in _usage_lines(sites[0].url):
+        screen.print_line(line)
 
 
-def _how_to_ask(url: str) -> Sequence[str]:
+def _usage_lines(url: str) -> Sequence[str]:
     body = '{"messages": [{"role": "user", "content": "Hello!"}]}'
     return (
         "",

@@ -1,158 +1,159 @@
-"""`diptych status`: is an operator at work, does the cluster know Agents, and which are not ready.
+"""`diptych status`: whether an operator works, the CRD is served, and which Agents are not ready.
 
-Not here: all about one Agent (`get`).
+Not here: describing one Agent (`get`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import typer
 
 from diptych.cli.commands.options import AllNamespaces, Context, Kubeconfig, Namespace
+from diptych.cli.exit_codes import FAILED
+from diptych.cli.output.marks import Mark
 from diptych.errors import ConfigError
 
 if TYPE_CHECKING:
     from diptych.cli.cluster.agents import AgentObject
     from diptych.cli.cluster.kubectl import Kubectl
     from diptych.cli.cluster.operators import Operator
-    from diptych.cli.output.screen import Part
-
-_ILL = 1  # the exit code
+    from diptych.cli.output.screen import Line
 
 
 @dataclass(frozen=True, slots=True)
 class _Finding:
-    """One line of the report; None means that it should be known, and is no fault."""
+    """One line of the report."""
 
-    is_well: bool | None
-    what: str
-    said: str
+    mark: Mark
+    subject: str
+    text: str
 
     @property
-    def line(self) -> tuple["Part", ...]:
-        from diptych.cli.output.report import MARKS
-
-        return MARKS[self.is_well], (f"{self.what}  ", "bold"), self.said
+    def line(self) -> "Line":
+        return self.mark.value, (f"{self.subject}  ", "bold"), self.text
 
 
 def status(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Namespace = None,
-    everywhere: AllNamespaces = False,
+    all_namespaces: AllNamespaces = False,
 ) -> None:
-    """Say how Diptych is in a cluster: the operator, the CRD, and each Agent that is not ready.
+    """Report on Diptych in a cluster: the operator, the CRD, and each Agent that is not ready.
 
-    It looks into all namespaces; with `--namespace`, at the Agents of that one. The exit code is 0
+    It reads all namespaces; with `--namespace`, the Agents of that one. The exit code is 0
     if all is well, else 1.
     """
-    from diptych.cli.cluster.flags import ClusterPlace
+    from diptych.cli.cluster.flags import ClusterFlags
     from diptych.cli.cluster.kubectl import Kubectl
-    from diptych.cli.output.report import print_sheet
+    from diptych.cli.output.report import print_report
 
-    if namespace and everywhere:
+    if namespace and all_namespaces:
         raise ConfigError("give either --namespace or --all-namespaces")
-    kubectl = Kubectl(ClusterPlace(kubeconfig, context, namespace))
-    definition = _crd(kubectl)
-    findings = [*_operators(kubectl), definition]
-    if definition.is_well is not False:
-        findings += _agents(kubectl, everywhere=namespace is None)
-    print_sheet(finding.line for finding in findings)
-    if any(finding.is_well is False for finding in findings):
-        raise typer.Exit(_ILL)
+    kubectl = Kubectl(ClusterFlags(kubeconfig, context, namespace))
+    crd = _crd(kubectl)
+    findings = [*_operators(kubectl), crd]
+    if crd.mark is not Mark.FAILED:
+        findings += _agents(kubectl, all_namespaces=namespace is None)
+    print_report(finding.line for finding in findings)
+    if any(finding.mark is Mark.FAILED for finding in findings):
+        raise typer.Exit(FAILED)
 
 
 def _operators(kubectl: "Kubectl") -> list[_Finding]:
     from diptych.cli.cluster.errors import Forbidden
-    from diptych.cli.cluster.operators import operators
+    from diptych.cli.cluster.operators import list_operators
 
     try:
-        found = operators(kubectl)
+        operators = list_operators(kubectl)
     except Forbidden as error:
-        return [_Finding(None, "operator", f"not to be seen: {error}")]
-    if not found:
-        return [_Finding(False, "operator", "none is installed; `diptych install` installs it")]
-    return [_operator(kubectl, operator) for operator in found]
+        return [_Finding(Mark.NOTE, "operator", f"not to be seen: {error}")]
+    if not operators:
+        text = "none is installed; `diptych install` installs it"
+        return [_Finding(Mark.FAILED, "operator", text)]
+    return [_operator(kubectl, operator) for operator in operators]
 
 
 def _operator(kubectl: "Kubectl", operator: "Operator") -> _Finding:
-    is_led, leads = _leader(kubectl, operator)
-    said = (
+    has_leader, leader = _leader(kubectl, operator)
+    text = (
         f"{operator.namespace}/{operator.name} {operator.version}, image {operator.image}, "
-        f"{operator.available} of {operator.wanted} ready, {leads}"
+        f"{operator.available} of {operator.wanted} ready, {leader}"
     )
-    is_well = operator.is_well and is_led
-    if not is_well:
-        said += f"; see `kubectl describe pods -n {operator.namespace}`, or its logs"
-    return _Finding(is_well, "operator", said)
+    is_ok = operator.is_available and has_leader
+    if not is_ok:
+        text += f"; see `kubectl describe pods -n {operator.namespace}`, or its logs"
+    return _Finding(Mark.of(is_ok), "operator", text)
 
 
 def _leader(kubectl: "Kubectl", operator: "Operator") -> tuple[bool, str]:
+    """Give whether one of the operator's pods leads, and a text that tells which."""
     from diptych.cli.cluster.errors import Forbidden
-    from diptych.cli.cluster.operators import leader
+    from diptych.cli.cluster.operators import lease_holder
 
     try:
-        found = leader(kubectl, operator)
+        holder = lease_holder(kubectl, operator)
     except Forbidden:
         return True, "its leader is not to be seen"
-    if found is None:
+    if holder is None:
         return False, "nobody leads"
-    if found.is_current:
-        return True, f"{found.name} leads"
-    heard = f"{found.renewed:%Y-%m-%d %H:%M:%S %Z}" if found.renewed else "never"
-    return False, f"nobody leads: {found.name} was last heard of {heard}"
+    if holder.is_current:
+        return True, f"{holder.name} leads"
+    renewed = f"{holder.renewed:%Y-%m-%d %H:%M:%S %Z}" if holder.renewed else "never"
+    return False, f"nobody leads: {holder.name} was last heard of {renewed}"
 
 
 def _crd(kubectl: "Kubectl") -> _Finding:
     from diptych.cli.cluster.errors import Forbidden
-    from diptych.cli.cluster.operators import CRD, crd, is_established, served_versions
+    from diptych.cli.cluster.operators import CRD, agent_crd, is_established, served_versions
 
     try:
-        definition = crd(kubectl)
+        crd = agent_crd(kubectl)
     except Forbidden as error:
-        return _Finding(None, "CRD", f"not to be seen: {error}")
-    if definition is None:
-        return _Finding(False, "CRD", f"{CRD} is not installed; `diptych install` installs it")
-    if not is_established(definition):
-        return _Finding(False, "CRD", f"{CRD} is there, and the API does not serve it (yet)")
-    chart = (definition["metadata"].get("labels") or {}).get("helm.sh/chart")
-    of = f", of chart {chart}" if chart else ""
-    return _Finding(True, "CRD", f"{CRD} {', '.join(served_versions(definition))}{of}")
+        return _Finding(Mark.NOTE, "CRD", f"not to be seen: {error}")
+    if crd is None:
+        return _Finding(
+            Mark.FAILED, "CRD", f"{CRD} is not installed; `diptych install` installs it"
+        )
+    if not is_established(crd):
+        return _Finding(Mark.FAILED, "CRD", f"{CRD} is there, and the API does not serve it (yet)")
+    chart = (crd["metadata"].get("labels") or {}).get("helm.sh/chart")
+    of_chart = f", of chart {chart}" if chart else ""
+    return _Finding(Mark.OK, "CRD", f"{CRD} {', '.join(served_versions(crd))}{of_chart}")
 
 
-def _agents(kubectl: "Kubectl", *, everywhere: bool) -> list[_Finding]:
+def _agents(kubectl: "Kubectl", *, all_namespaces: bool) -> list[_Finding]:
     from diptych.cli.cluster.agents import list_agents
     from diptych.cli.cluster.errors import Forbidden
 
     try:
-        return _judged(list_agents(kubectl, everywhere=everywhere))
+        return list(_agent_findings(list_agents(kubectl, all_namespaces=all_namespaces)))
     except Forbidden as error:
-        hint = "; give the --namespace that you may see" if everywhere else ""
-        return [_Finding(False, "agents", f"not to be seen: {error}{hint}")]
+        hint = "; give the --namespace that you may see" if all_namespaces else ""
+        return [_Finding(Mark.FAILED, "agents", f"not to be seen: {error}{hint}")]
 
 
-def _judged(agents: Sequence["AgentObject"]) -> list[_Finding]:
+def _agent_findings(agents: Sequence["AgentObject"]) -> Iterator[_Finding]:
     ready = [agent for agent in agents if agent.is_ready]
-    said = f"{len(ready)} of {len(agents)} ready" if agents else "there are none"
-    findings = [_Finding(len(ready) == len(agents), "agents", said)]
-    findings += [_of_agent(False, agent, agent.trouble) for agent in agents if not agent.is_ready]
+    text = f"{len(ready)} of {len(agents)} ready" if agents else "there are none"
+    yield _Finding(Mark.of(len(ready) == len(agents)), "agents", text)
+    for agent in agents:
+        if not agent.is_ready:
+            yield _agent_finding(Mark.FAILED, agent, agent.problem)
     for agent in ready:
-        findings += [
-            _of_agent(None, agent, agent.condition(kind).words)
-            for kind, is_odd in _ODDITIES.items()
-            if is_odd(agent)
-        ]
-    return findings
+        for kind, is_notable in _NOTABLE.items():
+            if is_notable(agent):
+                yield _agent_finding(Mark.NOTE, agent, agent.condition(kind).text)
 
 
-def _of_agent(is_well: bool | None, agent: "AgentObject", said: str) -> _Finding:
-    return _Finding(is_well, f"  {agent.namespace}/{agent.name}", said)
+def _agent_finding(mark: Mark, agent: "AgentObject", text: str) -> _Finding:
+    return _Finding(mark, f"  {agent.namespace}/{agent.name}", text)
 
 
-_ODDITIES: dict[str, Callable[["AgentObject"], bool]] = {
+_NOTABLE: dict[str, Callable[["AgentObject"], bool]] = {
     "Accepted": lambda agent: agent.condition("Accepted").status == "False",
     "ResolvedRefs": lambda agent: agent.condition("ResolvedRefs").status == "False",
     "Degraded": lambda agent: agent.condition("Degraded").status == "True",
 }
-"""Conditions worth a line although the agent is ready, and when."""
+"""Conditions that are reported even of a ready Agent, and when."""

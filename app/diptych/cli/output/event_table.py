@@ -1,6 +1,6 @@
-"""The record of runs as a table for people: one event a row, under its run.
+"""Recorded events as a table for people: one row per event, below a row that names its run.
 
-Not here: where it comes from (`remote`), or a run while it happens (`show`).
+Not here: reading the events (`client.remote`), a run while it happens (`timeline`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from rich.console import Console
 from rich.text import Text
 
-from diptych.cli.output.screen import Part, printable
+from diptych.cli.output.screen import Line, printable
 from diptych.cli.output.wording import call_text, clock_time, one_line
 from diptych.loop.codec import Record
 
@@ -24,33 +24,34 @@ _STYLES: Mapping[str, str] = {
     "aborted": "red",
     "max_steps": "red",
 }
-_LEAST_TEXT, _WIDE = 30, 1_000
+_MIN_TEXT_WIDTH, _PIPE_WIDTH = 30, 1_000
 
 
-def print_rows(records: Iterable[Record]) -> None:
-    """Write the table to stdout: for a terminal's width, or in full lines for a pipe."""
+def print_event_table(records: Iterable[Record]) -> None:
+    """Write the table to stdout: at a terminal's width, or with long rows to a pipe."""
     console = Console(highlight=False, markup=False, emoji=False)
-    width = console.width if console.is_terminal else _WIDE
-    for parts in event_rows(records, width):
-        console.print(Text.assemble(*parts), soft_wrap=True)
+    width = console.width if console.is_terminal else _PIPE_WIDTH
+    for row in event_rows(records, width):
+        console.print(Text.assemble(*row), soft_wrap=True)
 
 
-def event_rows(records: Iterable[Record], width: int) -> Iterable[tuple[Part, ...]]:
-    """Give the lines of the table, as parts of a line each of at most `width` characters."""
+def event_rows(records: Iterable[Record], width: int) -> Iterable[Line]:
+    """Give the rows of the table, each of at most `width` characters."""
     run_id = None
     for record in records:
         if record.run_id != run_id:
             run_id = record.run_id
             yield ((f"{run_id}  {record.session_id}", "dim"),)
-        yield _row(record, width)
+        yield _event_row(record, width)
 
 
-def _row(record: Record, width: int) -> tuple[Part, ...]:
-    seq, when = f"{record.seq:>4}  ", clock_time(record.timestamp)
-    kind = f"  {record.event_type:<20}"
-    room = max(width - len(seq) - len(when) - len(kind) - 1, _LEAST_TEXT)
+def _event_row(record: Record, width: int) -> Line:
+    seq, time = f"{record.seq:>4}  ", clock_time(record.timestamp)
+    event_type = f"  {record.event_type:<20}"
+    room = max(width - len(seq) - len(time) - len(event_type) - 1, _MIN_TEXT_WIDTH)
     style = _STYLES.get(record.event_type, "")
-    return (seq, "dim"), (when, "dim"), (kind, style), printable(one_line(_text(record), room))
+    text = printable(one_line(_text(record), room))
+    return (seq, "dim"), (time, "dim"), (event_type, style), text
 
 
 def _text(record: Record) -> str:

@@ -1,132 +1,136 @@
-"""Where output goes: the answer to stdout and nothing else, what happens meanwhile to stderr.
+"""Writes an answer to stdout, and everything else about a run to stderr.
 
-So an answer can be piped while a person watches. On a terminal a last line may come and go; in a
-file or pipe all is whole lines.
+So an answer can be piped while a person watches. On a terminal, the last line may be a status that
+the next line replaces; a file or pipe gets whole lines only.
 
-Not here: what is said (`show`).
+Not here: what is written (`timeline`).
 """
 
 import re
 import sys
-from typing import TextIO
+from collections.abc import Iterable
+from typing import TextIO, TypeAlias
 
 from rich.console import Console
 from rich.text import Text
 
 _MARGIN = "  │ "
-_PIECES = re.compile(r"\n|[^\S\n]+|\S+")
+_WORDS_AND_BLANKS = re.compile(r"\n|[^\S\n]+|\S+")
 _CLEAR_LINE = "\r\x1b[2K"
 _CONTROLS = (*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_HARMLESS: dict[int, str | None] = dict.fromkeys(_CONTROLS, "\N{REPLACEMENT CHARACTER}")
-_HARMLESS |= {ord("\r"): None, ord("\t"): "\t", ord("\n"): "\n"}
+_PRINTABLE: dict[int, str | None] = dict.fromkeys(_CONTROLS, "\N{REPLACEMENT CHARACTER}")
+_PRINTABLE |= {ord("\r"): None, ord("\t"): "\t", ord("\n"): "\n"}
+_PIPE_WIDTH = 400
 
-Part = str | tuple[str, str]
-"""Text, or text and its style."""
+Part: TypeAlias = str | tuple[str, str]
+"""A text, or a text with its style."""
+Line: TypeAlias = tuple[Part, ...]
 
 
 def printable(text: str) -> str:
-    """Take out what would move the cursor or recolour a terminal: models and tools wrote it."""
-    return text.translate(_HARMLESS)
+    """Replace control characters: models and tools must not command a person's terminal."""
+    return text.translate(_PRINTABLE)
+
+
+def printable_parts(parts: Iterable[Part]) -> list[Part]:
+    """Replace the control characters of all parts."""
+    return [
+        printable(part) if isinstance(part, str) else (printable(part[0]), part[1])
+        for part in parts
+    ]
 
 
 class Screen:
-    """One place for all output, that knows what stands in the last line."""
+    """Both streams of a command. It knows what stands in the last line, and ends that first."""
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self._out = out or sys.stdout
         self._err = Console(file=err or sys.stderr, highlight=False, markup=False, emoji=False)
         self._answers_on_terminal = self._out.isatty()
         self.is_live = self._err.file.isatty() and not self._err.is_dumb_terminal
-        self._answer_is_open = False
-        self._transient = False
-        self._column = 0  # in the murmured line, 0 while there is none
-        self._murmured: list[str] = []  # where no terminal is: kept until its end
+        self._has_open_answer = False
+        self._has_status = False
+        self._quote_column = 0  # 0 where no line of a quote is open
+        self._buffered_quote: list[str] = []  # of a pipe, which gets it as one line
 
     @property
     def width(self) -> int:
-        """How many characters one line holds; much, where nobody looks."""
-        return self._err.width if self.is_live else 400
+        """How many characters a line of stderr holds."""
+        return self._err.width if self.is_live else _PIPE_WIDTH
 
-    def line(self, *parts: Part) -> None:
-        """Say something in a line of its own."""
-        self._break()
-        self._print(Text.assemble(*_safe(parts)), end="\n")
+    def print_line(self, *parts: Part) -> None:
+        """Write one line to stderr."""
+        self._end_last_line()
+        self._print(Text.assemble(*printable_parts(parts)), end="\n")
 
-    def gap(self) -> None:
-        """Leave a line empty where a person reads."""
+    def print_gap(self) -> None:
+        """Write an empty line, on a terminal only."""
         if self.is_live:
-            self.line()
+            self.print_line()
 
-    def answer(self, text: str) -> None:
-        """Give the next piece of the answer."""
-        if not self._answer_is_open:
-            self._break()
+    def write_answer(self, text: str) -> None:
+        """Write the next piece of the answer to stdout."""
+        if not self._has_open_answer:
+            self._end_last_line()
         self._out.write(printable(text) if self._answers_on_terminal else text)
         self._out.flush()
-        self._answer_is_open = not text.endswith("\n")
+        self._has_open_answer = not text.endswith("\n")
 
     def end_answer(self) -> None:
-        """End the answer's last line."""
-        if self._answer_is_open:
-            self.answer("\n")
+        """End the last line of the answer."""
+        if self._has_open_answer:
+            self.write_answer("\n")
 
-    def murmur(self, text: str) -> None:
-        """Give the next piece of what is said in the background, in the margin."""
+    def write_quote(self, text: str) -> None:
+        """Write the next piece of a text behind a margin, dimmed and wrapped."""
         if not self.is_live:
-            self._murmured.append(text)
+            self._buffered_quote.append(text)
             return
-        if self._column == 0:
-            self._break()
-        laid_out = "".join(map(self._laid_out, _PIECES.findall(printable(text))))
-        self._print(Text(laid_out, "dim"), end="")
+        if self._quote_column == 0:
+            self._end_last_line()
+        pieces = map(self._wrapped, _WORDS_AND_BLANKS.findall(printable(text)))
+        self._print(Text("".join(pieces), "dim"), end="")
 
-    def end_murmur(self) -> None:
-        """End what is said in the background."""
-        if self._murmured:
-            text = " ".join("".join(self._murmured).split())
-            self._murmured.clear()
-            self.line((_MARGIN + text, "dim"))
-        self._break()
+    def end_quote(self) -> None:
+        """End the text behind the margin."""
+        if self._buffered_quote:
+            text = " ".join("".join(self._buffered_quote).split())
+            self._buffered_quote.clear()
+            self.print_line((_MARGIN + text, "dim"))
+        self._end_last_line()
 
-    def transient(self, text: str) -> None:
-        """Show a line that the next one replaces; only where a person sees it."""
-        if not self.is_live or self._answer_is_open or self._column:
+    def show_status(self, text: str) -> None:
+        """Show a line that the next output replaces, on a terminal only."""
+        if not self.is_live or self._has_open_answer or self._quote_column:
             return
         self._err.file.write(_CLEAR_LINE)
         self._print(Text(printable(text)[: self.width - 1], "dim"), end="")
-        self._transient = True
+        self._has_status = True
 
-    def _break(self) -> None:
-        """Make the cursor stand at the start of an empty line."""
-        if self._transient:
+    def _end_last_line(self) -> None:
+        """Move the cursor to the start of an empty line."""
+        if self._has_status:
             self._err.file.write(_CLEAR_LINE)
-            self._transient = False
-        if self._answer_is_open and self._answers_on_terminal:
+            self._has_status = False
+        if self._has_open_answer and self._answers_on_terminal:
             self._out.write("\n")
             self._out.flush()
-            self._answer_is_open = False
-        if self._column:
+            self._has_open_answer = False
+        if self._quote_column:
             self._print(Text(""), end="\n")
-            self._column = 0
+            self._quote_column = 0
 
-    def _laid_out(self, piece: str) -> str:
-        """Put a word, blanks or a line's end into the margin's column, and note where it ends."""
-        line_end = ""
-        if self._column and (piece == "\n" or self._column + len(piece) >= self.width):
-            line_end, self._column = "\n", 0
-        if self._column == 0:
+    def _wrapped(self, piece: str) -> str:
+        """Give a word, blanks or a line break as it is written behind the margin."""
+        line_break = ""
+        if self._quote_column and (piece == "\n" or self._quote_column + len(piece) >= self.width):
+            line_break, self._quote_column = "\n", 0
+        if self._quote_column == 0:
             if piece.isspace():
-                return line_end
+                return line_break
             piece = _MARGIN + piece
-        self._column += len(piece)
-        return line_end + piece
+        self._quote_column += len(piece)
+        return line_break + piece
 
     def _print(self, text: Text, end: str) -> None:
         self._err.print(text, end=end, soft_wrap=True)
-
-
-def _safe(parts: tuple[Part, ...]) -> list[Part]:
-    return [
-        printable(part) if isinstance(part, str) else (printable(part[0]), part[1])
-        for part in parts
-    ]

@@ -1,6 +1,6 @@
-"""How calls, texts and times are put into a few words. Pure.
+"""Calls, texts, durations and times in a few words. Pure.
 
-Not here: where they are shown (`screen`), and when (`show`, `rows`).
+Not here: where they are written (`screen`), and for which event (`timeline`, `event_table`).
 """
 
 import json
@@ -15,22 +15,22 @@ _SECOND, _MINUTE = 1.0, 60.0
 
 
 def call_text(record: Record) -> str:
-    """Write a call as a person would: `calculate(expression="2 + 2")`, `researcher: Find …`."""
+    """Write a call: `calculate(expression="2 + 2")` or `researcher: Find …`."""
     content: Any = record.content
     if record.event_type == "delegation_request":
         return f"{content['agent']}: {one_line(content['task'], 200)}"
-    shown = ", ".join(f"{name}={_literal(value)}" for name, value in content["arguments"].items())
-    return f"{content['tool']}({shown})"
+    arguments = ", ".join(f"{name}={_json(value)}" for name, value in content["arguments"].items())
+    return f"{content['tool']}({arguments})"
 
 
 def one_line(text: JSON, limit: int) -> str:
-    """Put a text on one line of at most `limit` characters."""
-    line = " ".join(text.split()) if isinstance(text, str) else _literal(text)
+    """Write a text or a JSON value on one line of at most `limit` characters."""
+    line = " ".join(text.split()) if isinstance(text, str) else _json(text)
     return line if len(line) <= limit else line[: max(limit - 1, 0)] + "…"
 
 
 def duration(seconds: float) -> str:
-    """Write a time as `12 ms`, `1.2 s` or `2 min 5 s`."""
+    """Write a duration as `12 ms`, `1.2 s` or `2 min 5 s`."""
     if seconds < _SECOND:
         return f"{max(seconds, 0) * 1000:.0f} ms"
     if seconds < _MINUTE:
@@ -40,16 +40,16 @@ def duration(seconds: float) -> str:
 
 
 def clock_time(timestamp: float) -> str:
-    """Write when something was, in local time, to the millisecond."""
+    """Write a Unix timestamp as local time, to the millisecond: `13:05:09.120`."""
     moment = datetime.fromtimestamp(timestamp).astimezone()
     return moment.strftime("%H:%M:%S.") + f"{moment.microsecond // 1000:03}"
 
 
-def missing_text(missing: Unavailable) -> str:
-    """Say what an agent has to do without: `the tools of calculator: connection refused`."""
-    what = "the tools of" if missing.kind == "server" else "the agent"
-    return f"{what} {missing.name}: {missing.reason}"
+def unavailable_text(unavailable: Unavailable) -> str:
+    """Write what an agent cannot use: `the tools of calculator: connection refused`."""
+    what = "the tools of" if unavailable.kind == "server" else "the agent"
+    return f"{what} {unavailable.name}: {unavailable.reason}"
 
 
-def _literal(value: JSON) -> str:
+def _json(value: JSON) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)

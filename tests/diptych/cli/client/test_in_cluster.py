@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from diptych.cli.client.failures import Interrupted
+from diptych.cli.client.failures import TransientError
 from diptych.cli.client.in_cluster import agent_in_cluster
 from diptych.cli.client.remote import RemoteAgent
 from diptych.cli.client.target import Target
 from diptych.cli.cluster import port_forward as forwarding
-from diptych.cli.cluster.agents import Reference
+from diptych.cli.cluster.agents import AgentName
 from diptych.cli.cluster.errors import ClusterError, NotReady
-from diptych.cli.cluster.flags import ClusterPlace
-from diptych.cli.commands.attach import followed
-from diptych.cli.follow import ask
-from diptych.cli.output.timeline import RECONNECTING
+from diptych.cli.cluster.flags import ClusterFlags
+from diptych.cli.commands.attach import attach_to_run
+from diptych.cli.follow import start_and_follow
+from diptych.cli.notices import RECONNECTING
 from diptych.config.loader import AgentConfig
 from diptych.errors import ConfigError
 from diptych.ports import Item, Notice
@@ -30,7 +30,7 @@ from diptych.serve.server import ListenAddress, Sockets, served
 
 Type = Callable[..., Any]
 Object = dict[str, Any]
-HELPER = Reference("helper", None)
+HELPER = AgentName("helper", None)
 SLOW = '["{}", {"chunk_ms": 20, "content": "' + "word " * 40 + '"}]'
 
 
@@ -53,7 +53,7 @@ class Seen:
         self._left = at
         self._do = do
 
-    def show(self, item: Item) -> None:
+    def render(self, item: Item) -> None:
         if isinstance(item, Notice):
             self.notices.append(item.type)
         elif item.event_type == "text":
@@ -62,7 +62,7 @@ class Seen:
             if self._left == 0:
                 self._do()
 
-    def tick(self) -> None: ...
+    def refresh(self) -> None: ...
 
 
 @asynccontextmanager
@@ -81,7 +81,7 @@ def cluster(programs: Any) -> Any:
 
 
 def reached(**place: Any) -> Any:
-    return agent_in_cluster(HELPER, ClusterPlace(**place))
+    return agent_in_cluster(HELPER, ClusterFlags(**place))
 
 
 def kill(pids: list[int]) -> None:
@@ -113,9 +113,9 @@ async def test_an_agent_is_asked_through_a_port_of_this_machine(cluster: Any) ->
         cluster.lead(to=port)
         async with reached(context="c") as helper:
             seen = Seen()
-            ended = await ask(helper, "Hi", "s", seen)
+            ended = await start_and_follow(helper, "Hi", "s", seen)
             assert (ended.status, seen.text, helper.name) == ("completed", "Hello.", "team/helper")
-            assert [r.event_type for r in await helper.memory("s")] == [
+            assert [r.event_type for r in await helper.recorded_events("s")] == [
                 "user_message",
                 "agent_response",
             ]
@@ -135,7 +135,7 @@ async def test_the_forward_ends_with_the_conversation(cluster: Any) -> None:
     async with pod() as port:
         cluster.lead(to=port)
         async with reached() as helper:
-            await helper.standing()
+            await helper.readiness()
             assert all(map(is_alive, cluster.pids("port-forward")))
         assert await all_gone(cluster.pids("port-forward"))
 
@@ -162,7 +162,7 @@ async def test_a_forward_that_ends_is_made_again_and_the_answer_goes_on(cluster:
         cluster.lead(to=port)
         async with reached() as helper:
             seen = Seen(do=lambda: kill(cluster.pids("port-forward")))
-            ended = await ask(helper, "Hi", None, seen)
+            ended = await start_and_follow(helper, "Hi", None, seen)
     assert ended.status == "completed"
     assert seen.text == "word " * 40
     assert seen.notices.count(RECONNECTING) == 1
@@ -178,14 +178,14 @@ async def test_a_question_waits_until_something_gets_through(cluster: Any) -> No
         cluster.lead(to=port, is_dead=True)
         async with reached() as helper:
             cluster.lead(to=port)
-            ended = await ask(helper, "Hi", None, Seen())
+            ended = await start_and_follow(helper, "Hi", None, Seen())
     assert ended.status == "completed"
 
 
 async def test_an_agent_that_stays_away_is_given_up(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarding, "AWAY_SECONDS", 0.5)
+    monkeypatch.setattr(forwarding, "OUTAGE_SECONDS", 0.5)
     async with pod() as port:
         cluster.lead(to=port)
         async with reached() as helper:
@@ -195,8 +195,8 @@ async def test_an_agent_that_stays_away_is_given_up(
             kill(cluster.pids("port-forward"))
             while len(cluster.calls("port-forward")) < 3:  # noqa: ASYNC110 - one more has failed
                 await asyncio.sleep(0.02)
-            with pytest.raises(Interrupted, match=r"nothing gets through .* pod is not running"):
-                await helper.begin("Hi", None)
+            with pytest.raises(TransientError, match=r"nothing gets through .* pod is not running"):
+                await helper.start("Hi", None)
 
 
 @pytest.mark.parametrize(
@@ -262,8 +262,8 @@ async def test_a_run_is_attached_to_by_the_agents_name(
     async with pod() as port:
         cluster.lead(to=port)
         async with reached() as helper:
-            run = await helper.begin("Hi", None)
-        assert await followed(Target("helper"), run.run_id, as_json=False) == 0
+            run = await helper.start("Hi", None)
+        assert await attach_to_run(Target("helper"), run.run_id, as_json=False) == 0
     shown = capsys.readouterr()
     assert shown.out == "Hello.\n"
 
@@ -272,7 +272,7 @@ async def test_how_to_go_on_names_the_agent_and_the_cluster(cluster: Any) -> Non
     async with pod() as port:
         cluster.lead(to=port)
         async with reached(context="c") as helper:
-            assert helper.place == "--at team/helper --context=c"
+            assert helper.attach_flags == "--at team/helper --context=c"
 
 
 async def chatted(*words: str, stdin: str = "") -> tuple[int | None, str, str]:
@@ -403,5 +403,5 @@ def test_a_name_of_two_namespaces_is_refused(typed: Type, cluster: Any) -> None:
 async def test_without_a_shell_it_is_said(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwarding.shutil, "which", lambda name: None if name == "sh" else name)
     with pytest.raises(ConfigError, match="sh is not on PATH"):
-        async with forwarding.forwarded(lambda _: [], 8000):
+        async with forwarding.port_forward(lambda _: [], 8000):
             pass

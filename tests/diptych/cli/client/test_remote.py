@@ -10,22 +10,26 @@ import pytest
 
 from diptych.cli.client.failures import RemoteError
 from diptych.cli.client.remote import RemoteAgent, agent_at
-from diptych.cli.follow import ask, introduce
+from diptych.cli.follow import print_readiness, start_and_follow
 from diptych.cli.output.screen import Screen
 from diptych.cli.output.timeline import Timeline
-from diptych.cli.patience import Patience
 from diptych.config.loader import AgentConfig
 from diptych.config.settings import ToolConfig
 from diptych.loop.codec import Record
+from diptych.net.backoff import Backoff
 from diptych.ports import Item
 from diptych.serve.server import ListenAddress, Sockets, served
 
 
-class NoPatience(Patience):
-    """Gives up at once."""
+class NoRetries(Backoff):
+    """A backoff that is exhausted from the start."""
 
-    def delay(self) -> None:
-        return None
+    def __init__(self) -> None:
+        super().__init__(0.0, 0.0)
+
+    @property
+    def is_exhausted(self) -> bool:
+        return True
 
 
 class Seen:
@@ -35,12 +39,12 @@ class Seen:
         self.kinds: list[str] = []
         self.said = asyncio.Event()
 
-    def show(self, item: Item) -> None:
+    def render(self, item: Item) -> None:
         self.kinds.append(item.event_type if isinstance(item, Record) else item.type)
         if self.kinds[-1] == "text":
             self.said.set()
 
-    def tick(self) -> None: ...
+    def refresh(self) -> None: ...
 
 
 @asynccontextmanager
@@ -56,7 +60,7 @@ async def agent(script: str, *tools: ToolConfig) -> AsyncIterator[RemoteAgent]:
 async def test_a_run_is_watched_to_its_end() -> None:
     async with agent('["{}", "Hello there."]') as helper:
         seen = Seen()
-        ended = await ask(helper, "Hi", "s", seen)
+        ended = await start_and_follow(helper, "Hi", "s", seen)
         assert (ended.session_id, ended.status) == ("s", "completed")
         assert seen.kinds[0] == "user_message"
         assert seen.kinds[-2:] == ["agent_response", "completed"]
@@ -65,19 +69,19 @@ async def test_a_run_is_watched_to_its_end() -> None:
 async def test_the_record_is_what_the_memory_endpoint_shows() -> None:
     async with agent('["{}", "Hello."]') as helper:
         for session in ("a", "b"):
-            await ask(helper, "Hi", session, Seen())
-        records = await helper.memory()
+            await start_and_follow(helper, "Hi", session, Seen())
+        records = await helper.recorded_events()
         assert [r.event_type for r in records] == ["user_message", "agent_response"] * 2
-        assert {r.session_id for r in await helper.memory("b")} == {"b"}
-        assert [r.event_type for r in await helper.memory("a", 1)] == ["agent_response"]
-        assert await helper.memory("c") == []
+        assert {r.session_id for r in await helper.recorded_events("b")} == {"b"}
+        assert [r.event_type for r in await helper.recorded_events("a", 1)] == ["agent_response"]
+        assert await helper.recorded_events("c") == []
 
 
 async def test_whoever_is_cancelled_aborts_the_run_and_sees_its_end() -> None:
     script = '["{}", {"chunk_ms": 20, "content": "' + "word " * 500 + '"}]'
     async with agent(script) as helper:
         seen = Seen()
-        asking = asyncio.create_task(ask(helper, "Hi", None, seen))
+        asking = asyncio.create_task(start_and_follow(helper, "Hi", None, seen))
         await seen.said.wait()
         asking.cancel()
         assert (await asking).status == "aborted"
@@ -89,7 +93,7 @@ async def test_what_an_agent_lacks_is_told_before_the_first_question() -> None:
     bank = ToolConfig("bank", url="http://127.0.0.1:9/mcp")
     async with agent('["{}", "x"]', bank) as helper:
         err = io.StringIO()
-        await introduce(helper, Screen(io.StringIO(), err))
+        await print_readiness(helper, Screen(io.StringIO(), err))
     assert err.getvalue().splitlines() == [
         "DEBUG_MOCK_RESPONSES is on: a script answers instead of a model.",
         "! unavailable: the tools of bank: connection refused",
@@ -98,12 +102,12 @@ async def test_what_an_agent_lacks_is_told_before_the_first_question() -> None:
 
 async def test_a_run_that_has_ended_can_be_read_again() -> None:
     async with agent('["{}", "Hello."]') as helper:
-        begun = await helper.begin("Hi", None)
+        begun = await helper.start("Hi", None)
         out = io.StringIO()
         timeline = Timeline(Screen(out, io.StringIO()))
-        async for batch in helper.follow(begun.run_id):
+        async for batch in helper.subscribe(begun.run_id):
             for item in batch:
-                timeline.show(item)
+                timeline.render(item)
         assert out.getvalue() == "Hello.\n"
 
 
@@ -114,10 +118,10 @@ async def test_a_run_that_has_ended_can_be_read_again() -> None:
 async def test_an_agent_that_says_no_is_repeated(run_id: str, status: str) -> None:
     async with agent("x") as helper:
         with pytest.raises(RemoteError, match=f"HTTP {status}: "):
-            async for _ in helper.follow(run_id):
+            async for _ in helper.subscribe(run_id):
                 pass
         with pytest.raises(RemoteError, match="HTTP 400: a session id has"):
-            await helper.begin("Hi", "a b")
+            await helper.start("Hi", "a b")
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -145,12 +149,12 @@ async def stranger() -> AsyncIterator[RemoteAgent]:
 async def test_a_server_of_another_kind_is_named_so() -> None:
     async with stranger() as remote:
         with pytest.raises(RemoteError, match="no Diptych agent"):
-            await remote.begin("Hi", None)
+            await remote.start("Hi", None)
 
 
 async def test_a_stream_that_ends_early_is_no_end_of_a_run() -> None:
     async with stranger() as remote:
-        remote.patience = NoPatience
+        remote.new_backoff = NoRetries
         with pytest.raises(RemoteError, match=re.escape("before the run had ended")):
-            async for _ in remote.follow("run-1"):
+            async for _ in remote.subscribe("run-1"):
                 pass

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import orjson
 import pytest
-from support.flaky_agent import flaky, refused
+from support.flaky_agent import flaky, http_error
 
-from diptych.cli.client.failures import Interrupted, RemoteError
+from diptych.cli.client.failures import RemoteError, TransientError
 from diptych.cli.client.remote import RemoteAgent
 from diptych.cli.client.target import Target
-from diptych.cli.commands.attach import followed
-from diptych.cli.follow import attend
-from diptych.cli.output.timeline import RECONNECTING
+from diptych.cli.commands.attach import attach_to_run
+from diptych.cli.follow import follow_run
+from diptych.cli.notices import RECONNECTING
 from diptych.loop.codec import Record
 from diptych.net.sse import frame
 from diptych.ports import Item, Notice
@@ -41,7 +41,7 @@ END = event(9, "completed")
 
 
 async def read(agent: RemoteAgent, after: int = 0) -> list[Item]:
-    return [item async for batch in agent.follow(RUN, after) for item in batch]
+    return [item async for batch in agent.subscribe(RUN, after) for item in batch]
 
 
 def seqs(items: Sequence[Item]) -> list[int]:
@@ -58,14 +58,17 @@ async def test_a_broken_stream_goes_on_after_the_last_id() -> None:
     ) as (server, agent):
         items = await read(agent)
     assert seqs(items) == [1, 2, 3, 4, 9]
-    assert server.sent("last-event-id") == [None, "2", "3"]
+    assert server.received("last-event-id") == [None, "2", "3"]
     assert notices(items) == [RECONNECTING, "progress", RECONNECTING]
 
 
 async def test_it_may_break_inside_an_event() -> None:
-    async with flaky(HEAD + event(1) + event(2)[:-1], HEAD + event(2) + END) as (server, agent):
+    async with flaky(HEAD + event(1) + event(2)[:-1], HEAD + event(2) + END) as (
+        server,
+        agent,
+    ):
         assert seqs(await read(agent)) == [1, 2, 9]
-    assert server.sent("last-event-id") == [None, "1"]
+    assert server.received("last-event-id") == [None, "1"]
 
 
 async def test_what_is_told_again_is_shown_once() -> None:
@@ -79,7 +82,7 @@ async def test_what_is_told_again_is_shown_once() -> None:
 async def test_one_begins_where_one_wants() -> None:
     async with flaky(HEAD + event(6) + END) as (server, agent):
         assert seqs(await read(agent, after=5)) == [6, 9]
-    assert server.sent("last-event-id") == ["5"]
+    assert server.received("last-event-id") == ["5"]
 
 
 async def test_a_store_that_lost_the_end_is_followed_from_there() -> None:
@@ -90,7 +93,7 @@ async def test_a_store_that_lost_the_end_is_followed_from_there() -> None:
     ) as (server, agent):
         items = await read(agent)
     assert seqs(items) == [1, 2, 3, 2, 3, 9]
-    assert server.sent("last-event-id") == [None, "3", "2"]
+    assert server.received("last-event-id") == [None, "3", "2"]
     assert "reset" in notices(items)
 
 
@@ -98,16 +101,16 @@ async def test_an_empty_id_takes_the_last_one_back() -> None:
     blank = b"id\n" + notice("progress")
     async with flaky(HEAD + event(1) + blank, HEAD + event(1) + END) as (server, agent):
         assert seqs(await read(agent)) == [1, 9]
-    assert server.sent("last-event-id") == [None, None]
+    assert server.received("last-event-id") == [None, None]
 
 
 async def test_failed_tries_are_tried_again_and_said_once() -> None:
-    busy = refused("503 Service Unavailable", "the pod is leaving")
+    busy = http_error("503 Service Unavailable", "the pod is leaving")
     async with flaky(HEAD + event(1), busy, b"", HEAD + event(2) + END) as (server, agent):
         items = await read(agent)
     assert seqs(items) == [1, 2, 9]
     assert notices(items) == [RECONNECTING]
-    assert server.sent("last-event-id") == [None, "1", "1", "1"]
+    assert server.received("last-event-id") == [None, "1", "1", "1"]
 
 
 async def test_a_pod_that_hands_over_is_not_complained_of_as_well() -> None:
@@ -120,31 +123,35 @@ async def test_a_pod_that_hands_over_is_not_complained_of_as_well() -> None:
     "answer",
     [
         pytest.param(
-            refused("404 Not Found", "there is no run with this id"), id="a run that never was"
+            http_error("404 Not Found", "there is no run with this id"),
+            id="a run that never was",
         ),
-        pytest.param(refused("410 Gone", "its record is gone"), id="a run that is lost"),
-        pytest.param(refused("400 Bad Request", "no"), id="any other no"),
+        pytest.param(http_error("410 Gone", "its record is gone"), id="a run that is lost"),
+        pytest.param(http_error("400 Bad Request", "no"), id="any other no"),
     ],
 )
 async def test_a_no_ends_it(answer: bytes) -> None:
     async with flaky(HEAD + event(1), answer, HEAD + END) as (server, agent):
         with pytest.raises(RemoteError, match="HTTP 4") as caught:
             await read(agent)
-    assert not isinstance(caught.value, Interrupted)
-    assert len(server.sent("last-event-id")) == 2
+    assert not isinstance(caught.value, TransientError)
+    assert len(server.received("last-event-id")) == 2
 
 
 async def test_one_gives_up_and_says_how_to_go_on() -> None:
-    async with flaky(HEAD + event(1), *[refused("502 Bad Gateway", "no pod")] * 5) as (_, agent):
+    async with flaky(HEAD + event(1), *[http_error("502 Bad Gateway", "no pod")] * 5) as (
+        _,
+        agent,
+    ):
         with pytest.raises(RemoteError, match=r"no pod; .* `diptych attach run-1 --at http://127"):
             await read(agent)
 
 
 async def test_nobody_waits_for_an_agent_that_was_never_there() -> None:
     async with flaky(b"", HEAD + END) as (server, agent):
-        with pytest.raises(Interrupted, match="broke"):
+        with pytest.raises(TransientError, match="broke"):
             await read(agent)
-    assert len(server.sent("last-event-id")) == 1
+    assert len(server.received("last-event-id")) == 1
 
 
 async def test_what_is_no_event_is_an_error_in_words() -> None:
@@ -156,15 +163,15 @@ async def test_what_is_no_event_is_an_error_in_words() -> None:
 async def test_an_id_is_quoted_in_the_path() -> None:
     async with flaky() as (server, agent):
         with pytest.raises(RemoteError, match="gone"):
-            async for _ in agent.follow("a/b?c"):
+            async for _ in agent.subscribe("a/b?c"):
                 pass
     assert server.paths == ["/v1/runs/a%2fb%3fc/events"]
 
 
 class Blind:
-    def show(self, item: Item) -> None: ...
+    def render(self, item: Item) -> None: ...
 
-    def tick(self) -> None: ...
+    def refresh(self) -> None: ...
 
 
 async def test_a_run_that_was_begun_is_waited_for() -> None:
@@ -172,8 +179,8 @@ async def test_a_run_that_was_begun_is_waited_for() -> None:
     begun = orjson.dumps({"id": RUN, "session_id": "s"})
     started = b"HTTP/1.1 202 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(begun), begun)
     async with flaky(started, b"", HEAD + END) as (_, agent):
-        run = await agent.begin("Hi", None)
-        assert await attend(agent, run.run_id, Blind()) == "completed"
+        run = await agent.start("Hi", None)
+        assert await follow_run(agent, run.run_id, Blind()) == "completed"
 
 
 @pytest.mark.parametrize(
@@ -184,14 +191,14 @@ async def test_attach_ends_as_the_run_does(
     kind: str, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with flaky(HEAD + event(1) + event(2, kind)) as (_, agent):
-        assert await followed(Target(agent.url), RUN, as_json=True) == code
+        assert await attach_to_run(Target(agent.url), RUN, as_json=True) == code
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 async def test_attach_shows_a_run_as_chat_does(capsys: pytest.CaptureFixture[str]) -> None:
     told = event(1, "user_message", "Why?") + event(2, content="So ") + event(3, "failed", "no")
     async with flaky(HEAD + told) as (_, agent):
-        assert await followed(Target(agent.url), RUN, as_json=False) == 1
+        assert await attach_to_run(Target(agent.url), RUN, as_json=False) == 1
     shown = capsys.readouterr()
     assert shown.out == "So "
     assert shown.err.splitlines() == [

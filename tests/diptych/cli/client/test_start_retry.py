@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from support.flaky_agent import flaky, refused, said
+from support.flaky_agent import flaky, http_error, response
 from support.tcp_proxy import TcpProxy, tcp_proxy
 
-from diptych.cli.client.failures import Interrupted, RemoteError
+from diptych.cli.client.failures import RemoteError, TransientError
 from diptych.cli.client.remote import RemoteAgent, agent_at
-from diptych.cli.follow import ask
-from diptych.cli.output.timeline import ASKING_AGAIN
+from diptych.cli.follow import start_and_follow
+from diptych.cli.notices import RETRYING_START
 from diptych.config.loader import AgentConfig
 from diptych.ports import Item, Notice
 from diptych.runtime.service import RunService
@@ -31,16 +31,16 @@ class Seen:
         self.text = ""
         self.notices: list[Notice] = []
 
-    def show(self, item: Item) -> None:
+    def render(self, item: Item) -> None:
         if isinstance(item, Notice):
             self.notices.append(item)
         elif item.event_type == "text":
             self.text += str(item.content)
 
-    def tick(self) -> None: ...
+    def refresh(self) -> None: ...
 
 
-BEGUN = said("202 Accepted", {"id": "run-1", "session_id": "s"})
+STARTED = response("202 Accepted", {"id": "run-1", "session_id": "s"})
 
 
 @asynccontextmanager
@@ -56,7 +56,7 @@ async def behind_a_bad_network() -> AsyncIterator[tuple[RemoteAgent, TcpProxy, R
         yield agent, proxy, sites[0].pod.runs
 
 
-async def begun(runs: RunService) -> None:
+async def has_started(runs: RunService) -> None:
     async with asyncio.timeout(10):
         while not await runs.entries():  # noqa: ASYNC110 - told to nobody
             await asyncio.sleep(0.01)
@@ -67,48 +67,48 @@ async def test_a_question_whose_first_reply_was_swallowed_is_one_run(session: st
     async with behind_a_bad_network() as (agent, proxy, runs):
         proxy.delay = NEVER
         seen = Seen()
-        asking = asyncio.create_task(ask(agent, "Hi", session, seen))
-        await begun(runs)
+        asking = asyncio.create_task(start_and_follow(agent, "Hi", session, seen))
+        await has_started(runs)
         proxy.delay = 0.0
         proxy.cut()
         ended = await asking
         (entry,) = await runs.entries()
     assert (ended.status, ended.session_id) == ("completed", entry.session_id)
     assert seen.text == "Hello there."
-    assert [(n.type, n.fields["message"]) for n in seen.notices if n.type == ASKING_AGAIN] == [
-        (ASKING_AGAIN, f"the connection to {agent.name} broke")
+    assert [(n.type, n.fields["message"]) for n in seen.notices if n.type == RETRYING_START] == [
+        (RETRYING_START, f"the connection to {agent.name} broke")
     ]
 
 
 async def test_two_questions_are_two_runs() -> None:
     async with behind_a_bad_network() as (agent, _, runs):
         for _ in range(2):
-            await ask(agent, "Hi", "talk", Seen())
+            await start_and_follow(agent, "Hi", "talk", Seen())
         assert len(await runs.entries()) == 2
 
 
 async def test_all_tries_have_one_key_and_are_told_once() -> None:
-    leaving = refused("503 Service Unavailable", "the pod is leaving")
-    async with flaky(leaving, b"", BEGUN, BEGUN) as (server, agent):
+    leaving = http_error("503 Service Unavailable", "the pod is leaving")
+    async with flaky(leaving, b"", STARTED, STARTED) as (server, agent):
         told: list[Notice] = []
-        assert (await agent.begin("Hi", None, told.append)).run_id == "run-1"
-        await agent.begin("Hi", None)
-    first, *again, other = server.sent("idempotency-key")
+        assert (await agent.start("Hi", None, told.append)).run_id == "run-1"
+        await agent.start("Hi", None)
+    first, *again, other = server.received("idempotency-key")
     assert again == [first, first]
     assert other != first
-    assert told == [Notice(ASKING_AGAIN, {"message": "HTTP 503: the pod is leaving"})]
+    assert told == [Notice(RETRYING_START, {"message": "HTTP 503: the pod is leaving"})]
 
 
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
         pytest.param(
-            refused("503 Service Unavailable", "the store is full"),
+            http_error("503 Service Unavailable", "the store is full"),
             "HTTP 503: the store is full",
             id="it was turned away",
         ),
         pytest.param(
-            refused("504 Gateway Timeout", "no reply"),
+            http_error("504 Gateway Timeout", "no reply"),
             "HTTP 504: no reply; it may have taken the question all the same",
             id="nobody knows",
         ),
@@ -117,16 +117,19 @@ async def test_all_tries_have_one_key_and_are_told_once() -> None:
 async def test_one_gives_up_and_says_what_is_known(reply: bytes, message: str) -> None:
     async with flaky(*[reply] * 5) as (server, agent):
         with pytest.raises(RemoteError) as caught:
-            await agent.begin("Hi", None)
+            await agent.start("Hi", None)
     assert str(caught.value) == message
-    assert len(server.sent("idempotency-key")) == 4
+    assert len(server.received("idempotency-key")) == 4
 
 
 async def test_a_no_is_not_asked_again() -> None:
-    async with flaky(refused("400 Bad Request", "input is empty"), BEGUN) as (server, agent):
+    async with flaky(http_error("400 Bad Request", "input is empty"), STARTED) as (
+        server,
+        agent,
+    ):
         with pytest.raises(RemoteError, match="HTTP 400: input is empty"):
-            await agent.begin("Hi", None)
-    assert len(server.sent("idempotency-key")) == 1
+            await agent.start("Hi", None)
+    assert len(server.received("idempotency-key")) == 1
 
 
 async def test_where_nobody_has_ever_been_one_does_not_wait() -> None:
@@ -134,8 +137,8 @@ async def test_where_nobody_has_ever_been_one_does_not_wait() -> None:
         url = agent.url
     async with agent_at(url) as agent:
         began = time.monotonic()
-        with pytest.raises(Interrupted, match="nothing listens at"):
-            await agent.begin("Hi", None)
+        with pytest.raises(TransientError, match="nothing listens at"):
+            await agent.start("Hi", None)
     assert time.monotonic() - began < 5
 
 
@@ -155,7 +158,7 @@ async def test_ctrl_c_before_the_run_has_begun_leaves_a_chat_as_it_was() -> None
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET /ready"):
-            writer.write(said("200 OK", {}))
+            writer.write(response("200 OK", {}))
         else:
             asked.set()
             await reader.read()  # until the other end has had enough

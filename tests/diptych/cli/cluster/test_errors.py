@@ -4,10 +4,10 @@ import pytest
 
 from diptych.cli.cluster.errors import (
     ClusterError,
+    CrdNotInstalled,
     Forbidden,
-    Missing,
-    NotInstalled,
-    refusal,
+    NotFound,
+    error_from,
 )
 from diptych.errors import ConfigError, DiptychError
 
@@ -105,20 +105,20 @@ It looks like you are trying to use a client-go credential plugin that is not in
         ),
         pytest.param(
             'Error from server (NotFound): agents.diptych.dev "helper" not found\n',
-            Missing,
+            NotFound,
             'the cluster says: agents.diptych.dev "helper" not found',
             id="not found",
         ),
         pytest.param(
             'error: the server doesn\'t have a resource type "agents"\n',
-            NotInstalled,
+            CrdNotInstalled,
             "this cluster knows no Agents yet: the Agent CRD is not installed; `diptych install` "
             "installs it, and the operator",
             id="no CRD",
         ),
         pytest.param(
             "Error from server (NotFound): the server could not find the requested resource\n",
-            NotInstalled,
+            CrdNotInstalled,
             "this cluster knows no Agents yet: the Agent CRD is not installed; `diptych install` "
             "installs it, and the operator",
             id="a CRD that has just gone",
@@ -165,6 +165,6 @@ It looks like you are trying to use a client-go credential plugin that is not in
     ],
 )
 def test_what_failed_is_one_sentence(stderr: str, kind: type[DiptychError], said: str) -> None:
-    error = refusal("program", stderr)
+    error = error_from("program", stderr)
     assert type(error) is kind
     assert str(error) == said

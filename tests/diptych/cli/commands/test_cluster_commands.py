@@ -267,7 +267,7 @@ def test_get_tells_all_about_one(typed: Type, cluster: Any) -> None:
         out=agent(
             "helper",
             condition("Progressing", "True", "RollingOut", "1 of 2 pods run the newest revision."),
-            condition("Degraded", "True", "Missing", shortage),
+            condition("Degraded", "True", "NotFound", shortage),
             condition("Resting", "Unknown", "NotAsked"),
             namespace="team",
             description="Helps.",
@@ -295,7 +295,7 @@ def test_get_tells_all_about_one(typed: Type, cluster: Any) -> None:
         "  conditions",
         "    ✓ Accepted     Accepted: The manifest can be served.",
         "    ✓ Ready        Ready: 1 of 1 pods can take work.",
-        f"    ✗ Degraded     Missing: {shortage}",
+        f"    ✗ Degraded     NotFound: {shortage}",
         "    ! Progressing  RollingOut: 1 of 2 pods run the newest revision.",
         "    ! Resting      NotAsked",
         "  missing",

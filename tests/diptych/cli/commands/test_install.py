@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from diptych.cli.cluster import release
-from diptych.cli.cluster.release import is_newer, our_chart
+from diptych.cli.cluster.release import is_newer, packaged_chart
 from diptych.errors import ConfigError
 
 Type = Callable[..., Any]
@@ -287,7 +287,7 @@ def test_an_operator_without_the_crd_is_no_success(typed: Type, cluster: Any) ->
 
 
 def test_the_chart_of_a_checkout_is_beside_the_code() -> None:
-    with our_chart() as chart:
+    with packaged_chart() as chart:
         assert chart.samefile(ROOT / "charts" / "diptych")
 
 
@@ -297,7 +297,7 @@ def test_the_chart_of_a_wheel_is_in_the_package(
     (tmp_path / "chart").mkdir()
     (tmp_path / "chart" / "Chart.yaml").write_text("version: 1")
     monkeypatch.setattr(release, "files", lambda _package: tmp_path)
-    with our_chart() as chart:
+    with packaged_chart() as chart:
         assert chart == tmp_path / "chart"
 
 
@@ -309,7 +309,7 @@ def test_an_installation_without_the_chart_says_so(
     monkeypatch.setattr(release, "__file__", str(place))
     with (
         pytest.raises(ConfigError, match="the chart is not part of this installation"),
-        our_chart(),
+        packaged_chart(),
     ):
         pass
 

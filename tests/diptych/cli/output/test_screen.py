@@ -29,30 +29,30 @@ def narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_answer_alone_goes_to_stdout() -> None:
     out, err = io.StringIO(), io.StringIO()
     screen = Screen(out, err)
-    screen.line("a step")
-    screen.gap()
-    screen.transient("not seen where nobody looks")
-    screen.answer("An ")
-    screen.answer("answer")
+    screen.print_line("a step")
+    screen.print_gap()
+    screen.show_status("not seen where nobody looks")
+    screen.write_answer("An ")
+    screen.write_answer("answer")
     screen.end_answer()
-    screen.line("the end")
+    screen.print_line("the end")
     assert out.getvalue() == "An answer\n"
     assert err.getvalue() == "a step\nthe end\n"
 
 
 def test_a_pipe_gets_the_answer_as_it_is() -> None:
     out = io.StringIO()
-    Screen(out, Terminal()).answer("\x1b[31mred\x07")
+    Screen(out, Terminal()).write_answer("\x1b[31mred\x07")
     assert out.getvalue() == "\x1b[31mred\x07"
 
 
 def test_what_a_model_writes_cannot_command_the_terminal() -> None:
     out, err = Terminal(), Terminal()
     screen = Screen(out, err)
-    screen.answer("\x1b]0;title\x07 one\r\ntwo\u202e\n")
-    screen.murmur("\x1b[2J")
-    screen.end_murmur()
-    screen.line("\x1b[2J", ("\x9b2J", "red"))
+    screen.write_answer("\x1b]0;title\x07 one\r\ntwo\u202e\n")
+    screen.write_quote("\x1b[2J")
+    screen.end_quote()
+    screen.print_line("\x1b[2J", ("\x9b2J", "red"))
     assert out.getvalue() == "?]0;title? one\ntwo?\n".replace("?", "\N{REPLACEMENT CHARACTER}")
     assert "\x1b[2J" not in err.getvalue()
     assert "\x9b" not in err.getvalue()
@@ -61,16 +61,16 @@ def test_what_a_model_writes_cannot_command_the_terminal() -> None:
 def test_a_line_interrupts_an_answer_on_the_next_line() -> None:
     terminal = Terminal()
     screen = Screen(terminal, terminal)
-    screen.answer("half an ans")
-    screen.line("✗ failed")
+    screen.write_answer("half an ans")
+    screen.print_line("✗ failed")
     assert terminal.text == "half an ans\n✗ failed\n"
 
 
 def test_a_transient_line_is_gone_when_the_next_is_written() -> None:
     terminal = Terminal()
     screen = Screen(Terminal(), terminal)
-    screen.transient("waiting for the model, as long as it takes")
-    screen.line("a step")
+    screen.show_status("waiting for the model, as long as it takes")
+    screen.print_line("a step")
     *_, last = terminal.text.split("\r\x1b[2K")
     assert last == "a step\n"
     assert all(len(shown) < 30 for shown in terminal.text.split("\r\x1b[2K"))
@@ -80,8 +80,8 @@ def test_a_murmur_is_wrapped_in_its_margin() -> None:
     terminal = Terminal()
     screen = Screen(Terminal(), terminal)
     for piece in ("Mars is ", "228 million km ", "from the ", "Sun.\nReally", "."):
-        screen.murmur(piece)
-    screen.end_murmur()
+        screen.write_quote(piece)
+    screen.end_quote()
     assert terminal.text == "  │ Mars is 228 million km \n  │ from the Sun.\n  │ Really.\n"
 
 
@@ -89,6 +89,6 @@ def test_a_murmur_is_one_line_where_nobody_looks() -> None:
     err = io.StringIO()
     screen = Screen(io.StringIO(), err)
     for piece in ("Mars is ", "228 million km\n", "away"):
-        screen.murmur(piece)
-    screen.end_murmur()
+        screen.write_quote(piece)
+    screen.end_quote()
     assert err.getvalue() == "  │ Mars is 228 million km away\n"

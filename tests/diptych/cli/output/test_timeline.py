@@ -8,9 +8,11 @@ from typing import Any
 import orjson
 import pytest
 
+from diptych.cli.notices import RECONNECTING, RETRYING_START
 from diptych.cli.output.event_table import event_rows
+from diptych.cli.output.json_lines import JsonLines
 from diptych.cli.output.screen import Screen
-from diptych.cli.output.timeline import ASKING_AGAIN, RECONNECTING, JsonLines, Timeline
+from diptych.cli.output.timeline import Timeline
 from diptych.loop.codec import Record
 from diptych.loop.messages import JSON
 from diptych.ports import Item, Notice
@@ -59,8 +61,8 @@ def shown(items: Sequence[Item], *, question: bool = False) -> tuple[list[str], 
     out, err = io.StringIO(), io.StringIO()
     timeline = Timeline(Screen(out, err), question=question)
     for item in items:
-        timeline.show(item)
-        timeline.tick()
+        timeline.render(item)
+        timeline.refresh()
     return err.getvalue().splitlines(), out.getvalue()
 
 
@@ -247,7 +249,7 @@ def test_an_answer_that_follows_its_reset_whole_is_shown() -> None:
             id="a broken connection",
         ),
         pytest.param(
-            Notice(ASKING_AGAIN, {"message": "it broke"}),
+            Notice(RETRYING_START, {"message": "it broke"}),
             "! it broke; asking again",
             id="a connection that broke before the run began",
         ),
@@ -268,7 +270,7 @@ def test_what_interrupts_a_run_is_said(notice: Notice, said: str) -> None:
 
 
 def test_notices_of_our_own_are_no_json(capsys: pytest.CaptureFixture[str]) -> None:
-    JsonLines().show(Notice(RECONNECTING, {"message": "it broke"}))
+    JsonLines().render(Notice(RECONNECTING, {"message": "it broke"}))
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", "! it broke; picking the run up again\n")
 
@@ -276,7 +278,7 @@ def test_notices_of_our_own_are_no_json(capsys: pytest.CaptureFixture[str]) -> N
 def test_json_is_an_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     view = JsonLines()
     for item in (PROGRESS, Writer()("text", "ü\n")):
-        view.show(item)
+        view.render(item)
     first, second = capsys.readouterr().out.splitlines()
     assert orjson.loads(first) == {"type": "progress", **PROGRESS.fields}
     assert orjson.loads(second)["event_type"] == "text"

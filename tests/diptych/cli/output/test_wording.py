@@ -2,7 +2,7 @@
 
 import pytest
 
-from diptych.cli.output.wording import duration, missing_text, one_line
+from diptych.cli.output.wording import duration, one_line, unavailable_text
 from diptych.loop.catalog import Unavailable
 
 
@@ -26,5 +26,5 @@ def test_a_text_is_put_on_one_line_and_cut() -> None:
 
 
 def test_what_is_missing_is_named() -> None:
-    assert missing_text(Unavailable("server", "bank", "gone")) == "the tools of bank: gone"
-    assert missing_text(Unavailable("agent", "eve", "gone")) == "the agent eve: gone"
+    assert unavailable_text(Unavailable("server", "bank", "gone")) == "the tools of bank: gone"
+    assert unavailable_text(Unavailable("agent", "eve", "gone")) == "the agent eve: gone"

@@ -1,0 +1,46 @@
+"""Finds kubectl and helm on PATH, and runs them to their end.
+
+Not here: what their error messages mean (`errors`).
+"""
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+from diptych.cli.cluster.errors import ClusterError, error_from
+from diptych.errors import ConfigError
+
+_INSTALL_PAGES = {
+    "kubectl": "https://kubernetes.io/docs/tasks/tools/",
+    "helm": "https://helm.sh/docs/intro/install/",
+}
+_TIMEOUT_SECONDS = 120.0  # of a program that only reads; kubectl retries within it
+
+
+def find_program(name: str) -> str:
+    """Give the path of a program. Raises `ConfigError`, which says where to get it."""
+    found = shutil.which(name)
+    if found is None:
+        raise ConfigError(
+            f"{name} is not on PATH, and this command works by it; "
+            f"install it: {_INSTALL_PAGES[name]}"
+        )
+    return found
+
+
+def run_program(command: Sequence[str], timeout: float = _TIMEOUT_SECONDS) -> str:
+    """Run a program and give its stdout. Raises the error that its stderr means."""
+    name = command[0].replace("\\", "/").rpartition("/")[2]
+    try:
+        result = subprocess.run(  # noqa: S603 - the person's own kubectl or helm
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ClusterError(
+            f"the cluster cannot be reached: {name} got no answer in {timeout:.0f} s"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"{command[0]} cannot be run: {error.strerror}") from error
+    if result.returncode:
+        raise error_from(name, result.stderr.decode(errors="replace"))
+    return result.stdout.decode(errors="replace")
