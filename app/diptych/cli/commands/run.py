@@ -35,9 +35,6 @@ def run(
     agent: AgentOfFile = None,
     session: SessionId = None,
     as_json: Json = False,
-    no_input: Annotated[  # noqa: ARG001 - nothing asks yet
-        bool, typer.Option("--no-input", help="Never ask a person anything.")
-    ] = False,
     secrets: Secrets = None,
     service: Services = None,
     kubeconfig: Kubeconfig = None,
