@@ -17,7 +17,7 @@ from support.redis_server import redis_server
 from support.tcp_proxy import tcp_proxy
 
 TEXT = " ".join(f"word{n}" for n in range(40))
-SCRIPT = json.dumps(["{}", {"chunk_ms": 50, "content": TEXT}])
+SCRIPT = json.dumps(["{}", {"chunk_ms": 100, "content": TEXT}])
 TAKEN_OVER = "! another process has taken the run over"
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
@@ -61,32 +61,32 @@ async def typed(*words: str) -> AsyncIterator[Process]:
         await process.communicate()
 
 
-async def begun(pod: PodProcess) -> str:
-    """Begin a run, and give its id."""
+async def start_run(pod: PodProcess) -> str:
+    """Start a run, and give its id."""
     async with httpx.AsyncClient(trust_env=False) as http:
         reply = await http.post(f"{pod.url}/v1/runs", json={"input": "Count"})
         return str(reply.json()["id"])
 
 
-async def up_to(process: Process, word: str) -> str:
+async def read_until(process: Process, word: str) -> str:
     """Read the answer up to a word."""
     assert process.stdout
     return (await process.stdout.readuntil(word.encode())).decode()
 
 
-async def rest(process: Process) -> tuple[str, list[str]]:
+async def read_rest(process: Process) -> tuple[str, list[str]]:
     """Read what is left: the answer, and the lines of stderr."""
     out, err = await process.communicate()
     return out.decode(), err.decode().splitlines()
 
 
-async def test_a_run_whose_owner_is_killed_is_seen_to_its_end(pods: list[PodProcess]) -> None:
+async def test_a_run_whose_owner_is_killed_is_shown_to_its_end(pods: list[PodProcess]) -> None:
     owner, other = pods
-    run = await begun(owner)
+    run = await start_run(owner)
     async with typed("attach", run, "--at", other.url) as attached:
-        seen = await up_to(attached, "word9 ")
+        seen = await read_until(attached, "word9 ")
         owner.kill()
-        out, err = await rest(attached)
+        out, err = await read_rest(attached)
     assert seen + out == TEXT + "\n"
     assert err[0].endswith("Count")
     assert err[1] == TAKEN_OVER
@@ -94,66 +94,68 @@ async def test_a_run_whose_owner_is_killed_is_seen_to_its_end(pods: list[PodProc
     assert attached.returncode == 0
 
 
-async def test_a_reader_of_the_owner_that_leaves_goes_on_when_it_is_back(
+async def test_a_run_whose_owner_leaves_is_shown_from_where_it_was(
     pods: list[PodProcess],
 ) -> None:
     owner, _ = pods
-    run = await begun(owner)
+    run = await start_run(owner)
     async with typed("attach", run, "--at", owner.url) as attached:
-        seen = await up_to(attached, "word9 ")
+        seen = await read_until(attached, "word9 ")
         owner.terminate()
         assert await owner.exited(20) == 0
         owner.start()
-        out, err = await rest(attached)
+        out, err = await read_rest(attached)
     assert seen + out == TEXT + "\n"
     assert err[1:3] == ["! the agent's pod is leaving, and hands the run over", TAKEN_OVER]
     assert attached.returncode == 0
 
 
-async def test_who_stops_looking_is_told_how_to_look_again(pods: list[PodProcess]) -> None:
+async def test_ctrl_c_in_attach_prints_the_command_that_attaches_again(
+    pods: list[PodProcess],
+) -> None:
     owner, other = pods
-    run = await begun(owner)
+    run = await start_run(owner)
     async with typed("attach", run, "--at", other.url) as attached:
-        await up_to(attached, "word9 ")
+        await read_until(attached, "word9 ")
         attached.send_signal(signal.SIGINT)
-        _, err = await rest(attached)
+        _, err = await read_rest(attached)
     assert attached.returncode == 130
     hint, command = err[-1].removesuffix("`").split("`")
     assert hint == "! the run may still go on; see it with "
     program, *words = command.split()
     assert program == "diptych"
     async with typed(*words) as again:
-        out, err = await rest(again)
+        out, err = await read_rest(again)
     assert (out, again.returncode) == (TEXT + "\n", 0)
     assert err[-1].startswith("✓ done in ")
 
 
-async def test_a_pod_that_dies_while_it_takes_a_question_costs_nothing(
+async def test_a_pod_that_dies_before_its_response_costs_nothing(
     pods: list[PodProcess],
 ) -> None:
-    """The reply is lost with the pod; the run has begun, and is found again by its key."""
+    """The response is lost with the pod; the run has started, and its key finds it again."""
     owner, other = pods
     async with (
         tcp_proxy(owner.port) as proxy,
-        typed("run", f"http://127.0.0.1:{proxy.port}", "Hi", "--session", "lost") as asking,
+        typed("run", f"http://127.0.0.1:{proxy.port}", "Hi", "--session", "lost") as process,
     ):
-        assert asking.stderr
-        await asking.stderr.readuntil(b"a script answers")  # so it has been there
+        assert process.stderr
+        await process.stderr.readuntil(b"a script answers")  # so it has been there
         proxy.delay = 600.0
-        runs = await known(other, "lost")
+        runs = await runs_of(other, "lost")
         owner.kill()
         proxy.delay = 0.0
         proxy.cut()
         owner.start()
-        out, err = await rest(asking)
-        assert await known(other, "lost") == runs
+        out, err = await read_rest(process)
+        assert await runs_of(other, "lost") == runs
     assert len(runs) == 1
     assert out == TEXT + "\n"
     assert [line for line in err if line.endswith("; asking again")]
-    assert asking.returncode == 0
+    assert process.returncode == 0
 
 
-async def known(pod: PodProcess, session_id: str) -> list[str]:
+async def runs_of(pod: PodProcess, session_id: str) -> list[str]:
     """Wait until there are runs of a session, and give their ids."""
     async with asyncio.timeout(20), httpx.AsyncClient(trust_env=False) as http:
         while True:

@@ -24,7 +24,6 @@ from diptych.cli.commands.attach import attach_to_run
 from diptych.cli.follow import start_and_follow
 from diptych.cli.notices import RECONNECTING
 from diptych.config.loader import AgentConfig
-from diptych.errors import ConfigError
 from diptych.ports import Item, Notice
 from diptych.serve.server import ListenAddress, Sockets, served
 
@@ -44,7 +43,7 @@ def agent(*, ready: str = "True", reason: str = "Ready") -> Object:
     }
 
 
-class Seen:
+class RecordingRenderer:
     """A view that keeps what it is shown, and calls back at a piece of the answer."""
 
     def __init__(self, at: int = 5, do: Callable[[], None] = lambda: None) -> None:
@@ -80,7 +79,7 @@ def cluster(programs: Any) -> Any:
     return programs
 
 
-def reached(**place: Any) -> Any:
+def connected(**place: Any) -> Any:
     return agent_in_cluster(HELPER, ClusterFlags(**place))
 
 
@@ -110,11 +109,15 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 async def test_an_agent_is_asked_through_a_port_of_this_machine(cluster: Any) -> None:
     async with pod() as port:
-        cluster.lead(to=port)
-        async with reached(context="c") as helper:
-            seen = Seen()
-            ended = await start_and_follow(helper, "Hi", "s", seen)
-            assert (ended.status, seen.text, helper.name) == ("completed", "Hello.", "team/helper")
+        cluster.forward_to(port)
+        async with connected(context="c") as helper:
+            renderer = RecordingRenderer()
+            ended = await start_and_follow(helper, "Hi", "s", renderer)
+            assert (ended.status, renderer.text, helper.name) == (
+                "completed",
+                "Hello.",
+                "team/helper",
+            )
             assert [r.event_type for r in await helper.recorded_events("s")] == [
                 "user_message",
                 "agent_response",
@@ -131,19 +134,19 @@ async def test_an_agent_is_asked_through_a_port_of_this_machine(cluster: Any) ->
 
 
 @linux
-async def test_the_forward_ends_with_the_conversation(cluster: Any) -> None:
+async def test_the_port_forward_ends_with_the_connection(cluster: Any) -> None:
     async with pod() as port:
-        cluster.lead(to=port)
-        async with reached() as helper:
+        cluster.forward_to(port)
+        async with connected() as helper:
             await helper.readiness()
             assert all(map(is_alive, cluster.pids("port-forward")))
         assert await all_gone(cluster.pids("port-forward"))
 
 
 @linux
-async def test_the_forward_ends_when_its_owner_is_killed(cluster: Any) -> None:
+async def test_the_port_forward_ends_when_its_owner_is_killed(cluster: Any) -> None:
     async with pod(SLOW) as port:
-        cluster.lead(to=port)
+        cluster.forward_to(port)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "diptych", "run", "helper", "Hi"),
             stdout=asyncio.subprocess.PIPE,
@@ -157,15 +160,15 @@ async def test_the_forward_ends_when_its_owner_is_killed(cluster: Any) -> None:
         assert await all_gone(cluster.pids("port-forward"))
 
 
-async def test_a_forward_that_ends_is_made_again_and_the_answer_goes_on(cluster: Any) -> None:
+async def test_a_port_forward_that_ends_is_restarted_and_the_answer_goes_on(cluster: Any) -> None:
     async with pod(SLOW) as port:
-        cluster.lead(to=port)
-        async with reached() as helper:
-            seen = Seen(do=lambda: kill(cluster.pids("port-forward")))
-            ended = await start_and_follow(helper, "Hi", None, seen)
+        cluster.forward_to(port)
+        async with connected() as helper:
+            renderer = RecordingRenderer(do=lambda: kill(cluster.pids("port-forward")))
+            ended = await start_and_follow(helper, "Hi", None, renderer)
     assert ended.status == "completed"
-    assert seen.text == "word " * 40
-    assert seen.notices.count(RECONNECTING) == 1
+    assert renderer.text == "word " * 40
+    assert renderer.notices.count(RECONNECTING) == 1
     first, *later = cluster.calls("port-forward")
     assert ":8000" in first
     assert later
@@ -175,20 +178,18 @@ async def test_a_forward_that_ends_is_made_again_and_the_answer_goes_on(cluster:
 async def test_a_question_waits_until_something_gets_through(cluster: Any) -> None:
     """A forward to a pod that is gone ends at the first connection."""
     async with pod() as port:
-        cluster.lead(to=port, is_dead=True)
-        async with reached() as helper:
-            cluster.lead(to=port)
-            ended = await start_and_follow(helper, "Hi", None, Seen())
+        cluster.forward_to(port, is_dead=True)
+        async with connected() as helper:
+            cluster.forward_to(port)
+            ended = await start_and_follow(helper, "Hi", None, RecordingRenderer())
     assert ended.status == "completed"
 
 
-async def test_an_agent_that_stays_away_is_given_up(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_long_outage_is_an_error(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwarding, "OUTAGE_SECONDS", 0.5)
     async with pod() as port:
-        cluster.lead(to=port)
-        async with reached() as helper:
+        cluster.forward_to(port)
+        async with connected() as helper:
             cluster.answer(
                 "port-forward", err="error: unable to forward port because pod is not running"
             )
@@ -215,14 +216,14 @@ async def test_an_agent_that_stays_away_is_given_up(
         pytest.param("", "it failed, and did not say why", id="nothing"),
     ],
 )
-async def test_a_forward_that_never_comes_up_says_why(cluster: Any, stderr: str, said: str) -> None:
+async def test_a_port_forward_that_fails_says_why(cluster: Any, stderr: str, said: str) -> None:
     cluster.answer("port-forward", err=stderr, code=1)
     with pytest.raises(ClusterError, match=said):
-        async with reached():
+        async with connected():
             pass
 
 
-async def test_a_forward_that_says_nothing_is_not_waited_for(
+async def test_a_port_forward_that_prints_nothing_times_out(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forwarding, "START_SECONDS", 0.2)
@@ -231,7 +232,7 @@ async def test_a_forward_that_says_nothing_is_not_waited_for(
         f"printf '%s' '{json.dumps(agent())}'\n"
     )
     with pytest.raises(ClusterError, match="did not begin in"):
-        async with reached():
+        async with connected():
             pass
 
 
@@ -239,7 +240,7 @@ async def test_an_agent_that_is_not_ready_says_why(cluster: Any) -> None:
     cluster.answer("get agents.diptych.dev helper", out=agent(ready="False", reason="Crash"))
     cluster.answer("get pods", out={"items": [{"status": {}}]})
     with pytest.raises(NotReady, match="Agent team/helper is not ready: Crash: So it is"):
-        async with reached():
+        async with connected():
             pass
 
 
@@ -250,8 +251,8 @@ async def test_an_older_revision_that_serves_is_asked(
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     cluster.answer("get pods", "--selector=app=helper", out={"items": [ready]})
     async with pod() as port:
-        cluster.lead(to=port)
-        async with reached() as helper:
+        cluster.forward_to(port)
+        async with connected() as helper:
             assert isinstance(helper, RemoteAgent)
     assert capsys.readouterr().err == "! team/helper is not ready: RollingOut: So it is.\n"
 
@@ -260,22 +261,22 @@ async def test_a_run_is_attached_to_by_the_agents_name(
     cluster: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with pod() as port:
-        cluster.lead(to=port)
-        async with reached() as helper:
+        cluster.forward_to(port)
+        async with connected() as helper:
             run = await helper.start("Hi", None)
         assert await attach_to_run(Target("helper"), run.run_id, as_json=False) == 0
     shown = capsys.readouterr()
     assert shown.out == "Hello.\n"
 
 
-async def test_how_to_go_on_names_the_agent_and_the_cluster(cluster: Any) -> None:
+async def test_the_attach_flags_name_the_agent_and_the_cluster(cluster: Any) -> None:
     async with pod() as port:
-        cluster.lead(to=port)
-        async with reached(context="c") as helper:
+        cluster.forward_to(port)
+        async with connected(context="c") as helper:
             assert helper.attach_flags == "--at team/helper --context=c"
 
 
-async def chatted(*words: str, stdin: str = "") -> tuple[int | None, str, str]:
+async def run_diptych(*words: str, stdin: str = "") -> tuple[int | None, str, str]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "diptych", *words),
         stdin=asyncio.subprocess.PIPE,
@@ -290,118 +291,13 @@ async def chatted(*words: str, stdin: str = "") -> tuple[int | None, str, str]:
 @linux
 async def test_chat_run_and_events_take_an_agents_name(cluster: Any) -> None:
     async with pod() as port:
-        cluster.lead(to=port)
-        code, out, err = await chatted("chat", "helper", "--session", "s", stdin="One?\nTwo?\n")
+        cluster.forward_to(port)
+        code, out, err = await run_diptych("chat", "helper", "--session", "s", stdin="One?\nTwo?\n")
         assert (code, out) == (0, "Hello.\nHello.\n")
         assert "team/helper · Ctrl-C aborts" in err
-        code, out, _ = await chatted("run", "team/helper", "Hi", "-n", "team")
+        code, out, _ = await run_diptych("run", "team/helper", "Hi", "-n", "team")
         assert (code, out) == (0, "Hello.\n")
-        code, out, _ = await chatted("events", "helper", "--session", "s")
+        code, out, _ = await run_diptych("events", "helper", "--session", "s")
         assert code == 0
         assert out.count("user_message") == 2
         assert await all_gone(cluster.pids("port-forward"))
-
-
-def test_a_file_of_that_name_wins(typed: Type, cluster: Any, tmp_path: Path) -> None:
-    (tmp_path / "helper").write_text(
-        "apiVersion: diptych.dev/v1alpha1\nkind: Agent\nmetadata: {name: filed}\nspec: {container:"
-        ' {env: [{name: DEBUG_MOCK_RESPONSES, value: \'["{}", "From the file."]\'}]}}\n'
-    )
-    outcome = typed("run", "helper", "Hi")
-    assert (outcome.code, outcome.out) == (0, "From the file.\n")
-    assert not cluster.calls()
-
-
-def test_a_folder_of_that_name_does_not(typed: Type, cluster: Any, tmp_path: Path) -> None:
-    (tmp_path / "helper").mkdir()
-    cluster.answer("port-forward", err="error: so it was asked")
-    assert "so it was asked" in typed("run", "helper", "Hi").err
-
-
-def test_what_is_neither_file_nor_agent_says_what_was_tried(typed: Type, cluster: Any) -> None:
-    cluster.answer("get agents.diptych.dev --all-namespaces", out={"items": [agent()]})
-    cluster.answer("get agents.diptych.dev helpr", err="Error from server (NotFound): no")
-    cluster.answer("config view", out="team")
-    for words in (["chat", "helpr"], ["run", "helpr", "Hi"]):
-        outcome = typed(*words)
-        assert outcome.code == 1
-        assert outcome.err == (
-            "error: there is no file helpr, and in the cluster: there is no Agent helpr in "
-            "namespace team; did you mean helper?\n"
-        )
-
-
-def test_without_a_cluster_it_is_said_that_there_is_no_file(typed: Type, programs: Any) -> None:
-    programs.answer(
-        "get agents.diptych.dev", err="The connection to the server localhost:8080 was refused"
-    )
-    outcome = typed("chat", "helper")
-    assert outcome.code == 2
-    assert outcome.err.startswith(
-        "error: there is no file helper, and in the cluster: no cluster is configured: "
-    )
-
-
-def test_a_path_is_no_agent(typed: Type, programs: Any) -> None:
-    outcome = typed("run", "no/such/agent.yaml", "Hi")
-    assert outcome.code == 2
-    assert "no/such/agent.yaml" in outcome.err
-    assert not programs.calls()
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        pytest.param(
-            ["run", "helper", "Hi", "--agent", "x"],
-            "go with a file, and there is none of this name",
-            id="an option of files",
-        ),
-        pytest.param(
-            ["run", "http://127.0.0.1:9", "Hi", "-n", "x"],
-            "--kubeconfig, --context and --namespace go with an Agent of a cluster, not http://",
-            id="an option of clusters, at a URL",
-        ),
-        pytest.param(
-            ["chat", "file.yaml", "--context", "x"],
-            "go with an Agent of a cluster, not file.yaml",
-            id="an option of clusters, for a file",
-        ),
-        pytest.param(
-            ["events", "127.0.0.1:9", "--kubeconfig", "x"],
-            "go with an Agent of a cluster, not 127.0.0.1:9",
-            id="an option of clusters, at a URL without a scheme",
-        ),
-        pytest.param(
-            ["attach", "run-1", "--context", "x"],
-            "go with an Agent of a cluster, not http://127.0.0.1:8000",
-            id="an option of clusters, without --at",
-        ),
-    ],
-)
-def test_options_go_with_what_they_are_for(
-    typed: Type, programs: Any, words: list[str], said: str
-) -> None:
-    outcome = typed(*words)
-    assert outcome.code == 2
-    assert said in outcome.err
-    assert not programs.calls()
-
-
-@pytest.mark.parametrize("place", ["localhost", "localhost:9", "127.0.0.1:9", "http://127.0.0.1:9"])
-def test_what_looks_like_an_address_is_one(typed: Type, programs: Any, place: str) -> None:
-    outcome = typed("events", place)
-    assert outcome.code == 1
-    assert not programs.calls()
-
-
-def test_a_name_of_two_namespaces_is_refused(typed: Type, cluster: Any) -> None:
-    outcome = typed("attach", "run-1", "--at", "team/helper", "-n", "legal")
-    assert (outcome.code, outcome.err) == (2, "error: team/helper is not in --namespace legal\n")
-
-
-async def test_without_a_shell_it_is_said(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forwarding.shutil, "which", lambda name: None if name == "sh" else name)
-    with pytest.raises(ConfigError, match="sh is not on PATH"):
-        async with forwarding.port_forward(lambda _: [], 8000):
-            pass

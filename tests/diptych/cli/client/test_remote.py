@@ -32,7 +32,7 @@ class NoRetries(Backoff):
         return True
 
 
-class Seen:
+class RecordingRenderer:
     """A view that keeps what it is shown, and calls back at an event's name."""
 
     def __init__(self) -> None:
@@ -57,19 +57,19 @@ async def agent(script: str, *tools: ToolConfig) -> AsyncIterator[RemoteAgent]:
         yield remote
 
 
-async def test_a_run_is_watched_to_its_end() -> None:
+async def test_a_run_is_followed_to_its_end() -> None:
     async with agent('["{}", "Hello there."]') as helper:
-        seen = Seen()
-        ended = await start_and_follow(helper, "Hi", "s", seen)
+        renderer = RecordingRenderer()
+        ended = await start_and_follow(helper, "Hi", "s", renderer)
         assert (ended.session_id, ended.status) == ("s", "completed")
-        assert seen.kinds[0] == "user_message"
-        assert seen.kinds[-2:] == ["agent_response", "completed"]
+        assert renderer.kinds[0] == "user_message"
+        assert renderer.kinds[-2:] == ["agent_response", "completed"]
 
 
 async def test_the_record_is_what_the_memory_endpoint_shows() -> None:
     async with agent('["{}", "Hello."]') as helper:
         for session in ("a", "b"):
-            await start_and_follow(helper, "Hi", session, Seen())
+            await start_and_follow(helper, "Hi", session, RecordingRenderer())
         records = await helper.recorded_events()
         assert [r.event_type for r in records] == ["user_message", "agent_response"] * 2
         assert {r.session_id for r in await helper.recorded_events("b")} == {"b"}
@@ -77,19 +77,19 @@ async def test_the_record_is_what_the_memory_endpoint_shows() -> None:
         assert await helper.recorded_events("c") == []
 
 
-async def test_whoever_is_cancelled_aborts_the_run_and_sees_its_end() -> None:
+async def test_cancellation_aborts_the_run_and_shows_its_end() -> None:
     script = '["{}", {"chunk_ms": 20, "content": "' + "word " * 500 + '"}]'
     async with agent(script) as helper:
-        seen = Seen()
-        asking = asyncio.create_task(start_and_follow(helper, "Hi", None, seen))
-        await seen.said.wait()
-        asking.cancel()
-        assert (await asking).status == "aborted"
-        assert seen.kinds[-1] == "aborted"
-        assert seen.kinds.count("user_message") == 1
+        renderer = RecordingRenderer()
+        task = asyncio.create_task(start_and_follow(helper, "Hi", None, renderer))
+        await renderer.said.wait()
+        task.cancel()
+        assert (await task).status == "aborted"
+        assert renderer.kinds[-1] == "aborted"
+        assert renderer.kinds.count("user_message") == 1
 
 
-async def test_what_an_agent_lacks_is_told_before_the_first_question() -> None:
+async def test_what_is_unavailable_is_printed_before_the_first_question() -> None:
     bank = ToolConfig("bank", url="http://127.0.0.1:9/mcp")
     async with agent('["{}", "x"]', bank) as helper:
         err = io.StringIO()
@@ -115,7 +115,7 @@ async def test_a_run_that_has_ended_can_be_read_again() -> None:
     ("run_id", "status"),
     [pytest.param("nope", "404", id="a run that never was"), pytest.param("a/b", "404", id="odd")],
 )
-async def test_an_agent_that_says_no_is_repeated(run_id: str, status: str) -> None:
+async def test_the_message_of_a_refusal_is_repeated(run_id: str, status: str) -> None:
     async with agent("x") as helper:
         with pytest.raises(RemoteError, match=f"HTTP {status}: "):
             async for _ in helper.subscribe(run_id):
@@ -146,7 +146,7 @@ async def stranger() -> AsyncIterator[RemoteAgent]:
         yield remote
 
 
-async def test_a_server_of_another_kind_is_named_so() -> None:
+async def test_a_server_that_is_no_agent_is_reported() -> None:
     async with stranger() as remote:
         with pytest.raises(RemoteError, match="no Diptych agent"):
             await remote.start("Hi", None)

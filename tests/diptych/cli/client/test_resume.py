@@ -52,7 +52,7 @@ def notices(items: Sequence[Item]) -> list[str]:
     return [item.type for item in items if isinstance(item, Notice)]
 
 
-async def test_a_broken_stream_goes_on_after_the_last_id() -> None:
+async def test_a_broken_stream_is_resumed_after_the_last_id() -> None:
     async with flaky(
         HEAD + event(1) + event(2), HEAD + event(3) + notice("progress"), HEAD + event(4) + END
     ) as (server, agent):
@@ -62,7 +62,7 @@ async def test_a_broken_stream_goes_on_after_the_last_id() -> None:
     assert notices(items) == [RECONNECTING, "progress", RECONNECTING]
 
 
-async def test_it_may_break_inside_an_event() -> None:
+async def test_a_stream_may_break_inside_an_event() -> None:
     async with flaky(HEAD + event(1) + event(2)[:-1], HEAD + event(2) + END) as (
         server,
         agent,
@@ -71,7 +71,7 @@ async def test_it_may_break_inside_an_event() -> None:
     assert server.received("last-event-id") == [None, "1"]
 
 
-async def test_what_is_told_again_is_shown_once() -> None:
+async def test_events_that_are_repeated_are_shown_once() -> None:
     async with flaky(HEAD + event(1) + event(2), HEAD + event(1) + event(2) + event(3) + END) as (
         _,
         agent,
@@ -79,7 +79,7 @@ async def test_what_is_told_again_is_shown_once() -> None:
         assert seqs(await read(agent)) == [1, 2, 3, 9]
 
 
-async def test_one_begins_where_one_wants() -> None:
+async def test_a_subscription_may_begin_after_any_event() -> None:
     async with flaky(HEAD + event(6) + END) as (server, agent):
         assert seqs(await read(agent, after=5)) == [6, 9]
     assert server.received("last-event-id") == ["5"]
@@ -104,7 +104,7 @@ async def test_an_empty_id_takes_the_last_one_back() -> None:
     assert server.received("last-event-id") == [None, None]
 
 
-async def test_failed_tries_are_tried_again_and_said_once() -> None:
+async def test_retries_are_announced_once() -> None:
     busy = http_error("503 Service Unavailable", "the pod is leaving")
     async with flaky(HEAD + event(1), busy, b"", HEAD + event(2) + END) as (server, agent):
         items = await read(agent)
@@ -113,7 +113,7 @@ async def test_failed_tries_are_tried_again_and_said_once() -> None:
     assert server.received("last-event-id") == [None, "1", "1", "1"]
 
 
-async def test_a_pod_that_hands_over_is_not_complained_of_as_well() -> None:
+async def test_a_hand_over_is_not_announced_twice() -> None:
     leaving = notice("handed_over", run_id=RUN, last_seq=1)
     async with flaky(HEAD + event(1) + leaving, HEAD + event(2) + END) as (_, agent):
         assert notices(await read(agent)) == ["handed_over"]
@@ -130,7 +130,7 @@ async def test_a_pod_that_hands_over_is_not_complained_of_as_well() -> None:
         pytest.param(http_error("400 Bad Request", "no"), id="any other no"),
     ],
 )
-async def test_a_no_ends_it(answer: bytes) -> None:
+async def test_a_refusal_ends_the_subscription(answer: bytes) -> None:
     async with flaky(HEAD + event(1), answer, HEAD + END) as (server, agent):
         with pytest.raises(RemoteError, match="HTTP 4") as caught:
             await read(agent)
@@ -138,7 +138,7 @@ async def test_a_no_ends_it(answer: bytes) -> None:
     assert len(server.received("last-event-id")) == 2
 
 
-async def test_one_gives_up_and_says_how_to_go_on() -> None:
+async def test_exhausted_retries_name_the_command_that_follows_the_run() -> None:
     async with flaky(HEAD + event(1), *[http_error("502 Bad Gateway", "no pod")] * 5) as (
         _,
         agent,
@@ -147,14 +147,39 @@ async def test_one_gives_up_and_says_how_to_go_on() -> None:
             await read(agent)
 
 
-async def test_nobody_waits_for_an_agent_that_was_never_there() -> None:
+async def test_a_new_record_allows_as_many_retries_again() -> None:
+    broken = [http_error("502 Bad Gateway", "no pod")] * 2
+    async with flaky(HEAD + event(1), *broken, HEAD + event(2), *broken, HEAD + event(3) + END) as (
+        _,
+        agent,
+    ):
+        assert seqs(await read(agent)) == [1, 2, 3, 9]
+
+
+async def test_notices_alone_do_not_allow_more_retries() -> None:
+    progress = HEAD + notice("progress")
+    async with flaky(HEAD + event(1), *[progress] * 4, HEAD + END) as (_, agent):
+        with pytest.raises(RemoteError, match="before the run had ended"):
+            await read(agent)
+
+
+async def test_notices_allow_more_retries_once_a_connection_has_lasted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("diptych.cli.client.remote.STABLE_SECONDS", 0.0)
+    progress = HEAD + notice("progress")
+    async with flaky(HEAD + event(1), *[progress] * 6, HEAD + END) as (_, agent):
+        assert seqs(await read(agent)) == [1, 9]
+
+
+async def test_an_agent_that_never_responded_is_not_retried() -> None:
     async with flaky(b"", HEAD + END) as (server, agent):
         with pytest.raises(TransientError, match="broke"):
             await read(agent)
     assert len(server.received("last-event-id")) == 1
 
 
-async def test_what_is_no_event_is_an_error_in_words() -> None:
+async def test_an_invalid_event_is_an_error_for_people() -> None:
     async with flaky(HEAD + b"data: {}x\n\n") as (_, agent):
         with pytest.raises(RemoteError, match="sends no events of a run"):
             await read(agent)
@@ -168,19 +193,19 @@ async def test_an_id_is_quoted_in_the_path() -> None:
     assert server.paths == ["/v1/runs/a%2fb%3fc/events"]
 
 
-class Blind:
+class SilentRenderer:
     def render(self, item: Item) -> None: ...
 
     def refresh(self) -> None: ...
 
 
-async def test_a_run_that_was_begun_is_waited_for() -> None:
+async def test_the_first_stream_of_a_started_run_may_break() -> None:
     """The agent was there once, so that the first stream may break as well."""
     begun = orjson.dumps({"id": RUN, "session_id": "s"})
     started = b"HTTP/1.1 202 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(begun), begun)
     async with flaky(started, b"", HEAD + END) as (_, agent):
         run = await agent.start("Hi", None)
-        assert await follow_run(agent, run.run_id, Blind()) == "completed"
+        assert await follow_run(agent, run.run_id, SilentRenderer()) == "completed"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from diptych.serve.server import ListenAddress, Sockets, served
 NEVER = 600.0  # seconds by which a reply is late that does not come
 
 
-class Seen:
+class RecordingRenderer:
     """A view that keeps what it is shown."""
 
     def __init__(self) -> None:
@@ -63,40 +63,40 @@ async def has_started(runs: RunService) -> None:
 
 
 @pytest.mark.parametrize("session", [None, "talk"])
-async def test_a_question_whose_first_reply_was_swallowed_is_one_run(session: str | None) -> None:
+async def test_a_question_whose_first_response_was_lost_is_one_run(session: str | None) -> None:
     async with behind_a_bad_network() as (agent, proxy, runs):
         proxy.delay = NEVER
-        seen = Seen()
-        asking = asyncio.create_task(start_and_follow(agent, "Hi", session, seen))
+        renderer = RecordingRenderer()
+        task = asyncio.create_task(start_and_follow(agent, "Hi", session, renderer))
         await has_started(runs)
         proxy.delay = 0.0
         proxy.cut()
-        ended = await asking
+        ended = await task
         (entry,) = await runs.entries()
     assert (ended.status, ended.session_id) == ("completed", entry.session_id)
-    assert seen.text == "Hello there."
-    assert [(n.type, n.fields["message"]) for n in seen.notices if n.type == RETRYING_START] == [
-        (RETRYING_START, f"the connection to {agent.name} broke")
-    ]
+    assert renderer.text == "Hello there."
+    assert [
+        (n.type, n.fields["message"]) for n in renderer.notices if n.type == RETRYING_START
+    ] == [(RETRYING_START, f"the connection to {agent.name} broke")]
 
 
 async def test_two_questions_are_two_runs() -> None:
     async with behind_a_bad_network() as (agent, _, runs):
         for _ in range(2):
-            await start_and_follow(agent, "Hi", "talk", Seen())
+            await start_and_follow(agent, "Hi", "talk", RecordingRenderer())
         assert len(await runs.entries()) == 2
 
 
-async def test_all_tries_have_one_key_and_are_told_once() -> None:
+async def test_all_tries_have_one_key_and_are_announced_once() -> None:
     leaving = http_error("503 Service Unavailable", "the pod is leaving")
     async with flaky(leaving, b"", STARTED, STARTED) as (server, agent):
-        told: list[Notice] = []
-        assert (await agent.start("Hi", None, told.append)).run_id == "run-1"
+        notices: list[Notice] = []
+        assert (await agent.start("Hi", None, notices.append)).run_id == "run-1"
         await agent.start("Hi", None)
     first, *again, other = server.received("idempotency-key")
     assert again == [first, first]
     assert other != first
-    assert told == [Notice(RETRYING_START, {"message": "HTTP 503: the pod is leaving"})]
+    assert notices == [Notice(RETRYING_START, {"message": "HTTP 503: the pod is leaving"})]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ async def test_all_tries_have_one_key_and_are_told_once() -> None:
         ),
     ],
 )
-async def test_one_gives_up_and_says_what_is_known(reply: bytes, message: str) -> None:
+async def test_exhausted_retries_say_what_is_known(reply: bytes, message: str) -> None:
     async with flaky(*[reply] * 5) as (server, agent):
         with pytest.raises(RemoteError) as caught:
             await agent.start("Hi", None)
@@ -122,7 +122,7 @@ async def test_one_gives_up_and_says_what_is_known(reply: bytes, message: str) -
     assert len(server.received("idempotency-key")) == 4
 
 
-async def test_a_no_is_not_asked_again() -> None:
+async def test_a_refused_question_is_not_sent_again() -> None:
     async with flaky(http_error("400 Bad Request", "input is empty"), STARTED) as (
         server,
         agent,
@@ -132,7 +132,7 @@ async def test_a_no_is_not_asked_again() -> None:
     assert len(server.received("idempotency-key")) == 1
 
 
-async def test_where_nobody_has_ever_been_one_does_not_wait() -> None:
+async def test_an_agent_that_never_listened_is_not_retried() -> None:
     async with flaky() as (_, agent):
         url = agent.url
     async with agent_at(url) as agent:
@@ -142,14 +142,14 @@ async def test_where_nobody_has_ever_been_one_does_not_wait() -> None:
     assert time.monotonic() - began < 5
 
 
-async def test_a_run_that_could_not_be_cancelled_is_told_of() -> None:
+async def test_a_run_that_could_not_be_cancelled_is_reported() -> None:
     async with behind_a_bad_network() as (agent, proxy, _):
         proxy.delay = NEVER
-        cancelling = asyncio.create_task(agent.cancel("run-1"))
+        task = asyncio.create_task(agent.cancel("run-1"))
         await asyncio.sleep(0.05)
         proxy.cut()
         with pytest.raises(RemoteError, match="broke; the run may still go on; see it with"):
-            await cancelling
+            await task
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")

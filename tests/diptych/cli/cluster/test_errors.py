@@ -164,7 +164,7 @@ It looks like you are trying to use a client-go credential plugin that is not in
         ),
     ],
 )
-def test_what_failed_is_one_sentence(stderr: str, kind: type[DiptychError], said: str) -> None:
+def test_an_error_is_one_sentence(stderr: str, kind: type[DiptychError], said: str) -> None:
     error = error_from("program", stderr)
     assert type(error) is kind
     assert str(error) == said

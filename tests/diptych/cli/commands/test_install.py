@@ -7,10 +7,6 @@ from typing import Any
 import pytest
 import yaml
 
-from diptych.cli.cluster import release
-from diptych.cli.cluster.release import is_newer, packaged_chart
-from diptych.errors import ConfigError
-
 Type = Callable[..., Any]
 Object = dict[str, Any]
 ROOT = Path(__file__).parents[4]
@@ -54,7 +50,7 @@ def cluster(programs: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return programs
 
 
-def there(cluster: Any, *, version: str = VERSION, status: str = "deployed", text: str = MANIFEST):
+def deploy(cluster: Any, *, version: str = VERSION, status: str = "deployed", text: str = MANIFEST):
     about = {"version": version, "status": status, "revision": 3}
     cluster.answer("helm get metadata", out=about)
     cluster.answer("helm get manifest", out=text)
@@ -94,7 +90,7 @@ def test_install_brings_the_chart_and_says_what_comes_next(typed: Type, cluster:
 
 
 def test_what_is_there_already_is_left_alone(typed: Type, cluster: Any) -> None:
-    there(cluster)
+    deploy(cluster)
     outcome = typed("install")
     assert outcome.code == 0
     assert outcome.err.splitlines()[0] == (
@@ -115,8 +111,8 @@ def test_what_is_there_already_is_left_alone(typed: Type, cluster: Any) -> None:
         ),
     ],
 )
-def test_what_is_otherwise_is_changed(typed: Type, cluster: Any, before: Object, said: str) -> None:
-    there(cluster, **before)
+def test_what_differs_is_upgraded(typed: Type, cluster: Any, before: Object, said: str) -> None:
+    deploy(cluster, **before)
     outcome = typed("install")
     assert outcome.code == 0
     assert outcome.err.startswith(said)
@@ -134,17 +130,17 @@ def test_what_is_otherwise_is_changed(typed: Type, cluster: Any, before: Object,
         ),
     ],
 )
-def test_what_somebody_has_deleted_is_made_again(
+def test_what_somebody_has_deleted_is_created_again(
     typed: Type, cluster: Any, words: str, answer: Object
 ) -> None:
-    there(cluster)
+    deploy(cluster)
     cluster.answer(words, **answer)
     typed("install", "--timeout", "1")
     assert len(upgrades(cluster)) == 1
 
 
-def test_one_does_not_go_back_by_accident(typed: Type, cluster: Any) -> None:
-    there(cluster, version="99.0.0")
+def test_a_downgrade_is_refused(typed: Type, cluster: Any) -> None:
+    deploy(cluster, version="99.0.0")
     outcome = typed("install")
     assert outcome.code == 2
     assert f"the cluster has diptych 99.0.0, and this is {VERSION}" in outcome.err
@@ -163,7 +159,7 @@ def test_a_dry_run_prints_what_would_be_and_changes_nothing(
     typed: Type, cluster: Any, before: Object | None, verb: str
 ) -> None:
     if before is not None:
-        there(cluster, **before)
+        deploy(cluster, **before)
     outcome = typed("install", "--dry-run")
     assert (outcome.code, outcome.out) == (0, MANIFEST + "\n")
     assert outcome.err == f"dry run, nothing was changed: diptych {VERSION} {verb}\n"
@@ -218,7 +214,7 @@ def test_settings_that_make_no_sense_are_refused(
     assert not cluster.calls("helm upgrade")
 
 
-def test_without_helm_it_is_said_what_to_install(
+def test_without_helm_the_error_says_what_to_install(
     typed: Type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda _name: None)
@@ -244,7 +240,7 @@ def test_what_helm_says_is_one_sentence(typed: Type, cluster: Any, stderr: str, 
     assert len(outcome.err.splitlines()) == 1
 
 
-def test_an_operator_that_does_not_come_up_is_not_waited_for(typed: Type, cluster: Any) -> None:
+def test_an_operator_that_cannot_start_is_not_waited_for(typed: Type, cluster: Any) -> None:
     old, new = pod("2026-01-01T00:00:00Z", ""), pod("2026-01-02T00:00:00Z", "ImagePullBackOff")
     cluster.answer("get deployments.apps,pods", out={"items": [operator(available=0), old, new]})
     outcome = typed("install", "--timeout", "60")
@@ -255,7 +251,7 @@ def test_an_operator_that_does_not_come_up_is_not_waited_for(typed: Type, cluste
     ) in outcome.err
 
 
-def test_pods_of_the_past_do_not_count(typed: Type, cluster: Any) -> None:
+def test_older_pods_do_not_count(typed: Type, cluster: Any) -> None:
     old, new = pod("2026-01-01T00:00:00Z", "CrashLoopBackOff"), pod("2026-01-02T00:00:00Z", "x")
     cluster.answer("get deployments.apps,pods", out={"items": [new, old, operator()]})
     assert typed("install").code == 0
@@ -265,7 +261,7 @@ def test_pods_of_the_past_do_not_count(typed: Type, cluster: Any) -> None:
     "items",
     [
         pytest.param([], id="nothing there yet"),
-        pytest.param([operator(generation=2)], id="a revision not seen yet"),
+        pytest.param([operator(generation=2)], id="a revision not observed yet"),
         pytest.param([operator(available=0)], id="pods that do not take work"),
     ],
 )
@@ -284,46 +280,3 @@ def test_an_operator_without_the_crd_is_no_success(typed: Type, cluster: Any) ->
     outcome = typed("install", "--set", "crds.install=false")
     assert outcome.code == 1
     assert "the Agent CRD is not there" in outcome.err
-
-
-def test_the_chart_of_a_checkout_is_beside_the_code() -> None:
-    with packaged_chart() as chart:
-        assert chart.samefile(ROOT / "charts" / "diptych")
-
-
-def test_the_chart_of_a_wheel_is_in_the_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "chart").mkdir()
-    (tmp_path / "chart" / "Chart.yaml").write_text("version: 1")
-    monkeypatch.setattr(release, "files", lambda _package: tmp_path)
-    with packaged_chart() as chart:
-        assert chart == tmp_path / "chart"
-
-
-def test_an_installation_without_the_chart_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / "a" / "b" / "c" / "d" / "e.py"
-    monkeypatch.setattr(release, "files", lambda _package: tmp_path)
-    monkeypatch.setattr(release, "__file__", str(place))
-    with (
-        pytest.raises(ConfigError, match="the chart is not part of this installation"),
-        packaged_chart(),
-    ):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "newer"),
-    [
-        ("0.2.0", "0.1.9", True),
-        ("0.10.0", "0.9.0", True),
-        ("0.1.0", "0.1.0", False),
-        ("0.1.0", "0.2.0", False),
-        ("v1.0.0", "0.9.0-rc1", True),
-        ("strange", "0.1.0", False),
-    ],
-)
-def test_versions_are_compared_by_number(one: str, other: str, newer: bool) -> None:
-    assert is_newer(one, than=other) is newer

@@ -31,7 +31,7 @@ def test_the_answer_alone_goes_to_stdout() -> None:
     screen = Screen(out, err)
     screen.print_line("a step")
     screen.print_gap()
-    screen.show_status("not seen where nobody looks")
+    screen.show_status("not shown in a pipe")
     screen.write_answer("An ")
     screen.write_answer("answer")
     screen.end_answer()
@@ -66,7 +66,7 @@ def test_a_line_interrupts_an_answer_on_the_next_line() -> None:
     assert terminal.text == "half an ans\n✗ failed\n"
 
 
-def test_a_transient_line_is_gone_when_the_next_is_written() -> None:
+def test_a_status_is_replaced_by_the_next_line() -> None:
     terminal = Terminal()
     screen = Screen(Terminal(), terminal)
     screen.show_status("waiting for the model, as long as it takes")
@@ -76,7 +76,7 @@ def test_a_transient_line_is_gone_when_the_next_is_written() -> None:
     assert all(len(shown) < 30 for shown in terminal.text.split("\r\x1b[2K"))
 
 
-def test_a_murmur_is_wrapped_in_its_margin() -> None:
+def test_a_quote_is_wrapped_behind_its_margin() -> None:
     terminal = Terminal()
     screen = Screen(Terminal(), terminal)
     for piece in ("Mars is ", "228 million km ", "from the ", "Sun.\nReally", "."):
@@ -85,7 +85,7 @@ def test_a_murmur_is_wrapped_in_its_margin() -> None:
     assert terminal.text == "  │ Mars is 228 million km \n  │ from the Sun.\n  │ Really.\n"
 
 
-def test_a_murmur_is_one_line_where_nobody_looks() -> None:
+def test_a_quote_is_one_line_in_a_pipe() -> None:
     err = io.StringIO()
     screen = Screen(io.StringIO(), err)
     for piece in ("Mars is ", "228 million km\n", "away"):

@@ -1,62 +1,23 @@
 """The view of a run while it happens: what a person reads, line by line."""
 
 import io
-from collections.abc import Mapping, Sequence
-from itertools import count
-from typing import Any
+from collections.abc import Sequence
 
-import orjson
 import pytest
+from support.run_records import PROGRESS, Writer
 
 from diptych.cli.notices import RECONNECTING, RETRYING_START
-from diptych.cli.output.event_table import event_rows
-from diptych.cli.output.json_lines import JsonLines
 from diptych.cli.output.screen import Screen
 from diptych.cli.output.timeline import Timeline
-from diptych.loop.codec import Record
-from diptych.loop.messages import JSON
 from diptych.ports import Item, Notice
 
-PROGRESS = Notice("progress", {"step": 1, "max_steps": 5, "action": "tool_call", "target": "add"})
 
-
-class Writer:
-    """Writes a run's records, 10 ms apart."""
-
-    def __init__(self) -> None:
-        self._seq = count(1)
-
-    def __call__(self, kind: str, content: JSON = None, **metadata: JSON) -> Record:
-        seq = next(self._seq)
-        return Record("run-1", "session-1", seq, kind, 100 + seq / 100, content, metadata)
-
-    def call(self, call_id: str, *, step: int = 1, label: str | None = None) -> Record:
-        about: Mapping[str, Any] = {"id": label} if label else {}
-        content: JSON = {"tool": "add", "arguments": {"n": int(call_id)}}
-        return self("tool_call", content, call_id=call_id, step=step, **about)
-
-    def result(self, call_id: str, text: str, *, failed: bool = False) -> Record:
-        kind = "tool_error" if failed else "tool_result"
-        return self(kind, text, call_id=call_id, tool="add")
-
-    def asked(self, call_id: str, agent: str) -> Record:
-        content = {"agent": agent, "task": "Find it"}
-        return self("delegation_request", content, call_id=call_id, step=1)
-
-    def answered(self, call_id: str, agent: str, text: str) -> Record:
-        return self("delegation_response", text, call_id=call_id, agent=agent)
-
-    def completed(self) -> Record:
-        usage = {"prompt_tokens": 7, "completion_tokens": 3}
-        return self("completed", None, finish_reason="stop", usage=usage)
-
-
-def heard(call_id: str, target: str, text: str) -> Notice:
+def streamed(call_id: str, target: str, text: str) -> Notice:
     fields = {"call_id": call_id, "target": target, "content": text}
     return Notice("delegation_progress", fields)
 
 
-def shown(items: Sequence[Item], *, question: bool = False) -> tuple[list[str], str]:
+def rendered(items: Sequence[Item], *, question: bool = False) -> tuple[list[str], str]:
     """Give the lines of progress, and the answer."""
     out, err = io.StringIO(), io.StringIO()
     timeline = Timeline(Screen(out, err), question=question)
@@ -68,35 +29,35 @@ def shown(items: Sequence[Item], *, question: bool = False) -> tuple[list[str], 
 
 def test_a_call_and_its_result_are_two_lines() -> None:
     w = Writer()
-    lines, _ = shown([PROGRESS, w.call("1"), w.result("1", "4")])
+    lines, _ = rendered([PROGRESS, w.call("1"), w.result("1", "4")])
     assert lines == ["● step 1/5  add(n=1)", "  ✓ 4  10 ms"]
 
 
-def test_the_answer_is_streamed_and_told_once() -> None:
+def test_the_answer_is_streamed_and_shown_once() -> None:
     w = Writer()
     items = [w("user_message", "Hi"), w("text", "Hel"), w("text", "lo")]
-    lines, answer = shown([*items, w("agent_response", "Hello"), w.completed()])
+    lines, answer = rendered([*items, w("agent_response", "Hello"), w.completed()])
     assert answer == "Hello\n"
     assert lines == ["✓ done in 40 ms · tokens: 7 in, 3 out"]
 
 
-def test_an_answer_that_was_not_streamed_is_told_all_the_same() -> None:
+def test_an_answer_that_was_not_streamed_is_shown_all_the_same() -> None:
     w = Writer()
-    _, answer = shown([w("agent_response", "Hello"), w.completed()])
+    _, answer = rendered([w("agent_response", "Hello"), w.completed()])
     assert answer == "Hello\n"
 
 
 def test_the_question_is_shown_to_whoever_did_not_ask_it() -> None:
     question = Writer()("user_message", "Hi")
-    assert shown([question], question=True)[0] == ["❯ Hi"]  # noqa: RUF001 - the sign
-    assert shown([question])[0] == []
+    assert rendered([question], question=True)[0] == ["❯ Hi"]  # noqa: RUF001 - the sign
+    assert rendered([question])[0] == []
 
 
 def test_a_message_that_came_meanwhile_is_shown_and_so_is_the_answer_to_it() -> None:
     w = Writer()
     items = [w("user_message", "Hi"), w("text", "Hello."), w("user_message", "and in French")]
     items += [w("agent_response", "Hello."), w("model_reply", "{}"), w("text", "Bonjour.")]
-    lines, answer = shown([*items, w("agent_response", "Bonjour."), w.completed()])
+    lines, answer = rendered([*items, w("agent_response", "Bonjour."), w.completed()])
     assert lines[0] == "❯ and in French"  # noqa: RUF001 - the sign
     assert answer == "Hello.\nBonjour.\n"
 
@@ -104,7 +65,7 @@ def test_a_message_that_came_meanwhile_is_shown_and_so_is_the_answer_to_it() -> 
 def test_calls_side_by_side_are_told_apart_by_their_labels() -> None:
     w = Writer()
     calls = [w.call("1", label="a"), w.call("2", label="b")]
-    lines, _ = shown([*calls, w.result("2", "two"), w.result("1", "one")])
+    lines, _ = rendered([*calls, w.result("2", "two"), w.result("1", "one")])
     assert lines == [
         "● step 1  a = add(n=1)",
         "          b = add(n=2)",
@@ -115,58 +76,66 @@ def test_calls_side_by_side_are_told_apart_by_their_labels() -> None:
 
 def test_calls_without_labels_are_told_apart_by_their_arguments() -> None:
     w = Writer()
-    lines, _ = shown([w.call("1"), w.call("2"), w.result("1", "one"), w.result("2", "two")])
+    lines, _ = rendered([w.call("1"), w.call("2"), w.result("1", "one"), w.result("2", "two")])
     assert lines[2:] == ["  ✓ add(n=1)  one  20 ms", "  ✓ add(n=2)  two  20 ms"]
 
 
 def test_a_call_of_the_same_step_after_a_result_repeats_the_step() -> None:
     w = Writer()
-    lines, _ = shown([w.call("1"), w.result("1", "one"), w.call("2")])
+    lines, _ = rendered([w.call("1"), w.result("1", "one"), w.call("2")])
     assert lines[-1] == "● step 1  add(n=2)"
 
 
 def test_a_failed_call_says_why() -> None:
     w = Writer()
-    lines, _ = shown([w.call("1"), w.result("1", "timeout: no answer", failed=True)])
+    lines, _ = rendered([w.call("1"), w.result("1", "timeout: no answer", failed=True)])
     assert lines[-1] == "  ✗ timeout: no answer  10 ms"
 
 
 def test_a_call_that_was_never_sent_is_named() -> None:
     w = Writer()
-    lines, _ = shown([w.result("2", "skipped: a failed", failed=True)])
+    lines, _ = rendered([w.result("2", "skipped: a failed", failed=True)])
     assert lines == ["  ✗ add  skipped: a failed"]
 
 
-def test_what_a_sub_agent_streams_is_not_told_twice() -> None:
+def test_what_a_sub_agent_streams_is_not_shown_twice() -> None:
     w = Writer()
     items: list[Item] = [
         w.asked("1", "eve"),
-        heard("1", "eve", "It is "),
-        heard("1", "eve", "here."),
+        streamed("1", "eve", "It is "),
+        streamed("1", "eve", "here."),
     ]
-    lines, _ = shown([*items, w.answered("1", "eve", "It is here.")])
+    lines, _ = rendered([*items, w.answered("1", "eve", "It is here.")])
     assert lines == ["● step 1  → eve: Find it", "  │ It is here.", "  ✓ eve  10 ms"]
 
 
-def test_two_sub_agents_are_listened_to_one_after_the_other() -> None:
+def test_two_sub_agents_are_quoted_one_after_the_other() -> None:
     w = Writer()
-    items: list[Item] = [w.asked("1", "eve"), w.asked("2", "bob"), heard("1", "eve", "I ")]
-    items += [heard("2", "bob", "You "), heard("1", "eve", "know."), w.answered("1", "eve", "")]
-    items += [heard("2", "bob", "guess."), w.answered("2", "bob", "You guess.")]
-    lines, _ = shown(items)
+    items: list[Item] = [
+        w.asked("1", "eve"),
+        w.asked("2", "bob"),
+        streamed("1", "eve", "I "),
+    ]
+    items += [
+        streamed("2", "bob", "You "),
+        streamed("1", "eve", "know."),
+        w.answered("1", "eve", ""),
+    ]
+    items += [streamed("2", "bob", "guess."), w.answered("2", "bob", "You guess.")]
+    lines, _ = rendered(items)
     assert lines[2:] == ["  │ eve: I know.", "  ✓ eve  20 ms", "  │ You guess.", "  ✓ bob  20 ms"]
 
 
-def test_the_model_thinks_in_the_margin() -> None:
+def test_reasoning_is_quoted_in_the_margin() -> None:
     w = Writer()
     thought = Notice("reasoning", {"content": "Let me see."})
-    lines, _ = shown([thought, w("model_reply", "{}", usage={}, finish_reason="stop")])
+    lines, _ = rendered([thought, w("model_reply", "{}", usage={}, finish_reason="stop")])
     assert lines == ["  │ Let me see."]
 
 
-def test_thoughts_end_where_the_answer_begins() -> None:
+def test_reasoning_ends_where_the_answer_begins() -> None:
     w = Writer()
-    lines, answer = shown([Notice("reasoning", {"content": "Hm."}), w("text", "Yes.")])
+    lines, answer = rendered([Notice("reasoning", {"content": "Hm."}), w("text", "Yes.")])
     assert (lines, answer) == (["  │ Hm."], "Yes.")
 
 
@@ -184,40 +153,42 @@ def test_thoughts_end_where_the_answer_begins() -> None:
     ],
 )
 def test_notices_are_lines(notice: Notice, line: str) -> None:
-    assert shown([notice])[0] == [line]
+    assert rendered([notice])[0] == [line]
 
 
-def test_a_reply_that_cannot_be_used_is_told() -> None:
+def test_a_reply_that_cannot_be_used_is_shown() -> None:
     w = Writer()
-    lines, _ = shown([w("action_error", "there is no tool x", error_type="unknown_tool", said="")])
+    lines, _ = rendered(
+        [w("action_error", "there is no tool x", error_type="unknown_tool", said="")]
+    )
     assert lines == ["! a reply could not be used (unknown_tool): there is no tool x"]
 
 
 def test_a_run_that_fails_says_why() -> None:
     w = Writer()
-    lines, answer = shown([w("failed", "nobody answers", code="model_unreachable")])
+    lines, answer = rendered([w("failed", "nobody answers", code="model_unreachable")])
     assert lines == ["✗ failed (model_unreachable) after 0 ms: nobody answers"]
     assert not answer
 
 
 def test_a_run_that_is_aborted_says_so() -> None:
-    assert shown([Writer()("aborted", "by request")])[0] == ["✗ aborted after 0 ms: by request"]
+    assert rendered([Writer()("aborted", "by request")])[0] == ["✗ aborted after 0 ms: by request"]
 
 
 def test_at_the_limit_of_steps_its_text_is_the_answer() -> None:
     text = "Reached maximum reasoning steps (5)"
-    lines, answer = shown([Writer()("max_steps", text, results=[], usage={})])
+    lines, answer = rendered([Writer()("max_steps", text, results=[], usage={})])
     assert answer == text + "\n"
     assert lines == ["✗ stopped at the limit of steps, after 0 ms"]
 
 
-def test_events_that_a_later_version_adds_are_passed_over() -> None:
-    assert shown([Writer()("news"), Notice("news", {})]) == ([], "")
+def test_events_that_a_later_version_adds_are_ignored() -> None:
+    assert rendered([Writer()("news"), Notice("news", {})]) == ([], "")
 
 
-def test_an_answer_that_starts_over_is_said_to() -> None:
+def test_an_answer_that_starts_over_is_announced() -> None:
     w = Writer()
-    lines, answer = shown(
+    lines, answer = rendered(
         [
             w("text", "One two"),
             w("owner_changed", lost_tail=False),
@@ -237,7 +208,7 @@ def test_an_answer_that_starts_over_is_said_to() -> None:
 def test_an_answer_that_follows_its_reset_whole_is_shown() -> None:
     w = Writer()
     items = [w("text", "One"), w("answer_reset", from_seq=1, attempt=2), w("agent_response", "Un")]
-    assert shown([*items, w.completed()])[1] == "One\nUn\n"
+    assert rendered([*items, w.completed()])[1] == "One\nUn\n"
 
 
 @pytest.mark.parametrize(
@@ -265,34 +236,5 @@ def test_an_answer_that_follows_its_reset_whole_is_shown() -> None:
         ),
     ],
 )
-def test_what_interrupts_a_run_is_said(notice: Notice, said: str) -> None:
-    assert shown([notice])[0] == [said]
-
-
-def test_notices_of_our_own_are_no_json(capsys: pytest.CaptureFixture[str]) -> None:
-    JsonLines().render(Notice(RECONNECTING, {"message": "it broke"}))
-    shown = capsys.readouterr()
-    assert (shown.out, shown.err) == ("", "! it broke; picking the run up again\n")
-
-
-def test_json_is_an_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    view = JsonLines()
-    for item in (PROGRESS, Writer()("text", "ü\n")):
-        view.render(item)
-    first, second = capsys.readouterr().out.splitlines()
-    assert orjson.loads(first) == {"type": "progress", **PROGRESS.fields}
-    assert orjson.loads(second)["event_type"] == "text"
-    assert orjson.loads(second)["timestamp"] == "1970-01-01T00:01:40.010000Z"
-
-
-def test_the_record_is_a_row_an_event_under_its_run() -> None:
-    w = Writer()
-    records = [w("user_message", "a\nb"), w.call("1"), w("failed", "no", code="x")]
-    rows = ["".join(p if isinstance(p, str) else p[0] for p in r) for r in event_rows(records, 80)]
-    head, *events = rows
-    assert head == "run-1  session-1"
-    assert [event[20:] for event in events] == [
-        "user_message        a b",
-        "tool_call           add(n=1)",
-        "failed              x: no",
-    ]
+def test_interruptions_of_a_run_are_shown(notice: Notice, said: str) -> None:
+    assert rendered([notice])[0] == [said]
