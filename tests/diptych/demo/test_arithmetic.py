@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diptych.demo.arithmetic import MAX_DEPTH, MAX_LENGTH, calculated
+from diptych.demo.arithmetic import MAX_DEPTH, MAX_LENGTH, evaluate
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,8 @@ from diptych.demo.arithmetic import MAX_DEPTH, MAX_LENGTH, calculated
     ],
 )
 def test_an_expression_is_worked_out(expression: str, result: float) -> None:
-    assert calculated(expression) == result
-    assert type(calculated(expression)) is type(result)
+    assert evaluate(expression) == result
+    assert type(evaluate(expression)) is type(result)
 
 
 @pytest.mark.parametrize(
@@ -59,10 +59,10 @@ def test_what_makes_no_sense_or_is_too_much_is_refused_with_a_reason(
     expression: str, reason: str
 ) -> None:
     with pytest.raises(ValueError, match=reason):
-        calculated(expression)
+        evaluate(expression)
 
 
 @given(st.text(alphabet="0123456789.eE+-*/() ", max_size=40))
 def test_nothing_that_can_be_typed_escapes(expression: str) -> None:
     with contextlib.suppress(ValueError):
-        assert isinstance(calculated(expression), int | float)
+        assert isinstance(evaluate(expression), int | float)
