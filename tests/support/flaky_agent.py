@@ -13,7 +13,8 @@ from diptych.net.backoff import Backoff
 
 def response(status: str, body: object) -> bytes:
     text = orjson.dumps(body)
-    return b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n%b" % (status.encode(), len(text), text)
+    head = b"HTTP/1.1 %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+    return head % (status.encode(), len(text)) + text
 
 
 def http_error(status: str, message: str) -> bytes:

@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import sysconfig
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -33,6 +32,7 @@ from diptych.cli.commands import (
     status,
 )
 from diptych.cli.exit_codes import ABORTED, FAILED, USAGE
+from diptych.cli.signals import interrupt_handler
 from diptych.errors import ConfigError, DiptychError, RequestError
 
 __all__ = ["app", "main"]
@@ -112,9 +112,6 @@ def _diptych(
 @contextlib.contextmanager
 def _interrupt_exits_130() -> Iterator[None]:
     """Exit with 130 on Ctrl-C where no command handles it; typer would exit with 1."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python handles signals in the main thread only
-        return
     is_interrupted = False
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
@@ -122,13 +119,12 @@ def _interrupt_exits_130() -> Iterator[None]:
         is_interrupted = True
         signal.default_int_handler(number, frame)
 
-    previous = signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield
-    except SystemExit as end:
-        raise SystemExit(ABORTED if is_interrupted and end.code == FAILED else end.code) from None
-    finally:
-        signal.signal(signal.SIGINT, previous)
+    with interrupt_handler(on_interrupt):
+        try:
+            yield
+        except SystemExit as end:
+            code = ABORTED if is_interrupted and end.code == FAILED else end.code
+            raise SystemExit(code) from None
 
 
 def _replace_unencodable_text() -> None:

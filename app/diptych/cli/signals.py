@@ -1,12 +1,15 @@
-"""Runs a command's coroutine so that a first signal cancels it and a second ends the process.
+"""What signals do to a command: the first cancels its coroutine, the second ends the process.
 
 Not here: what is cleaned up on cancellation (the coroutine does that).
 """
 
 import asyncio
+import contextlib
 import os
 import signal
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from types import FrameType
 from typing import Any, NoReturn
 
 from diptych.cli.exit_codes import ABORTED
@@ -32,6 +35,22 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+@contextlib.contextmanager
+def interrupt_handler(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle Ctrl-C by a function while a block lasts.
+
+    In other threads than the main one it has no effect: Python handles no signals there.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def exit_now() -> NoReturn:

@@ -5,8 +5,6 @@ import json
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 
-import pytest
-
 from diptych.config.settings import AgentConfig, ToolConfig
 from diptych.serve.server import ListenAddress, Sockets, served
 
@@ -20,10 +18,6 @@ CALL = json.dumps({"tool": "add", "arguments": {"a": 2, "b": 2}})
 SCRIPT = json.dumps([CALL, CALL, "{}", "It is 4."])
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="notices that are published before the first subscriber has joined are lost",
-)
 async def test_the_line_of_the_first_call_has_the_limit_of_steps():
     config = AgentConfig(
         "helper", mock_responses=SCRIPT, tools=(ToolConfig("numbers", functions=(add,)),)

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 import typer
@@ -122,7 +122,6 @@ class _EventLoopThread:
     def __init__(self) -> None:
         self._started: Future[asyncio.AbstractEventLoop] = Future()
         self._thread = threading.Thread(target=self._serve, name="agents", daemon=True)
-        self._task: asyncio.Task[Any] | None = None
         self._stop = asyncio.Event()
 
     def __enter__(self) -> Self:
@@ -140,18 +139,35 @@ class _EventLoopThread:
         self._thread.join()
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """Run a coroutine and give its result. A second Ctrl-C meanwhile ends the process."""
-        from diptych.cli.signals import exit_now
+        """Run a coroutine and give its result. A second Ctrl-C meanwhile ends the process.
 
-        future = asyncio.run_coroutine_threadsafe(self._run_as_task(coroutine), self._loop)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            self._loop.call_soon_threadsafe(self._cancel)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            exit_now()
+        Ctrl-C is no KeyboardInterrupt here: that could be raised before the result is awaited.
+        """
+        from diptych.cli.signals import exit_now, interrupt_handler
+
+        task: asyncio.Task[Any] | None = None
+        interrupts = 0
+
+        async def run_as_task() -> _T:
+            nonlocal task
+            task = asyncio.current_task()
+            return await coroutine
+
+        def cancel() -> None:
+            if task is None:
+                self._loop.call_soon(cancel)  # after the task's start
+            else:
+                task.cancel()
+
+        def on_interrupt(_number: int, _frame: FrameType | None) -> None:
+            nonlocal interrupts
+            interrupts += 1
+            if interrupts > 1:
+                exit_now()
+            self._loop.call_soon_threadsafe(cancel)
+
+        with interrupt_handler(on_interrupt):
+            return asyncio.run_coroutine_threadsafe(run_as_task(), self._loop).result()
 
     def _serve(self) -> None:
         async def wait_for_stop() -> None:
@@ -159,11 +175,3 @@ class _EventLoopThread:
             await self._stop.wait()
 
         asyncio.run(wait_for_stop())
-
-    async def _run_as_task(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        self._task = asyncio.current_task()
-        return await coroutine
-
-    def _cancel(self) -> None:
-        if self._task:
-            self._task.cancel()
