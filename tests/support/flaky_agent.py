@@ -1,4 +1,4 @@
-"""An agent's server that answers each connection with the next of its replies, and hangs up."""
+"""An agent's server that answers each connection with the next of its responses, and closes it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -7,64 +7,61 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from diptych.cli.patience import Patience
-from diptych.cli.remote import RemoteAgent, agent_at
+from diptych.cli.client.remote import RemoteAgent, agent_at
+from diptych.net.backoff import Backoff
 
 
-def said(status: str, body: object) -> bytes:
+def response(status: str, body: object) -> bytes:
     text = orjson.dumps(body)
-    return b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n%b" % (status.encode(), len(text), text)
+    head = b"HTTP/1.1 %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+    return head % (status.encode(), len(text)) + text
 
 
-def refused(status: str, why: str) -> bytes:
-    return said(status, {"error": {"message": why}})
+def http_error(status: str, message: str) -> bytes:
+    return response(status, {"error": {"message": message}})
 
 
 @dataclass
-class Flaky:
-    """When it has no more replies, what is asked for is gone."""
+class FlakyServer:
+    """Without responses left, it answers 410."""
 
-    replies: list[bytes]
+    responses: list[bytes]
     paths: list[str] = field(default_factory=list)
-    heads: list[Mapping[str, str]] = field(default_factory=list)
+    headers: list[Mapping[str, str]] = field(default_factory=list)
 
-    def sent(self, name: str) -> list[str | None]:
-        """Give a header of each request, None where there was none."""
-        return [head.get(name) for head in self.heads]
+    def received(self, header: str) -> list[str | None]:
+        """Give a header of each request, None where a request had none."""
+        return [headers.get(header) for headers in self.headers]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().lower().splitlines()
-        head = dict(line.split(": ", 1) for line in lines if line)
-        await reader.readexactly(int(head.get("content-length", 0)))
+        headers = dict(line.split(": ", 1) for line in lines if line)
+        await reader.readexactly(int(headers.get("content-length", 0)))
         self.paths.append(first.split()[1])
-        self.heads.append(head)
-        writer.write(self.replies.pop(0) if self.replies else refused("410 Gone", "it is gone"))
+        self.headers.append(headers)
+        gone = http_error("410 Gone", "it is gone")
+        writer.write(self.responses.pop(0) if self.responses else gone)
         await writer.drain()
         writer.close()
         await writer.wait_closed()
 
 
-class Quick(Patience):
-    """Waits for nothing, and gives up after three tries without news."""
+class ThreeRetries(Backoff):
+    """A backoff without delays, exhausted after three retries."""
 
-    tries = 0
+    def __init__(self) -> None:
+        super().__init__(0.0, 0.0)
 
-    def heard(self, *, is_news: bool) -> None:
-        super().heard(is_news=is_news)
-        if is_news:
-            self.tries = 0
-
-    def delay(self) -> float | None:
-        super().delay()
-        self.tries += 1
-        return 0.0 if self.tries <= 3 else None
+    @property
+    def is_exhausted(self) -> bool:
+        return self.retries >= 3
 
 
 @asynccontextmanager
-async def flaky(*replies: bytes) -> AsyncIterator[tuple[Flaky, RemoteAgent]]:
-    server = Flaky(list(replies))
+async def flaky(*responses: bytes) -> AsyncIterator[tuple[FlakyServer, RemoteAgent]]:
+    server = FlakyServer(list(responses))
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     async with listening, agent_at(f"http://127.0.0.1:{port}") as agent:
-        agent.patience = Quick
+        agent.new_backoff = ThreeRetries
         yield server, agent

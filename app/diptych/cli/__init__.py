@@ -1,9 +1,8 @@
-"""The command line, `diptych`: what a person types on a laptop, and a container starts with.
+"""The command line `diptych`, for people, and as the entry point of a container.
 
-Each command has a module; what it needs is imported when it runs, so that `--help` is quick.
-Exit codes: 0 completed, 1 failed, 2 wrong configuration or usage, 3 max_steps, 130 aborted.
+Errors are lines on stderr; `exit_codes` has the exit codes.
 
-Not here: what any of it does to agents (`serving`, `runs`), how it looks (`show`, `screen`).
+Not here: the commands (`commands`), serving agents (`diptych.serve`).
 """
 
 import contextlib
@@ -12,7 +11,6 @@ import os
 import signal
 import sys
 import sysconfig
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -20,15 +18,27 @@ from typing import Annotated
 
 import typer
 
-from diptych.cli import attach, chat, check, demo, events, get, install, logs, run, serve, status
-from diptych.cli.interrupts import ABORTED
+from diptych.cli.commands import (
+    attach,
+    chat,
+    check,
+    demo,
+    events,
+    get,
+    install,
+    logs,
+    run,
+    serve,
+    status,
+)
+from diptych.cli.exit_codes import ABORTED, FAILED, USAGE
+from diptych.cli.signals import interrupt_handler
 from diptych.errors import ConfigError, DiptychError, RequestError
 
 __all__ = ["app", "main"]
 
-FAILED, MISUSED = 1, 2
-_CLUSTER = "In a cluster, by kubectl and helm"
-_PLUGIN = "kubectl-"  # so kubectl finds programs that are its commands
+_CLUSTER_PANEL = "In a cluster, by kubectl and helm"
+_PLUGIN_PREFIX = "kubectl-"  # kubectl runs `kubectl-NAME` as `kubectl NAME`
 
 app = typer.Typer(
     name="diptych",
@@ -45,39 +55,39 @@ app.command("events")(events.events)
 app.command("attach")(attach.attach)
 app.command("check")(check.check)
 app.command("demo")(demo.demo)
-app.command("install", rich_help_panel=_CLUSTER)(install.install)
-app.command("status", rich_help_panel=_CLUSTER)(status.status)
-app.command("get", rich_help_panel=_CLUSTER)(get.get)
-app.command("logs", rich_help_panel=_CLUSTER)(logs.logs)
+app.command("install", rich_help_panel=_CLUSTER_PANEL)(install.install)
+app.command("status", rich_help_panel=_CLUSTER_PANEL)(status.status)
+app.command("get", rich_help_panel=_CLUSTER_PANEL)(get.get)
+app.command("logs", rich_help_panel=_CLUSTER_PANEL)(logs.logs)
 app.command("demo-tools", hidden=True)(demo.demo_tools)
 
 
 def main() -> None:
-    """Run the command that was typed, and exit. Errors are one line each on stderr.
+    """Run the command of `sys.argv`, and exit.
 
-    As `kubectl-diptych` on PATH it is `kubectl diptych`.
+    The same program is `kubectl diptych`, as `kubectl-diptych` on PATH.
     """
-    _let_any_text_through()
-    _let_commands_beside_us_be_found()
+    _replace_unencodable_text()
+    _add_own_scripts_to_path()
     try:
-        with _interrupts_told():
-            app(prog_name=_called(sys.argv[0]))
+        with _interrupt_exits_130():
+            app(prog_name=_program_name(sys.argv[0]))
     except ConfigError as error:
-        _exit(MISUSED, *error.problems)
+        _exit(USAGE, *error.problems)
     except RequestError as error:
-        _exit(MISUSED, error.message)
+        _exit(USAGE, error.message)
     except DiptychError as error:
         _exit(FAILED, str(error))
 
 
-def _called(program: str) -> str:
-    """Give the words by which a person has called us."""
-    name = Path(program).name
-    return "kubectl diptych" if name.startswith(_PLUGIN) else "diptych"
+def _program_name(path: str) -> str:
+    """Give the name under which a person has started this program."""
+    name = Path(path).name
+    return "kubectl diptych" if name.startswith(_PLUGIN_PREFIX) else "diptych"
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
         from importlib.metadata import version
 
         typer.echo(f"diptych {version('diptych')}")
@@ -88,7 +98,9 @@ def _show_version(wanted: bool) -> None:
 def _diptych(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Say the version."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     """Run AI agents, on a laptop and in a cluster.
@@ -98,38 +110,34 @@ def _diptych(
 
 
 @contextlib.contextmanager
-def _interrupts_told() -> Iterator[None]:
-    """Give Ctrl-C its exit code also where no command hears it; to typer it is a failure."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only there are signals heard
-        return
-    heard = False
+def _interrupt_exits_130() -> Iterator[None]:
+    """Exit with 130 on Ctrl-C where no command handles it; typer would exit with 1."""
+    is_interrupted = False
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal heard
-        heard = True
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal is_interrupted
+        is_interrupted = True
         signal.default_int_handler(number, frame)
 
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    except SystemExit as end:
-        raise SystemExit(ABORTED if heard and end.code == FAILED else end.code) from None
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with interrupt_handler(on_interrupt):
+        try:
+            yield
+        except SystemExit as end:
+            code = ABORTED if is_interrupted and end.code == FAILED else end.code
+            raise SystemExit(code) from None
 
 
-def _let_any_text_through() -> None:
-    """Show what the terminal cannot, instead of failing over a character."""
+def _replace_unencodable_text() -> None:
+    """Replace characters that the terminal's encoding lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
-def _let_commands_beside_us_be_found() -> None:
-    """Put our own folder of commands last on PATH: a venv need not be activated to be used.
+def _add_own_scripts_to_path() -> None:
+    """Append our own folder of scripts to PATH, so that a venv need not be activated.
 
-    Tool servers are started by name (`command: [diptych, demo-tools]`), often installed beside us.
+    Tool servers are started by name (`command: [diptych, demo-tools]`), often from that folder.
     """
     folders = (str(Path(sys.executable).parent), sysconfig.get_path("scripts"))
     path = os.environ.get("PATH", os.defpath).split(os.pathsep)

@@ -1,1 +1,4 @@
-"""What `diptych demo` shows, and the tools of the examples. Nothing else needs it."""
+"""The agents and tools of `diptych demo`; the examples use the same tools.
+
+Not here: serving them (`cli.commands.demo`).
+"""

@@ -1,6 +1,6 @@
-"""Works out `+ - * / ** ( )`, safely: nothing is run, and nothing can grow without bound. Pure.
+"""Evaluates `+ - * / ** ( )` without running code and within bounds on every number. Pure.
 
-Not here: that this is a tool (`tools`).
+Not here: the tool that uses it (`tools`).
 """
 
 import ast
@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Mapping
 
 MAX_LENGTH = 200  # characters
-MAX_DEPTH = 50  # of parentheses and operators, one inside the other
-MAX_DIGITS = 300  # of a result, and of everything on the way to it
+MAX_DEPTH = 50  # of nested parentheses and operators
+MAX_DIGITS = 300  # of the result and of every intermediate number
 _ALLOWED = re.compile(r"[0-9eE.+\-*/() ]+")
-_DIGITS_SHOWN = 12  # of a fraction: what binary arithmetic adds behind them is noise
+_SIGNIFICANT_DIGITS = 12  # of a fraction; binary arithmetic adds noise behind them
 
 Number = int | float
 
@@ -24,8 +24,8 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Number, Number], Number]] = {
 }
 
 
-def calculated(expression: str) -> Number:
-    """Work out an expression. Raises `ValueError` with a sentence that says what is wrong."""
+def evaluate(expression: str) -> Number:
+    """Evaluate an expression. Raises `ValueError`, whose message is for a person."""
     if len(expression) > MAX_LENGTH:
         raise ValueError(f"the expression is longer than {MAX_LENGTH} characters")
     if not _ALLOWED.fullmatch(expression):
@@ -35,7 +35,7 @@ def calculated(expression: str) -> Number:
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise ValueError("the expression is not complete, or not well formed") from error
     try:
-        return _tidy(_value(tree.body, MAX_DEPTH))
+        return _rounded(_value(tree.body, MAX_DEPTH))
     except ZeroDivisionError as error:
         raise ValueError("division by zero") from error
     except OverflowError as error:
@@ -71,7 +71,7 @@ def _power(base: Number, exponent: Number) -> Number:
 
 
 def _digits(number: Number) -> float:
-    """Say how many decimal digits a number has, at least: what a power multiplies."""
+    """Give the least number of decimal digits that a number has; a power multiplies it."""
     return int(abs(number)).bit_length() * 0.302 if abs(number) >= 1 else 1
 
 
@@ -81,10 +81,10 @@ def _bounded(number: Number) -> Number:
     return number
 
 
-def _tidy(number: Number) -> Number:
+def _rounded(number: Number) -> Number:
     if isinstance(number, int):
         return number
-    rounded = float(f"{number:.{_DIGITS_SHOWN}g}")
+    rounded = float(f"{number:.{_SIGNIFICANT_DIGITS}g}")
     return int(rounded) if rounded.is_integer() and abs(rounded) < 2**53 else rounded
 
 

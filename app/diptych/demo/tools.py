@@ -1,7 +1,9 @@
-"""A small MCP server: what the demo and the examples call.
+"""A small MCP server with the tools of the demo and the examples.
 
-`diptych demo-tools` runs it over stdio. It is as simple as a tool server can be; yours may be
-written in any language, and have its own address.
+`diptych demo-tools` runs it over stdio. Your own may be written in any language and have its own
+URL.
+
+Not here: evaluating expressions (`arithmetic`).
 """
 
 from typing import Annotated, TypedDict
@@ -11,9 +13,9 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
-from diptych.demo.arithmetic import calculated
+from diptych.demo.arithmetic import evaluate
 
-_READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+_READ_ONLY = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 
 _PLANETS = {
     "mercury": (57.9, 4222.6, 88.0),
@@ -25,11 +27,11 @@ _PLANETS = {
     "uranus": (2867.0, 17.2, 30589.0),
     "neptune": (4515.0, 16.1, 59800.0),
 }
-"""By NASA's planetary fact sheet: distance from the Sun, day and year."""
+"""Distance from the Sun, day and year, from NASA's planetary fact sheet."""
 
 
 class Planet(TypedDict):
-    """What the almanac knows of a planet."""
+    """The data of a planet."""
 
     name: str
     million_km_from_sun: float
@@ -40,9 +42,9 @@ class Planet(TypedDict):
 def tool_server() -> MCPServer:
     """Make the server, with its three tools."""
     server = MCPServer("demo-tools")
-    server.add_tool(echo, annotations=_READS)
-    server.add_tool(calculate, annotations=_READS)
-    server.add_tool(planet, annotations=_READS)
+    server.add_tool(echo, annotations=_READ_ONLY)
+    server.add_tool(calculate, annotations=_READ_ONLY)
+    server.add_tool(planet, annotations=_READ_ONLY)
     return server
 
 
@@ -56,9 +58,11 @@ def calculate(
 ) -> int | float:
     """Work out an arithmetic expression."""
     try:
-        return calculated(expression)
+        return evaluate(expression)
     except ValueError as error:
-        raise ToolError(str(error)) from error  # a message for the model; others are not shown
+        raise ToolError(
+            str(error)
+        ) from error  # only the message of a `ToolError` reaches the model
 
 
 def planet(name: Annotated[str, Field(description="Such as Mars.")]) -> Planet:

@@ -46,9 +46,9 @@ class Programs:
         ends = code if code is not None else int(bool(err))
         self._add(words, out=text, err=err, code=ends)
 
-    def lead(self, to: int, *, is_dead: bool = False) -> None:
+    def forward_to(self, port: int, *, is_dead: bool = False) -> None:
         """Let port-forwards lead to a port of this machine; dead ones end at their first use."""
-        self._add(("port-forward",), leads_to=to, is_dead=is_dead, code=1)
+        self._add(("port-forward",), forwards_to=port, is_dead=is_dead, code=1)
 
     def calls(self, *words: str) -> list[list[str]]:
         """Give the calls in which these words stand."""
@@ -65,7 +65,7 @@ class Programs:
         return [call for call, line in lines if all(f" {part} " in line for part in words)]
 
     def _add(self, words: Sequence[str], **what: object) -> None:
-        blank = {"out": "", "err": "", "leads_to": 0, "is_dead": False}
+        blank = {"out": "", "err": "", "forwards_to": 0, "is_dead": False}
         self._rules.insert(0, {"words": list(words), **blank, **what})
         self._write()
 

@@ -104,7 +104,7 @@ def test_run_refuses_an_empty_question(typed: Type, tmp_path: Path) -> None:
 
 def test_run_as_json_shows_events_to_the_last(typed: Type, tmp_path: Path) -> None:
     file = file_of(tmp_path, '["{}", "Yes."]')
-    outcome = typed("run", file, "Hi", "--json", "--session", "s", "--no-input")
+    outcome = typed("run", file, "Hi", "--json", "--session", "s")
     events = [orjson.loads(line) for line in outcome.out.splitlines()]
     assert [event["event_type"] for event in events][-2:] == ["agent_response", "completed"]
     assert {event["session_id"] for event in events} == {"s"}

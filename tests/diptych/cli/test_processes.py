@@ -158,7 +158,7 @@ def test_serve_logs_one_json_object_a_line(tmp_path: Path) -> None:
 
 def test_quick_commands_do_not_load_what_serves() -> None:
     code = (
-        "import sys, diptych.cli, diptych.cli.check, diptych.config.loader\n"
+        "import sys, diptych.cli, diptych.cli.commands.check, diptych.config.loader\n"
         "print({'fastapi', 'mcp', 'a2a', 'uvicorn', 'aiohttp', 'httpx'} & set(sys.modules))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,7 +1,7 @@
-"""What the command line does in a cluster, by the person's own `kubectl` and `helm`.
+"""What the command line does in a cluster, through the person's own `kubectl` and `helm`.
 
-There is no Kubernetes client here: these programs know kubeconfig, contexts and credential plugins
-as their user does (docs/decisions/0030-kubectl-is-the-engine.md).
+There is no Kubernetes client library: both programs handle kubeconfig, contexts and credential
+plugins as their user expects (docs/decisions/0030-kubectl-is-the-engine.md).
 
-Not here: the commands (`install`, `status`, `get`, `logs` beside this package).
+Not here: the commands (`commands.install`, `.status`, `.get`, `.logs`).
 """

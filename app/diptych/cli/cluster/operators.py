@@ -1,6 +1,6 @@
-"""The operators of a cluster as kubectl reads them: their Deployments, Leases, and the CRD.
+"""The operators of a cluster, read by kubectl: their Deployments, their Leases, and the CRD.
 
-Not here: installing one (`release`), what is shown of them (`status`).
+Not here: installing one (`release`), printing them (`commands.status`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,28 +8,28 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from diptych.cli.cluster.programs import Kubectl
-from diptych.cli.cluster.refusals import ClusterError, Missing
-from diptych.cli.wording import one_line
+from diptych.cli.cluster.errors import ClusterError, NotFound
+from diptych.cli.cluster.kubectl import Kubectl
+from diptych.cli.output.wording import one_line
 
 CRD = "agents.diptych.dev"
 OPERATOR = "app.kubernetes.io/name=diptych,app.kubernetes.io/component=operator"
-"""The labels that the chart gives to an operator's objects."""
+"""The label selector of the objects of an operator, as the chart sets their labels."""
 _VERSION, _INSTANCE = "app.kubernetes.io/version", "app.kubernetes.io/instance"
-_SLACK = timedelta(seconds=60)  # by which the cluster's clock and ours may differ
-_HOPELESS = {
+_CLOCK_SKEW = timedelta(seconds=60)
+_PERMANENT_REASONS = {
     "CrashLoopBackOff",
     "CreateContainerConfigError",
     "ErrImageNeverPull",
     "ImagePullBackOff",
     "InvalidImageName",
 }
-"""What a container waits for that does not become better by waiting."""
+"""Reasons for which a container waits, and which time alone does not remove."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator's Deployment."""
+    """An operator's Deployment. `is_rolled_out` tells that all wanted replicas are the newest."""
 
     namespace: str
     name: str
@@ -38,18 +38,20 @@ class Operator:
     image: str
     wanted: int
     available: int
-    is_settled: bool
+    is_rolled_out: bool
 
     @property
-    def is_well(self) -> bool:
+    def is_available(self) -> bool:
         return self.available > 0
 
     @classmethod
-    def of(cls, deployment: Mapping[str, Any]) -> "Operator":
+    def from_deployment(cls, deployment: Mapping[str, Any]) -> "Operator":
         metadata, spec = deployment["metadata"], deployment["spec"]
         status: Mapping[str, Any] = deployment.get("status") or {}
         labels: Mapping[str, str] = metadata.get("labels") or {}
         wanted, available = spec.get("replicas", 1), status.get("availableReplicas", 0)
+        is_observed = status.get("observedGeneration", 0) >= metadata.get("generation", 0)
+        updated, replicas = status.get("updatedReplicas", 0), status.get("replicas", 0)
         return cls(
             metadata["namespace"],
             metadata["name"],
@@ -58,84 +60,84 @@ class Operator:
             spec["template"]["spec"]["containers"][0]["image"],
             wanted,
             available,
-            status.get("observedGeneration", 0) >= metadata.get("generation", 0)
-            and status.get("updatedReplicas", 0)
-            == status.get("replicas", 0)
-            == wanted
-            == available,
+            is_observed and updated == replicas == wanted == available,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Leader:
-    """Who holds an operator's Lease, and whether it was renewed in time."""
+class LeaseHolder:
+    """The pod that holds an operator's Lease, and whether it has renewed it in time."""
 
     name: str
     is_current: bool
     renewed: datetime | None
 
 
-def operators(kubectl: Kubectl) -> list[Operator]:
-    """Find all operators of the cluster. Raises `ClusterError`; `Forbidden` to many people."""
-    found = kubectl.read("get", "deployments.apps", f"--selector={OPERATOR}", "--all-namespaces")
-    return [Operator.of(item) for item in found["items"]]
+def list_operators(kubectl: Kubectl) -> list[Operator]:
+    """Read all operators of the cluster. Raises `ClusterError`; for many people, `Forbidden`."""
+    listed = kubectl.json("get", "deployments.apps", f"--selector={OPERATOR}", "--all-namespaces")
+    return [Operator.from_deployment(item) for item in listed["items"]]
 
 
-def leader(kubectl: Kubectl, operator: Operator) -> Leader | None:
-    """Read an operator's Lease; None if nobody holds it. Raises `ClusterError`."""
+def release_operator(kubectl: Kubectl, release: str) -> tuple[Operator | None, str | None]:
+    """Read the operator of a helm release, and what keeps its newest pod from starting.
+
+    Raises `ClusterError`.
+    """
+    selector = f"--selector={OPERATOR},{_INSTANCE}={release}"
+    items = kubectl.json("get", "deployments.apps,pods", selector)["items"]
+    deployed = [Operator.from_deployment(item) for item in items if item["kind"] == "Deployment"]
+    if len(deployed) > 1:
+        raise ClusterError(f"release {release} has several operators; look with `kubectl get all`")
+    pods = [item for item in items if item["kind"] == "Pod"]
+    return (deployed[0] if deployed else None), _permanent_failure(pods)
+
+
+def lease_holder(kubectl: Kubectl, operator: Operator) -> LeaseHolder | None:
+    """Read who holds an operator's Lease; None if nobody does. Raises `ClusterError`."""
     try:
-        lease = kubectl.within(operator.namespace).read(
+        lease = kubectl.in_namespace(operator.namespace).json(
             "get", "leases.coordination.k8s.io", operator.name
         )
-    except Missing:
+    except NotFound:
         return None
     spec: Mapping[str, Any] = lease.get("spec") or {}
     if not (holder := spec.get("holderIdentity")):
         return None
-    if not (text := spec.get("renewTime")):
-        return Leader(holder, is_current=False, renewed=None)
-    renewed = datetime.fromisoformat(text)
-    lasts = timedelta(seconds=spec.get("leaseDurationSeconds", 0)) + _SLACK
-    return Leader(holder, datetime.now(UTC) - renewed < lasts, renewed)
+    if not (timestamp := spec.get("renewTime")):
+        return LeaseHolder(holder, is_current=False, renewed=None)
+    renewed = datetime.fromisoformat(timestamp)
+    valid_for = timedelta(seconds=spec.get("leaseDurationSeconds", 0)) + _CLOCK_SKEW
+    return LeaseHolder(holder, datetime.now(UTC) - renewed < valid_for, renewed)
 
 
-def crd(kubectl: Kubectl) -> Mapping[str, Any] | None:
-    """Read the Agent CRD; None if there is none. Raises `ClusterError`."""
+def agent_crd(kubectl: Kubectl) -> Mapping[str, Any] | None:
+    """Read the Agent CRD; None if it is not installed. Raises `ClusterError`."""
     try:
-        found: Mapping[str, Any] = kubectl.read("get", "customresourcedefinitions", CRD)
-    except Missing:
+        crd: Mapping[str, Any] = kubectl.json("get", "customresourcedefinitions", CRD)
+    except NotFound:
         return None
-    return found
+    return crd
 
 
-def is_established(definition: Mapping[str, Any]) -> bool:
-    """Whether the API serves what a CRD defines."""
-    conditions = (definition.get("status") or {}).get("conditions", ())
+def is_established(crd: Mapping[str, Any]) -> bool:
+    """Whether the API server serves the objects of a CRD."""
+    conditions = (crd.get("status") or {}).get("conditions", ())
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 
-def served_versions(definition: Mapping[str, Any]) -> list[str]:
-    """Name the versions in which Agents may be written."""
-    return [version["name"] for version in definition["spec"]["versions"] if version["served"]]
+def served_versions(crd: Mapping[str, Any]) -> list[str]:
+    """Give the versions of a CRD in which objects may be written."""
+    return [version["name"] for version in crd["spec"]["versions"] if version["served"]]
 
 
-def hopeless_pod(pods: Sequence[Mapping[str, Any]]) -> str | None:
-    """Say why the newest pod does not come up by itself; None if it may still."""
+def _permanent_failure(pods: Sequence[Mapping[str, Any]]) -> str | None:
+    """Give why the newest pod will not start; None if it still may."""
     newest = max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None)
     statuses = ((newest or {}).get("status") or {}).get("containerStatuses", ())
     for container in statuses:
         waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") in _HOPELESS:
-            said = one_line(str(waiting.get("message", "")), 200)
-            return f"{waiting['reason']} of image {container['image']}: {said}"
+        if waiting.get("reason") in _PERMANENT_REASONS:
+            message = one_line(str(waiting.get("message", "")), 200)
+            return f"{waiting['reason']} of image {container['image']}: {message}"
     return None
-
-
-def installed_operator(kubectl: Kubectl, release: str) -> tuple[Operator | None, str | None]:
-    """Give a release's operator, and what keeps its newest pod from coming up. Raises errors."""
-    selector = f"--selector={OPERATOR},{_INSTANCE}={release}"
-    items = kubectl.read("get", "deployments.apps,pods", selector)["items"]
-    found = [Operator.of(item) for item in items if item["kind"] == "Deployment"]
-    if len(found) > 1:
-        raise ClusterError(f"release {release} has several operators; look with `kubectl get all`")
-    return (found[0] if found else None), hopeless_pod([i for i in items if i["kind"] == "Pod"])

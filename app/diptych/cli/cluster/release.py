@@ -1,6 +1,6 @@
-"""The operator's chart as a release of helm: which chart, what is there, what would become of it.
+"""The operator's chart as a helm release: its chart, the deployed revision, an upgrade.
 
-Not here: waiting until the operator is up, and what is said (`install`).
+Not here: waiting for the operator, and what is printed (`commands.install`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,19 +13,19 @@ from typing import Any
 import orjson
 import yaml
 
-from diptych.cli.cluster.place import ClusterPlace
-from diptych.cli.cluster.programs import output, program
-from diptych.cli.cluster.refusals import ClusterError
+from diptych.cli.cluster.errors import ClusterError
+from diptych.cli.cluster.flags import ClusterFlags
+from diptych.cli.cluster.programs import find_program, run_program
 from diptych.errors import ConfigError
 
 RELEASE = "diptych"
-_SECONDS = 300.0
-_ABSENT = "release: not found"
+_TIMEOUT_SECONDS = 300.0
+_NOT_FOUND = "release: not found"
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
-    """A release that is there."""
+class DeployedRelease:
+    """The newest revision of a release; `manifest` is its objects as YAML."""
 
     version: str
     status: str
@@ -34,85 +34,87 @@ class Installed:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """The settings of an install, as they were typed; `keeps` takes over those given before."""
+class ReleaseValues:
+    """The chart's values as they were typed; `reuse` keeps those of earlier installs."""
 
     image: str | None = None
     values: Sequence[Path] = ()
     settings: Sequence[str] = ()
-    keeps: bool = True
+    reuse: bool = True
 
     @property
-    def words(self) -> list[str]:
-        """Give them as helm's options. Raises `ConfigError`."""
-        files = [f"--values={_readable(path)}" for path in self.values]
-        image = [f"--set-string={setting}" for setting in _image_settings(self.image)]
-        single = [f"--set={setting}" for setting in map(_setting, self.settings)]
-        kept = "--reset-then-reuse-values" if self.keeps else "--reset-values"
-        return [*files, *image, *single, kept]
+    def as_arguments(self) -> list[str]:
+        """Give the values as flags of helm. Raises `ConfigError`."""
+        files = [f"--values={_existing_file(path)}" for path in self.values]
+        image = [f"--set-string={setting}" for setting in _image_values(self.image)]
+        settings = [f"--set={setting}" for setting in map(_checked_setting, self.settings)]
+        earlier = "--reset-then-reuse-values" if self.reuse else "--reset-values"
+        return [*files, *image, *settings, earlier]
 
 
 class Release:
-    """The operator's release in one namespace. Methods raise `ClusterError`, `ConfigError`."""
+    """The operator's release in one namespace; all methods raise `ClusterError`, `ConfigError`."""
 
-    def __init__(self, place: ClusterPlace, chart: Path) -> None:
-        self.place = place
+    def __init__(self, flags: ClusterFlags, chart: Path) -> None:
+        self.flags = flags
         self._chart = chart
         self.version: str = yaml.safe_load((chart / "Chart.yaml").read_text())["version"]
 
-    def now(self) -> Installed | None:
-        """Read what is there; None if there is nothing."""
+    def deployed(self) -> DeployedRelease | None:
+        """Read the newest revision; None if nothing is installed."""
         try:
-            about = orjson.loads(self._helm("get", "metadata", RELEASE, "--output=json"))
+            metadata = orjson.loads(self._helm("get", "metadata", RELEASE, "--output=json"))
         except ClusterError as error:
-            if _ABSENT in str(error):
+            if _NOT_FOUND in str(error):
                 return None
             raise
         manifest = self._helm("get", "manifest", RELEASE)
-        return Installed(about["version"], about["status"], about["revision"], manifest)
+        return DeployedRelease(
+            metadata["version"], metadata["status"], metadata["revision"], manifest
+        )
 
-    def planned(self, wishes: Wishes) -> str:
-        """Give the objects that an install would make, as YAML; nothing is changed."""
-        said = self._upgrade(wishes, "--dry-run=server")
-        manifest: str = said["manifest"]
+    def dry_run(self, values: ReleaseValues) -> str:
+        """Give the objects that an install would create, as YAML; it changes nothing."""
+        manifest: str = self._upgrade(values, "--dry-run=server")["manifest"]
         return manifest
 
-    def install(self, wishes: Wishes) -> int:
-        """Install or upgrade; give the release's revision."""
-        revision: int = self._upgrade(wishes, "--create-namespace")["version"]
+    def install(self, values: ReleaseValues) -> int:
+        """Install or upgrade; give the revision of the release."""
+        revision: int = self._upgrade(values, "--create-namespace")["version"]
         return revision
 
-    def _upgrade(self, wishes: Wishes, *words: str) -> Mapping[str, Any]:
-        said: Mapping[str, Any] = orjson.loads(
+    def _upgrade(self, values: ReleaseValues, *arguments: str) -> Mapping[str, Any]:
+        release: Mapping[str, Any] = orjson.loads(
             self._helm(
                 *("upgrade", RELEASE, str(self._chart), "--install", "--output=json"),
-                *wishes.words,
-                *words,
+                *values.as_arguments,
+                *arguments,
             )
         )
-        return said
+        return release
 
-    def _helm(self, *words: str) -> str:
-        place = self.place
-        command = [program("helm"), *words, f"--namespace={place.namespace}"]
-        command += [f"--kubeconfig={place.kubeconfig}"] if place.kubeconfig else []
-        command += [f"--kube-context={place.context}"] if place.context else []
-        return output(command, _SECONDS)
+    def _helm(self, *arguments: str) -> str:
+        flags = self.flags
+        command = [find_program("helm"), *arguments, f"--namespace={flags.namespace}"]
+        command += [f"--kubeconfig={flags.kubeconfig}"] if flags.kubeconfig else []
+        command += [f"--kube-context={flags.context}"] if flags.context else []
+        return run_program(command, _TIMEOUT_SECONDS)
 
 
 @contextmanager
-def our_chart() -> Iterator[Path]:
-    """Give the chart's folder for the time of a block. Raises `ConfigError` if it did not come.
+def packaged_chart() -> Iterator[Path]:
+    """Give the chart's folder while a block lasts.
 
-    A wheel holds it; a checkout has it beside `app/`. The container image has neither.
+    A wheel contains it; a checkout has it beside `app/`. The container image has neither, and
+    raises `ConfigError`.
     """
-    packed = files("diptych") / "chart"
-    beside = Path(__file__).parents[4] / "charts" / "diptych"
-    if packed.joinpath("Chart.yaml").is_file():
-        with as_file(packed) as folder:
+    in_wheel = files("diptych") / "chart"
+    in_checkout = Path(__file__).parents[4] / "charts" / "diptych"
+    if in_wheel.joinpath("Chart.yaml").is_file():
+        with as_file(in_wheel) as folder:
             yield folder
-    elif (beside / "Chart.yaml").is_file():
-        yield beside
+    elif (in_checkout / "Chart.yaml").is_file():
+        yield in_checkout
     else:
         raise ConfigError(
             "the chart is not part of this installation; use one made by `pip install diptych`"
@@ -120,7 +122,7 @@ def our_chart() -> Iterator[Path]:
 
 
 def is_newer(version: str, than: str) -> bool:
-    """Whether a version comes after another one; unreadable ones never do."""
+    """Whether a version comes after another one; false if either cannot be read."""
     try:
         return _numbers(version) > _numbers(than)
     except ValueError:
@@ -131,8 +133,8 @@ def _numbers(version: str) -> list[int]:
     return [int(part) for part in version.lstrip("v").partition("-")[0].split(".")]
 
 
-def _image_settings(image: str | None) -> Iterator[str]:
-    """Part `registry:5000/diptych:1.2@sha256:…`; without tag and digest, the chart's own tag."""
+def _image_values(image: str | None) -> Iterator[str]:
+    """Split `registry:5000/diptych:1.2@sha256:…`; without tag and digest the chart's tag holds."""
     if image is None:
         return
     name, _, digest = image.partition("@")
@@ -147,13 +149,13 @@ def _image_settings(image: str | None) -> Iterator[str]:
     yield f"image.digest={digest}"
 
 
-def _setting(text: str) -> str:
+def _checked_setting(text: str) -> str:
     if not text.partition("=")[0] or "=" not in text:
         raise ConfigError(f"--set {text}: must be name=value, such as ha.enabled=true")
     return text
 
 
-def _readable(path: Path) -> Path:
+def _existing_file(path: Path) -> Path:
     if not path.is_file():
         raise ConfigError(f"--values {path}: there is no such file")
     return path

@@ -25,8 +25,8 @@ def main() -> int:
         if all(f" {part} " in line for part in rule["words"]):
             sys.stdout.write(rule["out"])
             sys.stderr.write(rule["err"])
-            if rule["leads_to"]:
-                forward(words, rule["leads_to"], is_dead=rule["is_dead"])
+            if rule["forwards_to"]:
+                forward(words, rule["forwards_to"], is_dead=rule["is_dead"])
             return int(rule["code"])
     sys.stderr.write(f"error: the double has no answer to {words}\n")
     return 97

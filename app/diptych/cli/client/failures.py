@@ -1,0 +1,61 @@
+"""The errors of a remote agent, each with a message for a person.
+
+Not here: sending requests and retrying them (`remote`).
+"""
+
+import httpx
+import orjson
+
+from diptych.errors import DiptychError
+from diptych.net.sse import SseTooLong
+
+_OVERLOADED = {429, 503}
+_TRANSIENT = {500, 502, 504} | _OVERLOADED
+
+
+class RemoteError(DiptychError):
+    """The agent did not answer, or refused the request; the message is for a person."""
+
+
+class TransientError(RemoteError):
+    """A `RemoteError` that a retry may overcome.
+
+    `may_have_started` is false if the agent surely did not take the request: no connection was
+    made, or it had no room.
+    """
+
+    def __init__(self, message: str, *, may_have_started: bool = True) -> None:
+        super().__init__(message)
+        self.may_have_started = may_have_started
+
+
+def connection_error(name: str, error: Exception) -> RemoteError:
+    """Give the error for a request without a response; `name` is what a person calls the agent."""
+    match error:
+        case httpx.ConnectError() | httpx.ConnectTimeout():
+            return TransientError(
+                f"nothing listens at {name}; start an agent with `diptych serve agent.yaml`, "
+                "or give the URL of one that runs",
+                may_have_started=False,
+            )
+        case httpx.TimeoutException():
+            return TransientError(f"{name} gave no answer in time")
+        case httpx.InvalidURL():
+            return RemoteError(f"{name} cannot be asked for that")
+        case SseTooLong():
+            return RemoteError(f"{name} sent an event that is too long to show")
+        case _:
+            return TransientError(f"the connection to {name} broke")
+
+
+def status_error(status: int, body: bytes) -> RemoteError:
+    """Give the error for a response that is no success; it repeats what the agent said."""
+    try:
+        content = orjson.loads(body)
+        message = content["error"]["message"] if "error" in content else content["detail"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        message = "what answers there is no Diptych agent"
+    message = f"HTTP {status}: {message}"
+    if status in _TRANSIENT:
+        return TransientError(message, may_have_started=status not in _OVERLOADED)
+    return RemoteError(message)

@@ -1,0 +1,69 @@
+"""Serves the agents of a file in this process, on free loopback ports, while a block lasts.
+
+Not here: how they are served (`serve.server`), rendering their runs (`follow`).
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+from diptych.cli.client.agent_client import NoticeHandler, Readiness, StartedRun, ignore_notice
+from diptych.config.loader import LoadedAgents, LocalOptions, load_agents
+from diptych.errors import ConfigError
+from diptych.loop.messages import Message
+from diptych.ports import Item
+from diptych.runtime.request import RunRequest
+from diptych.serve.server import ListenAddress, ServedAgent, Sockets, serve_agents
+
+
+class LocalAgent:
+    """An agent of this process; fulfils `AgentClient`."""
+
+    def __init__(self, site: ServedAgent) -> None:
+        self.name = site.agent.name
+        self.url = site.url
+        self._pod = site.agent
+
+    async def readiness(self) -> Readiness:
+        now = self._pod.readiness()
+        return Readiness(now.missing, any("DEBUG_MOCK_RESPONSES" in note for note in now.notes))
+
+    async def start(
+        self,
+        question: str,
+        session_id: str | None,
+        on_notice: NoticeHandler = ignore_notice,  # noqa: ARG002 - no connection can break here
+    ) -> StartedRun:
+        entry = await self._pod.runs.start(RunRequest((Message("user", question),), "", session_id))
+        return StartedRun(entry.run_id, entry.session_id)
+
+    async def subscribe(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
+        async with aclosing(self._pod.runs.subscribe(run_id, after)) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def cancel(self, run_id: str) -> None:
+        await self._pod.runs.cancel(run_id)
+
+
+@asynccontextmanager
+async def local_agents(loaded: LoadedAgents) -> AsyncIterator[list[LocalAgent]]:
+    """Serve all agents; give them once each has tried to reach its tools and agents."""
+    sockets = Sockets(ListenAddress(port=0), len(loaded.names))
+    async with serve_agents(loaded.resolve(sockets.urls), sockets) as sites:
+        await asyncio.gather(*(site.agent.wait_for_first_connect() for site in sites))
+        yield [LocalAgent(site) for site in sites]
+
+
+@asynccontextmanager
+async def agent_of_file(
+    file: Path, name: str | None, options: LocalOptions
+) -> AsyncIterator[LocalAgent]:
+    """Serve a file's agents; give the one called `name`, else the first. Raises `ConfigError`."""
+    loaded = load_agents([file], options)
+    if name is not None and name not in loaded.names:
+        names = ", ".join(loaded.names)
+        raise ConfigError(f"--agent {name}: {file} has no Agent of that name; it has {names}")
+    async with local_agents(loaded) as agents:
+        yield next(agent for agent in agents if name in (None, agent.name))

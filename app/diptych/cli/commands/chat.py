@@ -1,0 +1,177 @@
+"""`diptych chat`: a conversation with an agent, in one session.
+
+The main thread reads the person's lines: line editing and Ctrl-C belong to it. The agent's client
+lives in the event loop of another thread, so that it runs on while a person types.
+"""
+
+import asyncio
+import contextlib
+import sys
+import threading
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+
+import typer
+
+from diptych.cli.commands.options import (
+    AgentOfFile,
+    Context,
+    Kubeconfig,
+    Namespace,
+    Secrets,
+    Services,
+    SessionId,
+)
+
+if TYPE_CHECKING:
+    from diptych.cli.client.agent_client import AgentClient
+    from diptych.cli.output.screen import Screen
+
+_T = TypeVar("_T")
+_PROMPT = "❯ "
+
+
+def chat(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|URL|AGENT",
+            help="A file with Agents, an agent's URL, or an Agent of a cluster: [namespace/]name.",
+        ),
+    ],
+    agent: AgentOfFile = None,
+    session: SessionId = None,
+    secrets: Secrets = None,
+    service: Services = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+) -> None:
+    """Talk with an agent: it remembers what was said before.
+
+    Ctrl-C aborts the answer that is being given, Ctrl-D ends the conversation. An Agent of a
+    cluster is reached by a port-forward, which lasts as long as the conversation.
+
+    Examples: `diptych chat agent.yaml`, `diptych chat team/helper`
+    """
+    from diptych.cli.client.target import Target
+    from diptych.cli.cluster.flags import ClusterFlags
+    from diptych.cli.environment import set_up_quiet_logging
+    from diptych.cli.exit_codes import ABORTED
+    from diptych.cli.follow import print_readiness
+    from diptych.cli.output.screen import Screen
+
+    set_up_quiet_logging()
+    screen = Screen()
+    with _EventLoopThread() as thread:
+        cluster = ClusterFlags(kubeconfig, context, namespace)
+        connection = Target(target, agent, secrets, service, cluster).connect()
+        try:
+            client = thread.run(connection.__aenter__())
+        except CancelledError:
+            raise typer.Exit(ABORTED) from None
+        try:
+            thread.run(print_readiness(client, screen))
+            _converse(thread, client, screen, session)
+        finally:
+            thread.run(connection.__aexit__(None, None, None))
+
+
+def _converse(
+    thread: "_EventLoopThread", agent: "AgentClient", screen: "Screen", session: str | None
+) -> None:
+    from diptych.cli.follow import start_and_follow
+    from diptych.cli.output.timeline import Timeline
+
+    screen.print_line((f"{agent.name} · Ctrl-C aborts an answer, Ctrl-D ends", "dim"))
+    for question in _read_questions(screen):
+        try:
+            ended = thread.run(start_and_follow(agent, question, session, Timeline(screen)))
+            session = ended.session_id
+        except CancelledError:
+            screen.print_line(
+                ("✗ aborted", "red"), ", before the agent had said that the run has begun"
+            )
+        screen.print_gap()
+
+
+def _read_questions(screen: "Screen") -> Iterator[str]:
+    """Read lines from stdin until it ends; empty ones are skipped."""
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401 - gives input() its line editing and history
+    is_terminal = sys.stdin.isatty()
+    while True:
+        try:
+            line = input(_PROMPT if is_terminal and screen.is_live else "")
+        except EOFError:
+            if is_terminal:
+                screen.print_line()
+            return
+        except KeyboardInterrupt:
+            screen.print_line()
+            continue
+        if line.strip():
+            yield line
+
+
+class _EventLoopThread:
+    """An event loop in a thread of its own. Ctrl-C cancels the coroutine that it runs."""
+
+    def __init__(self) -> None:
+        self._started: Future[asyncio.AbstractEventLoop] = Future()
+        self._thread = threading.Thread(target=self._serve, name="agents", daemon=True)
+        self._stop = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._loop = self._started.result()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine and give its result. A second Ctrl-C meanwhile ends the process.
+
+        Ctrl-C is no KeyboardInterrupt here: that could be raised before the result is awaited.
+        """
+        from diptych.cli.signals import exit_now, interrupt_handler
+
+        task: asyncio.Task[Any] | None = None
+        interrupts = 0
+
+        async def run_as_task() -> _T:
+            nonlocal task
+            task = asyncio.current_task()
+            return await coroutine
+
+        def cancel() -> None:
+            if task is None:
+                self._loop.call_soon(cancel)  # after the task's start
+            else:
+                task.cancel()
+
+        def on_interrupt(_number: int, _frame: FrameType | None) -> None:
+            nonlocal interrupts
+            interrupts += 1
+            if interrupts > 1:
+                exit_now()
+            self._loop.call_soon_threadsafe(cancel)
+
+        with interrupt_handler(on_interrupt):
+            return asyncio.run_coroutine_threadsafe(run_as_task(), self._loop).result()
+
+    def _serve(self) -> None:
+        async def wait_for_stop() -> None:
+            self._started.set_result(asyncio.get_running_loop())
+            await self._stop.wait()
+
+        asyncio.run(wait_for_stop())

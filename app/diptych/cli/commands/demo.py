@@ -1,0 +1,113 @@
+"""`diptych demo`: serves two agents and a tool server, and asks them one question.
+
+A script stands in for the model, so no key is needed; everything else runs as in a cluster. The
+demo ends by itself and leaves nothing running.
+
+Not here: the tools and the manifest (`diptych.demo`).
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from diptych.cli.output.screen import Screen
+
+HOST = "127.0.0.1"
+QUESTION = "How much longer does sunlight travel to Jupiter than to Mars?"
+MANIFEST = Path(__file__).parents[2] / "demo" / "agents.yaml"
+
+
+def demo() -> None:
+    """See agents work: no key is needed, and nothing is left running.
+
+    A coordinator asks a researcher and a calculator, all of them real servers on this machine.
+    """
+    from diptych.cli.environment import set_up_quiet_logging
+    from diptych.cli.output.screen import Screen
+    from diptych.cli.signals import run_interruptible
+
+    screen = Screen()
+    screen.print_line(("Two agents and a tool server start on this machine …", "dim"))
+    set_up_quiet_logging()
+    raise typer.Exit(run_interruptible(_run_demo(screen)))
+
+
+def demo_tools() -> None:
+    """Serve the tools of the demo and the examples over stdio."""
+    from diptych.demo.tools import tool_server
+
+    tool_server().run("stdio")
+
+
+async def _run_demo(screen: "Screen") -> int:
+    from diptych.cli.client.local import local_agents
+    from diptych.cli.client.remote import agent_at
+    from diptych.cli.exit_codes import OF_RUN
+    from diptych.cli.follow import start_and_follow
+    from diptych.cli.output.timeline import Timeline
+    from diptych.config.loader import LocalOptions, load_agents
+
+    async with _almanac() as almanac:
+        loaded = load_agents([MANIFEST], LocalOptions(services={"almanac": almanac}))
+        async with local_agents(loaded) as agents:
+            servers = [("almanac", almanac), *((agent.name, agent.url) for agent in agents)]
+            for name, url in servers:
+                screen.print_line(("  ● ", "green"), (f"{name:<13}", "bold"), (url, "dim"))
+            screen.print_line()
+            async with agent_at(agents[0].url) as coordinator:
+                timeline = Timeline(screen, question=True)
+                ended = await start_and_follow(coordinator, QUESTION, None, timeline)
+            await _print_events(screen, dict(servers[1:]))
+    _print_next_steps(screen)
+    return OF_RUN[ended.status]
+
+
+@contextlib.asynccontextmanager
+async def _almanac() -> AsyncIterator[str]:
+    """Serve the demo's tools while a block lasts; give their URL."""
+    import uvicorn
+
+    from diptych.demo.tools import tool_server
+
+    class Server(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield  # the command handles Ctrl-C
+
+    app = tool_server().streamable_http_app()
+    server = Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1))
+    with socket.create_server((HOST, 0)) as bound:
+        serving = asyncio.create_task(server.serve([bound]))
+        try:
+            yield f"http://{HOST}:{bound.getsockname()[1]}/mcp"
+        finally:
+            server.should_exit = True
+            await serving
+
+
+async def _print_events(screen: "Screen", agents: Mapping[str, str]) -> None:
+    """Print the recorded events of each agent."""
+    from diptych.cli.client.remote import agent_at
+    from diptych.cli.output.event_table import event_rows
+
+    for name, url in agents.items():
+        screen.print_line()
+        screen.print_line((f"{name} has on record", "bold"), (f"  GET {url}/memory/events", "dim"))
+        async with agent_at(url) as agent:
+            rows = list(event_rows(await agent.recorded_events(), screen.width))
+        for row in rows[1:]:
+            screen.print_line(*row)
+
+
+def _print_next_steps(screen: "Screen") -> None:
+    screen.print_line()
+    screen.print_line("Nothing is left running. These agents are a file, and yours can be, too:")
+    screen.print_line(("  ", ""), (str(MANIFEST), "bold"))
+    screen.print_line("Serve it, talk to it, apply it to a cluster:")
+    screen.print_line(("  diptych serve agent.yaml    diptych chat agent.yaml", "bold"))

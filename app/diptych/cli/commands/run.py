@@ -1,0 +1,85 @@
+"""`diptych run`: asks one question, shows the run, and exits as the run ended."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from diptych.cli.commands.options import (
+    AgentOfFile,
+    Context,
+    Json,
+    Kubeconfig,
+    Namespace,
+    Secrets,
+    Services,
+    SessionId,
+)
+from diptych.errors import ConfigError
+
+if TYPE_CHECKING:
+    from diptych.cli.client.target import Target
+
+
+def run(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|URL|AGENT",
+            help="A file with Agents, an agent's URL, or an Agent of a cluster: [namespace/]name.",
+        ),
+    ],
+    question: Annotated[
+        str, typer.Argument(metavar="QUESTION", help="What to ask; - reads it from stdin.")
+    ],
+    agent: AgentOfFile = None,
+    session: SessionId = None,
+    as_json: Json = False,
+    secrets: Secrets = None,
+    service: Services = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+) -> None:
+    """Ask an agent one question, and watch it work.
+
+    All Agents of the file are served on free ports of this machine meanwhile. The answer goes to
+    stdout, the progress to stderr; Ctrl-C aborts the run.
+
+    The exit code is 0 if it completed, 1 if it failed, 3 if it ran out of steps, 130 if it was
+    aborted, 2 if the configuration is wrong.
+
+    Examples: `diptych run agent.yaml "What is 2 + 2?"`, `diptych run team/helper "Well?"`
+    """
+    from diptych.cli.client.target import Target
+    from diptych.cli.cluster.flags import ClusterFlags
+    from diptych.cli.environment import set_up_quiet_logging
+    from diptych.cli.signals import run_interruptible
+
+    text = sys.stdin.read().strip() if question == "-" else question
+    if not text.strip():
+        raise ConfigError("the question is empty; give it in quotes, or - to read it from stdin")
+    set_up_quiet_logging()
+    cluster = ClusterFlags(kubeconfig, context, namespace)
+    wanted = Target(target, agent, secrets, service, cluster)
+    raise typer.Exit(run_interruptible(_ask(wanted, text, session, as_json=as_json)))
+
+
+async def _ask(target: "Target", question: str, session: str | None, *, as_json: bool) -> int:
+    from diptych.cli.exit_codes import OF_RUN
+    from diptych.cli.follow import print_readiness, start_and_follow
+    from diptych.cli.output.json_lines import JsonLines
+    from diptych.cli.output.renderer import Renderer
+    from diptych.cli.output.screen import Screen
+    from diptych.cli.output.timeline import Timeline
+
+    async with target.connect() as agent:
+        renderer: Renderer
+        if as_json:
+            renderer = JsonLines()
+        else:
+            screen = Screen()
+            await print_readiness(agent, screen)
+            renderer = Timeline(screen)
+        ended = await start_and_follow(agent, question, session, renderer)
+    return OF_RUN[ended.status]

@@ -1,0 +1,49 @@
+"""What a command takes from the environment: substitutes for a cluster, and process settings.
+
+Not here: the options themselves (`commands.options`), reading manifests (`config`).
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diptych.errors import ConfigError
+
+if TYPE_CHECKING:
+    from diptych.config.loader import LocalOptions
+
+_PROCESS_VARIABLES = ("PORT", "LOG_LEVEL", "LOG_FORMAT", "PUBLIC_URL", "SHUTDOWN_GRACE_SECONDS")
+
+
+def laptop_options(secrets: Path | None, services: Sequence[str] | None) -> "LocalOptions":
+    """Give what replaces a cluster's Secrets and Services here.
+
+    `services` are `NAME=URL`; any other form raises `ConfigError`.
+    """
+    from diptych.config.loader import LocalOptions
+
+    return LocalOptions(dict(os.environ), secrets, _service_urls(services or ()))
+
+
+def process_environment() -> dict[str, str]:
+    """Give the variables that configure the process rather than an agent."""
+    return {name: os.environ[name] for name in _PROCESS_VARIABLES if name in os.environ}
+
+
+def set_up_quiet_logging() -> None:
+    """Log errors only, unless LOG_LEVEL asks for more: the output already shows the run."""
+    from diptych.config.environment import process_settings
+    from diptych.serve.logs import set_up_logging
+
+    settings = process_settings(process_environment())
+    level = settings.log_level if os.environ.get("LOG_LEVEL", "").strip() else "ERROR"
+    set_up_logging(level, settings.log_format)
+
+
+def _service_urls(services: Sequence[str]) -> Mapping[str, str]:
+    pairs = [service.partition("=") for service in services]
+    wrong = [f"--service {name}: must be NAME=URL" for name, _, url in pairs if not (name and url)]
+    if wrong:
+        raise ConfigError(*wrong)
+    return {name: url for name, _, url in pairs}

@@ -1,0 +1,17 @@
+"""The exit codes of `diptych`."""
+
+from collections.abc import Mapping
+
+COMPLETED = 0
+FAILED = 1
+USAGE = 2
+MAX_STEPS = 3
+ABORTED = 130
+
+OF_RUN: Mapping[str, int] = {
+    "completed": COMPLETED,
+    "failed": FAILED,
+    "max_steps": MAX_STEPS,
+    "aborted": ABORTED,
+}
+"""The exit code of a run, by the name of its terminal event (loop.md §2)."""

@@ -1,0 +1,18 @@
+"""The marks of a report's lines.
+
+Not here: printing the lines (`report`).
+"""
+
+from enum import Enum
+
+
+class Mark(Enum):
+    """What a line reports: a text with its style, as the line begins."""
+
+    OK = ("✓ ", "green")
+    FAILED = ("✗ ", "red")
+    NOTE = ("! ", "yellow")
+
+    @classmethod
+    def of(cls, is_ok: bool) -> "Mark":
+        return cls.OK if is_ok else cls.FAILED

@@ -1,0 +1,18 @@
+"""Prints a report to stdout: styled on a terminal, plain in a pipe.
+
+Not here: the progress of a run (`screen`), what the reports say (`commands.get`, `.status`).
+"""
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.text import Text
+
+from diptych.cli.output.screen import Line, printable_parts
+
+
+def print_report(lines: Iterable[Line]) -> None:
+    """Write the lines without wrapping them."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    for line in lines:
+        console.print(Text.assemble(*printable_parts(line)), soft_wrap=True)

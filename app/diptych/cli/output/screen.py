@@ -1,0 +1,136 @@
+"""Writes an answer to stdout, and everything else about a run to stderr.
+
+So an answer can be piped while a person watches. On a terminal, the last line may be a status that
+the next line replaces; a file or pipe gets whole lines only.
+
+Not here: what is written (`timeline`).
+"""
+
+import re
+import sys
+from collections.abc import Iterable
+from typing import TextIO, TypeAlias
+
+from rich.console import Console
+from rich.text import Text
+
+_MARGIN = "  │ "
+_WORDS_AND_BLANKS = re.compile(r"\n|[^\S\n]+|\S+")
+_CLEAR_LINE = "\r\x1b[2K"
+_CONTROLS = (*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_PRINTABLE: dict[int, str | None] = dict.fromkeys(_CONTROLS, "\N{REPLACEMENT CHARACTER}")
+_PRINTABLE |= {ord("\r"): None, ord("\t"): "\t", ord("\n"): "\n"}
+_PIPE_WIDTH = 400
+
+Part: TypeAlias = str | tuple[str, str]
+"""A text, or a text with its style."""
+Line: TypeAlias = tuple[Part, ...]
+
+
+def printable(text: str) -> str:
+    """Replace control characters: models and tools must not command a person's terminal."""
+    return text.translate(_PRINTABLE)
+
+
+def printable_parts(parts: Iterable[Part]) -> list[Part]:
+    """Replace the control characters of all parts."""
+    return [
+        printable(part) if isinstance(part, str) else (printable(part[0]), part[1])
+        for part in parts
+    ]
+
+
+class Screen:
+    """Both streams of a command. It knows what stands in the last line, and ends that first."""
+
+    def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
+        self._out = out or sys.stdout
+        self._err = Console(file=err or sys.stderr, highlight=False, markup=False, emoji=False)
+        self._answers_on_terminal = self._out.isatty()
+        self.is_live = self._err.file.isatty() and not self._err.is_dumb_terminal
+        self._has_open_answer = False
+        self._has_status = False
+        self._quote_column = 0  # 0 where no line of a quote is open
+        self._buffered_quote: list[str] = []  # of a pipe, which gets it as one line
+
+    @property
+    def width(self) -> int:
+        """How many characters a line of stderr holds."""
+        return self._err.width if self.is_live else _PIPE_WIDTH
+
+    def print_line(self, *parts: Part) -> None:
+        """Write one line to stderr."""
+        self._end_last_line()
+        self._print(Text.assemble(*printable_parts(parts)), end="\n")
+
+    def print_gap(self) -> None:
+        """Write an empty line, on a terminal only."""
+        if self.is_live:
+            self.print_line()
+
+    def write_answer(self, text: str) -> None:
+        """Write the next piece of the answer to stdout."""
+        if not self._has_open_answer:
+            self._end_last_line()
+        self._out.write(printable(text) if self._answers_on_terminal else text)
+        self._out.flush()
+        self._has_open_answer = not text.endswith("\n")
+
+    def end_answer(self) -> None:
+        """End the last line of the answer."""
+        if self._has_open_answer:
+            self.write_answer("\n")
+
+    def write_quote(self, text: str) -> None:
+        """Write the next piece of a text behind a margin, dimmed and wrapped."""
+        if not self.is_live:
+            self._buffered_quote.append(text)
+            return
+        if self._quote_column == 0:
+            self._end_last_line()
+        pieces = map(self._wrapped, _WORDS_AND_BLANKS.findall(printable(text)))
+        self._print(Text("".join(pieces), "dim"), end="")
+
+    def end_quote(self) -> None:
+        """End the text behind the margin."""
+        if self._buffered_quote:
+            text = " ".join("".join(self._buffered_quote).split())
+            self._buffered_quote.clear()
+            self.print_line((_MARGIN + text, "dim"))
+        self._end_last_line()
+
+    def show_status(self, text: str) -> None:
+        """Show a line that the next output replaces, on a terminal only."""
+        if not self.is_live or self._has_open_answer or self._quote_column:
+            return
+        self._err.file.write(_CLEAR_LINE)
+        self._print(Text(printable(text)[: self.width - 1], "dim"), end="")
+        self._has_status = True
+
+    def _end_last_line(self) -> None:
+        """Move the cursor to the start of an empty line."""
+        if self._has_status:
+            self._err.file.write(_CLEAR_LINE)
+            self._has_status = False
+        if self._has_open_answer and self._answers_on_terminal:
+            self._out.write("\n")
+            self._out.flush()
+            self._has_open_answer = False
+        if self._quote_column:
+            self._print(Text(""), end="\n")
+            self._quote_column = 0
+
+    def _wrapped(self, piece: str) -> str:
+        """Give a word, blanks or a line break as it is written behind the margin."""
+        line_break = ""
+        if self._quote_column and (piece == "\n" or self._quote_column + len(piece) >= self.width):
+            line_break, self._quote_column = "\n", 0
+        if self._quote_column == 0:
+            if piece.isspace():
+                return line_break
+            piece = _MARGIN + piece
+        self._quote_column += len(piece)
+        return line_break + piece
+
+    def _print(self, text: Text, end: str) -> None:
+        self._err.print(text, end=end, soft_wrap=True)

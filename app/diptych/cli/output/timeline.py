@@ -1,0 +1,238 @@
+"""Renders a run for people: its calls and results as lines, its answer as it arrives.
+
+Not here: writing to the terminal (`screen`), following the run (`cli.follow`).
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from diptych.cli.output.renderer import INTERRUPTIONS, REFRESH_SECONDS
+from diptych.cli.output.screen import Part, Screen
+from diptych.cli.output.wording import call_text, duration, one_line
+from diptych.loop.codec import TERMINAL, Record
+from diptych.ports import Item, Notice
+
+_REASONING = "reasoning"  # the key of the model's reasoning among quotes; a call's is its id
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+class _Stage(Enum):
+    WORKING = auto()
+    ANSWERING = auto()
+    ENDED = auto()
+
+
+@dataclass(slots=True)
+class _PendingCall:
+    """A call that has no result yet."""
+
+    text: str
+    target: str
+    label: str
+    is_tool: bool
+    sent_at: float
+    unquoted: str = ""  # what it streamed while another call was quoted
+    was_quoted: bool = False
+
+
+class Timeline:
+    """A run as lines that stay; fulfils `Renderer`.
+
+    Of agents that stream at the same time, one is quoted at a time: mixed, neither can be read.
+    """
+
+    def __init__(
+        self, screen: Screen, *, question: bool = False, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Take where to write, whether the question is shown, and a clock in seconds."""
+        self._screen = screen
+        self._shows_question = question
+        self._now = now
+        self._stage = _Stage.WORKING
+        self._pending: dict[str, _PendingCall] = {}
+        self._quoted: str | None = None  # whose text is being quoted: a call's id, or _REASONING
+        self._last_step = 0  # of the call in the last line, 0 if that is no call
+        self._max_steps = 0
+        self._started_at: float | None = None
+        self._model_calls = 0
+        self._waiting_for = "the model"
+        self._waiting_since = now()
+
+    def render(self, item: Item) -> None:
+        if isinstance(item, Notice):
+            self._render_notice(item)
+        else:
+            self._render_record(item)
+        self._update_waiting()
+
+    def refresh(self) -> None:
+        if self._stage is not _Stage.WORKING or self._quoted:
+            return
+        passed = self._now() - self._waiting_since
+        spinner = _SPINNER[int(passed / REFRESH_SECONDS) % len(_SPINNER)]
+        self._screen.show_status(f"{spinner} waiting for {self._waiting_for} · {passed:.1f} s")
+
+    def _render_notice(self, notice: Notice) -> None:
+        fields: Any = notice.fields
+        match notice.type:
+            case "progress":
+                self._max_steps = fields["max_steps"]
+            case "tool_progress":
+                text = one_line(f"{fields['target']}: {fields['message']}", 200)
+                self._print_line(("  … " + text, "dim"))
+            case "delegation_progress":
+                self._quote(fields["call_id"], fields["content"])
+            case "reasoning":
+                self._quote(_REASONING, fields["content"])
+            case "format_warning":
+                self._warn(fields["message"])
+            case kind if kind in INTERRUPTIONS:
+                self._warn(INTERRUPTIONS[kind].format_map(fields))
+
+    def _render_record(self, record: Record) -> None:  # noqa: C901 - a table
+        self._started_at = record.timestamp if self._started_at is None else self._started_at
+        match record.event_type:
+            case "user_message" if self._shows_question or record.seq > 1:
+                self._print_line(("❯ ", "bold"), (str(record.content), "bold"))
+            case "model_reply":
+                self._model_calls += 1
+                self._end_quote(_REASONING)
+            case "action_error":
+                kind = record.metadata["error_type"]
+                self._warn(f"a reply could not be used ({kind}): {record.content}")
+            case "tool_call" | "delegation_request":
+                self._render_call(record)
+            case "tool_result" | "delegation_response" | "tool_error" | "delegation_error":
+                self._render_result(record)
+            case "text":
+                self._write_answer(record)
+            case "answer_reset":
+                self._screen.end_answer()
+                self._warn("the answer starts over; what was said of it does not hold")
+                self._stage = _Stage.WORKING
+            case "owner_changed":
+                self._warn("another process has taken the run over")
+            case "agent_response":
+                if self._stage is not _Stage.ANSWERING:
+                    self._write_answer(record)
+                self._screen.end_answer()
+                self._stage = _Stage.WORKING  # a message to the run starts another answer
+            case kind if kind in TERMINAL:
+                self._render_end(record)
+                self._stage = _Stage.ENDED
+
+    def _render_call(self, record: Record) -> None:
+        metadata: Any = record.metadata
+        content: Any = record.content
+        is_tool = record.event_type == "tool_call"
+        text, target = call_text(record), content["tool" if is_tool else "agent"]
+        of_max = f"/{self._max_steps}" if self._max_steps else ""
+        head = f"● step {metadata['step']}{of_max}  "
+        if metadata["step"] == self._last_step:
+            head = " " * len(head)
+        label = [(f"{metadata['id']} = ", "dim")] if "id" in metadata else []
+        room = self._screen.width - len(head) - sum(len(part[0]) for part in label) - 3
+        arrow = "" if is_tool else "→ "
+        self._print_line((head, "cyan"), *label, arrow + one_line(text, room))
+        self._pending[metadata["call_id"]] = _PendingCall(
+            text, target, str(metadata.get("id", "")), is_tool, record.timestamp
+        )
+        self._last_step = metadata["step"]
+
+    def _render_result(self, record: Record) -> None:
+        metadata: Any = record.metadata
+        follows_its_call = bool(self._last_step) and len(self._pending) == 1
+        call = self._pending.pop(metadata["call_id"], None)
+        failed = record.event_type.endswith("error")
+        was_quoted = call is not None and call.was_quoted
+        self._end_quote(metadata["call_id"])
+        parts: list[Part] = [("  ✗ ", "red") if failed else ("  ✓ ", "green")]
+        if not follows_its_call or was_quoted:
+            name = _call_name(call, metadata)
+            parts.append((name if was_quoted and not failed else name + "  ", "dim"))
+        took = f"  {duration(record.timestamp - call.sent_at)}" if call else ""
+        if failed or not was_quoted:
+            room = self._screen.width - sum(len(part[0]) for part in parts) - len(took) - 1
+            text = one_line(record.content, min(max(room, 40), 200))
+            parts.append((text, "red" if failed else ""))
+        self._print_line(*parts, (took, "dim"))
+        self._quote_next_call()
+
+    def _write_answer(self, record: Record) -> None:
+        if self._stage is not _Stage.ANSWERING:
+            self._quoted = None
+            self._screen.end_quote()
+            self._screen.print_gap()
+        self._stage = _Stage.ANSWERING
+        self._screen.write_answer(str(record.content))
+
+    def _render_end(self, record: Record) -> None:
+        took = duration(record.timestamp - (self._started_at or record.timestamp))
+        match record.event_type:
+            case "completed":
+                self._screen.print_gap()
+                self._print_line((f"✓ done in {took} · {self._cost(record)}", "dim"))
+            case "max_steps":
+                self._write_answer(record)
+                self._screen.end_answer()
+                self._print_line(("✗ ", "red"), f"stopped at the limit of steps, after {took}")
+            case "failed":
+                reason = f" ({record.metadata['code']}) after {took}: {record.content}"
+                self._print_line(("✗ failed", "red"), reason)
+            case "aborted":
+                self._print_line(("✗ aborted", "red"), f" after {took}: {record.content}")
+
+    def _cost(self, record: Record) -> str:
+        usage: Any = record.metadata.get("usage") or {}
+        calls = f"{self._model_calls} model calls · " if self._model_calls else ""
+        return (
+            f"{calls}tokens: {usage.get('prompt_tokens', 0)} in, "
+            f"{usage.get('completion_tokens', 0)} out"
+        )
+
+    def _warn(self, text: str) -> None:
+        self._print_line(("! ", "yellow"), text)
+
+    def _print_line(self, *parts: Part) -> None:
+        self._last_step = 0
+        self._screen.print_line(*parts)
+
+    def _quote(self, key: str, text: str) -> None:
+        if self._quoted is None:
+            self._quoted = key
+        if call := self._pending.get(key):
+            if self._quoted != key:
+                call.unquoted += text
+                return
+            if not call.was_quoted and len(self._pending) > 1:
+                text = f"{call.target}: {text}"
+            call.was_quoted = True
+        if self._quoted == key:
+            self._screen.write_quote(text)
+
+    def _end_quote(self, key: str) -> None:
+        if self._quoted == key:
+            self._quoted = None
+            self._screen.end_quote()
+
+    def _quote_next_call(self) -> None:
+        for call_id, call in self._pending.items():
+            if call.unquoted and self._quoted is None:
+                text, call.unquoted = call.unquoted, ""
+                self._quote(call_id, text)
+
+    def _update_waiting(self) -> None:
+        names = dict.fromkeys(call.target for call in self._pending.values())
+        waiting_for = ", ".join(names) or "the model"
+        if waiting_for != self._waiting_for:
+            self._waiting_for, self._waiting_since = waiting_for, self._now()
+
+
+def _call_name(call: _PendingCall | None, metadata: Any) -> str:  # noqa: ANN401 - a record's
+    """Name a call in few words that no other pending call has."""
+    if call is None:
+        return str(metadata.get("tool") or metadata.get("agent"))
+    return call.label or one_line(call.text if call.is_tool else call.target, 40)

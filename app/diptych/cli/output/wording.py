@@ -1,0 +1,55 @@
+"""Calls, texts, durations and times in a few words. Pure.
+
+Not here: where they are written (`screen`), and for which event (`timeline`, `event_table`).
+"""
+
+import json
+from datetime import datetime
+from typing import Any
+
+from diptych.loop.catalog import Unavailable
+from diptych.loop.codec import Record
+from diptych.loop.messages import JSON
+
+_SECOND, _MINUTE = 1.0, 60.0
+
+
+def call_text(record: Record) -> str:
+    """Write a call: `calculate(expression="2 + 2")` or `researcher: Find …`."""
+    content: Any = record.content
+    if record.event_type == "delegation_request":
+        return f"{content['agent']}: {one_line(content['task'], 200)}"
+    arguments = ", ".join(f"{name}={_json(value)}" for name, value in content["arguments"].items())
+    return f"{content['tool']}({arguments})"
+
+
+def one_line(text: JSON, limit: int) -> str:
+    """Write a text or a JSON value on one line of at most `limit` characters."""
+    line = " ".join(text.split()) if isinstance(text, str) else _json(text)
+    return line if len(line) <= limit else line[: max(limit - 1, 0)] + "…"
+
+
+def duration(seconds: float) -> str:
+    """Write a duration as `12 ms`, `1.2 s` or `2 min 5 s`."""
+    if seconds < _SECOND:
+        return f"{max(seconds, 0) * 1000:.0f} ms"
+    if seconds < _MINUTE:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"
+
+
+def clock_time(timestamp: float) -> str:
+    """Write a Unix timestamp as local time, to the millisecond: `13:05:09.120`."""
+    moment = datetime.fromtimestamp(timestamp).astimezone()
+    return moment.strftime("%H:%M:%S.") + f"{moment.microsecond // 1000:03}"
+
+
+def unavailable_text(unavailable: Unavailable) -> str:
+    """Write what an agent cannot use: `the tools of calculator: connection refused`."""
+    what = "the tools of" if unavailable.kind == "server" else "the agent"
+    return f"{what} {unavailable.name}: {unavailable.reason}"
+
+
+def _json(value: JSON) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -1,0 +1,162 @@
+"""Asking an agent over HTTP: the same view as of one in this process."""
+
+import asyncio
+import io
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from diptych.cli.client.failures import RemoteError
+from diptych.cli.client.remote import RemoteAgent, agent_at
+from diptych.cli.follow import print_readiness, start_and_follow
+from diptych.cli.output.screen import Screen
+from diptych.cli.output.timeline import Timeline
+from diptych.config.settings import AgentConfig, ToolConfig
+from diptych.loop.codec import Record
+from diptych.net.backoff import Backoff
+from diptych.ports import Item
+from diptych.serve.server import ListenAddress, Sockets, serve_agents
+
+
+class NoRetries(Backoff):
+    """A backoff that is exhausted from the start."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0, 0.0)
+
+    @property
+    def is_exhausted(self) -> bool:
+        return True
+
+
+class RecordingRenderer:
+    """A view that keeps what it is shown, and calls back at an event's name."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+        self.said = asyncio.Event()
+
+    def render(self, item: Item) -> None:
+        self.kinds.append(item.event_type if isinstance(item, Record) else item.type)
+        if self.kinds[-1] == "text":
+            self.said.set()
+
+    def refresh(self) -> None: ...
+
+
+@asynccontextmanager
+async def agent(script: str, *tools: ToolConfig) -> AsyncIterator[RemoteAgent]:
+    config = AgentConfig("helper", mock_responses=script, tools=tools)
+    sockets = Sockets(ListenAddress(port=0), 1)
+    url = sockets.urls[0]
+    async with (
+        serve_agents([config], sockets) as sites,
+        agent_at(url.removeprefix("http://")) as remote,
+    ):
+        await sites[0].agent.wait_for_first_connect()
+        yield remote
+
+
+async def test_a_run_is_followed_to_its_end() -> None:
+    async with agent('["{}", "Hello there."]') as helper:
+        renderer = RecordingRenderer()
+        ended = await start_and_follow(helper, "Hi", "s", renderer)
+        assert (ended.session_id, ended.status) == ("s", "completed")
+        assert renderer.kinds[0] == "user_message"
+        assert renderer.kinds[-2:] == ["agent_response", "completed"]
+
+
+async def test_the_record_is_what_the_memory_endpoint_shows() -> None:
+    async with agent('["{}", "Hello."]') as helper:
+        for session in ("a", "b"):
+            await start_and_follow(helper, "Hi", session, RecordingRenderer())
+        records = await helper.recorded_events()
+        assert [r.event_type for r in records] == ["user_message", "agent_response"] * 2
+        assert {r.session_id for r in await helper.recorded_events("b")} == {"b"}
+        assert [r.event_type for r in await helper.recorded_events("a", 1)] == ["agent_response"]
+        assert await helper.recorded_events("c") == []
+
+
+async def test_cancellation_aborts_the_run_and_shows_its_end() -> None:
+    script = '["{}", {"chunk_ms": 20, "content": "' + "word " * 500 + '"}]'
+    async with agent(script) as helper:
+        renderer = RecordingRenderer()
+        task = asyncio.create_task(start_and_follow(helper, "Hi", None, renderer))
+        await renderer.said.wait()
+        task.cancel()
+        assert (await task).status == "aborted"
+        assert renderer.kinds[-1] == "aborted"
+        assert renderer.kinds.count("user_message") == 1
+
+
+async def test_what_is_unavailable_is_printed_before_the_first_question() -> None:
+    bank = ToolConfig("bank", url="http://127.0.0.1:9/mcp")
+    async with agent('["{}", "x"]', bank) as helper:
+        err = io.StringIO()
+        await print_readiness(helper, Screen(io.StringIO(), err))
+    assert err.getvalue().splitlines() == [
+        "DEBUG_MOCK_RESPONSES is on: a script answers instead of a model.",
+        "! unavailable: the tools of bank: connection refused",
+    ]
+
+
+async def test_a_run_that_has_ended_can_be_read_again() -> None:
+    async with agent('["{}", "Hello."]') as helper:
+        begun = await helper.start("Hi", None)
+        out = io.StringIO()
+        timeline = Timeline(Screen(out, io.StringIO()))
+        async for batch in helper.subscribe(begun.run_id):
+            for item in batch:
+                timeline.render(item)
+        assert out.getvalue() == "Hello.\n"
+
+
+@pytest.mark.parametrize(
+    ("run_id", "status"),
+    [pytest.param("nope", "404", id="a run that never was"), pytest.param("a/b", "404", id="odd")],
+)
+async def test_the_message_of_a_refusal_is_repeated(run_id: str, status: str) -> None:
+    async with agent("x") as helper:
+        with pytest.raises(RemoteError, match=f"HTTP {status}: "):
+            async for _ in helper.subscribe(run_id):
+                pass
+        with pytest.raises(RemoteError, match="HTTP 400: a session id has"):
+            await helper.start("Hi", "a b")
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    request = await reader.readuntil(b"\r\n\r\n")
+    if b"/events" in request:
+        writer.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+        )
+        writer.write(b'event: progress\ndata: {"type": "progress", "step": 1}\n\n')
+    else:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello")
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+
+
+@asynccontextmanager
+async def stranger() -> AsyncIterator[RemoteAgent]:
+    server = await asyncio.start_server(_answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, agent_at(f"http://127.0.0.1:{port}") as remote:
+        yield remote
+
+
+async def test_a_server_that_is_no_agent_is_reported() -> None:
+    async with stranger() as remote:
+        with pytest.raises(RemoteError, match="no Diptych agent"):
+            await remote.start("Hi", None)
+
+
+async def test_a_stream_that_ends_early_is_no_end_of_a_run() -> None:
+    async with stranger() as remote:
+        remote.new_backoff = NoRetries
+        with pytest.raises(RemoteError, match=re.escape("before the run had ended")):
+            async for _ in remote.subscribe("run-1"):
+                pass

@@ -1,0 +1,232 @@
+"""A stream of a run that breaks is picked up where it was: nothing is lost or shown twice."""
+
+from collections.abc import Sequence
+
+import orjson
+import pytest
+from support.flaky_agent import flaky, http_error
+
+from diptych.cli.client.failures import RemoteError, TransientError
+from diptych.cli.client.remote import RemoteAgent
+from diptych.cli.client.target import Target
+from diptych.cli.commands.attach import attach_to_run
+from diptych.cli.follow import follow_run
+from diptych.cli.notices import RECONNECTING
+from diptych.loop.codec import Record
+from diptych.net.sse import frame
+from diptych.ports import Item, Notice
+
+RUN = "run-1"
+
+
+def event(seq: int, kind: str = "text", content: str = "") -> bytes:
+    shown = {
+        "event_type": kind,
+        "seq": seq,
+        "run_id": RUN,
+        "session_id": "s",
+        "timestamp": "2026-01-01T00:00:00Z",
+        "content": content or f"{seq} ",
+        "metadata": {"code": "x"} if kind == "failed" else {},
+    }
+    return frame(shown, event=kind, seq=seq)
+
+
+def notice(kind: str, **fields: object) -> bytes:
+    return frame({"type": kind, **fields}, event=kind)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+END = event(9, "completed")
+
+
+async def read(agent: RemoteAgent, after: int = 0) -> list[Item]:
+    return [item async for batch in agent.subscribe(RUN, after) for item in batch]
+
+
+def seqs(items: Sequence[Item]) -> list[int]:
+    return [item.seq for item in items if isinstance(item, Record)]
+
+
+def notices(items: Sequence[Item]) -> list[str]:
+    return [item.type for item in items if isinstance(item, Notice)]
+
+
+async def test_a_broken_stream_is_resumed_after_the_last_id() -> None:
+    async with flaky(
+        HEAD + event(1) + event(2), HEAD + event(3) + notice("progress"), HEAD + event(4) + END
+    ) as (server, agent):
+        items = await read(agent)
+    assert seqs(items) == [1, 2, 3, 4, 9]
+    assert server.received("last-event-id") == [None, "2", "3"]
+    assert notices(items) == [RECONNECTING, "progress", RECONNECTING]
+
+
+async def test_a_stream_may_break_inside_an_event() -> None:
+    async with flaky(HEAD + event(1) + event(2)[:-1], HEAD + event(2) + END) as (
+        server,
+        agent,
+    ):
+        assert seqs(await read(agent)) == [1, 2, 9]
+    assert server.received("last-event-id") == [None, "1"]
+
+
+async def test_events_that_are_repeated_are_shown_once() -> None:
+    async with flaky(HEAD + event(1) + event(2), HEAD + event(1) + event(2) + event(3) + END) as (
+        _,
+        agent,
+    ):
+        assert seqs(await read(agent)) == [1, 2, 3, 9]
+
+
+async def test_a_subscription_may_begin_after_any_event() -> None:
+    async with flaky(HEAD + event(6) + END) as (server, agent):
+        assert seqs(await read(agent, after=5)) == [6, 9]
+    assert server.received("last-event-id") == ["5"]
+
+
+async def test_a_store_that_lost_the_end_is_followed_from_there() -> None:
+    async with flaky(
+        HEAD + event(1) + event(2) + event(3),
+        HEAD + notice("reset", epoch="b", last_seq=1) + event(2),
+        HEAD + event(3) + END,
+    ) as (server, agent):
+        items = await read(agent)
+    assert seqs(items) == [1, 2, 3, 2, 3, 9]
+    assert server.received("last-event-id") == [None, "3", "2"]
+    assert "reset" in notices(items)
+
+
+async def test_an_empty_id_takes_the_last_one_back() -> None:
+    blank = b"id\n" + notice("progress")
+    async with flaky(HEAD + event(1) + blank, HEAD + event(1) + END) as (server, agent):
+        assert seqs(await read(agent)) == [1, 9]
+    assert server.received("last-event-id") == [None, None]
+
+
+async def test_retries_are_announced_once() -> None:
+    busy = http_error("503 Service Unavailable", "the pod is leaving")
+    async with flaky(HEAD + event(1), busy, b"", HEAD + event(2) + END) as (server, agent):
+        items = await read(agent)
+    assert seqs(items) == [1, 2, 9]
+    assert notices(items) == [RECONNECTING]
+    assert server.received("last-event-id") == [None, "1", "1", "1"]
+
+
+async def test_a_hand_over_is_not_announced_twice() -> None:
+    leaving = notice("handed_over", run_id=RUN, last_seq=1)
+    async with flaky(HEAD + event(1) + leaving, HEAD + event(2) + END) as (_, agent):
+        assert notices(await read(agent)) == ["handed_over"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(
+            http_error("404 Not Found", "there is no run with this id"),
+            id="a run that never was",
+        ),
+        pytest.param(http_error("410 Gone", "its record is gone"), id="a run that is lost"),
+        pytest.param(http_error("400 Bad Request", "no"), id="any other no"),
+    ],
+)
+async def test_a_refusal_ends_the_subscription(answer: bytes) -> None:
+    async with flaky(HEAD + event(1), answer, HEAD + END) as (server, agent):
+        with pytest.raises(RemoteError, match="HTTP 4") as caught:
+            await read(agent)
+    assert not isinstance(caught.value, TransientError)
+    assert len(server.received("last-event-id")) == 2
+
+
+async def test_exhausted_retries_name_the_command_that_follows_the_run() -> None:
+    async with flaky(HEAD + event(1), *[http_error("502 Bad Gateway", "no pod")] * 5) as (
+        _,
+        agent,
+    ):
+        with pytest.raises(RemoteError, match=r"no pod; .* `diptych attach run-1 --at http://127"):
+            await read(agent)
+
+
+async def test_a_new_record_allows_as_many_retries_again() -> None:
+    broken = [http_error("502 Bad Gateway", "no pod")] * 2
+    async with flaky(HEAD + event(1), *broken, HEAD + event(2), *broken, HEAD + event(3) + END) as (
+        _,
+        agent,
+    ):
+        assert seqs(await read(agent)) == [1, 2, 3, 9]
+
+
+async def test_notices_alone_do_not_allow_more_retries() -> None:
+    progress = HEAD + notice("progress")
+    async with flaky(HEAD + event(1), *[progress] * 4, HEAD + END) as (_, agent):
+        with pytest.raises(RemoteError, match="before the run had ended"):
+            await read(agent)
+
+
+async def test_notices_allow_more_retries_once_a_connection_has_lasted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("diptych.cli.client.remote.STABLE_SECONDS", 0.0)
+    progress = HEAD + notice("progress")
+    async with flaky(HEAD + event(1), *[progress] * 6, HEAD + END) as (_, agent):
+        assert seqs(await read(agent)) == [1, 9]
+
+
+async def test_an_agent_that_never_responded_is_not_retried() -> None:
+    async with flaky(b"", HEAD + END) as (server, agent):
+        with pytest.raises(TransientError, match="broke"):
+            await read(agent)
+    assert len(server.received("last-event-id")) == 1
+
+
+async def test_an_invalid_event_is_an_error_for_people() -> None:
+    async with flaky(HEAD + b"data: {}x\n\n") as (_, agent):
+        with pytest.raises(RemoteError, match="sends no events of a run"):
+            await read(agent)
+
+
+async def test_an_id_is_quoted_in_the_path() -> None:
+    async with flaky() as (server, agent):
+        with pytest.raises(RemoteError, match="gone"):
+            async for _ in agent.subscribe("a/b?c"):
+                pass
+    assert server.paths == ["/v1/runs/a%2fb%3fc/events"]
+
+
+class SilentRenderer:
+    def render(self, item: Item) -> None: ...
+
+    def refresh(self) -> None: ...
+
+
+async def test_the_first_stream_of_a_started_run_may_break() -> None:
+    """The agent was there once, so that the first stream may break as well."""
+    begun = orjson.dumps({"id": RUN, "session_id": "s"})
+    started = b"HTTP/1.1 202 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(begun), begun)
+    async with flaky(started, b"", HEAD + END) as (_, agent):
+        run = await agent.start("Hi", None)
+        assert await follow_run(agent, run.run_id, SilentRenderer()) == "completed"
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [("completed", 0), ("failed", 1), ("max_steps", 3), ("aborted", 130)],
+)
+async def test_attach_ends_as_the_run_does(
+    kind: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with flaky(HEAD + event(1) + event(2, kind)) as (_, agent):
+        assert await attach_to_run(Target(agent.url), RUN, as_json=True) == code
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+async def test_attach_shows_a_run_as_chat_does(capsys: pytest.CaptureFixture[str]) -> None:
+    told = event(1, "user_message", "Why?") + event(2, content="So ") + event(3, "failed", "no")
+    async with flaky(HEAD + told) as (_, agent):
+        assert await attach_to_run(Target(agent.url), RUN, as_json=False) == 1
+    shown = capsys.readouterr()
+    assert shown.out == "So "
+    assert shown.err.splitlines() == [
+        "\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT} Why?",
+        "✗ failed (x) after 0 ms: no",
+    ]

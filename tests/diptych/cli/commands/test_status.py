@@ -1,0 +1,160 @@
+"""`status` as a person types it, against doubles of kubectl."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.cluster_objects import (
+    CRD,
+    FORBIDDEN,
+    NOT_FOUND,
+    NOT_READY,
+    Object,
+    agent,
+    condition,
+    deployment,
+    items,
+    lease,
+)
+
+Type = Callable[..., Any]
+
+
+OPERATOR = "diptych-system/diptych 0.1.0, image diptych:0.1.0"
+
+
+def test_status_when_all_is_well(typed: Type, cluster: Any) -> None:
+    outcome = typed("status")
+    assert outcome.code == 0
+    assert outcome.out.splitlines() == [
+        f"✓ operator  {OPERATOR}, 1 of 1 ready, diptych-1 leads",
+        "✓ CRD  agents.diptych.dev v1alpha1, of chart diptych-0.1.0",
+        "✓ agents  1 of 1 ready",
+    ]
+    assert cluster.calls("get agents.diptych.dev", "--all-namespaces")
+
+
+def test_status_names_agents_that_are_not_ready_and_why(typed: Type, cluster: Any) -> None:
+    missing = condition("Degraded", "True", "KeyMissing", "key models/api-key: not there")
+    refused = condition("Accepted", "False", "NameConflict", "Service helper is not ours.")
+    kept = condition("Ready", "True", "LastGoodRevision", "1 of 1 pods can take work.")
+    cluster.answer(
+        "get agents.diptych.dev",
+        "--namespace=team",
+        out=items(
+            agent("a", NOT_READY, namespace="team"),
+            agent("b", missing, namespace="team"),
+            agent("c", refused, kept, namespace="team"),
+            agent("d", namespace="team"),
+        ),
+    )
+    outcome = typed("status", "-n", "team")
+    assert outcome.code == 1
+    assert outcome.out.splitlines()[2:] == [
+        "✗ agents  3 of 4 ready",
+        "✗   team/a  ImagePullFailed: The image x cannot be pulled.",
+        "!   team/b  KeyMissing: key models/api-key: not there",
+        "!   team/c  NameConflict: Service helper is not ours.",
+    ]
+
+
+def test_an_agent_that_no_operator_has_seen_is_not_ready(typed: Type, cluster: Any) -> None:
+    new = {"metadata": {"name": "new", "namespace": "default"}, "spec": {}}
+    cluster.answer("get agents.diptych.dev", out=items(new))
+    outcome = typed("status")
+    assert outcome.code == 1
+    assert "✗   default/new  NotSeen: No operator has seen it yet" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("words", "what", "said"),
+    [
+        pytest.param(
+            ["deployments.apps"],
+            {"out": items()},
+            "✗ operator  none is installed; `diptych install`",
+            id="none",
+        ),
+        pytest.param(
+            ["deployments.apps"],
+            {"out": items(deployment(available=0))},
+            "0 of 1 ready, diptych-1 leads; see `kubectl describe pods -n diptych-system`",
+            id="an operator that is down",
+        ),
+        pytest.param(
+            ["leases.coordination.k8s.io"], {"err": NOT_FOUND}, "nobody leads; see", id="no Lease"
+        ),
+        pytest.param(
+            ["leases.coordination.k8s.io"],
+            {"out": lease(holder="")},
+            "nobody leads; see",
+            id="a Lease that was released",
+        ),
+        pytest.param(
+            ["leases.coordination.k8s.io"],
+            {"out": lease(age=600)},
+            "nobody leads: diptych-1 was last heard of 20",
+            id="a leader that is gone",
+        ),
+        pytest.param(
+            ["customresourcedefinitions"],
+            {"err": NOT_FOUND},
+            "✗ CRD  agents.diptych.dev is not installed; `diptych install` installs it",
+            id="no CRD",
+        ),
+        pytest.param(
+            ["customresourcedefinitions"],
+            {"out": {**CRD, "status": {}}},
+            "✗ CRD  agents.diptych.dev is there, and the API does not serve it (yet)",
+            id="a CRD that is not served",
+        ),
+    ],
+)
+def test_status_says_what_is_wrong_with_the_installation(
+    typed: Type, cluster: Any, words: list[str], what: Object, said: str
+) -> None:
+    cluster.answer(*words, **what)
+    outcome = typed("status")
+    assert outcome.code == 1
+    assert said in outcome.out
+
+
+def test_objects_that_are_forbidden_are_no_fault(typed: Type, cluster: Any) -> None:
+    for words in ("deployments.apps", "customresourcedefinitions"):
+        cluster.answer(words, err=FORBIDDEN)
+    outcome = typed("status", "-n", "default")
+    assert outcome.code == 0
+    assert (
+        "! operator  not to be seen: the cluster does not allow it: it is forbidden" in outcome.out
+    )
+    assert "! CRD  not to be seen" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("words", "end"),
+    [
+        pytest.param([], "it is forbidden; give the --namespace that you may see", id="of all"),
+        pytest.param(["-n", "a"], "it is forbidden", id="of one namespace"),
+    ],
+)
+def test_agents_that_are_forbidden_are_no_success(
+    typed: Type, cluster: Any, words: list[str], end: str
+) -> None:
+    cluster.answer("get agents.diptych.dev", err=FORBIDDEN)
+    outcome = typed("status", *words)
+    assert outcome.code == 1
+    last = outcome.out.splitlines()[-1]
+    assert last == f"✗ agents  not to be seen: the cluster does not allow it: {end}"
+
+
+def test_a_leader_that_is_forbidden_is_no_fault(typed: Type, cluster: Any) -> None:
+    cluster.answer("leases.coordination.k8s.io", err=FORBIDDEN)
+    outcome = typed("status")
+    assert outcome.code == 0
+    assert "its leader is not to be seen" in outcome.out
+
+
+def test_a_cluster_without_agents_is_well(typed: Type, cluster: Any) -> None:
+    cluster.answer("get agents.diptych.dev", out=items())
+    outcome = typed("status")
+    assert (outcome.code, outcome.out.splitlines()[-1]) == (0, "✓ agents  there are none")

@@ -1,0 +1,240 @@
+"""The view of a run while it happens: what a person reads, line by line."""
+
+import io
+from collections.abc import Sequence
+
+import pytest
+from support.run_records import PROGRESS, Writer
+
+from diptych.cli.notices import RECONNECTING, RETRYING_START
+from diptych.cli.output.screen import Screen
+from diptych.cli.output.timeline import Timeline
+from diptych.ports import Item, Notice
+
+
+def streamed(call_id: str, target: str, text: str) -> Notice:
+    fields = {"call_id": call_id, "target": target, "content": text}
+    return Notice("delegation_progress", fields)
+
+
+def rendered(items: Sequence[Item], *, question: bool = False) -> tuple[list[str], str]:
+    """Give the lines of progress, and the answer."""
+    out, err = io.StringIO(), io.StringIO()
+    timeline = Timeline(Screen(out, err), question=question)
+    for item in items:
+        timeline.render(item)
+        timeline.refresh()
+    return err.getvalue().splitlines(), out.getvalue()
+
+
+def test_a_call_and_its_result_are_two_lines() -> None:
+    w = Writer()
+    lines, _ = rendered([PROGRESS, w.call("1"), w.result("1", "4")])
+    assert lines == ["● step 1/5  add(n=1)", "  ✓ 4  10 ms"]
+
+
+def test_the_answer_is_streamed_and_shown_once() -> None:
+    w = Writer()
+    items = [w("user_message", "Hi"), w("text", "Hel"), w("text", "lo")]
+    lines, answer = rendered([*items, w("agent_response", "Hello"), w.completed()])
+    assert answer == "Hello\n"
+    assert lines == ["✓ done in 40 ms · tokens: 7 in, 3 out"]
+
+
+def test_an_answer_that_was_not_streamed_is_shown_all_the_same() -> None:
+    w = Writer()
+    _, answer = rendered([w("agent_response", "Hello"), w.completed()])
+    assert answer == "Hello\n"
+
+
+def test_the_question_is_shown_to_whoever_did_not_ask_it() -> None:
+    question = Writer()("user_message", "Hi")
+    assert rendered([question], question=True)[0] == ["❯ Hi"]  # noqa: RUF001 - the sign
+    assert rendered([question])[0] == []
+
+
+def test_a_message_that_came_meanwhile_is_shown_and_so_is_the_answer_to_it() -> None:
+    w = Writer()
+    items = [w("user_message", "Hi"), w("text", "Hello."), w("user_message", "and in French")]
+    items += [w("agent_response", "Hello."), w("model_reply", "{}"), w("text", "Bonjour.")]
+    lines, answer = rendered([*items, w("agent_response", "Bonjour."), w.completed()])
+    assert lines[0] == "❯ and in French"  # noqa: RUF001 - the sign
+    assert answer == "Hello.\nBonjour.\n"
+
+
+def test_calls_side_by_side_are_told_apart_by_their_labels() -> None:
+    w = Writer()
+    calls = [w.call("1", label="a"), w.call("2", label="b")]
+    lines, _ = rendered([*calls, w.result("2", "two"), w.result("1", "one")])
+    assert lines == [
+        "● step 1  a = add(n=1)",
+        "          b = add(n=2)",
+        "  ✓ b  two  10 ms",
+        "  ✓ a  one  30 ms",
+    ]
+
+
+def test_calls_without_labels_are_told_apart_by_their_arguments() -> None:
+    w = Writer()
+    lines, _ = rendered([w.call("1"), w.call("2"), w.result("1", "one"), w.result("2", "two")])
+    assert lines[2:] == ["  ✓ add(n=1)  one  20 ms", "  ✓ add(n=2)  two  20 ms"]
+
+
+def test_a_call_of_the_same_step_after_a_result_repeats_the_step() -> None:
+    w = Writer()
+    lines, _ = rendered([w.call("1"), w.result("1", "one"), w.call("2")])
+    assert lines[-1] == "● step 1  add(n=2)"
+
+
+def test_a_failed_call_says_why() -> None:
+    w = Writer()
+    lines, _ = rendered([w.call("1"), w.result("1", "timeout: no answer", failed=True)])
+    assert lines[-1] == "  ✗ timeout: no answer  10 ms"
+
+
+def test_a_call_that_was_never_sent_is_named() -> None:
+    w = Writer()
+    lines, _ = rendered([w.result("2", "skipped: a failed", failed=True)])
+    assert lines == ["  ✗ add  skipped: a failed"]
+
+
+def test_what_a_sub_agent_streams_is_not_shown_twice() -> None:
+    w = Writer()
+    items: list[Item] = [
+        w.asked("1", "eve"),
+        streamed("1", "eve", "It is "),
+        streamed("1", "eve", "here."),
+    ]
+    lines, _ = rendered([*items, w.answered("1", "eve", "It is here.")])
+    assert lines == ["● step 1  → eve: Find it", "  │ It is here.", "  ✓ eve  10 ms"]
+
+
+def test_two_sub_agents_are_quoted_one_after_the_other() -> None:
+    w = Writer()
+    items: list[Item] = [
+        w.asked("1", "eve"),
+        w.asked("2", "bob"),
+        streamed("1", "eve", "I "),
+    ]
+    items += [
+        streamed("2", "bob", "You "),
+        streamed("1", "eve", "know."),
+        w.answered("1", "eve", ""),
+    ]
+    items += [streamed("2", "bob", "guess."), w.answered("2", "bob", "You guess.")]
+    lines, _ = rendered(items)
+    assert lines[2:] == ["  │ eve: I know.", "  ✓ eve  20 ms", "  │ You guess.", "  ✓ bob  20 ms"]
+
+
+def test_reasoning_is_quoted_in_the_margin() -> None:
+    w = Writer()
+    thought = Notice("reasoning", {"content": "Let me see."})
+    lines, _ = rendered([thought, w("model_reply", "{}", usage={}, finish_reason="stop")])
+    assert lines == ["  │ Let me see."]
+
+
+def test_reasoning_ends_where_the_answer_begins() -> None:
+    w = Writer()
+    lines, answer = rendered([Notice("reasoning", {"content": "Hm."}), w("text", "Yes.")])
+    assert (lines, answer) == (["  │ Hm."], "Yes.")
+
+
+@pytest.mark.parametrize(
+    ("notice", "line"),
+    [
+        pytest.param(
+            Notice("format_warning", {"message": "not run"}), "! not run", id="a format warning"
+        ),
+        pytest.param(
+            Notice("tool_progress", {"call_id": "1", "target": "add", "message": "1 of 2"}),
+            "  … add: 1 of 2",
+            id="a tool's progress",
+        ),
+    ],
+)
+def test_notices_are_lines(notice: Notice, line: str) -> None:
+    assert rendered([notice])[0] == [line]
+
+
+def test_a_reply_that_cannot_be_used_is_shown() -> None:
+    w = Writer()
+    lines, _ = rendered(
+        [w("action_error", "there is no tool x", error_type="unknown_tool", said="")]
+    )
+    assert lines == ["! a reply could not be used (unknown_tool): there is no tool x"]
+
+
+def test_a_run_that_fails_says_why() -> None:
+    w = Writer()
+    lines, answer = rendered([w("failed", "nobody answers", code="model_unreachable")])
+    assert lines == ["✗ failed (model_unreachable) after 0 ms: nobody answers"]
+    assert not answer
+
+
+def test_a_run_that_is_aborted_says_so() -> None:
+    assert rendered([Writer()("aborted", "by request")])[0] == ["✗ aborted after 0 ms: by request"]
+
+
+def test_at_the_limit_of_steps_its_text_is_the_answer() -> None:
+    text = "Reached maximum reasoning steps (5)"
+    lines, answer = rendered([Writer()("max_steps", text, results=[], usage={})])
+    assert answer == text + "\n"
+    assert lines == ["✗ stopped at the limit of steps, after 0 ms"]
+
+
+def test_events_that_a_later_version_adds_are_ignored() -> None:
+    assert rendered([Writer()("news"), Notice("news", {})]) == ([], "")
+
+
+def test_an_answer_that_starts_over_is_announced() -> None:
+    w = Writer()
+    lines, answer = rendered(
+        [
+            w("text", "One two"),
+            w("owner_changed", lost_tail=False),
+            w("answer_reset", from_seq=1, attempt=2),
+            w("text", "Un deux"),
+            w("agent_response", "Un deux"),
+            w.completed(),
+        ]
+    )
+    assert lines[:2] == [
+        "! another process has taken the run over",
+        "! the answer starts over; what was said of it does not hold",
+    ]
+    assert answer == "One two\nUn deux\n"
+
+
+def test_an_answer_that_follows_its_reset_whole_is_shown() -> None:
+    w = Writer()
+    items = [w("text", "One"), w("answer_reset", from_seq=1, attempt=2), w("agent_response", "Un")]
+    assert rendered([*items, w.completed()])[1] == "One\nUn\n"
+
+
+@pytest.mark.parametrize(
+    ("notice", "said"),
+    [
+        pytest.param(
+            Notice(RECONNECTING, {"message": "it broke"}),
+            "! it broke; picking the run up again",
+            id="a broken connection",
+        ),
+        pytest.param(
+            Notice(RETRYING_START, {"message": "it broke"}),
+            "! it broke; asking again",
+            id="a connection that broke before the run began",
+        ),
+        pytest.param(
+            Notice("handed_over", {"run_id": "run-1", "last_seq": 3}),
+            "! the agent's pod is leaving, and hands the run over",
+            id="a pod that leaves",
+        ),
+        pytest.param(
+            Notice("reset", {"epoch": "e", "last_seq": 3}),
+            "! the agent's store has lost the end of this run; it goes on from event 3",
+            id="a store that lost events",
+        ),
+    ],
+)
+def test_interruptions_of_a_run_are_shown(notice: Notice, said: str) -> None:
+    assert rendered([notice])[0] == [said]
