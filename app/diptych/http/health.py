@@ -38,10 +38,7 @@ def health_routes(
             "status": "ready" if now.is_ready else "not ready",
             "agent": name,
             "reason": now.reason,
-            "missing": [
-                {"kind": item.kind, "name": item.name, "reason": item.reason}
-                for item in now.missing
-            ],
+            "missing": [missing_value(item) for item in now.missing],
             "notes": list(now.notes),
         }
         status = 200 if now.is_ready else 503
@@ -53,3 +50,8 @@ def health_routes(
         return Response(text, media_type=media_type)
 
     return router
+
+
+def missing_value(item: Unavailable) -> dict[str, str]:
+    """Give what `/ready` says of a missing part."""
+    return {"kind": item.kind, "name": item.name, "reason": item.reason}

@@ -4,7 +4,6 @@ import json
 import re
 import runpy
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from jsonschema import Draft202012Validator
 from support.face import HI, Face, Speaker, face
 from support.stack import call, frames, until
 
+from diptych.http.health import missing_value
 from diptych.loop.catalog import Unavailable
 
 ROOT = Path(__file__).parents[3]
@@ -178,10 +178,10 @@ async def test_the_rest_is_what_the_document_says() -> None:
 
 
 async def test_ready_names_what_is_missing_as_the_document_says() -> None:
-    missing = Unavailable("server", "box", "refused")
+    missing = Unavailable("server", "box", "refused", ("add",))
     async with face() as helper:
         schema = {"$ref": "#/components/schemas/Missing"}
-        validate(document_of(helper), schema, asdict(missing))
+        validate(document_of(helper), schema, missing_value(missing))
 
 
 def test_the_committed_reference_is_what_the_generator_writes() -> None:
