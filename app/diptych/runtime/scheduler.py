@@ -29,12 +29,12 @@ HAND_OVER_SECONDS = 3.0  # for which a leaving process waits for a store that is
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _OwnedSession:
     """A session with its lease, and the task that executes its runs."""
 
     lease: Lease
-    task: asyncio.Task[None] | None = None
+    task: asyncio.Task[None]
 
 
 class Scheduler:
@@ -140,16 +140,15 @@ class Scheduler:
     def own(self, lease: Lease, run_id: str | None = None) -> None:
         """Execute the runs of a session that was claimed; `run_id` is the first, if it is known."""
         if former := self._sessions.get(lease.session_id):  # stale, and it does not know yet
-            if former.task:
-                former.task.cancel()
+            former.task.cancel()
             self._disown_all(former.lease)
-        session = self._sessions[lease.session_id] = _OwnedSession(lease)
-        session.task = asyncio.create_task(self._execute_all(session, run_id))
+        task = asyncio.create_task(self._execute_all(lease, run_id))
+        self._sessions[lease.session_id] = _OwnedSession(lease, task)
 
     async def lose(self, lease: Lease) -> None:
         """Stop executing the runs of a session whose lease was lost."""
         session = self._sessions.get(lease.session_id)
-        if session is None or session.lease != lease or session.task is None:
+        if session is None or session.lease != lease:
             return
         _log.warning("session %s is not owned here any more", lease.session_id)
         lost = [a for a in self._under(lease) if await self._stores.has_lost(a.run_id)]
@@ -162,7 +161,7 @@ class Scheduler:
         return self._stores.leases.lease_seconds is not None
 
     def _session_tasks(self) -> list[asyncio.Task[None]]:
-        return [session.task for session in self._sessions.values() if session.task]
+        return [session.task for session in self._sessions.values()]
 
     def _under(self, lease: Lease) -> list[ActiveRun]:
         return [active for active in self._active.values() if active.log.lease == lease]
@@ -180,8 +179,8 @@ class Scheduler:
 
     # One session
 
-    async def _execute_all(self, session: _OwnedSession, run_id: str | None) -> None:
-        lease, leases = session.lease, self._stores.leases
+    async def _execute_all(self, lease: Lease, run_id: str | None) -> None:
+        leases = self._stores.leases
         try:
             run_id = run_id or await leases.next_run(lease)
             while run_id is not None:
@@ -197,7 +196,8 @@ class Scheduler:
             with suppress(StoreError):
                 await leases.release(lease)
         finally:
-            if self._sessions.get(lease.session_id) is session:
+            session = self._sessions.get(lease.session_id)
+            if session and session.lease == lease:
                 del self._sessions[lease.session_id]
             self._disown_all(lease)
 

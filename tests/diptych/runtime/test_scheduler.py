@@ -12,7 +12,7 @@ from support.virtual_time import run_virtually
 from diptych.adapters.memory.leases import NullFeed
 from diptych.adapters.memory.store import MemoryStore
 from diptych.adapters.no_agents import NoAgents
-from diptych.errors import Overloaded, StoreError
+from diptych.errors import Overloaded, RunLost, StoreError
 from diptych.loop.actions import ActionError
 from diptych.loop.codec import Record
 from diptych.loop.events import (
@@ -232,6 +232,66 @@ async def test_a_run_without_an_owner_records_nothing():
     with pytest.raises(StoreError):
         await run_log.append([Aborted("x")])
     assert types(await store.read("run-0000000a-0")) == ["user_message"]
+
+
+def test_a_run_of_a_new_session_needs_no_look_into_its_queue():
+    async def story():
+        store, names = SharedStore(), []
+        a = replica(store, "a", "{}", "x")
+        a.trouble = lambda call: names.append(call.name)
+        await told(a, await begin(a))
+        assert "open" in names
+        assert "head" not in names
+
+    run_virtually(story())
+
+
+def test_a_run_whose_session_is_released_before_its_turn_is_left_to_others():
+    async def story():
+        store = SharedStore()
+        a, b = replica(store, "a"), replica(store, "b", "{}", "x")
+        a.trouble = lambda call: "lost" if call.name in {"head", "claim"} else None
+        run_id = await begin(a, session_id="s")
+        assert types(await told(b, run_id))[-1] == "completed"
+        assert a.runs.active_count == 0
+
+    run_virtually(story())
+
+
+def test_what_a_process_did_under_a_lease_that_ran_out_is_cancelled_when_it_claims_it_again():
+    async def story():
+        async def forever(**_):
+            await asyncio.Event().wait()
+
+        store = SharedStore()
+        tools = FunctionTools({"look": forever}, (tool("look", read_only=True),))
+        a = replica(store, "a", '{"tool": "look"}', tools=tools)
+        await begin(a)
+        await asyncio.sleep(1)
+        a.freeze(LEASE_SECONDS + 5)
+        a.trouble = lambda call: 60.0 if call.name == "renew" else None
+        await asyncio.sleep(LEASE_SECONDS + 10)
+        assert [name for name, _ in tools.called] == ["look", "look"]
+        assert tools.cancelled == ["look"]
+        assert a.runs.active_count == 1
+
+    run_virtually(story())
+
+
+def test_who_follows_a_run_that_turns_out_to_be_lost_is_told_so():
+    async def story():
+        async def lost(*_):
+            raise RunLost("the store has lost it")
+
+        a = replica(SharedStore(), "a", "{}", {"content": "a b c d", "chunk_ms": 1000})
+        reader = asyncio.create_task(told(a, await begin(a)))
+        await asyncio.sleep(1)
+        a.append = lost
+        heard = await reader
+        assert heard[-1].metadata["code"] == "store_lost"
+        assert a.runs.active_count == 0
+
+    run_virtually(story())
 
 
 # Leaving
