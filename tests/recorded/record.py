@@ -232,8 +232,8 @@ async def _whole(story):
 
 def _history(store, run_id):
     session = store.sessions[store.runs[run_id].session_id]
-    before = session.said[: session.runs.index(run_id)]
-    return [{"role": m.role, "content": m.content} for said in before for m in said]
+    before = session.messages[: session.runs.index(run_id)]
+    return [{"role": m.role, "content": m.content} for messages in before for m in messages]
 
 
 if __name__ == "__main__":

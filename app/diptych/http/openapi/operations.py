@@ -140,7 +140,7 @@ LIST_EVENTS = _operation(
 )
 LIST_SESSIONS = _operation(
     "List sessions",
-    "Gives all sessions.",
+    "Gives the sessions that were used last, the oldest first; `total` counts all of them.",
     {200: _json("SessionList", "The sessions.")},
     errors=_STORE_ERRORS,
 )

@@ -3,6 +3,7 @@
 Not here: how a run's events become frames (`http.runs.event_stream`).
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 from uuid import uuid4
@@ -22,12 +23,12 @@ from diptych.http.views import run_view
 from diptych.loop.codec import TERMINAL
 from diptych.loop.events import Steered
 from diptych.loop.messages import Message
+from diptych.ports.entries import RunEntry
 from diptych.runtime.service import RunService
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000
 _MAX_DIGITS = 15  # of a seq
-_NO_SUCH_RUN = "before is the id of a run of this list; start again without it"
 
 Status = Annotated[
     Literal["queued", "running", "completed", "failed", "aborted", "max_steps"] | None,
@@ -67,10 +68,7 @@ def run_routes(runs: RunService) -> APIRouter:
         limit: Limit = DEFAULT_LIMIT,
         before: Before = None,
     ) -> dict[str, Any]:
-        try:
-            found = await runs.entries(session_id, status=status, before=before, limit=limit + 1)
-        except RunNotFound:
-            raise InvalidRequest(_NO_SUCH_RUN, param="before") from None
+        found = await _entries(runs, session_id, status, before, limit + 1)
         shown = [run_view(entry) for entry in reversed(found[:limit])]
         return {"object": "list", "data": shown, "has_more": len(found) > limit}
 
@@ -115,6 +113,16 @@ def _conversation(body: RunBody) -> Conversation:
     if not body.input or not body.input.strip():
         raise InvalidRequest("input is empty", param="input")
     return Conversation((Message("user", body.input),))
+
+
+async def _entries(
+    runs: RunService, session_id: str | None, status: str | None, before: str | None, limit: int
+) -> Sequence[RunEntry]:
+    try:
+        return await runs.entries(session_id, status=status, before=before, limit=limit)
+    except RunNotFound:
+        message = "before is the id of a run of this list; start again without it"
+        raise InvalidRequest(message, param="before") from None
 
 
 def _read_seq(text: str) -> int:
