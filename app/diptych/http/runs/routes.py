@@ -24,6 +24,7 @@ from diptych.loop.codec import TERMINAL
 from diptych.loop.events import Steered
 from diptych.loop.messages import Message
 from diptych.ports.entries import RunEntry
+from diptych.runtime.request import RunRequest
 from diptych.runtime.service import RunService
 
 DEFAULT_LIMIT = 100
@@ -52,14 +53,7 @@ def run_routes(runs: RunService) -> APIRouter:
 
     @router.post("/v1/runs", status_code=202, **operations.START_RUN)
     async def start(request: Request) -> dict[str, Any]:
-        body = await read_body(request, RunBody)
-        run_request = await read_run_request(
-            request,
-            _conversation(body),
-            session_id=body.session_id,
-            on_disconnect=body.on_disconnect,
-        )
-        return run_view(await runs.start(run_request))
+        return run_view(await runs.start(await _read_start(request)))
 
     @router.get("/v1/runs", **operations.LIST_RUNS)
     async def list_runs(
@@ -95,6 +89,16 @@ def run_routes(runs: RunService) -> APIRouter:
         return Response(orjson.dumps(view), 200 if has_ended else 202, None, "application/json")
 
     return router
+
+
+async def _read_start(request: Request) -> RunRequest:
+    body = await read_body(request, RunBody)
+    return await read_run_request(
+        request,
+        _conversation(body),
+        session_id=body.session_id,
+        on_disconnect=body.on_disconnect,
+    )
 
 
 async def _read_steering(request: Request) -> Steered:
