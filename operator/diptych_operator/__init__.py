@@ -2,7 +2,7 @@
 
     main        the process: one term after another
     process     a term, settings, health, logs
-    watch       kopf's watches and periodic lists → store, work queue
+    watch       kopf's watches and periodic lists → cache, work queue
     controller  work queue → reconciler: observe, decide, apply, write the status
     kubernetes  the adapter to the Kubernetes API
     status      pure: conditions and Events

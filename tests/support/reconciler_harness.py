@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from support.agents import PLATFORM
 from support.kubernetes import KubernetesApi
 
+from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.config_maps import ConfigMaps
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.reconciler import Reconciler
 from diptych_operator.controller.status_writer import StatusWriter
-from diptych_operator.controller.store import Store
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.connection import Connection
@@ -28,18 +28,18 @@ class Harness:
 
     api: KubernetesApi
     client: KubernetesClient
-    store: Store = field(default_factory=Store)
+    cache: ObjectCache = field(default_factory=ObjectCache)
     queue: WorkQueue = field(default_factory=WorkQueue)
 
     def __post_init__(self):
-        client, store = self.client, self.store
-        self.config_maps = ConfigMaps(client, store, self.queue)
-        status_writer = StatusWriter(client, store, lambda: NOW)
-        self.reconciler = Reconciler(client, store, self.config_maps, status_writer, PLATFORM)
+        client, cache = self.client, self.cache
+        self.config_maps = ConfigMaps(client, cache, self.queue)
+        status_writer = StatusWriter(client, cache, lambda: NOW)
+        self.reconciler = Reconciler(client, cache, self.config_maps, status_writer, PLATFORM)
 
     async def observe(self):
         """List everything into the store."""
-        await Resync(self.client, self.store, WorkQueue()).list_all()
+        await Resync(self.client, self.cache, WorkQueue()).list_all()
 
     async def reconcile(self, name=NAME):
         await self.observe()
@@ -52,7 +52,7 @@ class Harness:
             failed = False
             with contextlib.suppress(ApiError):
                 await self.observe()
-            for name in list(self.store.agents()):
+            for name in list(self.cache.agents()):
                 try:
                     await self.reconciler.reconcile(name)
                 except ApiError:

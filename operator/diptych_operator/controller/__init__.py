@@ -1,4 +1,4 @@
-"""The control loop: from the store of observed objects to writes that make the cluster match.
+"""The control loop: from the cache of observed objects to writes that make the cluster match.
 
     work_queue       the Agents to reconcile, with backoff; the workers that take from it
     reconciler       one Agent: observe, decide, apply, write the status
@@ -8,7 +8,7 @@
     readiness_poll   asks pods which of their dependencies are missing
     poll_schedule    when each Agent is polled next
     leader_election  one active operator: the holder of the Lease
-    store            the objects that watches, lists and writes have shown so far
+    cache            the objects that watches, lists and writes have shown so far
     metrics          counters for Prometheus
 
 Not here: what an Agent needs (`desired`) and what its status says (`status`), which are pure.

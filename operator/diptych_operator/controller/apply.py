@@ -11,7 +11,7 @@ Not here: which children there are (`desired.children`), whose a live object is 
 import logging
 from http import HTTPStatus
 
-from diptych_operator.controller.store import Store
+from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.desired.drift import digest, has_drifted
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import InvalidError
@@ -34,9 +34,9 @@ _log = logging.getLogger(__name__)
 class Applier:
     """Applies children that have drifted, and remembers what the API made of them."""
 
-    def __init__(self, client: KubernetesClient, store: Store) -> None:
+    def __init__(self, client: KubernetesClient, cache: ObjectCache) -> None:
         self._client = client
-        self._store = store
+        self._cache = cache
         self._applied: dict[tuple[Kind, NamespacedName], tuple[str, str]] = {}
         """The digest that was applied last, and the `resourceVersion` that resulted."""
 
@@ -57,7 +57,7 @@ class Applier:
             if self._applied.get((kind, name)) == (digest(desired), _version(live)):
                 return  # it was applied, and the API server has only normalised values
         answer = await self._write(agent, desired, live)
-        self._store.put(kind, answer)
+        self._cache.put(kind, answer)
         self._applied[kind, name] = digest(desired), _version(answer)
 
     async def _write(self, agent: Agent, desired: Object, live: Object | None) -> Object:

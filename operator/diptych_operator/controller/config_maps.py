@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from enum import Enum, auto
 
+from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.poll_schedule import PollSchedule
-from diptych_operator.controller.store import Store
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.desired.rollout import mounted_config_map
 from diptych_operator.kubernetes.client import KubernetesClient
@@ -51,12 +51,12 @@ class ConfigMaps:
     def __init__(
         self,
         client: KubernetesClient,
-        store: Store,
+        cache: ObjectCache,
         queue: WorkQueue,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
-        self._store = store
+        self._cache = cache
         self._queue = queue
         self._clock = clock
         self._schedule = PollSchedule(clock)
@@ -102,11 +102,11 @@ class ConfigMaps:
 
     async def restore(self, name: NamespacedName) -> None:
         """Create the ConfigMap that an Agent's pods mount, in case it was deleted."""
-        agent, config_map = self._store.agent(name), self._desired.get(name)
+        agent, config_map = self._cache.agent(name), self._desired.get(name)
         if agent is None or agent.is_terminating or config_map is None:
             return
         own = config_map["metadata"]["name"]
-        if mounted_config_map(self._store.deployment(agent)) != own:
+        if mounted_config_map(self._cache.deployment(agent)) != own:
             return  # a rollout, or a rejected revision: the reconciler deals with it
         verified, until = self._verified.get(name, ("", 0.0))
         is_verified = verified == own and self._clock() < until

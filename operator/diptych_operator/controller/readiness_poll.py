@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 import aiohttp
 import orjson
 
+from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.poll_schedule import PollSchedule
-from diptych_operator.controller.store import Store
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.resources.kinds import PORT, NamespacedName, Object
 from diptych_operator.status.conditions import MissingDependency
@@ -40,8 +40,8 @@ _MAX_TEXT = 200
 class ReadinessPoll:
     """Polls the pods of all Agents; a changed answer queues the Agent."""
 
-    def __init__(self, store: Store, queue: WorkQueue) -> None:
-        self._store = store
+    def __init__(self, cache: ObjectCache, queue: WorkQueue) -> None:
+        self._cache = cache
         self._queue = queue
         self._schedule = PollSchedule()
 
@@ -50,9 +50,9 @@ class ReadinessPoll:
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(timeout=_TIMEOUT, connector=connector) as session:
             while True:
-                for name in self._store.pop_readiness_changes():
+                for name in self._cache.pop_readiness_changes():
                     self._schedule.expedite(name, CHANGE_DELAY)
-                names = iter(self._schedule.pop_due(self._store.agents(), self._period()))
+                names = iter(self._schedule.pop_due(self._cache.agents(), self._period()))
                 await asyncio.gather(*(self._poll_all(names, session) for _ in range(_CONCURRENCY)))
                 await asyncio.sleep(TICK)
 
@@ -63,11 +63,11 @@ class ReadinessPoll:
             await self._poll(name, session)
 
     async def _poll(self, name: NamespacedName, session: aiohttp.ClientSession) -> None:
-        agent = self._store.agent(name)
+        agent = self._cache.agent(name)
         if agent is None or agent.is_terminating:
             return
         missing = await self._ask_pods(name, session)
-        known = self._store.missing_dependencies
+        known = self._cache.missing_dependencies
         if missing:
             degraded = sum(map(bool, known.values()))
             self._schedule.expedite(name, max(DEGRADED_PERIOD, degraded / MAX_PER_SECOND))
@@ -77,13 +77,13 @@ class ReadinessPoll:
             self._queue.add(name)
 
     def _period(self) -> float:
-        return max(PERIOD, sum(1 for _ in self._store.agents()) / MAX_PER_SECOND)
+        return max(PERIOD, sum(1 for _ in self._cache.agents()) / MAX_PER_SECOND)
 
     async def _ask_pods(
         self, name: NamespacedName, session: aiohttp.ClientSession
     ) -> tuple[MissingDependency, ...] | None:
         """Give what any pod misses, each once; None if no pod answers."""
-        addresses = filter(None, map(pod_address, self._store.pods(name)))
+        addresses = filter(None, map(pod_address, self._cache.pods(name)))
         requests = [_ask_pod(session, address) for address in list(addresses)[:_MAX_PODS]]
         answers = [answer for answer in await asyncio.gather(*requests) if answer is not None]
         if not answers:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from diptych_operator.controller.apply import Applier
+from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.config_maps import ConfigMaps, ConfigMapState
 from diptych_operator.controller.status_writer import StatusWriter
-from diptych_operator.controller.store import Store
 from diptych_operator.desired.children import (
     Children,
     Platform,
@@ -69,28 +69,28 @@ class Reconciler:
     def __init__(
         self,
         client: KubernetesClient,
-        store: Store,
+        cache: ObjectCache,
         config_maps: ConfigMaps,
         status_writer: StatusWriter,
         platform: Platform,
     ) -> None:
         self._client = client
-        self._store = store
+        self._cache = cache
         self._config_maps = config_maps
         self._status_writer = status_writer
         self._platform = platform
-        self._applier = Applier(client, store)
+        self._applier = Applier(client, cache)
 
     async def reconcile(self, name: NamespacedName) -> float | None:
         """Reconcile an Agent; give the seconds after which to reconcile it again, or None.
 
         Raises `ApiError` if the API failed and a retry may help.
         """
-        agent = self._store.agent(name)
+        agent = self._cache.agent(name)
         if agent is None or agent.is_terminating:  # the garbage collector deletes its children
             self._forget(name)
             return None
-        observed = self._store.observed_state(agent)
+        observed = self._cache.observed_state(agent)
         rejection = blocker = None
         try:
             await self._apply_children(agent, _children(agent, observed, self._platform))
@@ -101,12 +101,12 @@ class Reconciler:
         except ForbiddenError as error:
             blocker = Problem("Forbidden", f"The operator may not do its work: {error}")
             _log.warning("%s/%s: %s", *name, error)
-        missing = self._store.missing_dependencies
+        missing = self._cache.missing_dependencies
         inputs = StatusInputs(
             rejection=rejection,
             blocker=blocker,
             unresolved=unresolved_references(agent, observed, self._platform.network.domain),
-            pods=self._store.pods(name),
+            pods=self._cache.pods(name),
             missing_dependencies=missing.get(name),
             former_degraded=None if name in missing else _degraded_condition(agent),
         )
@@ -117,7 +117,7 @@ class Reconciler:
         """Apply children that have drifted, and delete those that are not desired any more."""
         live = [await self._find_live(child) for child in children.others]
         _check_ownership(agent, children, live)
-        mounted = mounted_config_map(self._store.deployment(agent))
+        mounted = mounted_config_map(self._cache.deployment(agent))
         for obsolete in children.obsolete_config_maps:  # first: applying removes the list of them
             await self._config_maps.delete(agent, obsolete)
         child = children.config_map
@@ -140,19 +140,19 @@ class Reconciler:
     async def _find_live(self, child: Object) -> Object | None:
         """Find the live object of a child's name, whoever owns it."""
         kind, name = kind_of(child), name_of(child)
-        live = self._store.find(kind, name)
-        if live is None and kind is not SERVICE:  # of other kinds, the store has our own only
+        live = self._cache.find(kind, name)
+        if live is None and kind is not SERVICE:  # of other kinds, the cache has our own only
             live = await self._client.find(kind, name)
         return live
 
     async def _delete_surplus(self, agent: Agent, children: Children) -> None:
         desired = {kind_of(child) for child in children.others}
-        for kind, live in tuple(self._store.children(agent)):
+        for kind, live in tuple(self._cache.children(agent)):
             if kind not in desired and "deletionTimestamp" not in live["metadata"]:
                 await self._client.delete(kind, name_of(live), live["metadata"]["uid"])
 
     def _forget(self, name: NamespacedName) -> None:
-        self._store.forget(name)
+        self._cache.forget(name)
         self._config_maps.forget(name)
         self._applier.forget(name)
 

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import replace
 
-from diptych_operator.controller.store import Store
+from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import (
     ApiError,
@@ -26,17 +26,19 @@ _log = logging.getLogger(__name__)
 class StatusWriter:
     """The status of all Agents. `now` gives the time as the API writes it, in whole seconds."""
 
-    def __init__(self, client: KubernetesClient, store: Store, now: Callable[[], str]) -> None:
+    def __init__(
+        self, client: KubernetesClient, cache: ObjectCache, now: Callable[[], str]
+    ) -> None:
         self._client = client
-        self._store = store
+        self._cache = cache
         self._now = now
 
     async def write(self, name: NamespacedName, inputs: StatusInputs) -> None:
         """Write the status that follows from `inputs` and the live Deployment."""
-        agent = self._store.agent(name)
+        agent = self._cache.agent(name)
         if agent is None:
             return
-        inputs = replace(inputs, deployment=self._store.deployment(agent))
+        inputs = replace(inputs, deployment=self._cache.deployment(agent))
         status = agent_status(agent, inputs, self._now())
         if status == agent.status:
             return
@@ -47,7 +49,7 @@ class StatusWriter:
         except ForbiddenError as error:
             _log.warning("%s/%s: %s", *name, error)
             return
-        self._store.put(AGENT, live)
+        self._cache.put(AGENT, live)
         for transition in transitions(agent.status, status):
             await self._record(event_of(agent, transition, self._now(), secrets.token_hex(8)))
 

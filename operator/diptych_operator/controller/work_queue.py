@@ -52,7 +52,7 @@ class WorkQueue:
         return len(self._queue)
 
     def start(self) -> None:
-        """Let workers take Agents: the store is complete now."""
+        """Let workers take Agents: the cache is complete now."""
         self._is_started = True
         self._wake_up.set()
 

@@ -1,6 +1,6 @@
 """What a decision about one Agent depends on besides its manifest: the observed state. A value.
 
-Not here: how it is observed (`controller.store`).
+Not here: how it is observed (`controller.cache`).
 """
 
 from collections.abc import Mapping

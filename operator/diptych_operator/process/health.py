@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.metrics import Metrics
-from diptych_operator.controller.store import Store
 from diptych_operator.watch.staleness import WatchStaleness
 
 MAX_STALENESS = 150.0
@@ -26,7 +26,7 @@ class Health:
     """The HTTP endpoints; `is_api_reachable` asks the API."""
 
     staleness: WatchStaleness
-    store: Store
+    cache: ObjectCache
     metrics: Metrics
     is_api_reachable: Callable[[], Awaitable[bool]]
 
@@ -52,5 +52,5 @@ class Health:
         return web.Response(text="ok")
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        text = self.metrics.render(self.store.count_by_readiness(), self.staleness.seconds())
+        text = self.metrics.render(self.cache.count_by_readiness(), self.staleness.seconds())
         return web.Response(body=text, content_type="text/plain", charset="utf-8")

@@ -1,6 +1,6 @@
 """One term of the operator: wait for the Lease, list, then watch and reconcile.
 
-A term starts with an empty store. It ends when a signal arrives, when the Lease is lost, when
+A term starts with an empty cache. It ends when a signal arrives, when the Lease is lost, when
 the watches fail for good (say, a right is missing) or when anything else breaks. Unless it was a
 signal, another term follows in the same process (`main`).
 
@@ -19,13 +19,13 @@ from typing import Any, cast
 import kopf
 from aiohttp import web
 
+from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.config_maps import ConfigMaps
 from diptych_operator.controller.leader_election import LeaderElection
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.readiness_poll import ReadinessPoll
 from diptych_operator.controller.reconciler import Reconciler
 from diptych_operator.controller.status_writer import StatusWriter
-from diptych_operator.controller.store import Store
 from diptych_operator.controller.work_queue import Workers, WorkQueue
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.connection import Connection
@@ -51,7 +51,7 @@ class Stage(Enum):
     ACTIVE = auto()
     """It holds the Lease, and lists everything for the first time."""
     WATCHING = auto()
-    """Its store is complete; it watches and reconciles."""
+    """Its cache is complete; it watches and reconciles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,52 +68,52 @@ class Operator:
         stop = asyncio.Event()
         set_on_signals(stop)
         watched = frozenset(self.settings.namespaces) or None
-        store = Store(watched, self.settings.platform.network.domain)
+        cache = ObjectCache(watched, self.settings.platform.network.domain)
         async with KubernetesClient(self.connection, self.metrics.count_request) as client:
-            health = Health(self.staleness, store, self.metrics, client.is_reachable)
+            health = Health(self.staleness, cache, self.metrics, client.is_reachable)
             async with _served(health.app(), self.settings.health_port):
-                return await self._run_elected(client, store, stop)
+                return await self._run_elected(client, cache, stop)
 
     async def _run_elected(
-        self, client: KubernetesClient, store: Store, stop: asyncio.Event
+        self, client: KubernetesClient, cache: ObjectCache, stop: asyncio.Event
     ) -> bool:
         """Wait for the Lease, be active, and release the Lease."""
         candidate = self.settings.candidate
         election = LeaderElection(client, candidate) if candidate else None
         if election and not await finish_unless(stop, election.acquire()):
             return False
-        self._enter(Stage.ACTIVE, store)
+        self._enter(Stage.ACTIVE, cache)
         try:
             lease_lost = election.renew() if election else asyncio.Event().wait()
-            return await self._run_active(client, store, stop, lease_lost)
+            return await self._run_active(client, cache, stop, lease_lost)
         finally:
-            self._enter(Stage.STANDBY, store)
+            self._enter(Stage.STANDBY, cache)
             if election:
                 await election.release()
 
     async def _run_active(
         self,
         client: KubernetesClient,
-        store: Store,
+        cache: ObjectCache,
         stop: asyncio.Event,
         lease_lost: Coroutine[Any, Any, Any],
     ) -> bool:
         """Watch and reconcile until something ends; say whether another term should follow."""
         queue = WorkQueue()
-        config_maps = ConfigMaps(client, store, queue)
-        status_writer = StatusWriter(client, store, _now)
-        reconciler = Reconciler(client, store, config_maps, status_writer, self.settings.platform)
+        config_maps = ConfigMaps(client, cache, queue)
+        status_writer = StatusWriter(client, cache, _now)
+        reconciler = Reconciler(client, cache, config_maps, status_writer, self.settings.platform)
         coroutines: list[Coroutine[Any, Any, Any]] = [
             stop.wait(),
             lease_lost,
-            ReadinessPoll(store, queue).run(),
+            ReadinessPoll(cache, queue).run(),
             config_maps.run(),
         ]
         tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
         tasks += Workers(queue, reconciler.reconcile, self.metrics).start()
         # The last one: kopf cancels every task of the loop that was created after it started.
-        resync = Resync(client, store, queue, self.staleness)
-        watch = asyncio.create_task(self._watch(resync, store, queue))
+        resync = Resync(client, cache, queue, self.staleness)
+        watch = asyncio.create_task(self._watch(resync, cache, queue))
         tasks.append(watch)
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -125,15 +125,15 @@ class Operator:
             queue.shut_down()
             await end_tasks(tasks)
 
-    async def _watch(self, resync: Resync, store: Store, queue: WorkQueue) -> None:
+    async def _watch(self, resync: Resync, cache: ObjectCache, queue: WorkQueue) -> None:
         """List everything, then run kopf and the resync until a signal ends kopf."""
         await resync.list_first()
-        self._enter(Stage.WATCHING, store)
+        self._enter(Stage.WATCHING, cache)
         tasks = [asyncio.create_task(resync.run())]
         tasks.append(
             asyncio.create_task(
                 kopf.operator(
-                    registry=registry_for(store, queue, self.connection, self.staleness),
+                    registry=registry_for(cache, queue, self.connection, self.staleness),
                     settings=kopf_settings(),
                     # Without it kopf asks for the user's name, which a pod's user may not have.
                     identity=cast("Any", self.settings.identity),
@@ -159,7 +159,7 @@ class Operator:
             async with asyncio.timeout(PAUSE_SECONDS):
                 await stop.wait()
 
-    def _enter(self, stage: Stage, store: Store) -> None:
+    def _enter(self, stage: Stage, cache: ObjectCache) -> None:
         """Enter a stage: the only place that changes what depends on it."""
         match stage:
             case Stage.STANDBY:
@@ -167,7 +167,7 @@ class Operator:
             case Stage.ACTIVE:
                 _log.info("this operator is active")
             case Stage.WATCHING:
-                self.staleness.resume(watched_paths(store.watched_namespaces))
+                self.staleness.resume(watched_paths(cache.watched_namespaces))
         self.metrics.set_leader(is_leader=stage is not Stage.STANDBY)
 
 

@@ -1,4 +1,4 @@
-"""What comes in: kopf's watches and periodic lists fill the store and queue the Agents concerned.
+"""What comes in: kopf's watches and periodic lists fill the cache and queue the Agents concerned.
 
 handlers   kopf's event handlers and settings
 resync     lists everything, before the watches start and once a minute after that

@@ -1,4 +1,4 @@
-"""kopf's event handlers: an event goes into the store, the affected Agents into the work queue.
+"""kopf's event handlers: an event goes into the cache, the affected Agents into the work queue.
 
 Only `event` handlers are used, so that kopf writes nothing on any object, neither finalizers nor
 annotations. docs/decisions/0020 says why, and why kopf's indices are not used.
@@ -11,7 +11,7 @@ from typing import Any
 
 import kopf
 
-from diptych_operator.controller.store import Store
+from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.connection import Connection
 from diptych_operator.resources.kinds import KINDS, Kind
@@ -20,7 +20,7 @@ from diptych_operator.watch.staleness import WatchStaleness
 
 
 def registry_for(
-    store: Store, queue: WorkQueue, connection: Connection, staleness: WatchStaleness
+    cache: ObjectCache, queue: WorkQueue, connection: Connection, staleness: WatchStaleness
 ) -> kopf.OperatorRegistry:
     """Make kopf's registry: a login, and an event handler for each kind."""
     registry = kopf.OperatorRegistry()
@@ -30,8 +30,8 @@ def registry_for(
         session = connection.session(on_watch_data=staleness.note_data)
         return kopf.AiohttpSession(server=connection.server, aiohttp_session=session)
 
-    for kind in watched_kinds(store.watched_namespaces):
-        _register(registry, kind, store, queue)
+    for kind in watched_kinds(cache.watched_namespaces):
+        _register(registry, kind, cache, queue)
     return registry
 
 
@@ -56,9 +56,11 @@ def kopf_settings() -> kopf.OperatorSettings:
     return settings
 
 
-def _register(registry: kopf.OperatorRegistry, kind: Kind, store: Store, queue: WorkQueue) -> None:
+def _register(
+    registry: kopf.OperatorRegistry, kind: Kind, cache: ObjectCache, queue: WorkQueue
+) -> None:
     @kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)
     async def on_event(event: Mapping[str, Any], **_: object) -> None:
-        change = store.remove if event["type"] == "DELETED" else store.put
+        change = cache.remove if event["type"] == "DELETED" else cache.put
         for agent in change(kind, event["object"]):
             queue.add(agent)

@@ -1,7 +1,7 @@
 """Resync: lists everything, before the watches start and once a minute after that.
 
 A watch reports changes only, and a watch that had to start anew does not report what was deleted
-meanwhile. A list shows it. The first list also makes the store complete before the first decision,
+meanwhile. A list shows it. The first list also makes the cache complete before the first decision,
 so that an operator that starts among a thousand good Agents writes nothing.
 
 Not here: the changes in between (`handlers`).
@@ -10,7 +10,7 @@ Not here: the changes in between (`handlers`).
 import asyncio
 import logging
 
-from diptych_operator.controller.store import Store
+from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError
@@ -26,17 +26,17 @@ _log = logging.getLogger(__name__)
 
 
 class Resync:
-    """Makes the store complete; queues the Agents that a list shows to be affected."""
+    """Makes the cache complete; queues the Agents that a list shows to be affected."""
 
     def __init__(
         self,
         client: KubernetesClient,
-        store: Store,
+        cache: ObjectCache,
         queue: WorkQueue,
         staleness: WatchStaleness | None = None,
     ) -> None:
         self._client = client
-        self._store = store
+        self._cache = cache
         self._queue = queue
         self._staleness = staleness or WatchStaleness()
 
@@ -65,7 +65,7 @@ class Resync:
 
     async def list_all(self) -> None:
         """List everything once. Raises `ApiError`."""
-        namespaces = self._store.watched_namespaces
+        namespaces = self._cache.watched_namespaces
         try:
             for kind in watched_kinds(namespaces):
                 for namespace in namespaces or ("",):
@@ -78,10 +78,10 @@ class Resync:
     async def _list(self, kind: Kind, namespace: str) -> None:
         listed, version = await self._client.list(kind, namespace, label_selector(kind))
         for number, content in enumerate(listed):
-            for agent in self._store.put(kind, content):
+            for agent in self._cache.put(kind, content):
                 self._queue.add(agent)
             if number % _YIELD_EVERY == 0:  # a long list must not block the event loop
                 await asyncio.sleep(0)
-        for content in self._store.absent_from(kind, namespace, listed, version):
-            for agent in self._store.remove(kind, content):
+        for content in self._cache.absent_from(kind, namespace, listed, version):
+            for agent in self._cache.remove(kind, content):
                 self._queue.add(agent)

@@ -121,7 +121,7 @@ async def test_nothing_is_done_during_a_rollout_or_for_an_agent_that_is_going(ha
     harness.api.writes.clear()
     harness.config_maps._desired[NAME]["metadata"]["name"] = "another"
     await keeper.restore(NAME)
-    harness.store.remove(AGENT, harness.api.get(AGENT, NAME))
+    harness.cache.remove(AGENT, harness.api.get(AGENT, NAME))
     await keeper.restore(NAME)
     assert harness.api.writes == []
 

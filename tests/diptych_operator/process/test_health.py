@@ -3,8 +3,8 @@
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.metrics import Metrics
-from diptych_operator.controller.store import Store
 from diptych_operator.process.health import MAX_STALENESS, Health
 from diptych_operator.watch.staleness import WatchStaleness
 
@@ -36,7 +36,7 @@ def health(clock, *, answers):
     async def api_answers():
         return answers
 
-    return Health(leading(clock), Store(), Metrics(), api_answers)
+    return Health(leading(clock), ObjectCache(), Metrics(), api_answers)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ async def test_one_stale_watch_is_enough(clock):
 
 
 async def test_a_standby_without_watches_is_healthy(clock):
-    found = Health(WatchStaleness(clock), Store(), Metrics(), None)
+    found = Health(WatchStaleness(clock), ObjectCache(), Metrics(), None)
     assert await found.problem() is None
 
 

@@ -1,4 +1,4 @@
-"""The store of observed objects, from which every decision is made (an informer's cache).
+"""the cache of observed objects, from which every decision is made (an informer's cache).
 
 Watches and lists put objects in, and so does the answer to every write, so that the operator never
 decides on less than it knows. An older version never replaces a newer one, and a list from before a
@@ -42,7 +42,7 @@ _POD_STATUS_FIELDS = {
 }
 
 
-class Store:
+class ObjectCache:
     """All observed objects, and which Agents depend on which of them.
 
     `watched_namespaces` are the namespaces that the operator watches; None means all. `domain` is
