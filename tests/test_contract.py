@@ -170,20 +170,20 @@ def kept_in(**redis: Any) -> dict[str, Any]:
     ],
 )
 def test_the_pod_knows_the_service_of_its_redis(tmp_path, ref, url):
-    cache = read(mount(kept_in(serviceRef=ref), tmp_path)).cache
-    assert cache is not None
-    assert (cache.url(), cache.retention) == (url, 7200)
-    assert cache.prefix == "diptych:team:coordinator"
+    store = read(mount(kept_in(serviceRef=ref), tmp_path)).store
+    assert store is not None
+    assert (store.url(), store.retention) == (url, 7200)
+    assert store.prefix == "diptych:team:coordinator"
 
 
 def test_the_url_of_a_redis_is_read_from_where_it_is_mounted_whenever_it_comes(tmp_path):
     spec = kept_in(urlFrom={"secretKeyRef": {"name": "redis", "key": "url"}})
     config = read(mount(spec, tmp_path, keys={}))
-    assert config.cache is not None
-    assert config.cache.url() is None
+    assert config.store is not None
+    assert config.store.url() is None
     assert set(config.mounted_keys) == {"url of Secret redis"}
     mount(spec, tmp_path, keys={"secret": {"redis": {"url": "redis://:sesame@r:6379"}}})
-    assert config.cache.url() == "redis://:sesame@r:6379"
+    assert config.store.url() == "redis://:sesame@r:6379"
 
 
 async def test_ready_names_the_keys_that_are_missing_until_they_come(tmp_path):
