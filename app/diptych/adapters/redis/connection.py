@@ -97,15 +97,13 @@ class MultiplexedConnection:
 
     def problem(self) -> str:
         """Say why the store cannot be used now, and what to do; empty if it can."""
-        match self._state:
-            case State.CONNECTED:
+        if self._state is State.CONNECTED:
+            return ""
+        if self._state is State.RECONNECTING and not self._reason.is_settled:
+            silence = asyncio.get_running_loop().time() - self._silent_since
+            if silence < RECONNECT_GRACE_SECONDS:
                 return ""
-            case State.CONNECTING | State.CLOSED:
-                return str(self._reason)
-            case State.RECONNECTING:
-                silence = asyncio.get_running_loop().time() - self._silent_since
-                is_short = silence < RECONNECT_GRACE_SECONDS and not self._reason.is_settled
-                return "" if is_short else str(self._reason)
+        return str(self._reason)
 
     # Commands
 

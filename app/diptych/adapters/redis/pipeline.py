@@ -38,8 +38,9 @@ class Pipeline:
         """
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[Reply]] = [loop.create_future() for _ in commands]
-        for command, future in zip(commands, futures, strict=True):
-            self._send(command, future)
+        for command in commands:
+            self._buffer.add(command)
+        self._in_flight += futures
         replies = [await future for future in futures]
         if any(isinstance(reply, ConnectionLost) for reply in replies):
             raise ConnectionLost
@@ -47,7 +48,8 @@ class Pipeline:
 
     def send(self, command: Command) -> None:
         """Send a command whose reply nobody needs."""
-        self._send(command, None)
+        self._buffer.add(command)
+        self._in_flight.append(None)
 
     async def write_forever(self, connection: Connection) -> None:
         """Write what is sent. Raises what the connection raises."""
@@ -75,7 +77,3 @@ class Pipeline:
         for future in in_flight:
             if future is not None and not future.done():
                 future.set_result(ConnectionLost())
-
-    def _send(self, command: Command, future: asyncio.Future[Reply] | None) -> None:
-        self._buffer.add(command)
-        self._in_flight.append(future)
