@@ -278,6 +278,36 @@ def test_what_a_process_did_under_a_lease_that_ran_out_is_cancelled_when_it_clai
     run_virtually(story())
 
 
+def test_a_run_that_has_ended_is_active_no_more_while_the_next_one_of_its_session_executes():
+    async def story():
+        a = replica(SharedStore(), "a", {"content": "{}", "delay_ms": 2000}, "x")
+        await begin(a, "Q0", "s")
+        await begin(a, "Q1", "s")
+        assert a.runs.active_count == 2
+        await asyncio.sleep(3)
+        assert a.runs.active_count == 1
+
+    run_virtually(story())
+
+
+def test_a_run_that_is_being_cancelled_when_its_turn_comes_holds_up_nobody():
+    async def story():
+        store = SharedStore()
+        a = replica(store, "a", {"content": "{}", "delay_ms": 1000}, "x", "{}", "x")
+        runs = [await begin(a, f"Q{n}", "s") for n in range(3)]
+        a.trouble = lambda call: 2.0 if "aborted" in call.about and not call.is_done else None
+        await a.run(a.runs.cancel(runs[1]))
+        await told(a, runs[2])
+        assert [types(store.runs[r].records)[-1] for r in runs] == [
+            "completed",
+            "aborted",
+            "completed",
+        ]
+        assert now() - 1_000 < LEASE_SECONDS / 2
+
+    run_virtually(story())
+
+
 def test_who_follows_a_run_that_turns_out_to_be_lost_is_told_so():
     async def story():
         async def lost(*_):
