@@ -147,7 +147,10 @@ def test_who_follows_at_a_process_that_has_left_is_told_so():
         reader = asyncio.create_task(told(b, run_id))
         await asyncio.sleep(1)
         await b.run(b.runs.close())
-        assert types(await reader)[-1] == "[handed_over]"
+        (*_, left) = await reader
+        assert left.type == "handed_over"
+        assert left.fields.keys() == {"run_id", "last_seq", "message"}
+        assert (left.fields["run_id"], left.fields["last_seq"]) == (run_id, 2)
 
     run_virtually(story())
 
