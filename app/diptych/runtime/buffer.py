@@ -50,9 +50,9 @@ class SubscriberBuffer:
         return items
 
 
-def is_terminal(item: FeedItem) -> bool:
-    """Whether a run has nothing after this item."""
-    return isinstance(item, Record) and item.event_type in TERMINAL
+def is_terminal(record: Record) -> bool:
+    """Whether a run has nothing after this record."""
+    return record.event_type in TERMINAL
 
 
 def record_chars(record: Record) -> int:

@@ -44,6 +44,44 @@ async def test_what_a_full_process_left_is_taken_over_as_soon_as_there_is_room()
 
 
 @virtually
+async def test_a_process_that_was_full_takes_over_more_at_once_when_it_has_room():
+    store = SharedStore()
+    a = replica(store, "a", HANG)
+    runs = [await begin(a, session_id=f"s{n}") for n in range(20)]
+    quick = {"content": "{}", "delay_ms": 200}
+    b = replica(store, "b", quick, "x", definition=AgentDefinition(max_runs=4))
+    a.kill()
+    while not b.runs.active_count:  # noqa: ASYNC110 - a moment, not an event
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(20 / 4 * (0.2 + 0.3))
+    assert [types(log(store, run_id))[-1] for run_id in runs] == ["completed"] * 20
+
+
+@virtually
+async def test_a_process_without_sessions_only_looks_for_some():
+    names = []
+    replica(SharedStore(), "a", trouble=lambda call: names.append((call.name, call.is_done)))
+    await asyncio.sleep(50 * TAKEOVER_SECONDS)
+    assert {name for name, _ in names} == {"unowned"}
+    assert 50 / 1.2 <= names.count(("unowned", True)) <= 50 / 0.8
+
+
+@virtually
+async def test_who_has_taken_up_a_hand_over_still_looks_for_sessions_of_the_dead():
+    store = SharedStore()
+    a = replica(store, "a", "{}", SLOWLY)
+    c = replica(store, "c", HANG, definition=AgentDefinition(max_runs=1))
+    handed_over, left = await begin(a), await begin(c)
+    b = replica(store, "b", "{}", SLOWLY)
+    await asyncio.sleep(2)
+    await a.run(a.runs.close())
+    assert types(await told(b, handed_over))[-1] == "completed"
+    c.kill()
+    await asyncio.sleep(TAKEN_UP)
+    assert "owner_changed" in types(log(store, left))
+
+
+@virtually
 async def test_an_orderly_hand_over_is_taken_up_at_once():
     store = SharedStore()
     a, b = replica(store, "a", "{}", SLOWLY), replica(store, "b", "{}", SLOWLY)

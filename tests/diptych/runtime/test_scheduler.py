@@ -147,7 +147,10 @@ def test_who_follows_at_a_process_that_has_left_is_told_so():
         reader = asyncio.create_task(told(b, run_id))
         await asyncio.sleep(1)
         await b.run(b.runs.close())
-        assert types(await reader)[-1] == "[handed_over]"
+        (*_, left) = await reader
+        assert left.type == "handed_over"
+        assert left.fields.keys() == {"run_id", "last_seq", "message"}
+        assert (left.fields["run_id"], left.fields["last_seq"]) == (run_id, 2)
 
     run_virtually(story())
 
@@ -274,6 +277,36 @@ def test_what_a_process_did_under_a_lease_that_ran_out_is_cancelled_when_it_clai
         assert [name for name, _ in tools.called] == ["look", "look"]
         assert tools.cancelled == ["look"]
         assert a.runs.active_count == 1
+
+    run_virtually(story())
+
+
+def test_a_run_that_has_ended_is_active_no_more_while_the_next_one_of_its_session_executes():
+    async def story():
+        a = replica(SharedStore(), "a", {"content": "{}", "delay_ms": 2000}, "x")
+        await begin(a, "Q0", "s")
+        await begin(a, "Q1", "s")
+        assert a.runs.active_count == 2
+        await asyncio.sleep(3)
+        assert a.runs.active_count == 1
+
+    run_virtually(story())
+
+
+def test_a_run_that_is_being_cancelled_when_its_turn_comes_holds_up_nobody():
+    async def story():
+        store = SharedStore()
+        a = replica(store, "a", {"content": "{}", "delay_ms": 1000}, "x", "{}", "x")
+        runs = [await begin(a, f"Q{n}", "s") for n in range(3)]
+        a.trouble = lambda call: 2.0 if "aborted" in call.about and not call.is_done else None
+        await a.run(a.runs.cancel(runs[1]))
+        await told(a, runs[2])
+        assert [types(store.runs[r].records)[-1] for r in runs] == [
+            "completed",
+            "aborted",
+            "completed",
+        ]
+        assert now() - 1_000 < LEASE_SECONDS / 2
 
     run_virtually(story())
 

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -18,15 +18,23 @@ from support.world import found
 
 from diptych.adapters.memory.leases import NullFeed
 from diptych.adapters.memory.store import MemoryStore
+from diptych.errors import StoreError
 from diptych.http.disconnect import cancel_if_abandoned
 from diptych.loop.codec import Record
 from diptych.ports import Item, Notice
 from diptych.runtime import buffer, subscription
 from diptych.runtime.buffer import MAX_BUFFERED_CHARS, record_chars
 from diptych.runtime.stores import Stores
-from diptych.runtime.subscription import MAX_BATCH, Subscriptions
+from diptych.runtime.subscription import (
+    FIRST_BATCH,
+    HANDED_OVER,
+    MAX_BATCH,
+    STORE_WAIT_SECONDS,
+    Subscriptions,
+)
 
 RUN = f"run-{EPOCH}-{'a' * 32}"
+LONG = {"content": "word " * 300, "chunk_ms": 50}
 
 
 class CountingStore(MemoryStore):
@@ -40,6 +48,16 @@ class CountingStore(MemoryStore):
         found = await super().read(run_id, after, limit)
         self.reads.append((after, len(found)))
         return found
+
+
+class CapturingFeed(NullFeed):
+    """Gives the test the way to the one who subscribes."""
+
+    put: Any = None
+
+    async def subscribe(self, run_id: str, put: Any) -> Any:
+        self.put = put
+        return lambda: None
 
 
 @dataclass
@@ -155,6 +173,155 @@ async def test_a_reader_goes_back_no_further_than_what_the_last_loss_took() -> N
     c.runs._lease_keeper.takes_over = True
     resets = [item for item in await reading if isinstance(item, Notice)]
     assert [reset.fields["last_seq"] for reset in resets] == [first, second]
+
+
+@virtually
+async def test_a_reader_of_a_long_record_goes_back_no_further_either() -> None:
+    store = SharedStore()
+    a, b, c = (replica(store, n, "{}", LONG) for n in "abc")
+    c.runs.stop_admitting()
+    run_id = await begin(a)
+    reading = asyncio.create_task(told(c, run_id))
+    await asyncio.sleep(10)
+    a.kill()
+    store.lose_tail(run_id, 2)
+    left = len(log(store, run_id))
+    assert left > 3 * FIRST_BATCH
+    resets = [item for item in await reading if isinstance(item, Notice)]
+    assert [reset.fields["last_seq"] for reset in resets] == [left]
+    assert b.runs.active_count == 0
+
+
+@virtually
+async def test_a_reader_at_the_owner_has_nothing_read_from_the_store() -> None:
+    store = SharedStore()
+    a = replica(store, "a", "{}", SLOWLY)
+    run_id = await begin(a)
+    await asyncio.sleep(3)
+    names: list[str] = []
+    a.trouble = lambda call: names.append(call.name)
+    assert await told(a, run_id, 2) == log(store, run_id)[2:]
+    assert not {"read", "entry"} & set(names)
+
+
+@virtually
+async def test_a_process_that_leaves_ends_its_readers_though_the_store_is_away() -> None:
+    store = SharedStore()
+    a, b = replica(store, "a", "{}", SLOWLY), replica(store, "b")
+    run_id = await begin(a)
+    subscription = b.runs.subscribe(run_id)
+    await anext(subscription)
+    store.go_away(60)
+    reading = asyncio.create_task(anext(subscription))
+    await asyncio.sleep(1)
+    assert not reading.done()
+    await b.run(b.runs.close())
+    with pytest.raises(StoreError):
+        async with asyncio.timeout(1):
+            await reading
+
+
+@virtually
+async def test_who_stops_following_is_told_of_nothing_more_by_anybody() -> None:
+    store = SharedStore()
+    a, b = replica(store, "a", "{}", SLOWLY), replica(store, "b")
+    run_id = await begin(a)
+    await asyncio.sleep(3)
+    for at in (a, b):
+        subscription = at.runs.subscribe(run_id)
+        await anext(subscription)
+        await anext(subscription)  # live
+        await subscription.aclose()
+        assert not at.runs._subscriptions.remote_buffers
+    active = a.runs._scheduler.find(run_id)
+    assert active
+    assert not active.log._buffers
+    assert b._watches[run_id] == []
+
+
+@virtually
+async def test_who_follows_at_a_former_owner_goes_on_with_the_feed() -> None:
+    store = SharedStore()
+    a, b = replica(store, "a", "{}", SLOWLY), replica(store, "b", "{}", SLOWLY)
+    run_id = await begin(a)
+    reading = asyncio.create_task(told(a, run_id))
+    await asyncio.sleep(3)
+    a.freeze(TAKEN_UP)
+    names: list[str] = []
+    a.trouble = lambda call: names.append(call.name)
+    assert [item for item in await reading if isinstance(item, Record)] == log(store, run_id)
+    assert b.runs.active_count == 0
+    assert names.count("read") < 10
+
+
+@virtually
+async def test_that_another_process_leaves_ends_no_subscription_here() -> None:
+    store = SharedStore()
+    a, b = replica(store, "a", "{}", SLOWLY), replica(store, "b")
+    run_id = await begin(a)
+    reading = asyncio.create_task(told(b, run_id))
+    await asyncio.sleep(3)
+    a.publish(run_id, Notice(HANDED_OVER))
+    assert await reading == log(store, run_id)
+
+
+@virtually
+async def test_a_loss_that_shows_live_is_told_before_what_came_in_its_place() -> None:
+    room, feed = Room(), CapturingFeed()
+    room.following.stores = replace(room.following.stores, feed=feed)
+    store = room.store
+    rows = _timed([("user_message", "hi"), *[("text", "x")] * 4])
+    records = [Record(RUN, "talk", n, *row) for n, row in enumerate(rows, 1)]
+    opened = await store.open(records[0], "t1")
+    assert opened.lease
+    await store.append(records[1:], opened.lease)
+    subscription = room.following.subscribe(RUN)
+    assert await anext(subscription) == records
+    live = asyncio.create_task(anext(subscription))  # type: ignore[arg-type, var-annotated]
+    await asyncio.sleep(1)
+    restart = Record(RUN, "talk", 3, "owner_changed", 9.0, None, {"lost_tail": True})
+    after = Record(RUN, "talk", 4, "text", 9.5, "y")
+    for item in (restart, restart, after):
+        feed.put(item)
+    reset, *rest = await live
+    assert reset == Notice("reset", {"epoch": EPOCH, "last_seq": 2})
+    assert rest == [restart, after]
+    await subscription.aclose()
+
+
+async def test_no_batch_is_empty_and_who_has_read_to_the_end_is_no_subscriber_any_more() -> None:
+    room = Room()
+    await room.fill("a", "b")
+    subscription = room.following.subscribe(RUN)
+    async for batch in subscription:
+        assert batch
+        assert room.following.has_subscribers(RUN)
+    assert not room.following.has_subscribers(RUN)
+    with pytest.raises(StopAsyncIteration):
+        await anext(subscription)
+
+
+@virtually
+async def test_who_follows_elsewhere_gets_no_empty_batch() -> None:
+    store = SharedStore()
+    a, b = replica(store, "a", "{}", SLOWLY), replica(store, "b")
+    run_id = await begin(a)
+    batches = [batch async for batch in b.runs.subscribe(run_id)]
+    assert all(batches)
+    assert [item for batch in batches for item in batch] == log(store, run_id)
+
+
+@virtually
+async def test_who_follows_before_the_store_has_answered_once_is_told_at_once_that_it_is_away() -> (
+    None
+):
+    store = SharedStore()
+    a, b = replica(store, "a", "{}", SLOWLY), replica(store, "b")
+    run_id = await begin(a)
+    store.go_away(60)
+    with pytest.raises(StoreError):
+        async with asyncio.timeout(STORE_WAIT_SECONDS / 2):
+            await anext(b.runs.subscribe(run_id))
 
 
 # What is held

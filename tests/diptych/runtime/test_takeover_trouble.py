@@ -281,7 +281,7 @@ async def test_a_store_that_is_away_for_a_while_holds_a_run_up_and_nothing_more(
     assert records(heard) == log(store, run_id)
     assert text_of(heard) == SLOWLY["content"]
     assert "owner_changed" not in types(heard)
-    await asyncio.wait([readers[1]])
+    assert records(await readers[1]) == log(store, run_id)
 
 
 @virtually
