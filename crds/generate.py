@@ -264,7 +264,7 @@ def _models(base: type[StrictModel]) -> Iterator[type[StrictModel]]:
 def _rules(model: type[StrictModel]) -> Iterator[tuple[str, str]]:
     for names, needed, words in (
         (model.exactly_one_of, "== 1", "exactly"),
-        (model.only_one_of, "<= 1", "only"),
+        (model.at_most_one_of, "<= 1", "only"),
     ):
         if names:
             given = " + ".join(f"(has(self.{name}) ? 1 : 0)" for name in names)

@@ -131,7 +131,7 @@ class SharedMemory(MemoryStore):
         for record in records:
             self._put(record.run_id, record)
 
-    def publish(self, run_id: str, notice: Notice) -> None:
+    def publish_notice(self, run_id: str, notice: Notice) -> None:
         self._put(run_id, notice)
 
     async def subscribe(self, run_id: str, put: Callable[[FeedItem], None]) -> Callable[[], None]:

@@ -261,9 +261,9 @@ class Replica:
 
     # The feed
 
-    def publish(self, run_id: str, notice: Notice) -> None:
+    def publish_notice(self, run_id: str, notice: Notice) -> None:
         if not (self.is_dead or self.store.is_away):
-            self.store.publish(run_id, None, [notice])
+            self.store.publish_notice(run_id, None, [notice])
 
     async def subscribe(self, run_id: str, put: Callable[[FeedItem], None]) -> Callable[[], None]:
         await self._call("watch", lambda: self._watches.setdefault(run_id, []).append(put))

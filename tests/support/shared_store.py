@@ -172,7 +172,7 @@ class SharedStore:
         run.status = last.event_type if last.event_type in TERMINAL else "running"
         written = {"run": last.run_id, "session": run.session_id, "token": lease.token}
         self.note(actor, "write_accepted", **written, seqs=[r.seq for r in added])
-        self.publish(last.run_id, lease.token, added)
+        self.publish_notice(last.run_id, lease.token, added)
 
     def _missing(self, run: StoredRun, records: Sequence[Record]) -> Sequence[Record]:
         """Give the records that are not stored yet."""
@@ -339,7 +339,7 @@ class SharedStore:
         loop = asyncio.get_running_loop()
         return session.owner is None or session.lease_until <= loop.time()
 
-    def publish(self, run_id: str, token: str | None, items: Sequence[Any]) -> None:
+    def publish_notice(self, run_id: str, token: str | None, items: Sequence[Any]) -> None:
         for receive in self.on_publish:
             receive(run_id, token, items)
 

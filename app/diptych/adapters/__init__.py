@@ -1,1 +1,1 @@
-"""One thing outside each, behind one port each; adapters do not know each other."""
+"""Each package connects to one external system and implements its ports."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _PROCESS_VARIABLES = ("PORT", "LOG_LEVEL", "LOG_FORMAT", "PUBLIC_URL", "SHUTDOWN_GRACE_SECONDS")
 
 
-def laptop_options(secrets: Path | None, services: Sequence[str] | None) -> "LocalOptions":
+def local_options(secrets: Path | None, services: Sequence[str] | None) -> "LocalOptions":
     """Give what replaces a cluster's Secrets and Services here.
 
     `services` are `NAME=URL`; any other form raises `ConfigError`.

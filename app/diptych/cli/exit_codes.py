@@ -8,7 +8,7 @@ USAGE = 2
 MAX_STEPS = 3
 ABORTED = 130
 
-OF_RUN: Mapping[str, int] = {
+EXIT_CODE_BY_STATUS: Mapping[str, int] = {
     "completed": COMPLETED,
     "failed": FAILED,
     "max_steps": MAX_STEPS,

@@ -15,7 +15,7 @@ from diptych.config.manifest.peers import PeerSpec
 from diptych.config.manifest.references import KeyRef
 from diptych.config.manifest.tools import ServiceRef
 from diptych.config.secret_sources import Kind, Reference, SecretSources, secret_from_file
-from diptych.config.services import Services, redis_cluster_url, redis_service_names
+from diptych.config.services import Services, redis_service_names, redis_service_url
 from diptych.config.source_location import FieldPath, SourceLocation
 from diptych.ports import Secret
 
@@ -122,7 +122,7 @@ class References:
     def redis_url(self, path: FieldPath) -> str:
         """Find the URL of the manifest's Redis Service."""
         if self._folder is not None:
-            return redis_cluster_url(self._manifest)
+            return redis_service_url(self._manifest)
         *_, name = names = redis_service_names(self._manifest)
         url = self.targets.services.redis_url(names)
         if url is None:

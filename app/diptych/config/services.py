@@ -52,7 +52,7 @@ def redis_service_names(manifest: AgentManifest) -> tuple[str, ...]:
     return f"{ref.namespace or manifest.metadata.namespace}/{ref.name}", ref.name
 
 
-def redis_cluster_url(manifest: AgentManifest) -> str:
+def redis_service_url(manifest: AgentManifest) -> str:
     """Give the URL at which pods reach the Service of a manifest's Redis; "" if it has none."""
     redis = manifest.spec.sessions.redis
     if redis is None or redis.service_ref is None:

@@ -72,7 +72,7 @@ def validate_manifest(content: Mapping[str, Any], location: SourceLocation) -> A
 def _error_lines(
     mistakes: Sequence[ErrorDetails], blank_fields: Sequence[FieldPath], location: SourceLocation
 ) -> Iterator[str]:
-    """Word the mistakes and the blank fields, but no blank field of a part that must go anyway."""
+    """Give a line per mistake and blank field, except blank fields inside a refused one."""
     paths = [tuple(part for part in mistake["loc"] if part != "[key]") for mistake in mistakes]
     refused = {
         path

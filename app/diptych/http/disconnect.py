@@ -19,7 +19,7 @@ from diptych.runtime.service import RunService
 
 REASON = "the client disconnected"
 Result = TypeVar("Result")
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 async def disconnected(receive: Receive) -> None:
@@ -64,7 +64,7 @@ async def cancel_if_abandoned(runs: RunService, run_id: str) -> None:
         if await _cancels_on_disconnect(runs, run_id):
             await runs.cancel(run_id, REASON)
     except (RequestError, StoreError) as error:
-        _log.warning("run %s could not be cancelled when its client had gone: %s", run_id, error)
+        _logger.warning("run %s could not be cancelled when its client had gone: %s", run_id, error)
 
 
 async def _cancels_on_disconnect(runs: RunService, run_id: str) -> bool:

@@ -25,7 +25,7 @@ from diptych.errors import (
     StoreFull,
 )
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _STATUS_OF_CODE = {
     "session_busy": 409,
@@ -159,7 +159,7 @@ def _on_run_failed(request: Request, error: Exception) -> Response:
 
 def _on_store_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, StoreError)
-    _log.error("the store failed: %s", error)
+    _logger.error("the store failed: %s", error)
     code, message = store_failure(error)
     headers = {"Retry-After": _RETRY_AFTER[code]}
     return error_response(request.url.path, 503, run_error_body(code, message), headers)
@@ -183,7 +183,7 @@ def _on_disconnect(request: Request, error: Exception) -> Response:
 
 
 def _on_bug(request: Request, error: Exception) -> Response:
-    _log.error("a request broke", exc_info=error)
+    _logger.error("a request broke", exc_info=error)
     body = error_body("the agent failed inside", "server_error", code="internal_error")
     return error_response(request.url.path, 500, body)
 

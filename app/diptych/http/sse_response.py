@@ -21,7 +21,7 @@ MAX_STALL_SECONDS = 300.0  # for which a connection may take nothing, before it 
 WRITE_BYTES = 2**15  # given to the server at once; it takes more when it has sent most of it
 _PING = b": ping\n\n"
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class SseResponse(Response):
@@ -63,7 +63,7 @@ class SseResponse(Response):
                     tasks, timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
                 )
                 if not (done or await self._ping(send)):
-                    _log.warning(
+                    _logger.warning(
                         "lagged: %s was not read for %d s", scope["path"], MAX_STALL_SECONDS
                     )
                     break

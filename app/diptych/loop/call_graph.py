@@ -90,7 +90,7 @@ class Graph:
 
 
 def failure(call: Call, kind: CallErrorKind, text: str) -> Returned:
-    """The result of a call that is not made, or not to its end."""
+    """The result of a call that was not made, or that did not end."""
     result = Result(call.id, text, error=kind)
     if isinstance(call, Delegation):
         return Returned(result, "agent", call.agent)

@@ -1,4 +1,4 @@
-"""The pending commands of a run: given, and not answered by an event yet.
+"""The pending commands of a run: those without the event that answers them.
 
 With a new owner some of them are done again, and some must not be.
 
@@ -41,7 +41,7 @@ def settle(run: Run, event: Event) -> Run:
 def take_over(run: Run, event: OwnerChanged) -> Next:
     """Revise the pending commands for a new owner: it cannot know how far the old one came (§9)."""
     revised = [_for_new_owner(run, c, event) for c in run.pending]
-    if event.lost_tail:  # calls whose turn had not come, by what is left, may have been made too
+    if event.lost_tail:  # the lost records may hold starts of calls that seem not issued
         lost = [c for c in run.calls if not (c.id in run.issued or is_repeatable(c, run.catalog))]
         revised += [Emit(failure(c, "unknown", prompt.OUTCOME_UNKNOWN)) for c in lost]
         run = replace(run, issued=run.issued | {c.id for c in lost})

@@ -144,7 +144,7 @@ def _take_request(run: Run, event: Asked) -> Run:
 def _begin(run: Run, event: Offered) -> Next:
     system = prompt.with_caller(event.prompt, run.system)
     run = replace(run, catalog=event.catalog, settings=event.settings, system=system)
-    return _ask_for_actions(replace(run, last_step=event.settings.max_steps))
+    return _ask_for_actions(replace(run, step_limit=event.settings.max_steps))
 
 
 def _take_message(run: Run, event: Steered) -> Next:
@@ -182,7 +182,7 @@ def _take_reply(run: Run, reply: Replied) -> Next:
 
 def _take_rejection(run: Run, event: ReplyRejected) -> Next:
     step = run.step + 1
-    told = prompt.step_error(step, run.last_step, event.error, event.said)
+    told = prompt.step_error(step, run.step_limit, event.error, event.said)
     run = append_messages(run, Message("assistant", event.said), told)
     run = replace(run, step=step, errors=run.errors + 1)
     if run.errors > run.settings.max_retries and not run.undelivered:
@@ -196,7 +196,7 @@ def _take_result(run: Run, event: Returned) -> Next:
     if open_calls(run):
         return _start_ready(run)
     by_id = {result.call_id: result for result in run.results}
-    told = prompt.step_results(run.step, run.last_step, run.calls, by_id)
+    told = prompt.step_results(run.step, run.step_limit, run.calls, by_id)
     ends_phase = all(_is_terminal(run, call) and not by_id[call.id].error for call in run.calls)
     run = replace(append_messages(run, told), calls=())
     return _ask_for_answer(run) if ends_phase and not run.undelivered else _next_step(run)
@@ -205,7 +205,7 @@ def _take_result(run: Run, event: Returned) -> Next:
 def _next_step(run: Run) -> Next:
     """Ask the model for the next actions, unless all steps are used."""
     run = deliver_messages(run)
-    if run.step < run.last_step:
+    if run.step < run.step_limit:
         return _ask_for_actions(run)
     if run.settings.on_max_steps == "answer":
         return _ask_for_answer(run)
@@ -270,7 +270,7 @@ def _end_turn(run: Run, event: Answered) -> Next:
     if not run.undelivered:
         return issue(run, Emit(Completed(event.finish_reason, run.usage)))
     run = replace(_reset_answer(run, attempt=1), was_blank=False)
-    return _next_step(replace(run, last_step=run.step + run.settings.max_steps))
+    return _next_step(replace(run, step_limit=run.step + run.settings.max_steps))
 
 
 def _reset_answer(run: Run, attempt: int) -> Run:

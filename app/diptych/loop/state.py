@@ -40,7 +40,7 @@ class Run:
     )  # of the messages that were sent to it after its start
     undelivered: tuple[Message, ...] = ()  # those of them that are not in the conversation yet
     step: int = 0
-    last_step: int = 0  # the number of steps it may take: `max_steps` for each turn
+    step_limit: int = 0  # the number of steps it may take: `max_steps` for each turn
     errors: int = 0  # rejected replies in a row
     model_calls: int = 0
     usage: Usage = field(default_factory=Usage)

@@ -176,9 +176,12 @@ FeedItem: TypeAlias = Item | None
 
 
 class Feed(Protocol):
-    """Updates of runs that other processes own. It may lose some: the log is the truth."""
+    """Live updates of runs between processes; some may be lost, for the log is the truth.
 
-    def publish(self, run_id: str, notice: Notice) -> None:
+    Records are published by `EventLog.append`, in the same step; notices by `publish_notice`.
+    """
+
+    def publish_notice(self, run_id: str, notice: Notice) -> None:
         """Tell a notice to subscribers at other processes. Never waits; may lose it."""
         ...
 

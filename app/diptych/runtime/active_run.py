@@ -7,8 +7,9 @@ record and subscribers (`run_log`).
 import asyncio
 from collections.abc import Sequence
 from enum import Enum
+from typing import assert_never
 
-from diptych.loop.events import Event, Signal, Steered, Stop
+from diptych.loop.events import Aborted, Event, Failed, Signal, Steered, Stop
 from diptych.loop.reducer import apply_all, closing_events
 from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run
 from diptych.runtime.run_log import RunLog
@@ -26,15 +27,15 @@ class Stage(Enum):
 
 
 class ActiveRun:
-    """Signals that come before the run has a runner are kept for it.
+    """A run that this process has queued or executes.
 
-    `stop` is how the run was asked to end; the first reason counts. `is_first` says that the
-    session is new and nobody else can know it, so it has no history to load.
+    Signals that arrive before it has a runner are kept. `stop_requested` is how the run was asked
+    to end; the first reason counts. A new session has no history to load.
     """
 
-    def __init__(self, log: RunLog, *, is_first: bool = False) -> None:
+    def __init__(self, log: RunLog, *, is_new_session: bool = False) -> None:
         self.log = log
-        self.is_first = is_first
+        self.is_new_session = is_new_session
         self.stop_requested: Stop | None = None
         self.released = asyncio.Event()
         self._stage = Stage.WAITING
@@ -111,10 +112,13 @@ class ActiveRun:
         return True
 
     def signal(self, signal: Signal) -> None:
-        if isinstance(signal, Steered):
-            self.steer(signal)
-        else:
-            self.stop(signal)
+        match signal:
+            case Steered():
+                self.steer(signal)
+            case Aborted() | Failed():
+                self.stop(signal)
+            case _:
+                assert_never(signal)
 
     def hand_over(self) -> None:
         """Leave a run whose turn has come as it is, for another process to go on."""

@@ -27,7 +27,7 @@ from diptych.ports import Agents, DelegationRequest, Model, Notice, Tools
 from diptych.runtime.answer_text import AnswerReplay, TextBatcher
 
 CANCEL_SECONDS = 0.9  # for cancelled tasks to tell their servers: an abort takes effect in 1 s
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +139,8 @@ class Effects:
             result = Result(call.id, "the call was cancelled from within", error="unknown")
         except LoopError:
             raise
-        except Exception:  # noqa: BLE001 - none escapes the loop, whatever an adapter forgot (§5)
-            _log.exception("a call failed with an unexpected error")
+        except Exception:
+            _logger.exception("a call failed with an unexpected error")
             result = Result(call.id, "the call failed inside the agent", error="unknown")
         else:
             result = Result(call.id, _result_text(output.text), _recordable(output.value))

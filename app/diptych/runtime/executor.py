@@ -1,9 +1,9 @@
-"""Executes one run, from its record to its end.
+"""Executes one run: restores it from its record, gives it a runner, and sees to its end.
 
 What the record does not show did not happen (loop.md §9). A run that was opened just now has a
 short record; one that is taken over has a longer one.
 
-Not here: whose turn it is (`scheduler`), how a run proceeds (`loop.reducer`, `runner`).
+Not here: whose turn it is (`scheduler`), the run's event loop (`runner`).
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from diptych.runtime.stores import Stores
 
 MAX_OWNERS = 10  # of one run; then the run itself is taken for what kills its owners
 SIGNALS_AFTER = 0.4  # seconds of waiting, after which the store may hold signals for a run
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class UnreadableRecord(Exception):
@@ -60,13 +60,13 @@ class Executor:
             stop = Failed("store_full", "the store has no room left for the record of this run")
         except (StoreError, RunLost):
             raise
-        except Exception:  # noqa: BLE001 - whatever broke: the run ends, and its subscribers are told
-            _log.exception("run %s failed with an unexpected error", active.run_id)
+        except Exception:
+            _logger.exception("run %s failed with an unexpected error", active.run_id)
             stop = Failed("internal_error", "the agent failed inside")
         return await active.finish(active.run or run, stop)
 
     async def cancel_waiting(self, active: ActiveRun, run: Run, stop: Stop) -> Run:
-        """End a run that waits for its turn, or that a loss of the store has put back there."""
+        """End a run that is queued, or queued again since the store lost its newest records."""
         if run.phase is Phase.DONE:
             return run
         if await self._may_be_truncated(active.log):
@@ -88,7 +88,7 @@ class Executor:
             for signal in await stores.leases.pending_signals(log.run_id):
                 active.signal(signal)
         history: tuple[Message, ...] = ()
-        if not active.is_first:
+        if not active.is_new_session:
             history = await stores.sessions.conversation(log.session_id)
         try:
             return replay(await self._events(log.records), history)

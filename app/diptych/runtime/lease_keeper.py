@@ -17,7 +17,7 @@ from diptych.runtime.stores import Stores
 TAKEOVER_SECONDS = 2.0  # between two looks for sessions whose owner has died
 ROOM_SECONDS = 0.1  # between two looks whether there is room for another session
 RENEWALS_PER_LEASE = 4
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class LeaseKeeper:
@@ -52,7 +52,7 @@ class LeaseKeeper:
             try:
                 lost = await self._stores.leases.renew(leases) if leases else ()
             except StoreError as error:
-                _log.warning("leases cannot be renewed now: %s", error)
+                _logger.warning("leases cannot be renewed now: %s", error)
                 continue
             for lease in lost:
                 await self._scheduler.lose(lease)
@@ -66,7 +66,7 @@ class LeaseKeeper:
                 for session_id in found:
                     await self._take_over(session_id)
             except StoreError as error:
-                _log.warning("sessions without an owner cannot be looked for now: %s", error)
+                _logger.warning("sessions without an owner cannot be looked for now: %s", error)
             if not self._scheduler.has_room:  # there may be more of them: look when there is room
                 self._wake.set()
 
@@ -84,8 +84,8 @@ class LeaseKeeper:
         if not (self.takes_over and scheduler.has_room and scheduler.may_own(session_id)):
             return
         if lease := await stores.leases.claim(session_id, stores.clock.token()):
-            _log.info("taking over session %s", session_id)
-            scheduler.own(lease)
+            _logger.info("taking over session %s", session_id)
+            scheduler.start_session(lease)
 
     def _on_released(self, session_id: str) -> None:
         self._released[session_id] = None

@@ -22,7 +22,9 @@ Observer = Callable[[Item], None]
 
 
 class RunLog:
-    """Appends events to the store, then tells subscribers, the feed and the observers.
+    """Appends events to the store, then tells the local subscribers and observers.
+
+    The store itself publishes records to other processes; notices go there through the feed.
 
     `records` are those on record, as far as this process knows. `lease` is the right to append.
     Progress notices are kept, each with its place between records, so that a subscriber that
@@ -78,7 +80,7 @@ class RunLog:
         if notice.type == PROGRESS:
             self._progress.append((len(self.records), notice))
         self._tell(notice)
-        self._stores.feed.publish(self.run_id, notice)
+        self._stores.feed.publish_notice(self.run_id, notice)
 
     def new_context_id(self) -> str:
         return f"context-{self._stores.clock.token()}"

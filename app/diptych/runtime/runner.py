@@ -1,9 +1,9 @@
 """Drives one run: carries out the reducer's commands and feeds events back to it.
 
-The order is always the same: decide (`advance`), record, tell subscribers, act. Calls are recorded
-before they are sent. The model alone is asked while the record is written: asking it twice does
-no harm, and a slow store must not delay it. Everything that happens to a run, its abort and its
-deadline too, comes through one inbox.
+The order is always the same: decide (`advance`), record, notify subscribers, act. Calls are
+recorded before they are sent. Only requests to the model may start before the write has ended:
+asking twice does no harm, and a slow store must not delay them. Everything that happens to a run,
+its abort and its deadline too, comes through one inbox.
 
 Not here: what is decided (`loop.reducer`), asking and calling (`effects`), whose turn it is
 (`scheduler`), the record itself (`run_log`).
@@ -41,10 +41,10 @@ from diptych.runtime.answer_text import TextBatcher
 from diptych.runtime.effects import Backends, Effects, TaskCrashed, target
 from diptych.runtime.run_log import PROGRESS, RunLog
 
-DEFERRED_SECONDS = 0.1  # for which a write that can be merged with the next one is put off
-FIRST_DEFERRED_SECONDS = 0.025  # the same for a run's first write: until then it shows as queued
+DEFERRED_SECONDS = 0.1  # for which a write is deferred that can be merged with the next
+FIRST_DEFERRED_SECONDS = 0.025  # for a run's first write; until then it shows as queued
 DEADLINE_EXCEEDED = Failed("deadline_exceeded", "the run ran out of time")
-_DEFERRABLE = (Offered, Replied, ReplyRejected)  # if lost, they happen again with the model's call
+_DEFERRABLE = (Offered, Replied, ReplyRejected)  # if such a write is lost, the model is asked again
 
 
 class _Stage(Enum):
@@ -64,7 +64,7 @@ class _HandOver:
 
 
 class Runner:
-    """Takes one run to its end, or to where another process takes it over.
+    """The event loop of one run: to its end, or to where another process takes it over.
 
     `run` is the run as far as it is on record. `deadline` is a time of the event loop's clock,
     None for no limit.
@@ -115,7 +115,9 @@ class Runner:
             while self.run.phase is not Phase.DONE and self._stage is not _Stage.HANDED_OVER:
                 await self._receive(await self._inbox.get())
         except Exception:
-            async with self._write_lock:  # whoever ends the run goes on from what is on record
+            async with (
+                self._write_lock
+            ):  # let a write that is under way end, so that `run` matches the log
                 raise
         finally:
             if timer:
@@ -163,8 +165,8 @@ class Runner:
                 case Warn(text):
                     items.append(Notice("format_warning", {"message": text}))
         if all(isinstance(item, (*_DEFERRABLE, Notice)) for item in items):
-            is_first = isinstance(event, Offered)
-            self._write_later(items, FIRST_DEFERRED_SECONDS if is_first else DEFERRED_SECONDS)
+            is_start = isinstance(event, Offered)
+            self._write_later(items, FIRST_DEFERRED_SECONDS if is_start else DEFERRED_SECONDS)
         else:
             await self._write(*items)
         if calls and self._stage is _Stage.DRIVING:
@@ -183,7 +185,7 @@ class Runner:
         context_ids: dict[str, str] = {}
         for command in commands:
             call = command.call
-            self._unwritten.append(_progress(command, self._decided.last_step))
+            self._unwritten.append(_progress(command, self._decided.step_limit))
             if isinstance(call, Delegation):
                 context_ids[call.id] = self._log.new_context_id()
             if not command.is_retry:

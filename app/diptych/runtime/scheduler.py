@@ -11,10 +11,10 @@ import logging
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 from diptych.errors import LeaseLost, LogTruncated, RunLost, RunNotFound, StoreError
-from diptych.loop.events import Signal, Steered, Stop
+from diptych.loop.events import Aborted, Failed, Signal, Steered, Stop
 from diptych.loop.state import Phase, Run
 from diptych.ports.entries import Lease
 from diptych.runtime.active_run import ActiveRun, Stage
@@ -26,7 +26,7 @@ from diptych.runtime.runner import DEADLINE_EXCEEDED
 from diptych.runtime.stores import Stores
 
 HAND_OVER_SECONDS = 3.0  # for which a leaving process waits for a store that is away
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +74,23 @@ class Scheduler:
         active = self._active.get(run_id)
         return active if active and active.log.records else None
 
-    def add(self, run_id: str, session_id: str, *, is_first: bool = False) -> ActiveRun:
+    def add(self, run_id: str, session_id: str, *, is_new_session: bool = False) -> ActiveRun:
         """Make a run active that is about to be opened; see `schedule` and `remove`."""
         log = RunLog(run_id, session_id, self._stores, self._observers)
-        active = self._active[run_id] = ActiveRun(log, is_first=is_first)
+        active = self._active[run_id] = ActiveRun(log, is_new_session=is_new_session)
         return active
 
     def schedule(self, active: ActiveRun, lease: Lease | None, seconds: float | None) -> None:
         """Execute an opened run when its turn comes, if this process owns its session.
 
-        `seconds` is how long its caller waits, for its turn too.
+        `seconds` is what is left until its caller's deadline, which holds while it waits, too.
         """
         if seconds is not None:
             loop = asyncio.get_running_loop()
             active.set_deadline(loop.call_later(seconds, self.stop, active, DEADLINE_EXCEEDED))
         if lease is not None:
             active.log.lease = lease
-            self.own(lease, active.run_id if active.is_first else None)
+            self.start_session(lease, active.run_id if active.is_new_session else None)
         elif session := self._sessions.get(active.log.session_id):
             active.log.lease = session.lease
         else:
@@ -137,7 +137,7 @@ class Scheduler:
     def may_own(self, session_id: str) -> bool:
         return session_id not in self._unreadable
 
-    def own(self, lease: Lease, run_id: str | None = None) -> None:
+    def start_session(self, lease: Lease, run_id: str | None = None) -> None:
         """Execute the runs of a session that was claimed; `run_id` is the first, if it is known."""
         if former := self._sessions.get(lease.session_id):  # stale, and it does not know yet
             former.task.cancel()
@@ -150,7 +150,7 @@ class Scheduler:
         session = self._sessions.get(lease.session_id)
         if session is None or session.lease != lease:
             return
-        _log.warning("session %s is not owned here any more", lease.session_id)
+        _logger.warning("session %s is not owned here any more", lease.session_id)
         lost = [a for a in self._under(lease) if await self._stores.has_lost(a.run_id)]
         session.task.cancel()
         for active in lost:
@@ -186,13 +186,13 @@ class Scheduler:
             while run_id is not None:
                 run_id = await self._execute_one(run_id, lease)
         except LeaseLost:
-            _log.warning("another process has taken over session %s", lease.session_id)
+            _logger.warning("another process has taken over session %s", lease.session_id)
         except (RunLost, RunNotFound):
-            _log.error("the store has lost session %s", lease.session_id)
+            _logger.error("the store has lost session %s", lease.session_id)
             for active in self._under(lease):
                 active.log.report_lost()
         except StoreError as error:
-            _log.warning("session %s is released for a takeover: %s", lease.session_id, error)
+            _logger.warning("session %s is released for a takeover: %s", lease.session_id, error)
             with suppress(StoreError):
                 await leases.release(lease)
         finally:
@@ -224,7 +224,7 @@ class Scheduler:
             return await self._executor.execute(active)
         except UnreadableRecord as error:
             self._unreadable.add(active.log.session_id)
-            _log.error("run %s cannot be taken over: %s", active.run_id, error)
+            _logger.error("run %s cannot be taken over: %s", active.run_id, error)
             return None
 
     async def _finish(self, active: ActiveRun, run: Run, lease: Lease) -> str | None:
@@ -242,7 +242,7 @@ class Scheduler:
             run = await self._executor.cancel_waiting(active, run, stop)
             await self._finish(active, run, lease)
         except (StoreError, RunNotFound, RunLost, UnreadableRecord) as error:
-            _log.warning("run %s could not be ended before its turn: %s", active.run_id, error)
+            _logger.warning("run %s could not be ended before its turn: %s", active.run_id, error)
         finally:
             self.remove(active)
 
@@ -250,16 +250,19 @@ class Scheduler:
 
     def _on_signal(self, session_id: str, run_id: str, signal: Signal) -> None:
         """Deliver a signal that was sent at another process."""
-        active = self._active.get(run_id)
-        if isinstance(signal, Steered):
-            if active:  # a run that is not here yet reads its signals when its turn comes
-                active.steer(signal)
-        elif active:
-            self.stop(active, signal)
-        elif session := self._sessions.get(session_id):  # another process put it into the queue
-            active = self.add(run_id, session_id)
-            active.log.lease = session.lease
-            self.stop(active, signal)
+        active, session = self._active.get(run_id), self._sessions.get(session_id)
+        match signal:
+            case Steered():
+                if active:  # a run that is not here yet reads its signals when its turn comes
+                    active.steer(signal)
+            case Aborted() | Failed():
+                if active is None and session:  # another process put it into the queue
+                    active = self.add(run_id, session_id)
+                    active.log.lease = session.lease
+                if active:
+                    self.stop(active, signal)
+            case _:
+                assert_never(signal)
 
     async def _signal_deadline(self, run_id: str, seconds: float) -> None:
         """End a run in time whose owner learns of its deadline only at its turn."""
@@ -267,7 +270,7 @@ class Scheduler:
         try:
             await self._stores.leases.send_signal(run_id, DEADLINE_EXCEEDED)
         except (StoreError, RunNotFound, RunLost) as error:
-            _log.warning("run %s cannot be told that its time is over: %s", run_id, error)
+            _logger.warning("run %s cannot be told that its time is over: %s", run_id, error)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -81,7 +81,7 @@ class RunService:
         first = first_event(request, is_known=is_known)
         session_id = requested or f"session-{stores.clock.token()}"
         run_id = run_id_of(stores.log.epoch, stores.clock.token())
-        active = scheduler.add(run_id, session_id, is_first=requested is None)
+        active = scheduler.add(run_id, session_id, is_new_session=requested is None)
         try:
             opened = await active.log.open(first, request.idempotency_key)
         except BaseException:

@@ -139,8 +139,8 @@ class Subscription(AsyncIterator[Sequence[Item]]):
     async def _read_batch(self) -> list[Item]:
         """Give what comes next on record, or where the subscriber must go back to first.
 
-        It must go back where the store has lost what it has seen, even if the run has gone on
-        since. So the newest record that it has seen is read again with what follows.
+        If the store has lost records that were delivered, the subscriber is reset to the newest
+        one that still exists. So the newest delivered record is read again with what follows.
         """
         position = self._position
         overlap = 1 if position.seq else 0
@@ -174,7 +174,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
     async def _newest_still_held(self, active: ActiveRun | None) -> Record | None:
         """Look for the newest record that the subscriber has seen and that is still the same.
 
-        One that has seen what a loss took away has not seen what came in its place.
+        After a loss, records with the same numbers may be different ones.
         """
         position, held = self._position, None
         while True:
@@ -194,7 +194,8 @@ class Subscription(AsyncIterator[Sequence[Item]]):
     def _local_run(self) -> ActiveRun | None:
         """Give the run if it is active here, unless this subscriber knows more than its log.
 
-        One that listens to another process may: what it missed, a former owner may have missed.
+        A subscriber that listens to another process may know records that this process, a former
+        owner, does not have.
         """
         active = None if self._source else self._subscriptions.find(self._run_id)
         return active if active and len(active.log.records) >= self._position.seq else None

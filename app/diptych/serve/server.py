@@ -27,7 +27,7 @@ from diptych.serve.hosted_agent import HostedAgent, check_mock_scripts
 SEND_BUFFER_BYTES = 2**17  # that the kernel keeps for a slow reader; its own default is megabytes
 CLOSE_SECONDS = 5  # that open responses get to end, once all runs have ended or are handed over
 _POLL_SECONDS = 0.005
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,10 @@ async def serve_until_signal(
     *,
     grace: float = ProcessSettings().shutdown_grace,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. Active runs then get `grace` seconds, or a second signal."""
+    """Serve until SIGINT or SIGTERM.
+
+    Active runs then have `grace` seconds to end; a second signal ends the wait.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -143,7 +146,7 @@ async def _drain(agents: Sequence[ServedAgent], second_signal: asyncio.Event, gr
     closing = asyncio.create_task(_close_runs(agents, grace))
     interrupting = asyncio.create_task(second_signal.wait())
     if active := sum(served.agent.runs.active_count for served in agents):
-        _log.info("ending: %d runs get %g s; a second signal ends them now", active, grace)
+        _logger.info("ending: %d runs get %g s; a second signal ends them now", active, grace)
     await asyncio.wait([closing, interrupting], return_when=asyncio.FIRST_COMPLETED)
     interrupting.cancel()
     await _close_runs(agents, 0.0)

@@ -1,4 +1,4 @@
-"""the cache of observed objects, from which every decision is made (an informer's cache).
+"""The cache of observed objects, from which every decision is made (an informer's cache).
 
 Watches and lists put objects in, and so does the answer to every write, so that the operator never
 decides on less than it knows. An older version never replaces a newer one, and a list from before a

@@ -5,7 +5,7 @@ it. A holder that cannot renew it in time stops before another operator may star
 expired when it has not changed for its duration on the reader's own monotonic clock, as the clocks
 of nodes differ.
 
-Not here: what an active operator does (`process.session`).
+Not here: what an active operator does (`process.term`).
 """
 
 import asyncio

@@ -56,7 +56,7 @@ class Connection:
 
 
 def find_connection() -> Connection:
-    """Connect to the cluster that the process runs in, or else to the kubeconfig's current one.
+    """Find the address and credentials of the cluster that the process runs in, or of a kubeconfig.
 
     Raises `UnavailableError` if there is neither.
     """

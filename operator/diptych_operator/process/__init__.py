@@ -1,4 +1,4 @@
-"""The process observed the control loop.
+"""The process around the control loop.
 
 term      one term: wait for the Lease, list, watch and reconcile until something ends it
 tasks     ends asyncio tasks reliably

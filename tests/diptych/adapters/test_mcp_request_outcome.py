@@ -23,12 +23,12 @@ def test_the_first_request_may_end_in_any_way(stage: Stage) -> None:
 )
 def test_a_call_that_reached_its_server_is_never_unsent_again(reached: Stage) -> None:
     assert after(reached, Stage.NOT_SENT) is Stage.LOST
-    assert after(reached, Stage.REJECTED) is Stage.FAILED
+    assert after(reached, Stage.REJECTED) is Stage.SERVER_ERROR
 
 
 def test_after_a_loss_only_a_stream_can_still_bring_the_answer() -> None:
     assert after(Stage.LOST, Stage.ANSWERED) is Stage.LOST
-    assert after(Stage.LOST, Stage.UNUSABLE) is Stage.FAILED
+    assert after(Stage.LOST, Stage.UNUSABLE) is Stage.SERVER_ERROR
     assert after(Stage.LOST, Stage.STREAMING) is Stage.STREAMING
 
 

@@ -122,7 +122,7 @@ async def test_who_watches_a_run_hears_its_records_and_notices(server):
         added = [record(opened.entry, 2), record(opened.entry, 3, content="a\nb")]
         await one.append(added, opened.lease)
         notice = Notice("progress", {"step": 1, "text": "a\nb"})
-        one.publish(opened.entry.run_id, notice)
+        one.publish_notice(opened.entry.run_id, notice)
         await soon(lambda: len(heard) == 3)
         assert heard == [*added, notice]
 
@@ -218,11 +218,11 @@ async def test_notices_that_come_together_go_out_together_and_never_wait(server)
         opened = await store.open(first(store), "t1")
         heard: list[Any] = []
         await store.subscribe(opened.entry.run_id, heard.append)
-        store.publish(opened.entry.run_id, Notice("warm", {}))
+        store.publish_notice(opened.entry.run_id, Notice("warm", {}))
         await soon(lambda: len(heard) == 1)
         server.ask("CONFIG", "RESETSTAT")
         for number in range(1_500):
-            store.publish(opened.entry.run_id, Notice("n", {"number": number}))
+            store.publish_notice(opened.entry.run_id, Notice("n", {"number": number}))
         await soon(lambda: len(heard) == 1_001)
         assert heard[-1].fields == {"number": 1_499}
         assert server.calls()["publish"] == 1

@@ -169,7 +169,7 @@ async def test_a_notice_of_a_hand_over_in_the_middle_of_a_stream_is_nobodys_end(
         run_id = await start(owner)
         reading = asyncio.create_task(events(other, run_id))
         await model.has_stopped.wait()
-        owner.house.store.publish(run_id, Notice("handed_over", {}))  # from a third process
+        owner.house.store.publish_notice(run_id, Notice("handed_over", {}))  # from a third process
         model.go.set()
         told = [f.event for f in frames((await reading).text)]
         assert "handed_over" not in told

@@ -22,7 +22,7 @@ class PublishingFeed(NullFeed):
     def __init__(self):
         self.published = []
 
-    def publish(self, run_id, item):
+    def publish_notice(self, run_id, item):
         self.published.append((run_id, item))
 
 

@@ -261,7 +261,7 @@ async def test_that_another_process_leaves_ends_no_subscription_here() -> None:
     run_id = await begin(a)
     reading = asyncio.create_task(told(b, run_id))
     await asyncio.sleep(3)
-    a.publish(run_id, Notice(HANDED_OVER))
+    a.publish_notice(run_id, Notice(HANDED_OVER))
     assert await reading == log(store, run_id)
 
 

@@ -41,7 +41,7 @@ NOT_SENT_ERRORS = (
 )
 BUSY_STATUSES = frozenset({429, 502, 503})
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class DelegationTask:
@@ -77,7 +77,7 @@ class DelegationTask:
                     CancelTaskRequest(id=self._progress.task_id), context=self._context
                 )
         except (A2AError, TimeoutError, *MALFORMED_ANSWER_ERRORS) as error:
-            _log.info("agent %s did not cancel a task: %s", self._agent, type(error).__name__)
+            _logger.info("agent %s did not cancel a task: %s", self._agent, type(error).__name__)
 
     async def _follow(self, events: AsyncIterator[StreamResponse]) -> None:
         """Read a stream to its end; once the task is settled, its server must end it soon.

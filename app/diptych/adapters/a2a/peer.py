@@ -36,7 +36,7 @@ INITIAL_DELAY, MAX_DELAY = 0.2, 10.0  # seconds between attempts while the card 
 MAX_DESCRIPTION_CHARS = 2_000  # of a card that reach our prompt
 MAX_SKILLS, MAX_SKILL_CHARS = 20, 100  # names of skills that reach it, and characters of each
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +164,9 @@ class PeerMonitor:
     def _set_problem(self, problem: str | None) -> None:
         if problem != self.problem:
             if problem is None:
-                _log.info("agent %s is available", self.config.name)
+                _logger.info("agent %s is available", self.config.name)
             else:
-                _log.warning("agent %s is unavailable: %s", self.config.name, problem)
+                _logger.warning("agent %s is unavailable: %s", self.config.name, problem)
         self.problem = problem
 
 

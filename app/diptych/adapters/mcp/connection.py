@@ -171,7 +171,7 @@ class Connection:
             case Stage.LOST:
                 self.drain(reason)
                 return _unknown(reason)
-            case Stage.FAILED:
+            case Stage.SERVER_ERROR:
                 self.request_check()
                 return _unknown(reason)
         if error.code == mcp_types.CONNECTION_CLOSED and self.reason is not None:

@@ -33,7 +33,7 @@ class Stage(Enum):
     """The server answered in MCP's own terms."""
     UNUSABLE = auto()
     """The server answered what is of no use."""
-    FAILED = auto()
+    SERVER_ERROR = auto()
     """An HTTP status says that it failed, perhaps after a tool ran; the connection holds."""
     LOST = auto()
     """It was sent, and the connection ended before the answer: a tool may have run."""
@@ -55,8 +55,8 @@ class RequestOutcome:
     def record(self, stage: Stage, reason: str | None = None) -> None:
         """Change the stage.
 
-        Once the server was reached, a further request (which resumes a stream) cannot make the call
-        unsent; and after a loss, only a stream that is resumed can still bring the answer.
+        Once the server was reached, NOT_SENT counts as LOST. After LOST, only STREAMING (a resumed
+        stream) can restore the call.
         """
         match self.stage, stage:
             case ((Stage.PENDING | Stage.NOT_SENT), _):
@@ -64,11 +64,11 @@ class RequestOutcome:
             case Stage.LOST, Stage.ANSWERED:
                 return
             case Stage.LOST, Stage.UNUSABLE:
-                stage = Stage.FAILED
+                stage = Stage.SERVER_ERROR
             case _, Stage.NOT_SENT:
                 stage = Stage.LOST
             case _, Stage.REJECTED:
-                stage = Stage.FAILED
+                stage = Stage.SERVER_ERROR
         self.stage, self.reason = stage, reason
 
     @contextmanager

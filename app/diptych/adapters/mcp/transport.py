@@ -140,7 +140,7 @@ def _record_status(
         return
     outcome.record(*_meaning_of(status))
     # 404 and most 4xx are how servers of the older protocol answer the first request.
-    is_lost = outcome.stage in (Stage.FAILED, Stage.LOST)
+    is_lost = outcome.stage in (Stage.SERVER_ERROR, Stage.LOST)
     if outcome.is_handshake and (is_lost or status in AUTH_STATUSES):
         raise HandshakeAborted(outcome.reason or "")
 
@@ -151,7 +151,7 @@ def _meaning_of(status: int) -> tuple[Stage, str]:
     if status in REJECTED_STATUSES:
         return Stage.REJECTED, f"HTTP {status}"
     if status >= httpx2.codes.INTERNAL_SERVER_ERROR:
-        return Stage.FAILED, f"HTTP {status}"
+        return Stage.SERVER_ERROR, f"HTTP {status}"
     return Stage.UNUSABLE, f"HTTP {status}"
 
 

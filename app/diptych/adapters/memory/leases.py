@@ -88,7 +88,7 @@ class MemoryLeases:
 class NullFeed:
     """Fulfils `ports.Feed` where no other process has runs."""
 
-    def publish(self, run_id: str, notice: Notice) -> None:
+    def publish_notice(self, run_id: str, notice: Notice) -> None:
         """Do nothing: all subscribers of the run are in this process."""
 
     async def subscribe(self, run_id: str, put: Callable[[FeedItem], None]) -> Callable[[], None]:

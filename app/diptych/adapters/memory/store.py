@@ -31,7 +31,7 @@ from diptych.ports.run_ids import epoch_of
 
 _LOG_EVERY = 100  # dropped runs
 _MAX_IDEMPOTENCY_KEYS = 10_000
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class MemoryStore:
         if self.dropped > before and (
             not before or before % _LOG_EVERY > self.dropped % _LOG_EVERY
         ):
-            _log.warning("dropped the oldest finished runs to make room: %d so far", self.dropped)
+            _logger.warning("dropped the oldest finished runs for room: %d so far", self.dropped)
         if self._is_full(sessions):
             raise Overloaded("this agent has too many unfinished runs; try again later")
 

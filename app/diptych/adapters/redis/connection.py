@@ -44,7 +44,7 @@ HEALTH_CHECK_SECONDS = 1.0
 REPLY_TIMEOUT_SECONDS = 2.0  # of a health check, after which the connection counts as dead
 RECONNECT_GRACE_SECONDS = 1.0  # for which a lost connection is no problem yet
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class State(Enum):
@@ -65,7 +65,9 @@ class MultiplexedConnection:
         self._locator = locator
         self._pipeline = Pipeline()
         self._state = State.CONNECTING
-        self._may_execute = asyncio.Event()  # or will never be: set while CONNECTED and CLOSED
+        self._may_execute = (
+            asyncio.Event()
+        )  # callers need not wait: CONNECTED, or CLOSED, which raises
         self._has_tried = asyncio.Event()  # to connect
         self._silent_since = -math.inf  # by the event loop's clock; inf while CONNECTED
         self._reason = Unreachable("the store has not been reached yet")
@@ -215,7 +217,7 @@ class MultiplexedConnection:
         except ExceptionGroup as errors:
             error = errors.exceptions[0]
             if not isinstance(error, Unreachable | RedisError | OSError | ConnectionLost):
-                _log.error("the store's connection broke", exc_info=error)
+                _logger.error("the store's connection broke", exc_info=error)
             raise unreachable(error) from errors
         finally:
             await connection.disconnect(nowait=True)
@@ -252,7 +254,7 @@ class MultiplexedConnection:
         was_emptied = self._epoch not in {"", epoch}
         self._epoch = epoch
         if was_emptied:
-            _log.error("the store was emptied: the runs that were in it are lost")
+            _logger.error("the store was emptied: the runs that were in it are lost")
             for listener in self._epoch_listeners:
                 listener()
         return epoch

@@ -30,7 +30,7 @@ SUBSCRIBE_TIMEOUT_SECONDS = 1.8
 PUBLISH_SECONDS = 0.025  # notices of this time are published together
 MAX_UNPUBLISHED = 1_000  # notices; beyond that the oldest are dropped
 _NOTICES = b"notices"  # the first line of a message that holds notices; else it names the owner
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 Put = Callable[[FeedItem], None]
 SignalCallback = Callable[[str, str, Signal], None]
@@ -53,7 +53,7 @@ class RedisFeed(StoreClient):
         subscriber.subscribe(Channel(control, self._on_control_message, _ignore_gap))
         connection.on_new_epoch(self._report_gap)
 
-    def publish(self, run_id: str, notice: Notice) -> None:
+    def publish_notice(self, run_id: str, notice: Notice) -> None:
         self._unpublished.append((run_id, encode_notice(notice)))
         self._has_unpublished.set()
 
@@ -122,7 +122,7 @@ class RedisFeed(StoreClient):
                     session_id, run_id, encoded = content
                     signal = decode_signal(encoded.encode())
         except (ValueError, TypeError, KeyError, AttributeError):
-            _log.warning("ignored a message that this version cannot read")
+            _logger.warning("ignored a message that this version cannot read")
             return
         if signal is not None:
             for signal_received in tuple(self._signal_callbacks):
@@ -146,7 +146,7 @@ class _RunSubscription:
         try:
             items = self._decode(head, lines)
         except (ValueError, TypeError, KeyError):
-            _log.warning("ignored a message that this version cannot read")
+            _logger.warning("ignored a message that this version cannot read")
             items = [None]
         self._put_all(items)
 

@@ -28,7 +28,7 @@ from diptych.ports import Secret
 CONNECT_TIMEOUT_SECONDS = 1.0
 SENTINEL_TIMEOUT_SECONDS = 0.5
 WATCH_SECONDS = 2.0  # between two looks for another URL or master
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class Connection(Protocol):
@@ -87,7 +87,7 @@ class MasterLocator:
         except Unreachable:
             raise
         except Exception as error:  # of any kind: after an error here nothing would reconnect
-            _log.exception("connecting to the store failed unexpectedly")
+            _logger.exception("connecting to the store failed unexpectedly")
             raise unreachable(error) from error
         return connection
 

@@ -23,10 +23,10 @@ class LocalAgent:
     def __init__(self, site: ServedAgent) -> None:
         self.name = site.agent.name
         self.url = site.url
-        self._pod = site.agent
+        self._hosted = site.agent
 
     async def readiness(self) -> Readiness:
-        now = self._pod.readiness()
+        now = self._hosted.readiness()
         return Readiness(now.missing, any("DEBUG_MOCK_RESPONSES" in note for note in now.notes))
 
     async def start(
@@ -35,16 +35,18 @@ class LocalAgent:
         session_id: str | None,
         on_notice: NoticeHandler = ignore_notice,  # noqa: ARG002 - no connection can break here
     ) -> StartedRun:
-        entry = await self._pod.runs.start(RunRequest((Message("user", question),), "", session_id))
+        entry = await self._hosted.runs.start(
+            RunRequest((Message("user", question),), "", session_id)
+        )
         return StartedRun(entry.run_id, entry.session_id)
 
     async def subscribe(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
-        async with aclosing(self._pod.runs.subscribe(run_id, after)) as batches:
+        async with aclosing(self._hosted.runs.subscribe(run_id, after)) as batches:
             async for batch in batches:
                 yield batch
 
     async def cancel(self, run_id: str) -> None:
-        await self._pod.runs.cancel(run_id)
+        await self._hosted.runs.cancel(run_id)
 
 
 @asynccontextmanager

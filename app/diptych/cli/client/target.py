@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from diptych.cli.client.agent_client import AgentClient
 from diptych.cli.cluster.flags import ClusterFlags
-from diptych.cli.environment import laptop_options
+from diptych.cli.environment import local_options
 from diptych.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Target:
         from diptych.cli.client.local import agent_of_file
 
         self._refuse_cluster_options()
-        options = laptop_options(self.secrets, self.services)
+        options = local_options(self.secrets, self.services)
         return agent_of_file(Path(self.address), self.agent, options)
 
     @asynccontextmanager

@@ -51,7 +51,7 @@ async def attach_to_run(target: "Target", run_id: str, *, as_json: bool) -> int:
 
     On cancellation the command that follows the run again is printed.
     """
-    from diptych.cli.exit_codes import OF_RUN
+    from diptych.cli.exit_codes import EXIT_CODE_BY_STATUS
     from diptych.cli.follow import follow_run
     from diptych.cli.output.json_lines import JsonLines
     from diptych.cli.output.screen import Screen
@@ -61,7 +61,7 @@ async def attach_to_run(target: "Target", run_id: str, *, as_json: bool) -> int:
         screen = Screen()
         renderer = JsonLines() if as_json else Timeline(screen, question=True)
         try:
-            return OF_RUN[await follow_run(agent, run_id, renderer)]
+            return EXIT_CODE_BY_STATUS[await follow_run(agent, run_id, renderer)]
         except asyncio.CancelledError:
             screen.print_line(("! ", "yellow"), agent.attach_hint(run_id))
             raise

@@ -48,7 +48,7 @@ def demo_tools() -> None:
 async def _run_demo(screen: "Screen") -> int:
     from diptych.cli.client.local import local_agents
     from diptych.cli.client.remote import agent_at
-    from diptych.cli.exit_codes import OF_RUN
+    from diptych.cli.exit_codes import EXIT_CODE_BY_STATUS
     from diptych.cli.follow import start_and_follow
     from diptych.cli.output.timeline import Timeline
     from diptych.config.loader import LocalOptions, load_agents
@@ -65,7 +65,7 @@ async def _run_demo(screen: "Screen") -> int:
                 ended = await start_and_follow(coordinator, QUESTION, None, timeline)
             await _print_events(screen, dict(servers[1:]))
     _print_next_steps(screen)
-    return OF_RUN[ended.status]
+    return EXIT_CODE_BY_STATUS[ended.status]
 
 
 @contextlib.asynccontextmanager

@@ -66,7 +66,7 @@ def run(
 
 
 async def _ask(target: "Target", question: str, session: str | None, *, as_json: bool) -> int:
-    from diptych.cli.exit_codes import OF_RUN
+    from diptych.cli.exit_codes import EXIT_CODE_BY_STATUS
     from diptych.cli.follow import print_readiness, start_and_follow
     from diptych.cli.output.json_lines import JsonLines
     from diptych.cli.output.renderer import Renderer
@@ -82,4 +82,4 @@ async def _ask(target: "Target", question: str, session: str | None, *, as_json:
             await print_readiness(agent, screen)
             renderer = Timeline(screen)
         ended = await start_and_follow(agent, question, session, renderer)
-    return OF_RUN[ended.status]
+    return EXIT_CODE_BY_STATUS[ended.status]

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from diptych.cli.commands.options import Secrets, Services
-from diptych.cli.environment import laptop_options, process_environment
+from diptych.cli.environment import local_options, process_environment
 
 if TYPE_CHECKING:
     from diptych.cli.output.screen import Part
     from diptych.serve.server import ServedAgent
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 _LOOPBACK = "127.0.0.1"
 
 
@@ -62,7 +62,7 @@ def serve(
     settings = process_settings(process_environment())
     loaded: LoadedAgents | None = None
     if files:
-        loaded = load_agents(files, laptop_options(secrets, service))
+        loaded = load_agents(files, local_options(secrets, service))
         count = len(loaded.names)
     else:
         env_config, count = config_from_environment(os.environ), 1
@@ -82,11 +82,11 @@ async def _log_addresses(sites: Sequence["ServedAgent"]) -> None:
     for site in sites:
         await site.agent.wait_for_first_connect()
         now = site.agent.readiness()
-        _log.info("agent %s listens at %s", site.agent.name, site.url)
+        _logger.info("agent %s listens at %s", site.agent.name, site.url)
         for missing in now.missing:
-            _log.warning("agent %s is without %s", site.agent.name, unavailable_text(missing))
+            _logger.warning("agent %s is without %s", site.agent.name, unavailable_text(missing))
         for note in now.notes:
-            _log.info("agent %s: %s", site.agent.name, note)
+            _logger.info("agent %s: %s", site.agent.name, note)
 
 
 async def _print_addresses(sites: Sequence["ServedAgent"]) -> None:

@@ -54,7 +54,7 @@ _REPLICAS_NEED_REDIS = (
 class AgentSpec(StrictModel):
     """What an agent is and may do."""
 
-    only_one_of = ("instructions", "instructionsFrom")
+    at_most_one_of = ("instructions", "instructionsFrom")
     cel_rules = (
         CelRule(
             "has(self.model) || has(self.container) && has(self.container.env)"

@@ -76,7 +76,7 @@ class VariableSource(StrictModel):
 class Variable(StrictModel):
     """A variable of the container; without `value` and `valueFrom` it is empty (Kubernetes)."""
 
-    only_one_of = ("value", "valueFrom")
+    at_most_one_of = ("value", "valueFrom")
 
     name: VariableName
     """The variable's name."""

@@ -20,7 +20,7 @@ _DEFAULTS = LoopSettings()
 class LoopSpec(StrictModel):
     """The bounds of a run.
 
-    A field that is called as one of `LoopSettings` reaches the loop by its name.
+    `resolver` copies every field that `LoopSettings` has under the same name.
     """
 
     max_steps: Annotated[int, Field(ge=1, le=100)] = _DEFAULTS.max_steps

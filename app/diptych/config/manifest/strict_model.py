@@ -29,7 +29,7 @@ class StrictModel(BaseModel):
     exactly_one_of: ClassVar[tuple[str, ...]] = ()
     """Fields of which exactly one must be given, as the API names them."""
 
-    only_one_of: ClassVar[tuple[str, ...]] = ()
+    at_most_one_of: ClassVar[tuple[str, ...]] = ()
     """Fields of which at most one may be given, as the API names them."""
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = ()
@@ -39,8 +39,8 @@ class StrictModel(BaseModel):
     def _check_alternatives(self) -> Self:
         if self.exactly_one_of and len(self._given(self.exactly_one_of)) != 1:
             raise rule_error(f"needs exactly one of {', '.join(self.exactly_one_of)}")
-        if self.only_one_of and len(self._given(self.only_one_of)) > 1:
-            raise rule_error(f"needs only one of {', '.join(self.only_one_of)}")
+        if self.at_most_one_of and len(self._given(self.at_most_one_of)) > 1:
+            raise rule_error(f"needs only one of {', '.join(self.at_most_one_of)}")
         return self
 
     def _given(self, wire_names: tuple[str, ...]) -> list[str]:

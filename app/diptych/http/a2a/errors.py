@@ -25,7 +25,7 @@ _SAME_ID = "message.messageId came with other parts before; give each new messag
 _TASK_ENDED = "the task has ended; to go on, send the message with its contextId and no taskId"
 _STORE_FULL_SECONDS = "10"
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class ErrorTranslation:
@@ -63,5 +63,5 @@ class ErrorTranslation:
             case StoreError():
                 raise InternalError("the record of tasks cannot be reached now") from error
             case Exception():
-                _log.error("an A2A request failed unexpectedly", exc_info=error)
+                _logger.error("an A2A request failed unexpectedly", exc_info=error)
                 raise InternalError("internal error") from error

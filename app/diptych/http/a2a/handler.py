@@ -34,7 +34,7 @@ from a2a.utils.task import validate_history_length
 
 from diptych.http.a2a.errors import ErrorTranslation
 from diptych.http.a2a.listing import list_tasks
-from diptych.http.a2a.message import read_run_request, read_steering
+from diptych.http.a2a.message import read_a2a_request, read_steering
 from diptych.http.a2a.task import TaskUpdates, Update, submitted_task, task_snapshot
 from diptych.loop.codec import TERMINAL, Record
 from diptych.ports import Notice
@@ -133,7 +133,7 @@ class TaskHandler(RequestHandler):
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> RunEntry:
         """Start a task, or send the message to the task that it names (specification, 3.4.3)."""
-        request = read_run_request(params, context.state.get("headers", {}))
+        request = read_a2a_request(params, context.state.get("headers", {}))
         validate_history_length(params.configuration)
         message = params.message
         if not message.task_id:

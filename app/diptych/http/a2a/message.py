@@ -26,7 +26,7 @@ from diptych.runtime.request import SESSION_ID, RunRequest
 _MAX_ID = 128  # characters; a longer id of a message is hashed
 
 
-def read_run_request(request: SendMessageRequest, headers: Mapping[str, str]) -> RunRequest:
+def read_a2a_request(request: SendMessageRequest, headers: Mapping[str, str]) -> RunRequest:
     """Read a task, with the context, call path and deadline that our extension adds to it.
 
     The caller's context stands before the task, so that the model reads both as one conversation.
@@ -49,7 +49,7 @@ def read_run_request(request: SendMessageRequest, headers: Mapping[str, str]) ->
 
 
 def read_steering(message: Message, request: RunRequest) -> Steered:
-    """Read a message for the task that it names; `request` is what `read_run_request` gave for it.
+    """Read a message for the task that it names; `request` is what `read_a2a_request` gave for it.
 
     The context that it carries is left out.
     """

@@ -23,7 +23,7 @@ from diptych.runtime.buffer import is_terminal
 from diptych.runtime.service import RunService
 
 _CALLS = frozenset({"tool_call", "delegation_request"})
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class ChatReader:
@@ -77,7 +77,7 @@ class ChatReader:
                 async for batch in batches:
                     yield batch
         except StoreError as error:
-            _log.error("the store failed under a chat: %s", error)
+            _logger.error("the store failed under a chat: %s", error)
             code, message = store_failure(error)
             raise self._unreadable(code, f"{message}: {self._advice}") from error
         except RequestError as error:

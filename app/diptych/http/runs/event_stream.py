@@ -20,7 +20,7 @@ from diptych.runtime.buffer import record_chars
 from diptych.runtime.service import RunService
 
 LARGE_RECORD = 2**16  # characters, from which a record's readers share one frame
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 async def event_frames(runs: RunService, run_id: str, after: int) -> AsyncGenerator[bytes]:
@@ -36,7 +36,7 @@ async def event_frames(runs: RunService, run_id: str, after: int) -> AsyncGenera
                 for part in frames:
                     yield part.content if isinstance(part, _SharedFrame) else part
     except StoreError as error:
-        _log.error("the store failed under a stream: %s", error)
+        _logger.error("the store failed under a stream: %s", error)
         yield frame(run_error_body(*store_failure(error)), event="error")
     except RequestError as error:
         yield frame(request_error_body(error), event="error")

@@ -41,12 +41,12 @@ class ActionError:
 
 @dataclass(frozen=True, slots=True)
 class NoOp:
-    """A reply that says that no action is needed: `{}`, `[]` or `<>`."""
+    """A reply that says that no action is needed: `{}`, `[]` or `<>`. Phase 2 follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """A reply that holds nothing like an action."""
+    """A reply that holds nothing like an action. It is not kept; phase 2 asks for the answer."""
 
 
 MAX_DEPTH = 64
