@@ -111,6 +111,13 @@ def test_where_records_were_lost_calls_that_wait_for_others_may_have_been_sent_t
     assert [call.id for call in made(commands)] == ["call_1_3"]
 
 
+def test_where_nothing_was_lost_calls_that_wait_for_others_go_on_waiting():
+    run, _ = calling('[{"id": "a", "tool": "look"}, {"tool": "charge", "after": ["a"]}]')
+    run, (again,) = feed(run, OwnerChanged())
+    assert again.call.label == "a"
+    assert run.results == ()
+
+
 def test_where_records_were_lost_the_calls_of_earlier_steps_keep_their_results():
     run, _ = feed(sent(CHARGE), returned("call_1_1"))
     _, commands = feed(run, OwnerChanged(lost_tail=True))
@@ -136,6 +143,11 @@ def test_a_run_that_waits_for_its_turn_goes_on_waiting():
     assert run.phase is Phase.QUEUED
     assert commands == ()
     assert feed(run, Offered(CATALOG, "SYSTEM"))[1] == started(with_offers=CATALOG)[1]
+
+
+def test_a_rejection_that_is_not_on_record_is_recorded():
+    run, commands = advance(started()[0], BAD)
+    assert advance(run, OwnerChanged())[1] == commands
 
 
 def test_of_two_results_that_are_to_be_written_each_is_pending_until_it_is_written():

@@ -78,12 +78,18 @@ def test_the_answer_is_recorded_and_ends_the_run():
     run, _ = feed(started()[0], Replied("{}", Usage(5, 1)), Streamed("Hel"), Streamed("lo"))
     run, _ = feed(run, Replied("", Usage(7, 2)))
     assert run.end == Completed("stop", Usage(12, 3))
+    assert run.end.usage.total_tokens == 15
     assert conversation(run) == (Message("user", "hi"), Message("assistant", "Hello"))
 
 
 def test_what_the_model_says_of_its_answer_is_passed_through():
     run, _ = feed(started()[0], Replied("{}"), Streamed("Hel"), Replied("", finish_reason="length"))
     assert run.end == Completed("length", Usage())
+
+
+def test_an_end_of_the_answer_that_callers_do_not_know_is_a_stop():
+    run, _ = feed(started()[0], Replied("{}"), Streamed("Hi"), Replied("", finish_reason="eos"))
+    assert run.end == Completed("stop", Usage())
 
 
 def test_a_call_is_made_and_its_result_given_back():
@@ -335,6 +341,17 @@ def test_an_abort_interrupts_what_was_sent_and_skips_what_was_not():
     assert run.end == Aborted("enough")
     assert run.pending == ()
     assert "interrupted: enough" in conversation(run)[-1].content
+
+
+def test_a_run_that_ends_before_its_turn_has_said_nothing():
+    run, _ = feed(Run(), Asked("hi"), Aborted("enough"))
+    assert conversation(run) == ()
+
+
+def test_a_failure_is_the_reason_why_calls_are_not_made():
+    run, _ = feed(started("x")[0], Replied('{"tool": "x"}'))
+    skipped, _ = closing_events(run, Failed("deadline_exceeded", "late"))
+    assert skipped.result.text == "skipped: late"
 
 
 def test_an_abort_leaves_results_that_have_come_as_they_are():

@@ -31,6 +31,7 @@ def test_a_result_beyond_the_limit_is_cut_and_says_so():
 
 
 def test_a_result_is_never_cut_within_a_character():
-    shown, _, mark = bounded("x" + "€" * (RESULT_BYTES // 3 + 1)).partition("\n")
-    assert shown == "x" + "€" * ((RESULT_BYTES - 1) // 3)
+    shown, _, mark = bounded("xx" + "€" * (RESULT_BYTES // 3 + 1)).partition("\n")
+    assert (RESULT_BYTES - 2) % 3
+    assert shown == "xx" + "€" * ((RESULT_BYTES - 2) // 3)
     assert mark.startswith("[cut: ")

@@ -293,6 +293,18 @@ def test_a_run_that_has_ended_is_active_no_more_while_the_next_one_of_its_sessio
     run_virtually(story())
 
 
+def test_a_run_that_is_cancelled_before_its_turn_leaves_the_queue():
+    async def story():
+        store = SharedStore()
+        a = replica(store, "a", HANG)
+        first, second = [await begin(a, f"Q{n}", "s") for n in range(2)]
+        await a.run(a.runs.cancel(second))
+        await asyncio.sleep(1)
+        assert store.sessions["s"].queue == [first]
+
+    run_virtually(story())
+
+
 def test_a_run_that_is_being_cancelled_when_its_turn_comes_holds_up_nobody():
     async def story():
         store = SharedStore()

@@ -205,19 +205,33 @@ async def test_a_reader_at_the_owner_has_nothing_read_from_the_store() -> None:
 
 
 @virtually
-async def test_a_process_that_leaves_ends_its_readers_though_the_store_is_away() -> None:
+async def test_who_reads_a_long_record_waits_for_a_store_that_is_away() -> None:
     store = SharedStore()
-    a, b = replica(store, "a", "{}", SLOWLY), replica(store, "b")
+    a, b = replica(store, "a", "{}", LONG), replica(store, "b")
     run_id = await begin(a)
+    await told(a, run_id)
+    subscription = b.runs.subscribe(run_id)
+    first = await anext(subscription)
+    store.go_away(STORE_WAIT_SECONDS / 2)
+    rest = [item async for batch in subscription for item in batch]
+    assert [*first, *rest] == log(store, run_id)
+
+
+@virtually
+async def test_a_process_that_leaves_waits_for_no_store() -> None:
+    store = SharedStore()
+    a, b = replica(store, "a", "{}", LONG), replica(store, "b")
+    run_id = await begin(a)
+    await told(a, run_id)
     subscription = b.runs.subscribe(run_id)
     await anext(subscription)
     store.go_away(60)
-    reading = asyncio.create_task(anext(subscription))
-    await asyncio.sleep(1)
+    reading = asyncio.create_task(anext(subscription))  # type: ignore[arg-type, var-annotated]
+    await asyncio.sleep(STORE_WAIT_SECONDS / 3)
     assert not reading.done()
     await b.run(b.runs.close())
     with pytest.raises(StoreError):
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(STORE_WAIT_SECONDS / 3):
             await reading
 
 
@@ -322,6 +336,7 @@ async def test_who_follows_before_the_store_has_answered_once_is_told_at_once_th
     with pytest.raises(StoreError):
         async with asyncio.timeout(STORE_WAIT_SECONDS / 2):
             await anext(b.runs.subscribe(run_id))
+    assert not b.runs.has_subscribers(run_id)
 
 
 # What is held
