@@ -18,7 +18,6 @@ from diptych.loop.events import (
     OwnerChanged,
     Replied,
     Returned,
-    Warn,
 )
 from diptych.loop.state import Run
 
@@ -27,9 +26,8 @@ Next = tuple[Run, tuple[Command, ...]]
 
 
 def issue(run: Run, *commands: Command) -> Next:
-    """Give commands, and keep those that an event must answer as pending."""
-    lasting = tuple(c for c in commands if not isinstance(c, Warn))
-    return replace(run, pending=run.pending + lasting), commands
+    """Give commands, and keep them as pending until an event answers them."""
+    return replace(run, pending=run.pending + commands), commands
 
 
 def settle(run: Run, event: Event) -> Run:
