@@ -44,6 +44,4 @@ class ReasoningFilter:
         self.is_open = False
         text, self.reasoning = strip_lead("".join(self._thoughts) + self._held)
         self._held = ""
-        if self.reasoning:
-            text = text.lstrip()
         return text if text.strip() else ""
