@@ -8,7 +8,14 @@ from support.doubles import catalog
 from diptych.errors import LoopError
 from diptych.loop.actions import ActionError
 from diptych.loop.catalog import Catalog, Tool, Unavailable
-from diptych.loop.codec import EVENT_TYPES, catalog_blob, decode, encode
+from diptych.loop.codec import (
+    EVENT_TYPES,
+    NOT_IN_MEMORY_VIEW,
+    TERMINAL,
+    catalog_blob,
+    decode,
+    encode,
+)
 from diptych.loop.events import (
     Aborted,
     Answered,
@@ -26,6 +33,7 @@ from diptych.loop.events import (
     Steered,
     StepsExhausted,
     Streamed,
+    Terminal,
     Warn,
 )
 from diptych.loop.messages import Delegation, Message, Result, ToolCall, Usage
@@ -93,6 +101,8 @@ def test_every_event_and_every_wire_name_has_a_row_here():
     assert {type(event) for event in EVENTS} == set(EVENT_TYPES)
     names = {name for names in EVENT_TYPES.values() for name in names}
     assert {encode(event)[0] for event in EVENTS} == names
+    assert names > NOT_IN_MEMORY_VIEW
+    assert {encode(event)[0] for event in EVENTS if isinstance(event, Terminal)} == TERMINAL
 
 
 def test_what_is_offered_is_kept_under_the_hash_of_its_content():

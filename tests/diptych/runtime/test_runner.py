@@ -164,6 +164,7 @@ async def test_an_answer_that_differs_while_the_run_is_stopped_replaces_the_one_
     runner.stop(ENOUGH)
     await task
     assert types(log.records)[-3:] == ["answer_reset", "text", "aborted"]
+    assert log.records[-3].metadata == {"from_seq": 4, "attempt": 2}
     assert log.records[-2].content == "Good"
 
 

@@ -177,6 +177,8 @@ def test_what_depends_on_a_reference_fits_for_now(schema: JSONObject, value: obj
             {"x": "${a}"},
             id="a part of a branch",
         ),
+        pytest.param({"properties": {"x": {"minItems": 2}}}, {"x": ["${a}"]}, id="too few"),
+        pytest.param({"minProperties": 2}, {"x": "${a}"}, id="too few fields"),
     ],
 )
 def test_what_no_reference_can_mend_is_told_at_once(

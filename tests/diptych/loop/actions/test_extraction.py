@@ -76,6 +76,11 @@ def test_several_calls_with_only_blanks_or_fences_between_are_several_calls(repl
     assert find_actions(reply) == (VALUE_A, VALUE_B)
 
 
+@pytest.mark.parametrize("key", ["tool", "agent", "arguments", "calls"])
+def test_any_key_of_an_action_makes_one(key: str) -> None:
+    assert find_actions(f'{{"{key}": 1}}') == ({key: 1},)
+
+
 def test_a_list_is_one_value() -> None:
     assert find_actions(f"[\n{A},\n{B}\n]") == ([VALUE_A, VALUE_B],)
     assert find_actions(f'{{"calls": [{A}, {B}]}}') == ({"calls": [VALUE_A, VALUE_B]},)
