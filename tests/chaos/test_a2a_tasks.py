@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import httpx
+import pytest
 from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
 from a2a.client.errors import A2AClientError
 from a2a.types import (
@@ -27,6 +28,8 @@ from support.stack import until
 COMPLETED, CANCELED = TaskState.TASK_STATE_COMPLETED, TaskState.TASK_STATE_CANCELED
 SLOW = Pace(reply=0.3, word=0.1)  # an answer takes some 4 s
 USUAL = 12.0
+
+pytestmark = pytest.mark.timeout(300)  # a test waits 90 s for its callers, and for its pods
 
 
 @asynccontextmanager
