@@ -21,6 +21,7 @@ from diptych.loop.events import (
     LoopSettings,
     Offered,
     Origin,
+    OwnerChanged,
     Replied,
     ReplyRejected,
     Returned,
@@ -37,6 +38,7 @@ from diptych.loop.state import Phase, Run, conversation
 ECHO = '{"tool": "echo", "arguments": {"text": "a"}}'
 BAD = '{"tool": "nope"}'
 X = ToolCall("call_1_1", "x")
+MORE = Steered("and in French", "m-1")
 
 
 def test_a_run_asks_the_model_when_it_is_offered_its_tools():
@@ -301,8 +303,7 @@ def test_a_terminal_call_that_fails_does_not_end_phase_one():
 
 def test_phase_one_goes_on_after_a_terminal_call_if_a_message_has_come():
     run, _ = started(with_offers=Catalog((tool("done", terminal=True),)))
-    more = Steered("and in French", "m-1")
-    _, (ask,) = feed(run, Replied('{"tool": "done"}'), more, returned("call_1_1"))
+    _, (ask,) = feed(run, Replied('{"tool": "done"}'), MORE, returned("call_1_1"))
     assert not ask.answer
     assert ask.messages[-1] == Message("user", "and in French")
 
@@ -322,6 +323,29 @@ def test_a_blank_answer_is_asked_for_once_more_and_then_fails():
     assert commands[0].index == 2
     run, _ = feed(run, Replied(""))
     assert run.end == Failed("empty_answer", "the model gave no answer, twice")
+
+
+def test_a_blank_answer_is_not_asked_for_again_before_a_message_that_has_come():
+    _, (ask,) = feed(started()[0], Replied("{}"), Streamed(" "), MORE, Replied(""))
+    assert not ask.answer
+    assert ask.messages[-1] == Message("user", MORE.message)
+
+
+def test_the_next_turn_s_answer_begins_anew():
+    run, _ = feed(started()[0], Replied("{}"), Streamed(" "), Replied(""), AnswerReset(4, 2))
+    run, _ = feed(run, Streamed("Hello"), MORE, Replied(""), Replied("{}"))
+    assert (run.answer, run.answer_attempts) == ("", 1)
+    run, (ask,) = feed(run, Streamed(" "), Replied(""))
+    assert ask.answer, "the first blank answer of this turn"
+    run, _ = feed(run, Streamed("Bonjour"), Replied(""))
+    assert run.end == Completed("stop", Usage())
+
+
+def test_in_the_next_turn_a_new_owner_goes_on_after_that_turn_s_text():
+    run, _ = feed(started()[0], Replied("{}"), Streamed(" "), Replied(""), Streamed("Hello"))
+    run, _ = feed(run, MORE, Replied(""), Replied("{}"), Streamed("Bonjour"))
+    _, (ask,) = feed(run, OwnerChanged())
+    assert ask.recorded == "Bonjour"
 
 
 @pytest.mark.parametrize("finish_reason", ["content_filter", "length"])
