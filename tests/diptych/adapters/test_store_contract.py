@@ -221,8 +221,9 @@ async def test_a_list_goes_on_only_from_a_run_of_its_own(store):
     for session_id, before in (("a", other), ("nobody", one)):
         with pytest.raises(RunNotFound):
             await store.log.entries(session_id, before=before.entry.run_id, limit=1)
-    with pytest.raises(RunNotFound):
-        await store.log.entries(before=store.run_id(), limit=1)
+    for unknown in (store.run_id(), "nope", ""):
+        with pytest.raises(RunNotFound):
+            await store.log.entries(before=unknown, limit=1)
 
 
 async def updated_at(store: Store, *times: float, end: str = "completed") -> list[str]:

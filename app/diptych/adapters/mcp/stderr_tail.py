@@ -26,9 +26,9 @@ class StderrTail:
     """Reads stderr to its end. No line that it gives holds a secret or a control character."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
-        self._secrets = [
-            part for secret in secrets for part in secret.split() if len(part) >= MIN_SECRET_CHARS
-        ]
+        parts = {part for secret in secrets for part in _printable(secret).split()}
+        long_parts = [part for part in parts if len(part) >= MIN_SECRET_CHARS]
+        self._secrets = sorted(long_parts, key=len, reverse=True)  # one may hold another
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
         self._is_closed = anyio.Event()
 
@@ -52,12 +52,16 @@ class StderrTail:
         return " | ".join(self._lines)
 
     def _add(self, line: bytes) -> None:
-        text = line.decode(errors="replace")
-        for secret in self._secrets:
+        text = _printable(line.decode(errors="replace"))
+        for secret in self._secrets:  # now that no terminal sequence stands within one
             text = text.replace(secret, "…")
-        text = _TERMINAL_SEQUENCE.sub("", text)
-        text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
         if text:
             logger.debug("%s", text[:MAX_LOGGED_CHARS])
             is_long = len(text) > MAX_LINE_CHARS
             self._lines.append(text[: MAX_LINE_CHARS - 1] + "…" if is_long else text)
+
+
+def _printable(text: str) -> str:
+    """Give a text without terminal sequences, control characters and white space in a row."""
+    text = _TERMINAL_SEQUENCE.sub("", text)
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

@@ -31,6 +31,8 @@ class RedisLists(StoreClient):
         before: str | None = None,
         limit: int | None = None,
     ) -> Sequence[RunEntry]:
+        if before == "":  # no run has this id, and to the script it means that there is no `before`
+            raise RunNotFound
         rows: list[Sequence[Reply]] = []
         session = () if session_id is None else (session_id,)
         after = ""
