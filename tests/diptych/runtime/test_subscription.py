@@ -22,6 +22,7 @@ from diptych.errors import StoreError
 from diptych.http.disconnect import cancel_if_abandoned
 from diptych.loop.codec import Record
 from diptych.ports import Item, Notice
+from diptych.ports.entries import Lease
 from diptych.runtime import buffer, subscription
 from diptych.runtime.buffer import MAX_BUFFERED_CHARS, record_chars
 from diptych.runtime.stores import Stores
@@ -78,6 +79,15 @@ class Room:
         opened = await self.store.open(records[0], "t1")
         await self.store.append(records[1:], opened.lease)
         return records
+
+    async def begin(self, *texts: str) -> Lease:
+        """Put the beginning of a run with these texts on record."""
+        rows = _timed([("user_message", "hi"), *(("text", text) for text in texts)])
+        records = [Record(RUN, "talk", n, *row) for n, row in enumerate(rows, 1)]
+        opened = await self.store.open(records[0], "t1")
+        assert opened.lease
+        await self.store.append(records[1:], opened.lease)
+        return opened.lease
 
     async def batches(self, after: int = 0) -> list[list[Item]]:
         return [[*batch] async for batch in self.following.subscribe(RUN, after)]
@@ -283,14 +293,9 @@ async def test_that_another_process_leaves_ends_no_subscription_here() -> None:
 async def test_a_loss_that_shows_live_is_told_before_what_came_in_its_place() -> None:
     room, feed = Room(), CapturingFeed()
     room.following.stores = replace(room.following.stores, feed=feed)
-    store = room.store
-    rows = _timed([("user_message", "hi"), *[("text", "x")] * 4])
-    records = [Record(RUN, "talk", n, *row) for n, row in enumerate(rows, 1)]
-    opened = await store.open(records[0], "t1")
-    assert opened.lease
-    await store.append(records[1:], opened.lease)
+    await room.begin("a", "b", "c", "d")
     subscription = room.following.subscribe(RUN)
-    assert await anext(subscription) == records
+    await anext(subscription)
     live = asyncio.create_task(anext(subscription))  # type: ignore[arg-type, var-annotated]
     await asyncio.sleep(1)
     restart = Record(RUN, "talk", 3, "owner_changed", 9.0, None, {"lost_tail": True})
@@ -300,6 +305,23 @@ async def test_a_loss_that_shows_live_is_told_before_what_came_in_its_place() ->
     reset, *rest = await live
     assert reset == Notice("reset", {"epoch": EPOCH, "last_seq": 2})
     assert rest == [restart, after]
+    await subscription.aclose()
+
+
+@virtually
+async def test_a_record_that_the_feed_has_lost_is_read() -> None:
+    room, feed = Room(), CapturingFeed()
+    room.following.stores = replace(room.following.stores, feed=feed)
+    lease = await room.begin("a")
+    subscription = room.following.subscribe(RUN)
+    await anext(subscription)
+    live = asyncio.create_task(anext(subscription))  # type: ignore[arg-type, var-annotated]
+    await asyncio.sleep(1)
+    lost, told_of = (Record(RUN, "talk", n, "text", 9.0, "b") for n in (3, 4))
+    await room.store.append([lost, told_of], lease)
+    feed.put(told_of)
+    async with asyncio.timeout(1):
+        assert await live == [lost, told_of]
     await subscription.aclose()
 
 
