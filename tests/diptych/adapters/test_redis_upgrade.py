@@ -137,6 +137,22 @@ async def test_what_the_earlier_version_deletes_is_listed_no_more(server):
         await assert_lists(store, [runs[0], runs[2]])
 
 
+async def test_a_session_deleted_for_one_finished_by_the_earlier_version_is_counted_no_more(server):
+    async with stores(server.url) as [store]:
+        [gone] = await opened(store, "gone")
+        assert gone.lease
+        answer = [record(gone.entry, 2, "agent_response"), record(gone.entry, 3, "completed")]
+        await store.append(answer, gone.lease)
+        await store.finish_run(gone.entry.run_id, (), gone.lease)
+        left = await opened(store, "left")
+        with earlier_version():
+            await finish(store, left)
+            await store.delete("gone")  # so that the sizes of the lists add up
+        await store.unowned_sessions()
+        assert await store.count_events() == 1
+        await assert_lists(store, left)
+
+
 async def test_an_expired_run_is_removed_from_the_lists(server):
     async with stores(server.url, retention=60) as [store]:
         runs = await opened(store, *"abc")
