@@ -27,6 +27,7 @@ from diptych.cli.notices import RECONNECTING, RETRYING_START
 from diptych.errors import ConfigError, DiptychError
 from diptych.loop.catalog import Unavailable
 from diptych.loop.codec import Record
+from diptych.loop.text import well_formed
 from diptych.net.backoff import Backoff
 from diptych.net.sse import MEBIBYTE, SseParser, SseTooLong
 from diptych.ports import Item, Notice
@@ -80,7 +81,8 @@ class RemoteAgent:
         The first retry is announced by the notice `RETRYING_START`. An agent that has never
         responded is not retried.
         """
-        body = {"input": question} | ({"session_id": session_id} if session_id else {})
+        given = {"input": question} | ({"session_id": session_id} if session_id else {})
+        body = {name: well_formed(text) for name, text in given.items()}  # typed in any encoding
         # Each try has a connection of its own: a new one may lead to another pod.
         headers = {"Idempotency-Key": secrets.token_hex(16), "Connection": "close"}
         backoff, may_have_started = self.new_backoff(), False

@@ -160,3 +160,12 @@ async def test_a_stream_that_ends_early_is_no_end_of_a_run() -> None:
         with pytest.raises(RemoteError, match=re.escape("before the run had ended")):
             async for _ in remote.subscribe("run-1"):
                 pass
+
+
+async def test_a_question_that_is_not_utf_8_is_asked_without_what_cannot_be_read() -> None:
+    question = b"Gr\xfc\xdfe".decode(errors="surrogateescape")  # as Python reads arguments
+    async with agent('["{}", "Hello."]') as remote:
+        started = await remote.start(question, None)
+        asked, *_ = await anext(remote.subscribe(started.run_id))
+        assert isinstance(asked, Record)
+        assert asked.content == "Gr\ufffd\ufffde"
