@@ -1,4 +1,4 @@
-"""A run in the queue of a session that this process owns: its stage here, and its signals.
+"""A run that this process opens, queues or executes: its stage here, and its signals.
 
 Not here: which run goes when (`scheduler`), what happens in one (`executor`, `runner`), its
 record and subscribers (`run_log`).

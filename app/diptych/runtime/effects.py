@@ -1,6 +1,7 @@
 """The effects of one run: requests to the model, calls of tools and agents, each in its own task.
 
-Each task ends with one event in the run's inbox, whatever happens to it.
+A task that is not cancelled ends with one item in the run's inbox. The text of an answer goes
+through a `TextBatcher`.
 
 Not here: when to ask and what to call (`loop.reducer`), what is recorded before and after
 (`runner`).

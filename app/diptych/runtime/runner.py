@@ -148,7 +148,10 @@ class Runner:
                 await self._apply(item)
 
     async def _apply(self, event: Event) -> None:
-        """Decide what follows from an event; record and tell all of it; act."""
+        """Decide what follows from an event, record and notify it, and make the calls.
+
+        Requests to the model start at once; a write that led to nothing else may be deferred.
+        """
         self._decided, commands = advance(self._decided, event)
         items: list[Event | Notice] = [event]
         todo, calls = deque(commands), list[MakeCall]()

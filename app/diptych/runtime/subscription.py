@@ -31,7 +31,7 @@ _RETRY_SECONDS = 0.2
 
 
 class Subscriptions:
-    """All subscriptions at this process; `find` gives a run that is active here."""
+    """Makes subscriptions and counts them by run; `find` gives a run that is active here."""
 
     def __init__(self, stores: Stores, find: Callable[[str], ActiveRun | None]) -> None:
         self.stores = stores

@@ -1,7 +1,8 @@
 """The objects that an Agent needs: `desired_children(agent, observed, platform)`. Pure.
 
-The same Agent and observed state always give the same objects, and their names depend on the Agent
-only. The Agent owns them, so that the garbage collector deletes them with it.
+The same Agent, observed state and platform give the same objects. All are named after the Agent;
+the ConfigMap also after its content. The Agent owns them, so that the garbage collector deletes
+them with it.
 
 Not here: an object of somebody else that has taken the name (`controller.reconciler`).
 """

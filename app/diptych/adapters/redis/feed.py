@@ -82,7 +82,7 @@ class RedisFeed(StoreClient):
     def on_session_released(self, callback: Callable[[str], None]) -> None:
         self._released_callbacks.append(callback)
 
-    async def publish_forever(self) -> None:
+    async def publish_notices_forever(self) -> None:
         """Publish the notices: one message for each run every 25 ms."""
         while True:
             await self._has_unpublished.wait()

@@ -29,7 +29,7 @@ class RedisStore(RedisFeed, RedisEventLog, RedisSessions, RedisLeases):
     async def start(self) -> None:
         """Connect. A store that is away is no error: `problem` says so until it is back."""
         self._subscriber.start()
-        self._publishing = asyncio.create_task(self.publish_forever(), name="redis-notices")
+        self._publishing = asyncio.create_task(self.publish_notices_forever(), name="redis-notices")
         await self._connection.start()
 
     async def aclose(self) -> None:
