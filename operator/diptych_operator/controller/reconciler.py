@@ -1,8 +1,8 @@
 """Reconciles one Agent: observe, decide, apply, delete surplus children, write the status.
 
 Level-based: whatever has changed, the whole Agent is reconciled, and a child that has not drifted
-costs no request. So the outcome depends on the current state alone, not on which event came, and a crash
-between two writes does no harm.
+costs no request. So the outcome depends on the current state alone, not on which event came, and
+a crash between two writes does no harm.
 
 Not here: what is decided (`desired`, `status`), when an Agent is reconciled (`work_queue`).
 """
