@@ -38,7 +38,7 @@ async def test_a_hundred_readers_of_a_run_at_once_hear_the_same_bytes_of_one_pro
         assert Counter(frame.event for frame in logs[run])["offered"] == 1
         replayed = sorted(seconds for _, seconds in found)
         tell(f"replay begins: median {statistics.median(replayed):.3f} s, p95 {replayed[95]:.3f}")
-        assert replayed[95] < 3.0  # the goal is 0.3 s on a quiet machine (docs/performance.md)
+        assert replayed[95] < 3.0  # the goal is 0.3 s on a quiet machine (faults.md C6)
 
 
 async def test_twenty_requests_with_one_key_over_two_pods_are_one_run() -> None:

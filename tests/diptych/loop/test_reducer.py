@@ -80,7 +80,7 @@ def test_the_answer_is_recorded_and_ends_the_run():
     run, _ = feed(started()[0], Replied("{}", Usage(5, 1)), Streamed("Hel"), Streamed("lo"))
     run, _ = feed(run, Replied("", Usage(7, 2)))
     assert run.end == Completed("stop", Usage(12, 3))
-    assert run.end.usage.total_tokens == 15
+    assert run.end.usage.prompt_tokens + run.end.usage.completion_tokens == 15
     assert conversation(run) == (Message("user", "hi"), Message("assistant", "Hello"))
 
 
