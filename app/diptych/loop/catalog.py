@@ -1,6 +1,6 @@
 """The catalog of a run: the tools and agents that it may call, fixed when it starts.
 
-Not here: how they are described to the model (`prompt`) and reached (`adapters`).
+Not here: how they are described to the model (`prompt`, `functions`) and reached (`adapters`).
 """
 
 from collections import Counter
@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from diptych.loop.functions import Functions, make_functions
 from diptych.loop.messages import JSONObject
+from diptych.loop.text import one_line
 
 SEPARATOR = "__"
+RESULT_SERVER = "result"
+"""What the loop's own tool `result__read` has in place of a server; no server is called so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +49,24 @@ class Peer:
     description: str
     skills: tuple[str, ...] = ()
 
+    @property
+    def summary(self) -> str:
+        """The description on one line, with the names of the skills."""
+        skills = f" (skills: {', '.join(map(one_line, self.skills))})" if self.skills else ""
+        return f"{one_line(self.description)}{skills}"
+
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
     """What the manifest names and cannot be had: a server, an agent, a key; why in a few words.
 
-    A run is told of servers and agents only. `tools` are the names of the tools that a server
+    A `tool` stands for some tools of the server of its name, which are left out. A run is told of
+    servers, tools and agents only. `tools` are the names of the tools that a server
     offered when it was last connected. They are None in catalogs that version 0.1 recorded, which
     took any unknown name for one of its tools.
     """
 
-    kind: Literal["server", "agent", "key"]
+    kind: Literal["server", "tool", "agent", "key"]
     name: str
     reason: str
     tools: tuple[str, ...] | None = None
@@ -85,8 +96,15 @@ class Catalog:
     def listed(self) -> Iterator[tuple[str, Tool]]:
         """Each tool with the one name that the model is shown (the long one only on a clash)."""
         for tool in self.tools:
-            unique = self._name_counts[tool.name] == 1
+            is_own = tool.server == RESULT_SERVER or tool.name in self._long_names
+            unique = self._name_counts[tool.name] == 1 and not is_own
             yield (tool.name if unique else tool.long_name), tool
+
+    @cached_property
+    def functions(self) -> Functions:
+        """All of it as functions of an API's `tools` field; made once for many runs."""
+        tools = ((name, tool.description, tool.input_schema) for name, tool in self.listed())
+        return make_functions(tools, ((peer.name, peer.summary) for peer in self.agents))
 
     def missing_for_tool(self, name: str) -> str | None:
         """Name the unavailable server or servers that a tool name nobody offers belongs to.
@@ -102,12 +120,19 @@ class Catalog:
         return any(u.kind == "agent" and u.name == name for u in self.unavailable)
 
     @cached_property
+    def _long_names(self) -> frozenset[str]:
+        return frozenset(tool.long_name for tool in self.tools)
+
+    @cached_property
     def _name_counts(self) -> Counter[str]:
-        return Counter(tool.name for tool in self.tools)
+        return Counter(tool.name for tool in self.tools if tool.server != RESULT_SERVER)
 
     @cached_property
     def _tools_by_name(self) -> dict[str, Tool]:
-        names = dict(self.listed())
+        """Every name of a tool. A long name is its own tool's, whatever another is called."""
+        names: dict[str, Tool] = {}
         for tool in self.tools:
             names.setdefault(tool.long_name, tool)
+        for name, tool in self.listed():
+            names.setdefault(name, tool)
         return names

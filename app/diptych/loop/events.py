@@ -1,30 +1,48 @@
-"""Events and commands of a run: facts in, instructions out.
+"""The events of a run: facts, in the past participle; `codec.EVENT_TYPES` has their record names.
 
-Events are facts in the past participle; `codec.EVENT_TYPES` has their names on record. Commands
-are imperatives that `runtime.runner` carries out.
-
-Not here: the rules that lead from one to the other (`reducer`).
+Not here: what a run commands (`commands`), the rules that lead from one to the other (`reducer`).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from diptych.loop.actions import ActionError
+from diptych.loop.actions import RULES_0_1, ActionError, Rules
 from diptych.loop.catalog import Catalog
-from diptych.loop.messages import Call, Message, Result, Usage
+from diptych.loop.context_window import ContextWindow
+from diptych.loop.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage
 
 CallKind = Literal["tool", "agent"]
+CallFormat = Literal["json", "native"]
+"""How a model writes its calls: as JSON in its text, or natively, in the API's own `tool_calls`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """The bounds of a run, from the manifest's `loop`; fixed when it starts."""
+    """The bounds of a run, from the manifest's `loop`; fixed when it starts.
+
+    `action_format` is the manifest's `model.actionFormat`; `auto` means native calls, until the
+    endpoint refuses them.
+    `reply_rules` is no bound: 2 are the rules of loop.md §3 by which the run's replies are read, 1
+    those of version 0.1, whose records have no such field.
+    """
 
     max_steps: int = 5
     on_max_steps: Literal["stop", "answer"] = "stop"
     max_retries: int = 3
+    max_calls_per_step: int = 16
     max_parallel_calls: int = 8
     memory_context_limit: int = 6
+    answer_mode: Literal["separate", "direct"] = "separate"
+    answer_repairs: int = 2
+    output_schema: JSONObject | None = None
+    reply_rules: int = 2
+    action_format: Literal["json", "native", "auto"] = "json"
+
+    @property
+    def rules(self) -> Rules:
+        """The rules by which the run's replies are read."""
+        return RULES_0_1 if self.reply_rules == 1 else Rules(self.max_calls_per_step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,37 +64,65 @@ class Origin:
 class Asked:
     """The caller's message; `earlier` holds the messages before it that the caller sent along.
 
-    `system` is the caller's own system text, for this run only.
+    `system` is the caller's own system text, for this run only; so are `parameters` of the model,
+    `max_steps` and the JSON schema that the answer must fit (`{}`: any JSON object). `parts` are
+    the message's content parts that are not text. With `resumes` there is no message, unless that
+    run ended before it began: the run goes on where the one with this id failed or was aborted.
+    `subject` is who asks, "" if nobody knows.
     """
 
     message: str
     earlier: tuple[Message, ...] = ()
     system: str = ""
     origin: Origin = field(default_factory=Origin)
+    parts: tuple[JSONObject, ...] = ()
+    parameters: Mapping[str, JSON] = field(default_factory=dict)
+    max_steps: int | None = None
+    output_schema: JSONObject | None = None
+    resumes: str | None = None
+    subject: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Steered:
     """Another message to a run that exists, delivered as soon as possible (loop.md §6).
 
-    A message that is sent again, under the same `message_id`, is taken once.
+    A message that is sent again, under the same `message_id`, is taken once. `subject` is who
+    sends it, "" if nobody knows.
     """
 
     message: str
     message_id: str
+    subject: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
     """The run's catalog, system prompt and settings; fixed from here on.
 
+    `action_format` is the format that the run begins with. If that is native, `native_prompt` is
+    its system prompt, and `prompt` the one that it goes on with if the endpoint refuses tools.
     `key` is the hash under which they are stored once for many runs (`codec.catalog_blob`).
+    `nonce` is random for the run: it marks what is data in the texts that the model reads.
+    `context` is what is known of the model's context window when the run starts.
     """
 
     catalog: Catalog
     prompt: str
     settings: LoopSettings = field(default_factory=LoopSettings)
     key: str = ""
+    nonce: str = ""
+    native_prompt: str = ""
+    action_format: CallFormat = "json"
+    context: ContextWindow = field(default_factory=ContextWindow)
+
+
+@dataclass(frozen=True, slots=True)
+class FormatChanged:
+    """The endpoint refused native calls: from here on the run asks for calls in this format."""
+
+    action_format: CallFormat
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +137,33 @@ class OwnerChanged:
 
 @dataclass(frozen=True, slots=True)
 class Replied:
-    """The model's reply. In phase 2 `text` is empty, for it is on record as `Streamed`."""
+    """The model's reply, with the native calls in it.
+
+    Of a streamed reply `text` is only what was held back, for the rest is on record as `Streamed`.
+    """
 
     text: str
     usage: Usage = field(default_factory=Usage)
     finish_reason: str = "stop"
+    calls: tuple[NativeCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ContextRefused:
+    """The model refused a request as too long, and may have told its window and the request's."""
+
+    max_tokens: int | None = None
+    prompt_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """A summary stands for all but the newest `keeps` messages; if it failed, `error` says why."""
+
+    summary: str
+    keeps: int
+    usage: Usage = field(default_factory=Usage)
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +201,7 @@ class Streamed:
 
 @dataclass(frozen=True, slots=True)
 class AnswerReset:
-    """The answer was asked for again and came out differently: its earlier text is void.
+    """The answer came out differently, or was no answer: its earlier text is void.
 
     `from_seq` is the seq of the first void piece; `attempt` counts from 2.
     """
@@ -144,10 +212,11 @@ class AnswerReset:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The whole answer."""
+    """The whole answer. `is_json`: it fits the JSON schema that the run has for it."""
 
     text: str
     finish_reason: str = "stop"
+    is_json: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +238,14 @@ class StepsExhausted:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The end, because of a failure that the run cannot survive."""
+    """The end, because of a failure that the run cannot survive.
+
+    `text` is the last answer, if the failure is that it does not fit its schema.
+    """
 
     code: str
     message: str
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +267,10 @@ Event: TypeAlias = (
     | Steered
     | Offered
     | OwnerChanged
+    | FormatChanged
     | Replied
+    | ContextRefused
+    | Compacted
     | ReplyRejected
     | Called
     | Returned
@@ -203,46 +279,3 @@ Event: TypeAlias = (
     | Answered
     | Terminal
 )
-
-
-@dataclass(frozen=True, slots=True)
-class AskModel:
-    """Send these messages to the model; stream its reply if it is the answer.
-
-    `index` is the number of model calls on record before this one. `recorded` is the text on
-    record of an answer that was cut off and is asked for again.
-    """
-
-    messages: tuple[Message, ...]
-    index: int
-    answer: bool = False
-    recorded: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class MakeCall:
-    """Make this call; its references are filled and its arguments valid.
-
-    With `is_retry` its start is on record already, and it is safe to make twice.
-    """
-
-    call: Call
-    step: int
-    is_retry: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Emit:
-    """Record this event, which follows from the one before, and apply it."""
-
-    event: Event
-
-
-@dataclass(frozen=True, slots=True)
-class Warn:
-    """Send the notice `format_warning`: a reply was not what it should be."""
-
-    text: str
-
-
-Command: TypeAlias = AskModel | MakeCall | Emit | Warn

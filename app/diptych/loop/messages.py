@@ -11,15 +11,41 @@ from diptych.errors import CallErrorKind
 
 JSON: TypeAlias = "Mapping[str, JSON] | list[JSON] | str | int | float | bool | None"
 JSONObject: TypeAlias = Mapping[str, JSON]
-Role = Literal["system", "user", "assistant"]
+FinishReason = Literal["stop", "length", "content_filter"]
+"""How an answer ended: whole, cut off by the model's length limit, or by a filter."""
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class NativeCall:
+    """A call in the chat completions API's own `tool_calls`, before it is checked.
+
+    `arguments` is the JSON text that the model wrote. `id` is unique in its reply.
+    """
+
+    id: str
+    name: str
+    arguments: str
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a conversation, as a model reads it."""
+    """One message of a conversation, as a model reads it.
+
+    `calls` are the native calls of an assistant's message; a `tool` message is the result of the
+    one with its `call_id`. `parts` are content parts that are not text (images, files), in the
+    form of the chat completions API; they follow the text. `results` says where in the content of
+    a user's message the results of calls stand: first and one past the last character of each.
+    A message with `keeps` is a summary: it stands for all messages before it but the last so many.
+    """
 
     role: Role
     content: str
+    calls: tuple[NativeCall, ...] = ()
+    call_id: str | None = None
+    parts: tuple[JSONObject, ...] = ()
+    results: tuple[tuple[int, int], ...] = ()
+    keeps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +79,28 @@ Call: TypeAlias = ToolCall | Delegation
 
 @dataclass(frozen=True, slots=True)
 class CallOutput:
-    """The output of a tool or agent: text for the model, and a value for `${id.path}`."""
+    """The output of a tool or agent: text for the model, and a value for `${id.path}`.
+
+    `finish_reason` is that of an agent's answer, as far as it says so.
+    """
 
     text: str
     value: JSON = None
+    finish_reason: FinishReason = "stop"
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of one call; `error` is None when it succeeded."""
+    """The outcome of one call; `error` is None when it succeeded.
+
+    The text of an agent's answer that was cut off or filtered says so, and `finish_reason` too.
+    """
 
     call_id: str
     text: str
     value: JSON = None
     error: CallErrorKind | None = None
+    finish_reason: FinishReason = "stop"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,14 @@ from dataclasses import replace
 
 from diptych.loop import prompt
 from diptych.loop.call_graph import failure, is_repeatable
+from diptych.loop.commands import AskModel, Command, Emit, MakeCall
 from diptych.loop.events import (
-    AskModel,
-    Command,
-    Emit,
+    Called,
+    Compacted,
+    ContextRefused,
     Event,
-    MakeCall,
+    Failed,
+    FormatChanged,
     OwnerChanged,
     Replied,
     Returned,
@@ -28,6 +30,11 @@ Next = tuple[Run, tuple[Command, ...]]
 def issue(run: Run, *commands: Command) -> Next:
     """Give commands, and keep them as pending until an event answers them."""
     return replace(run, pending=run.pending + commands), commands
+
+
+def is_asking(run: Run) -> bool:
+    """Whether the model has been asked and has not replied."""
+    return any(isinstance(command, AskModel) for command in run.pending)
 
 
 def settle(run: Run, event: Event) -> Run:
@@ -48,7 +55,7 @@ def take_over(run: Run, event: OwnerChanged) -> Next:
 
 def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:
     match given:
-        case AskModel(answer=True):
+        case AskModel(purpose="answer" | "either"):
             return replace(given, recorded=run.answer[run.answer_from :])
         case MakeCall(call) if call.id in run.started or event.lost_tail:
             if is_repeatable(call, run.catalog):
@@ -62,12 +69,16 @@ def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:
 
 def _answers(event: Event, given: Command) -> bool:
     match given, event:
-        case AskModel(), Replied():
+        case AskModel(), Replied() | FormatChanged() | ContextRefused() | Compacted():
             return True
+        case Emit(Failed()), Replied() | ContextRefused() | Compacted():
+            return True  # another version asked, where this one would not (`asking`)
         case MakeCall(call), Returned(result):
             return call.id == result.call_id
         case Emit(Returned(due)), Returned(result):
             return due.call_id == result.call_id
+        case Emit(Called(due)), Called(call):
+            return due.id == call.id
         case Emit(due), _:  # whatever its words: another version may have chosen them
             return type(due) is type(event)
         case _:

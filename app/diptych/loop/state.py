@@ -3,12 +3,17 @@
 Not here: what becomes of it by an event (`reducer`).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Literal
 
+from diptych.loop.answer_prompt import Repair
 from diptych.loop.catalog import Catalog
-from diptych.loop.events import Command, LoopSettings, Origin, Terminal
-from diptych.loop.messages import Call, Message, Result, Usage
+from diptych.loop.commands import Command
+from diptych.loop.context_window import ContextWindow
+from diptych.loop.events import CallFormat, LoopSettings, Origin, Terminal
+from diptych.loop.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage
 
 MAX_MESSAGES_PER_RUN = 100  # sent to it after its start
 
@@ -25,6 +30,19 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class NativeReply:
+    """A phase-1 reply with native calls, until its results are in the conversation.
+
+    `call_ids` has, for each of `calls`, the id of the run's call that it became; it is empty if
+    the reply was rejected. The same call asked for twice is one call of the run.
+    """
+
+    text: str
+    calls: tuple[NativeCall, ...]
+    call_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One request on its way to its end. `history` is the session's conversation before it."""
 
@@ -33,8 +51,20 @@ class Run:
     settings: LoopSettings = field(default_factory=LoopSettings)
     catalog: Catalog = field(default_factory=Catalog)
     system: str = ""  # the whole system prompt, the caller's part included
+    json_system: str = ""  # the one that takes its place if the format changes
+    action_format: CallFormat = "json"  # in which the model is asked for calls
     origin: Origin = field(default_factory=Origin)
+    parameters: Mapping[str, JSON] = field(default_factory=dict)  # the request's, of the model
+    output_schema: JSONObject | None = None  # that the answer must fit, if the request has one
+    max_steps: int | None = None  # the request's
+    nonce: str = ""  # random for the run
     messages: tuple[Message, ...] = ()  # what this run adds to the conversation
+    asked_at: int | None = None  # which of them is the question; None if it resumes another run
+    resumes: str | None = None  # the id of that run
+    context: ContextWindow = field(default_factory=ContextWindow)
+    sent: tuple[Message, ...] | None = None  # of the conversation, if not all of it (`fitting`)
+    question: str = ""  # what the user has said in this turn
+    question_end: int = 0  # how many `messages` there were with the last of it; -1: before them
     message_ids: frozenset[str] = (
         frozenset()
     )  # of the messages that were sent to it after its start
@@ -45,6 +75,7 @@ class Run:
     model_calls: int = 0
     usage: Usage = field(default_factory=Usage)
     calls: tuple[Call, ...] = ()  # of this step, in the order of the reply
+    native_reply: NativeReply | None = None  # that they come from, if their format is native
     issued: frozenset[str] = frozenset()  # ids of calls that a command was given for
     started: tuple[str, ...] = ()  # ids of all calls that were sent, in order
     results: tuple[Result, ...] = ()  # of the whole run, in the order in which they came
@@ -53,7 +84,10 @@ class Run:
     answer_from: int = 0  # where in `answer` the text of the newest model call begins
     answer_seq: int = 0  # of the first piece of the answer
     answer_attempts: int = 1
-    was_blank: bool = False  # the answer was blank once and is asked for again
+    asked_again: Literal["", "blank", "action"] = ""  # why the answer is asked for once more
+    is_direct: bool = False  # the answer is that of a phase-1 reply (`answerMode: direct`)
+    repairs: int = 0  # how often the answer was asked for again because it did not fit its schema
+    repair: Repair | None = None  # the newest such answer
     pending: tuple[Command, ...] = ()  # commands without the event that answers them
     end: Terminal | None = None
 
@@ -63,10 +97,9 @@ def conversation(run: Run) -> tuple[Message, ...]:
     return run.history + run.messages
 
 
-def request_prefix(run: Run) -> tuple[Message, ...]:
-    """What precedes a run's own messages in every request to the model."""
-    system = (Message("system", run.system),) if run.system else ()
-    return system + run.history
+def sent_messages(run: Run) -> tuple[Message, ...]:
+    """What of the conversation the model is sent now."""
+    return conversation(run) if run.sent is None else run.sent
 
 
 def append_messages(run: Run, *messages: Message) -> Run:
@@ -74,11 +107,18 @@ def append_messages(run: Run, *messages: Message) -> Run:
     return replace(run, messages=run.messages + messages)
 
 
+def append_question(run: Run, *messages: Message) -> Run:
+    """Add messages of the user to the conversation: all of this turn are its question."""
+    said = filter(None, (run.question, *(message.content for message in messages)))
+    run = append_messages(run, *messages)
+    return replace(run, question="\n\n".join(said), question_end=len(run.messages))
+
+
 def deliver_messages(run: Run) -> Run:
     """Add the undelivered messages to the conversation, and forget earlier rejections."""
     if not run.undelivered:
         return run
-    return replace(append_messages(run, *run.undelivered), undelivered=(), errors=0)
+    return replace(append_question(run, *run.undelivered), undelivered=(), errors=0)
 
 
 def open_calls(run: Run) -> frozenset[str]:

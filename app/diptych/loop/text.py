@@ -1,5 +1,7 @@
 """Makes text from outside fit for every record, stream and model."""
 
+import unicodedata
+
 RESULT_BYTES = 2**20
 """The limit of a call's result in UTF-8; the rest is cut with a mark (loop.md §5)."""
 
@@ -11,6 +13,38 @@ def well_formed(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+_JOINERS = "\u200c\u200d"  # which some scripts, and emoji, cannot be written without
+_UNSEEN = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
+
+
+def one_line(text: str, limit: int | None = None) -> str:
+    """Write a name or description of somebody else on one line of at most `limit` characters.
+
+    White space becomes single blanks. Control characters, marks of direction and other characters
+    that nobody sees become escapes, so that a reader sees what a model is told.
+    """
+    line = " ".join(text.split())
+    if not line.isprintable():
+        line = "".join(_escaped(c) if _is_unseen(c) else c for c in line)
+    return line if limit is None else shortened(line, limit)
+
+
+def shortened(text: str, limit: int) -> str:
+    """Cut a text that has more than `limit` characters, with a mark at its end."""
+    return text if len(text) <= limit else text[: limit - len(_CUT)] + _CUT
+
+
+_CUT = " … [cut]"
+
+
+def _is_unseen(char: str) -> bool:
+    return unicodedata.category(char) in _UNSEEN and char not in _JOINERS
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode()
 
 
 def bounded(text: str) -> str:

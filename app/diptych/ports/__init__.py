@@ -11,14 +11,15 @@ from typing import Protocol, TypeAlias
 from diptych.loop.catalog import Peer, Tool, Unavailable
 from diptych.loop.codec import Record
 from diptych.loop.events import Signal
-from diptych.loop.messages import CallOutput, JSONObject, Message, Usage
+from diptych.loop.messages import CallOutput, JSONObject, Message, NativeCall, Usage
+from diptych.loop.model_request import ModelRequest
 from diptych.ports.entries import Lease
 
 Progress = Callable[[str], None]
 """Called with a sentence on a tool's progress, or with a sub-agent's text. Must not block."""
 
-Secret = Callable[[], str | None]
-"""Reads a secret at the moment of use; None while it is missing."""
+ValueProvider = Callable[[], str | None]
+"""Reads a value at each use, for it may change (a key of a Secret); None while it is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +38,22 @@ class Reply:
     usage: Usage = field(default_factory=Usage)
     finish_reason: str = "stop"
     reasoning: str = ""
+    calls: tuple[NativeCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
     """A piece of a streamed reply; what arrived together is one piece.
 
-    The last piece of a reply, and only it, has a `finish_reason`, and all usage that is known.
+    The last piece of a reply, and only it, has a `finish_reason`, all usage that is known, and
+    all native calls of the reply.
     """
 
     text: str = ""
     reasoning: str = ""
     usage: Usage | None = None
     finish_reason: str | None = None
+    calls: tuple[NativeCall, ...] = ()
 
 
 class Model(Protocol):
@@ -57,13 +61,20 @@ class Model(Protocol):
 
     Both methods raise `ModelError`, after retries of their own where those cannot do harm, and
     only before the first `Delta`. A stream that ends without a `finish_reason` raises `model_cut`:
-    a truncated reply never looks whole. `index` is the number of model calls that the run has on
-    record; a real model does not care, a scripted one takes that entry.
+    a truncated reply never looks whole.
+
+    It may have an attribute `takes_tools`: False once its endpoint has refused `request.tools`,
+    which is the code `tools_refused`.
     """
 
-    async def complete(self, messages: Sequence[Message], index: int) -> Reply: ...
+    async def complete(self, request: ModelRequest) -> Reply: ...
 
-    def stream(self, messages: Sequence[Message], index: int) -> AsyncGenerator[Delta]: ...
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Delta]: ...
+
+
+def refuses_tools(model: Model) -> bool:
+    """Say whether a model is known to take no native calls."""
+    return getattr(model, "takes_tools", None) is False
 
 
 class Tools(Protocol):
@@ -71,6 +82,10 @@ class Tools(Protocol):
 
     def snapshot(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
         """Say what can be called now, without asking any server: in the manifest's order."""
+        ...
+
+    def retry_unavailable(self) -> None:
+        """Try the servers that are unavailable again now, in the background; a run wants them."""
         ...
 
     async def call(self, tool: Tool, arguments: JSONObject, progress: Progress) -> CallOutput:
@@ -171,8 +186,14 @@ class SessionLeases(Protocol):
 
 
 Item: TypeAlias = Record | Notice
-FeedItem: TypeAlias = Item | None
-"""An item of a feed; None says that items may have been missed: read the log again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Stands in a feed where items may have been missed: read the log again."""
+
+
+FeedItem: TypeAlias = Item | Gap
 
 
 class Feed(Protocol):
@@ -193,7 +214,7 @@ class Feed(Protocol):
         """Call back with session, run and signal whenever a run is sent a signal."""
         ...
 
-    def on_session_released(self, callback: Callable[[str], None]) -> None:
+    def on_hand_over(self, callback: Callable[[str], None]) -> None:
         """Call back with the session whenever another process hands one over. May be lost."""
         ...
 

@@ -1,6 +1,7 @@
 """Rows of the log: every event has one, and comes back from it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from support.doubles import catalog
@@ -16,14 +17,18 @@ from diptych.loop.codec import (
     decode,
     encode,
 )
+from diptych.loop.commands import Warn
 from diptych.loop.events import (
     Aborted,
     Answered,
     AnswerReset,
     Asked,
     Called,
+    Compacted,
     Completed,
+    ContextRefused,
     Failed,
+    FormatChanged,
     LoopSettings,
     Origin,
     OwnerChanged,
@@ -34,7 +39,6 @@ from diptych.loop.events import (
     StepsExhausted,
     Streamed,
     Terminal,
-    Warn,
 )
 from diptych.loop.messages import Delegation, Message, Result, ToolCall, Usage
 
@@ -47,6 +51,8 @@ RICH_OFFERS = Catalog(
     ),
 )
 OFFERED, BLOB = catalog_blob(RICH_OFFERS, "SYSTEM", LoopSettings(max_steps=3))
+NATIVE, NATIVE_BLOB = catalog_blob(RICH_OFFERS, "SYSTEM", LoopSettings(), "NATIVE")
+BLOBS = {OFFERED.key: BLOB, NATIVE.key: NATIVE_BLOB}
 
 EVENTS = [
     Asked("hi"),
@@ -54,8 +60,14 @@ EVENTS = [
     Asked("hi", (), "", Origin(("http://a",), "00-ab", 2.5, cancels_on_disconnect=True)),
     Steered("hi again", "m-1"),
     OFFERED,
+    replace(NATIVE, nonce="n", action_format="native"),
     OwnerChanged(lost_tail=True),
+    FormatChanged("json", "The model endpoint takes no tools."),
     AnswerReset(7, 2),
+    ContextRefused(8_000, 9_000),
+    ContextRefused(),
+    Compacted("It is about tea.", 6, Usage(100, 20)),
+    Compacted("", 8, error="model_failed"),
     Replied("{}", Usage(1, 2), "stop"),
     ReplyRejected(ActionError("unknown_tool", "there is no tool x"), '{"tool": "x"}'),
     Called(ToolCall("call_1_1", "add", {"a": 1}, "a", ("b",)), 1),
@@ -82,7 +94,7 @@ EVENTS = [
 def test_an_event_comes_back_from_its_row(event):
     event_type, content, metadata = json.loads(json.dumps(encode(event)))
     assert event_type in EVENT_TYPES[type(event)]
-    assert decode(event_type, content, metadata, {OFFERED.key: BLOB}.__getitem__) == event
+    assert decode(event_type, content, metadata, BLOBS.__getitem__) == event
 
 
 @pytest.mark.parametrize(

@@ -5,20 +5,8 @@ from support.doubles import catalog, tool
 from support.feeding import feed, made, returned, started
 
 from diptych.loop.catalog import Catalog
-from diptych.loop.events import (
-    Asked,
-    AskModel,
-    Called,
-    Emit,
-    MakeCall,
-    Offered,
-    OwnerChanged,
-    Replied,
-    Steered,
-    Streamed,
-    Warn,
-)
-from diptych.loop.messages import Message
+from diptych.loop.commands import AskModel, Emit, MakeCall, Warn
+from diptych.loop.events import Asked, Called, Offered, OwnerChanged, Replied, Steered, Streamed
 from diptych.loop.prompt import OUTCOME_UNKNOWN
 from diptych.loop.reducer import advance
 from diptych.loop.state import Phase, Run
@@ -54,7 +42,7 @@ def test_the_model_is_asked_again():
 def test_an_answer_goes_on_after_its_text_on_record():
     run, _ = feed(started()[0], Replied("{}"), Streamed("Hel"), Streamed("lo"))
     _, (ask,) = feed(run, OwnerChanged())
-    assert ask.answer
+    assert ask.purpose == "answer"
     assert ask.recorded == "Hello"
 
 
@@ -73,7 +61,7 @@ def test_a_call_that_was_not_sent_is_made():
 def test_a_call_whose_outcome_is_unknown_is_not_made_again():
     run, (ask,) = feed(sent(CHARGE), OwnerChanged())
     assert errors(run) == [("call_1_1", "unknown")]
-    assert OUTCOME_UNKNOWN in ask.messages[-1].content
+    assert OUTCOME_UNKNOWN in ask.request.messages[-1].content
 
 
 def test_a_delegation_whose_outcome_is_unknown_is_not_made_again():
@@ -128,13 +116,13 @@ def test_a_call_that_was_not_sent_before_a_message_came_is_not_made():
     run, _ = feed(calling(CHARGE)[0], MORE)
     run, (ask,) = feed(run, OwnerChanged())
     assert errors(run) == [("call_1_1", "skipped")]
-    assert ask.messages[-1] == Message("user", MORE.message)
+    assert MORE.message in ask.request.messages[-1].content
 
 
 def test_the_model_is_asked_again_with_the_message_that_came_meanwhile():
     run, _ = feed(started()[0], MORE)
     run, (ask,) = feed(run, OwnerChanged())
-    assert ask.messages[-1] == Message("user", MORE.message)
+    assert MORE.message in ask.request.messages[-1].content
     assert run.pending == (ask,)
 
 

@@ -9,12 +9,12 @@ from support.feeding import feed, made, returned, started
 from diptych.errors import LoopError
 from diptych.loop.actions import ActionError
 from diptych.loop.catalog import Catalog, Unavailable
+from diptych.loop.commands import AskModel, Warn
 from diptych.loop.events import (
     Aborted,
     Answered,
     AnswerReset,
     Asked,
-    AskModel,
     Called,
     Completed,
     Failed,
@@ -28,10 +28,10 @@ from diptych.loop.events import (
     Steered,
     StepsExhausted,
     Streamed,
-    Warn,
 )
 from diptych.loop.messages import Delegation, Message, Result, ToolCall, Usage
-from diptych.loop.prompt import FINAL_PROMPT
+from diptych.loop.model_request import ModelRequest
+from diptych.loop.prompt import action_rules, final_prompt
 from diptych.loop.reducer import advance, closing_events, replay
 from diptych.loop.state import Phase, Run, conversation
 
@@ -43,7 +43,10 @@ MORE = Steered("and in French", "m-1")
 
 def test_a_run_asks_the_model_when_it_is_offered_its_tools():
     run, commands = started("echo")
-    assert commands == (AskModel((Message("system", "SYSTEM"), Message("user", "hi")), 0),)
+    said = f"hi\n\n{action_rules(catalog('echo'))}"
+    assert commands == (
+        AskModel(ModelRequest((Message("system", "SYSTEM"), Message("user", said))), "actions"),
+    )
     assert run.pending == commands
 
 
@@ -51,24 +54,24 @@ def test_history_comes_before_the_message_and_the_caller_s_system_after_the_prom
     history = (Message("user", "u1"), Message("assistant", "a1"))
     offered = Offered(Catalog(), "SYSTEM")
     _, (ask,) = feed(Run(history=history), Asked("hi", system="Rhyme."), offered)
-    assert ask.messages[0].content.startswith("SYSTEM\n\n")
-    assert ask.messages[0].content.endswith("Rhyme.")
-    assert ask.messages[1:] == (*history, Message("user", "hi"))
+    assert ask.request.messages[0].content.startswith("SYSTEM\n\n")
+    assert ask.request.messages[0].content.endswith("Rhyme.")
+    assert ask.request.messages[1:] == (*history, Message("user", "hi"))
 
 
 @pytest.mark.parametrize("reply", ["{}", "<>", "I know it.", "", "[]", "<think>{}</think>{}"])
 def test_a_reply_without_an_action_starts_phase_two_and_is_not_kept(reply):
     run, (ask,) = feed(started("echo")[0], Replied(reply))
     assert run.phase is Phase.ANSWER
-    assert ask.answer
-    assert ask.index == 1
-    assert ask.messages[-1] == Message("user", FINAL_PROMPT)
+    assert ask.purpose == "answer"
+    assert ask.request.index == 1
+    assert ask.request.messages[-1] == Message("user", f"hi\n\n{final_prompt()}")
     assert run.messages == (Message("user", "hi"),)
 
 
 def test_without_a_system_prompt_there_is_no_system_message():
     _, (ask,) = feed(Run(), Asked("hi"), Offered(Catalog(), ""))
-    assert ask.messages == (Message("user", "hi"),)
+    assert ask.request.messages == (Message("user", "hi"),)
 
 
 def test_a_run_knows_who_asked():
@@ -100,8 +103,8 @@ def test_a_call_is_made_and_its_result_given_back():
     assert call == ToolCall("call_1_1", "echo", {"text": "a"})
     run, (ask,) = feed(run, Called(call, 1), returned("call_1_1", "AAA"))
     assert run.phase is Phase.ACT
-    assert ask.messages[-2] == Message("assistant", ECHO)
-    assert ask.messages[-1].content == "[Step 1/5] Result of tool echo:\nAAA"
+    assert ask.request.messages[-2] == Message("assistant", ECHO)
+    assert ask.request.messages[-1].content.startswith("[Step 1/5] Result of tool echo:\nAAA\n\n")
 
 
 def test_without_ids_a_reference_is_sent_as_the_text_it_is():
@@ -125,7 +128,7 @@ def test_results_reach_the_model_in_the_order_it_asked():
     run, commands = feed(run, returned("call_1_2", "second"))
     assert commands == ()
     _, (ask,) = feed(run, returned("call_1_1", "first"))
-    told = ask.messages[-1].content
+    told = ask.request.messages[-1].content
     assert told.index("first") < told.index("second")
 
 
@@ -146,7 +149,7 @@ def test_a_dependent_of_a_failed_call_is_skipped_and_so_is_its_own():
     run, (ask,) = feed(run, returned("call_1_1", "boom", error="failed"))
     assert [r.text for r in run.results] == ["boom", "skipped: a failed", "skipped: b failed"]
     assert [r.error for r in run.results] == ["failed", "skipped", "skipped"]
-    assert "skipped: b failed" in ask.messages[-1].content
+    assert "skipped: b failed" in ask.request.messages[-1].content
 
 
 def test_a_reference_that_leads_nowhere_is_that_call_s_error():
@@ -167,7 +170,8 @@ def test_filled_arguments_are_validated_again(value):
 
 
 def test_no_more_calls_run_at_once_than_the_terms_allow():
-    reply = "[" + ", ".join(['{"tool": "x"}'] * 5) + "]"
+    calls = [f'{{"tool": "x", "arguments": {{"n": {n}}}}}' for n in range(5)]
+    reply = "[" + ", ".join(calls) + "]"
     run, commands = feed(
         started("x", settings=LoopSettings(max_parallel_calls=2))[0], Replied(reply)
     )
@@ -189,7 +193,8 @@ def test_a_call_that_cannot_be_made_takes_no_other_call_s_place():
 def test_a_sequential_call_never_overlaps_another_of_its_server():
     pay, look = tool("pay", sequential=True), tool("look")
     other = tool("other", server="elsewhere")
-    reply = '[{"tool": "look"}, {"tool": "pay"}, {"tool": "other"}, {"tool": "pay"}]'
+    again = '{"tool": "pay", "arguments": {"again": true}}'
+    reply = f'[{{"tool": "look"}}, {{"tool": "pay"}}, {{"tool": "other"}}, {again}]'
     with_offers = Catalog((pay, look, other))
     run, commands = feed(started(with_offers=with_offers)[0], Replied(reply))
     assert [c.name for c in made(commands)] == ["look", "other"]
@@ -209,7 +214,7 @@ def test_in_a_catalog_of_version_0_1_any_unknown_name_is_blamed_on_the_server_th
     run, (ask,) = feed(run, Replied('{"tool": "add"}'))
     assert run.results == (Result("call_1_1", "unavailable: calc", error="unavailable"),)
     assert run.started == ()
-    assert "unavailable: calc" in ask.messages[-1].content
+    assert "unavailable: calc" in ask.request.messages[-1].content
 
 
 def test_an_agent_that_is_away_is_unavailable():
@@ -222,8 +227,8 @@ def test_an_agent_that_is_away_is_unavailable():
 def test_an_error_is_told_to_the_model_with_what_it_said():
     run, (ask,) = feed(started("echo")[0], Replied(BAD))
     assert run.step == 1
-    assert ask.messages[-2] == Message("assistant", BAD)
-    told = ask.messages[-1].content
+    assert ask.request.messages[-2] == Message("assistant", BAD)
+    told = ask.request.messages[-1].content
     assert told.startswith("[Step 1/5] ")
     assert "error_type: unknown_tool" in told
     assert "echo" in told
@@ -238,7 +243,7 @@ def test_after_max_retries_errors_in_a_row_the_next_one_leads_to_phase_two_with_
     run, commands = feed(run, Replied(BAD))
     assert run.phase is Phase.ANSWER
     assert isinstance(commands[0], Warn)
-    assert commands[1].answer
+    assert commands[1].purpose == "answer"
 
 
 def test_a_good_action_resets_the_count_of_errors():
@@ -251,7 +256,7 @@ def test_a_good_action_resets_the_count_of_errors():
 def test_a_reply_cut_off_by_the_length_limit_never_runs_its_calls():
     _, commands = feed(started("echo")[0], Replied(ECHO, finish_reason="length"))
     assert made(commands) == []
-    assert "error_type: truncated" in commands[0].messages[-1].content
+    assert "error_type: truncated" in commands[0].request.messages[-1].content
 
 
 def test_prose_cut_off_by_the_length_limit_is_still_no_action():
@@ -277,7 +282,7 @@ def test_at_max_steps_the_end_holds_the_beginning_of_each_result():
 def test_max_steps_can_lead_to_an_answer_instead():
     run, _ = started("echo", settings=LoopSettings(max_steps=1, on_max_steps="answer"))
     run, (ask,) = feed(run, Replied(ECHO), returned("call_1_1"))
-    assert ask.answer
+    assert ask.purpose == "answer"
 
 
 def test_errors_cost_steps():
@@ -289,23 +294,23 @@ def test_a_step_whose_results_are_all_terminal_ends_phase_one():
     with_offers = Catalog((tool("done", terminal=True), tool("x")))
     run, _ = started(with_offers=with_offers)
     _, (ask,) = feed(run, Replied('{"tool": "done"}'), returned("call_1_1"))
-    assert ask.answer
+    assert ask.purpose == "answer"
     mixed, _ = feed(run, Replied('[{"tool": "done"}, {"tool": "x"}]'))
     mixed, (ask,) = feed(mixed, returned("call_1_1"), returned("call_1_2"))
-    assert not ask.answer
+    assert ask.purpose == "actions"
 
 
 def test_a_terminal_call_that_fails_does_not_end_phase_one():
     run, _ = started(with_offers=Catalog((tool("done", terminal=True),)))
     _, (ask,) = feed(run, Replied('{"tool": "done"}'), returned("call_1_1", error="failed"))
-    assert not ask.answer
+    assert ask.purpose == "actions"
 
 
 def test_phase_one_goes_on_after_a_terminal_call_if_a_message_has_come():
     run, _ = started(with_offers=Catalog((tool("done", terminal=True),)))
     _, (ask,) = feed(run, Replied('{"tool": "done"}'), MORE, returned("call_1_1"))
-    assert not ask.answer
-    assert ask.messages[-1] == Message("user", "and in French")
+    assert ask.purpose == "actions"
+    assert "and in French" in ask.request.messages[-1].content
 
 
 def test_the_answer_s_text_begins_at_its_first_piece_until_it_is_reset():
@@ -319,16 +324,16 @@ def test_the_answer_s_text_begins_at_its_first_piece_until_it_is_reset():
 
 def test_a_blank_answer_is_asked_for_once_more_and_then_fails():
     run, commands = feed(started()[0], Replied("{}"), Replied(""))
-    assert commands[0].answer
-    assert commands[0].index == 2
+    assert commands[0].purpose == "answer"
+    assert commands[0].request.index == 2
     run, _ = feed(run, Replied(""))
     assert run.end == Failed("empty_answer", "the model gave no answer, twice")
 
 
 def test_a_blank_answer_is_not_asked_for_again_before_a_message_that_has_come():
     _, (ask,) = feed(started()[0], Replied("{}"), Streamed(" "), MORE, Replied(""))
-    assert not ask.answer
-    assert ask.messages[-1] == Message("user", MORE.message)
+    assert ask.purpose == "actions"
+    assert MORE.message in ask.request.messages[-1].content
 
 
 def test_the_next_turn_s_answer_begins_anew():
@@ -336,7 +341,7 @@ def test_the_next_turn_s_answer_begins_anew():
     run, _ = feed(run, Streamed("Hello"), MORE, Replied(""), Replied("{}"))
     assert (run.answer, run.answer_attempts) == ("", 1)
     run, (ask,) = feed(run, Streamed(" "), Replied(""))
-    assert ask.answer, "the first blank answer of this turn"
+    assert ask.purpose == "answer", "the first blank answer of this turn"
     run, _ = feed(run, Streamed("Bonjour"), Replied(""))
     assert run.end == Completed("stop", Usage())
 
@@ -379,7 +384,8 @@ def test_a_failure_is_the_reason_why_calls_are_not_made():
 
 
 def test_an_abort_leaves_results_that_have_come_as_they_are():
-    run, _ = feed(started("x")[0], Replied('[{"tool": "x"}, {"tool": "x"}]'), returned("call_1_1"))
+    reply = '[{"tool": "x"}, {"tool": "x", "arguments": {"n": 2}}]'
+    run, _ = feed(started("x")[0], Replied(reply), returned("call_1_1"))
     first, end = closing_events(run, Aborted("enough"))
     assert first == Returned(Result("call_1_2", "skipped: enough", error="skipped"), "tool", "x")
     assert end == Aborted("enough")

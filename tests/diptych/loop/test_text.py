@@ -2,7 +2,7 @@
 
 import pytest
 
-from diptych.loop.text import RESULT_BYTES, bounded, well_formed
+from diptych.loop.text import RESULT_BYTES, bounded, one_line, shortened, well_formed
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,23 @@ def test_a_result_is_never_cut_within_a_character():
     assert (RESULT_BYTES - 2) % 3
     assert shown == "xx" + "€" * ((RESULT_BYTES - 2) // 3)
     assert mark.startswith("[cut: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        pytest.param(" a\n\tb\u2028c\x85 ", "a b c", id="white space"),
+        pytest.param("\x1b[0m\x00\x7f", r"\x1b[0m\x00\x7f", id="control characters"),
+        pytest.param("\u202eabc\u200b", r"\u202eabc\u200b", id="marks that nobody sees"),
+        pytest.param("\U000e0041", r"\U000e0041", id="tags, which spell hidden text"),
+        pytest.param("بی\u200cتو 👩\u200d🚒", "بی\u200cتو 👩\u200d🚒", id="joiners"),
+    ],
+)
+def test_a_text_of_somebody_else_takes_one_line_on_which_everything_is_seen(text, line):
+    assert one_line(text) == line
+
+
+def test_a_long_text_is_cut_with_a_mark():
+    assert shortened("x" * 20, 20) == "x" * 20
+    assert shortened("x" * 21, 20) == "x" * 12 + " … [cut]"
+    assert one_line("x\n" * 21, 20) == "x x x x x x  … [cut]"

@@ -1,19 +1,36 @@
 """Reads what a model's reply asks for (loop.md §3): from text to calls, a no-op or prose.
 
-`parser` is the way in. `extraction` finds JSON in text, by one pass over `brackets`, decoded by
-`strict_json`; `arguments` checks it against schemas; `references` are `${id.path}`.
+`reply` is the way in for text, and `native` for calls in the API's own form. `reply` takes the
+reasoning off (`leading_reasoning`) and looks for text without end (`repetition`). `parser` makes
+calls of the rest: `tagged` and `bare_forms` write those of other models in our own form,
+`extraction` finds JSON in text, by one pass over `brackets`, decoded by `strict_json`;
+`other_forms` and `own_form` make calls of it, `typed_arguments` and `arguments` hold them against
+schemas, `linking` makes them a graph; `references` are `${id.path}`. What all of it comes to is a
+`verdict`.
 """
 
-from diptych.loop.actions.extraction import ActionError, ActionErrorType, NoOp, Prose, strip_lead
-from diptych.loop.actions.parser import Calls, check_calls, parse
+from diptych.loop.actions.leading_reasoning import ReasoningSplitter, strip_lead
+from diptych.loop.actions.native import read_native
+from diptych.loop.actions.parser import RULES_0_1, Rules, check_calls, parse
+from diptych.loop.actions.repetition import RepetitionFilter, repetition_end
+from diptych.loop.actions.reply import Reading, read_reply
+from diptych.loop.actions.verdict import ActionError, ActionErrorType, Calls, NoOp, Prose
 
 __all__ = [
+    "RULES_0_1",
     "ActionError",
     "ActionErrorType",
     "Calls",
     "NoOp",
     "Prose",
+    "Reading",
+    "ReasoningSplitter",
+    "RepetitionFilter",
+    "Rules",
     "check_calls",
     "parse",
+    "read_native",
+    "read_reply",
+    "repetition_end",
     "strip_lead",
 ]

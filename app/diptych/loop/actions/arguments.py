@@ -1,7 +1,7 @@
 """Checks a call's arguments against its tool's input schema.
 
-Schemas come from strangers. A reference to another document is never fetched, and a schema that
-is wrong in itself checks nothing: its server still does.
+Schemas come from strangers. A reference to another document is never fetched. A schema that is
+wrong in itself, or takes too long to check, checks nothing: its server still does.
 
 Not here: finding the tool (`catalog`), filling references (`references`).
 """
@@ -13,18 +13,16 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, UnknownType, ValidationError, best_match
 from jsonschema.protocols import Validator
-from jsonschema.validators import validator_for
-from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from diptych.loop.actions.bounded_schema import TooCostly, errors_of, validator_of
 from diptych.loop.actions.references import has_reference
 from diptych.loop.catalog import Tool
 from diptych.loop.messages import JSON, JSONObject
 
-_SCHEMA_PROBLEMS = (  # what jsonschema is seen to raise for schemas that pass its own check
+SCHEMA_PROBLEMS = (  # what jsonschema is seen to raise for schemas that pass its own check
     SchemaError,
     UnknownType,
     Unresolvable,
@@ -35,6 +33,7 @@ _SCHEMA_PROBLEMS = (  # what jsonschema is seen to raise for schemas that pass i
     LookupError,
     TypeError,
     ValueError,
+    TooCostly,
 )
 _LOOKED_AT = 50  # errors, of which the best one is told
 _SHAPE = frozenset(  # of a container; no reference in it can change the verdict of these
@@ -59,11 +58,12 @@ def check_arguments(tool: Tool, arguments: JSONObject, *, references_fit: bool) 
     checked again when it is filled.
     """
     try:
-        errors = _validator(json.dumps(tool.input_schema, default=dict)).iter_errors(arguments)
-        if references_fit:
-            errors = (error for error in errors if not _may_be_filled(error))
-        error = best_match(islice(errors, _LOOKED_AT))
-    except _SCHEMA_PROBLEMS:
+        validator = schema_validator(json.dumps(tool.input_schema, default=dict))
+        errors = errors_of(
+            validator, arguments, _LOOKED_AT, lambda e: not (references_fit and _may_be_filled(e))
+        )
+        error = best_match(errors)
+    except SCHEMA_PROBLEMS:
         return None
     if error is None:
         return None
@@ -73,13 +73,23 @@ def check_arguments(tool: Tool, arguments: JSONObject, *, references_fit: bool) 
     )
 
 
+def schema_validator(schema_text: str) -> Validator:
+    """Give what checks values against a schema, which is JSON text, by `errors_of`.
+
+    Raises `SCHEMA_PROBLEMS`.
+    """
+    found = _validator_or_problem(schema_text)
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
 @lru_cache(maxsize=256)
-def _validator(schema_text: str) -> Validator:
-    schema = json.loads(schema_text)
-    kind: Any = validator_for(schema, default=Draft202012Validator)
-    kind.check_schema(schema)
-    checker: Validator = kind(schema, registry=Registry())  # empty: nothing is ever fetched
-    return checker
+def _validator_or_problem(schema_text: str) -> Validator | Exception:
+    try:
+        return validator_of(json.loads(schema_text))
+    except SCHEMA_PROBLEMS as problem:
+        return problem.with_traceback(None)
 
 
 def _may_be_filled(error: ValidationError) -> bool:

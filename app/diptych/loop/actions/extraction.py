@@ -13,49 +13,19 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 from diptych.loop.actions.brackets import Span, blank_end, spans
-from diptych.loop.actions.strict_json import decode_json
+from diptych.loop.actions.other_forms import calls_in, offered_name
+from diptych.loop.actions.strict_json import MAX_DEPTH, decode_json
+from diptych.loop.actions.verdict import ActionError, NoOp, Prose
+from diptych.loop.catalog import Catalog
 from diptych.loop.messages import JSON
 
-ActionErrorType = Literal[
-    "json_syntax",
-    "missing_field",
-    "unknown_tool",
-    "unknown_agent",
-    "invalid_arguments",
-    "ambiguous",
-    "invalid_graph",
-    "truncated",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class ActionError:
-    """Why a reply that looks like an action cannot be used; `detail` is for the model."""
-
-    type: ActionErrorType
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class NoOp:
-    """A reply that says that no action is needed: `{}`, `[]` or `<>`. Phase 2 follows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prose:
-    """A reply that holds nothing like an action. It is not kept; phase 2 asks for the answer."""
-
-
-MAX_DEPTH = 64
-"""Of nested brackets; deeper text is not read as JSON."""
-
-_BOM = "\ufeff"
-_THINK, _THINK_END = "<think>", "</think>"
 _ACTION_KEYS = frozenset({"tool", "agent", "arguments", "calls"})
 _QUOTED_KEY = re.compile(r'"(?:tool|agent|calls)"')
+_NAMED_KEY = re.compile(
+    r'"(?:tool_)?name"\s*:\s*"(?P<name>[^"\n]{1,128})"\s*,\s*"(?:arguments|parameters)"'
+)
 _OTHER_QUOTES = re.compile(r"(?:\[\s*)?\{\s*'?(?:tool|agent|calls)'?\s*:")
 _BRACELESS = re.compile(r'\s*"(?:tool|agent|calls)"\s*:')
 _MAY_BE_JSON = re.compile(r'\{\s*["}]|\[\s*\]')
@@ -69,37 +39,20 @@ _JSON_TAG = re.compile(r"json[5cl]?\b", re.IGNORECASE)
 _ALONE = "put the JSON alone in the reply, without other text"
 
 
-def strip_lead(reply: str) -> tuple[str, str]:
-    """Split a reply into its text, and the `<think>…</think>` in front of it.
-
-    A byte order mark is dropped. What follows a `<think>` that never closes is all reasoning.
-    """
-    reasoning: list[str] = []
-    start = len(reply) - len(reply.lstrip(_BOM))
-    while reply.startswith(_THINK, begin := blank_end(reply, start)):
-        begin += len(_THINK)
-        end = reply.find(_THINK_END, begin)
-        if end < 0:
-            reasoning.append(reply[begin:])
-            start = len(reply)
-        else:
-            reasoning.append(reply[begin:end])
-            start = blank_end(reply, end + len(_THINK_END))
-    return reply[start:], "\n\n".join(filter(None, (part.strip() for part in reasoning)))
-
-
-def find_actions(reply: str) -> tuple[JSON, ...] | NoOp | Prose | ActionError:
-    """Find the values in a reply that look like actions, in order.
+def find_actions(
+    text: str, catalog: Catalog | None = None
+) -> tuple[JSON, ...] | NoOp | Prose | ActionError:
+    """Find the values in a reply, after its lead, that look like actions, in order.
 
     `{}` and `[]` beside them are noise. The values are not checked, except that each is an object
-    with an action's key or a list that holds one, and no deeper than `MAX_DEPTH`.
+    with an action's key, a list that holds one, or a call of something in the catalog in another
+    form (`other_forms`); and none is deeper than `MAX_DEPTH`.
     """
-    text = strip_lead(reply)[0].replace("\r\n", "\n").replace("\r", "\n")
-    text = _without_fences(text)
+    text = _without_fences(text.replace("\r\n", "\n").replace("\r", "\n"))
     if _BRACELESS.match(text):
         return ActionError("json_syntax", "an action is a JSON object: it opens with { and ends }")
     found: list[_Found] = []
-    for piece in _pieces(text):
+    for piece in _pieces(text, catalog):
         if isinstance(piece, ActionError):
             return piece
         found.append(piece)
@@ -137,8 +90,8 @@ class _Found:
     inline: bool
 
 
-def _pieces(text: str) -> Iterator[_Found | ActionError]:
-    keys = [match.start() for match in _QUOTED_KEY.finditer(text)]
+def _pieces(text: str, catalog: Catalog | None) -> Iterator[_Found | ActionError]:
+    keys = _keys(text, catalog)
     opening = blank_end(text, 0)
     covered = 0  # the text before this has been dealt with
     place = opening  # a value that starts here follows another with only blanks between
@@ -149,7 +102,7 @@ def _pieces(text: str) -> Iterator[_Found | ActionError]:
         value = _value(text, span)
         if not isinstance(value, ValueError):
             covered = span.end
-            if looks_like_action(value):
+            if looks_like_action(value) or (catalog and calls_in(value, catalog)):
                 place = blank_end(text, covered)
                 yield _Found(span.start, span.end, value, inline=not at_place)
             elif at_place and _is_empty(value):
@@ -163,6 +116,15 @@ def _pieces(text: str) -> Iterator[_Found | ActionError]:
                 yield error
             elif not has_key and span.end:
                 covered = span.end  # there can be no call inside
+
+
+def _keys(text: str, catalog: Catalog | None) -> list[int]:
+    """Give the offsets of quoted keys that only an action has, in order."""
+    keys = [match.start() for match in _QUOTED_KEY.finditer(text)]
+    if catalog is None:
+        return keys
+    named = _NAMED_KEY.finditer(text)
+    return sorted(keys + [m.start() for m in named if offered_name(m["name"], catalog)])
 
 
 def _has_own_lines(text: str, piece: _Found) -> bool:

@@ -7,9 +7,13 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from diptych.loop.messages import JSON
+
+MAX_DEPTH = 64
+"""Of nested brackets; deeper text is not read as JSON."""
 
 _MAX_DIGITS = 20  # of 64 bits
 _SURROGATE = re.compile("[\ud800-\udfff]|\\\\u[dD][89a-fA-F]")
@@ -32,6 +36,36 @@ def decode_json(text: str) -> "JSON | ValueError":
     except RecursionError:
         return ValueError("it is nested too deeply")
     return value
+
+
+def decode_at(text: str, start: int) -> "tuple[JSON, int] | ValueError":
+    """Decode the JSON value that begins at `start`; gives it with the offset after it.
+
+    As strict as `decode_json`, and a ValueError too if it is nested deeper than `MAX_DEPTH`. The
+    cost is in proportion to the length of the value.
+    """
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+        if _SURROGATE.search(text, start, end):
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return ValueError("a string holds half a surrogate pair, which is not text")
+    except ValueError as error:
+        return error
+    except RecursionError:
+        return ValueError("it is nested too deeply")
+    return ValueError(f"it is nested deeper than {MAX_DEPTH}") if is_deep(value) else (value, end)
+
+
+def is_deep(value: JSON) -> bool:
+    """Whether a value is nested deeper than `MAX_DEPTH`."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        inner = [list(v.values()) if isinstance(v, Mapping) else v for v in level]
+        level = [child for v in inner if isinstance(v, list) for child in v]
+        if not level:
+            return False
+    return True
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

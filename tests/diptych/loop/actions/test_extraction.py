@@ -2,12 +2,18 @@
 
 import pytest
 
-from diptych.loop.actions.extraction import ActionError, NoOp, Prose, find_actions, strip_lead
+from diptych.loop.actions import ActionError, NoOp, Prose
+from diptych.loop.actions.extraction import find_actions as find_in_text
+from diptych.loop.actions.leading_reasoning import strip_lead
 from diptych.loop.actions.strict_json import decode_json
 
 A, B = '{"tool": "a"}', '{"tool": "b"}'
 VALUE_A, VALUE_B = {"tool": "a"}, {"tool": "b"}
 PY = "```python\n"
+
+
+def find_actions(reply: str):
+    return find_in_text(strip_lead(reply)[0])
 
 
 @pytest.mark.parametrize(
@@ -281,25 +287,6 @@ def test_a_reply_that_is_a_call_wrapped_in_other_json_is_an_error(reply: str) ->
 
 def test_a_brace_in_prose_does_not_hide_the_call_after_it() -> None:
     assert find_actions(f"So:\n{{ hmm\n{A}") == (VALUE_A,)
-
-
-@pytest.mark.parametrize(
-    ("reply", "text", "reasoning"),
-    [
-        pytest.param("Hello ", "Hello ", "", id="neither"),
-        pytest.param("\ufeff Hello", " Hello", "", id="a mark"),
-        pytest.param("<think>a\nb</think>\n\nHello", "Hello", "a\nb", id="reasoning"),
-        pytest.param(" \ufeff<think>a</think>Hello", "Hello", "a", id="blanks, a mark, reasoning"),
-        pytest.param("<think></think>\n\nHello", "Hello", "", id="empty reasoning"),
-        pytest.param("<think>a</think> <think>b</think> c", "c", "a\n\nb", id="reasoning twice"),
-        pytest.param("<think>a", "", "a", id="reasoning without end"),
-        pytest.param("Well <think>a</think>", "Well <think>a</think>", "", id="not at the front"),
-        pytest.param("<thinking>", "<thinking>", "", id="another tag"),
-    ],
-)
-def test_the_lead_is_taken_off(reply: str, text: str, reasoning: str) -> None:
-    assert strip_lead(reply) == (text, reasoning)
-    assert strip_lead(text) == (text, "")
 
 
 @pytest.mark.parametrize(

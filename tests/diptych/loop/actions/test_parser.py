@@ -3,9 +3,17 @@
 import json
 
 import pytest
-from support.doubles import catalog
 
-from diptych.loop.actions import ActionError, Calls, NoOp, Prose, check_calls, parse
+from diptych.loop.actions import (
+    RULES_0_1,
+    ActionError,
+    Calls,
+    NoOp,
+    Prose,
+    Rules,
+    check_calls,
+    parse,
+)
 from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable
 from diptych.loop.messages import JSON, Delegation, ToolCall
 
@@ -105,7 +113,8 @@ def test_tools_are_known_by_their_short_and_long_names() -> None:
         pytest.param({"tool": None}, "missing_field", id="a tool that is null"),
         pytest.param({"tool": " "}, "missing_field", id="a tool without a name"),
         pytest.param({"arguments": {"a": 1}}, "missing_field", id="arguments alone"),
-        pytest.param({"name": "add", "arguments": {}}, "missing_field", id="another API's form"),
+        pytest.param({"name": "nope", "arguments": {}}, "missing_field", id="another API's form"),
+        pytest.param({"name": "add", "arguments": {}}, "invalid_arguments", id="a known name"),
         pytest.param({"agent": "writer"}, "missing_field", id="no task"),
         pytest.param({"agent": "writer", "task": 5}, "missing_field", id="a task that is a number"),
         pytest.param({"agent": "writer", "task": ""}, "missing_field", id="an empty task"),
@@ -129,7 +138,7 @@ def test_tools_are_known_by_their_short_and_long_names() -> None:
             {"tool": "one__list", "arguments": []}, "invalid_arguments", id="a list for any schema"
         ),
         pytest.param({"tool": "add", "arguments": {}}, "invalid_arguments", id="a missing one"),
-        pytest.param({"tool": "add", "arguments": {"a": "1"}}, "invalid_arguments", id="a text"),
+        pytest.param({"tool": "add", "arguments": {"a": "one"}}, "invalid_arguments", id="a text"),
         pytest.param({"tool": "Add"}, "unknown_tool", id="another case"),
         pytest.param({"tool": "list"}, "unknown_tool", id="a name of two servers"),
         pytest.param({"tool": "x\n\x00" * 999}, "unknown_tool", id="a prompt for a name"),
@@ -298,11 +307,77 @@ def test_a_megabyte_of_arguments_is_read() -> None:
     assert parse(reply, OFFERS) == Calls((ToolCall("1", "echo", {"text": text}),))
 
 
-def test_a_reply_asks_for_a_bounded_number_of_calls():
-    call = '{"tool": "echo"}'
-    most = parse(f"[{', '.join([call] * 64)}]", catalog("echo"))
+def test_a_reply_asks_for_a_bounded_number_of_calls() -> None:
+    calls = [{"tool": "echo", "arguments": {"n": n}} for n in range(17)]
+    most = check_calls(calls[:16], OFFERS)
+    assert isinstance(most, Calls)
+    assert len(most.calls) == 16
+    error = error_of(*calls)
+    assert error.type == "too_many_calls"
+    assert error.detail == "17 calls in one reply; ask for at most 16 at a time"
+    assert isinstance(check_calls(calls, OFFERS, Rules(max_calls=17)), Calls)
+
+
+def test_by_the_rules_of_version_0_1_calls_are_counted_as_they_are_asked_for() -> None:
+    call: JSON = {"tool": "echo", "arguments": {"x": None}}
+    most = check_calls([call] * 64, OFFERS, RULES_0_1)
     assert isinstance(most, Calls)
     assert len(most.calls) == 64
-    error = parse(f"[{', '.join([call] * 65)}]", catalog("echo"))
+    assert most.calls[0] == ToolCall("1", "echo", {"x": None})
+    error = check_calls([call] * 65, OFFERS, RULES_0_1)
     assert isinstance(error, ActionError)
     assert error.type == "invalid_graph"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '<tool_call>\n{"name": "echo"}\n</tool_call>',
+        '[TOOL_CALLS]echo{"a": 1}',
+        "Action: echo\nAction Input: {}",
+        '{"name": "echo", "parameters": {}}',
+    ],
+)
+def test_by_the_rules_of_version_0_1_other_forms_are_prose(reply: str) -> None:
+    assert parse(reply, OFFERS, RULES_0_1) == Prose()
+    assert isinstance(parse(reply, OFFERS), Calls)
+
+
+def test_the_same_call_twice_is_one_call() -> None:
+    one: JSON = {"tool": "echo", "arguments": {"a": 1, "b": [2]}}
+    again: JSON = {"tool": "words__echo", "arguments": {"b": [2], "a": 1}}
+    other: JSON = {"tool": "echo", "arguments": {"a": 1.5, "b": [2]}}
+    task: JSON = {"agent": "writer", "task": "x"}
+    found = check_calls([[one, other, again, task, one, task]], OFFERS)
+    assert isinstance(found, Calls)
+    assert found.calls == (
+        ToolCall("1", "echo", {"a": 1, "b": [2]}),
+        ToolCall("2", "echo", {"a": 1.5, "b": [2]}),
+        Delegation("3", "writer", "x"),
+    )
+    assert found.places == (0, 1, 0, 2, 0, 2)
+
+
+def test_calls_with_ids_of_their_own_are_never_merged() -> None:
+    found = check_calls([echo("a"), echo("b"), {"tool": "echo"}], OFFERS)
+    assert isinstance(found, Calls)
+    assert [call.label for call in found.calls] == ["a", "b", None]
+    assert found.places == ()
+
+
+def test_copies_of_one_call_are_within_any_bound() -> None:
+    found = parse('{"tool": "echo", "arguments": {"a": 1}}\n' * 40, OFFERS)
+    assert isinstance(found, Calls)
+    assert found.calls == (ToolCall("1", "echo", {"a": 1}),)
+    assert found.places == (0,) * 40
+
+
+def test_a_null_that_is_not_required_is_dropped() -> None:
+    call: JSON = {"tool": "add", "arguments": {"a": 1, "b": None, "c": None}}
+    assert check_calls([call], OFFERS) == Calls((ToolCall("1", "add", {"a": 1}),))
+    assert "None is not of type" in error_of({"tool": "add", "arguments": {"a": None}}).detail
+
+
+def test_a_text_that_is_json_of_the_type_that_is_wanted_is_taken_as_that() -> None:
+    call: JSON = {"tool": "add", "arguments": {"a": "1.5"}}
+    assert check_calls([call], OFFERS) == Calls((ToolCall("1", "add", {"a": 1.5}),))

@@ -1,0 +1,167 @@
+"""Phase 1, ACT: what follows from a reply, a rejection and a result (loop.md §2, §3, §5, §12).
+
+Not here: phase 2 (`answer`), which calls can start (`call_graph`), reading a reply (`actions`),
+what the model is asked next (`asking`).
+"""
+
+from dataclasses import replace
+
+from diptych.loop import prompt
+from diptych.loop.actions import ActionError, Calls, NoOp, Prose, read_native, read_reply
+from diptych.loop.answer import give_answer, reset_answer
+from diptych.loop.asking import ask_for_answer, may_answer, next_step
+from diptych.loop.call_graph import Graph, failure
+from diptych.loop.commands import Command, Emit, MakeCall, Warn
+from diptych.loop.events import AnswerReset, Called, Replied, ReplyRejected, Returned
+from diptych.loop.excerpts import is_reader, mark_results, read_text
+from diptych.loop.messages import Call, Message, Result, ToolCall
+from diptych.loop.native_steps import (
+    asking_message,
+    native_reply,
+    rejection_messages,
+    result_messages,
+    said_by,
+    with_call_ids,
+)
+from diptych.loop.pending import Next, issue
+from diptych.loop.state import (
+    Phase,
+    Run,
+    append_messages,
+    conversation,
+    open_calls,
+)
+
+_READ_SHARE = 1 / 8  # of the context window, for one piece of a text that is read on
+
+
+def take_reply(run: Run, reply: Replied) -> Next:
+    """Act on a phase-1 reply: make its calls, reject it, or begin phase 2."""
+    if reply.calls:
+        return _take_native(run, reply)
+    run = replace(run, native_reply=None)
+    said, found = read_reply(reply.text, reply.finish_reason, run.catalog, run.settings.rules)
+    match found:
+        case ActionError():
+            return issue(run, Emit(ReplyRejected(found, said[: prompt.SAID_LIMIT])))
+        case NoOp() | Prose():
+            if run.undelivered:
+                return next_step(run)
+            if isinstance(found, Prose) and may_answer(run) and said.strip():
+                return give_answer(replace(run, phase=Phase.ANSWER), said, reply.finish_reason)
+            return ask_for_answer(run)
+        case Calls():
+            return _begin_step(run, _named(run, found), Message("assistant", said))
+
+
+def is_late_reply(run: Run, reply: Replied) -> bool:
+    """Whether a reply in phase 2 is one of phase 1 that asks for actions after all.
+
+    In direct mode the first text is taken for the answer. What another owner asks for again may
+    turn out to be calls, and native calls may come after text.
+    """
+    return run.is_direct and bool(reply.calls or not run.answer)
+
+
+def take_late_reply(run: Run, reply: Replied) -> Next:
+    """Act on such a reply; the text that was told of it is void."""
+    void = AnswerReset(run.answer_seq, run.answer_attempts + 1)
+    was_told = bool(run.answer)
+    run = replace(reset_answer(run, run.answer_attempts), phase=Phase.ACT, is_direct=False)
+    if not was_told:
+        return take_reply(run, reply)
+    run, commands = take_reply(run, reply)
+    emit = Emit(void)
+    return replace(run, pending=(emit, *run.pending)), (emit, *commands)
+
+
+def take_rejection(run: Run, event: ReplyRejected) -> Next:
+    """Tell the model what was wrong; after too many in a row, ask for the answer."""
+    step = run.step + 1
+    told = prompt.step_error(step, run.step_limit, event.error, event.said)
+    messages: tuple[Message, ...] = (Message("assistant", event.said), told)
+    if run.native_reply:
+        messages = rejection_messages(run.native_reply, event)
+    run = append_messages(run, *messages)
+    run = replace(run, step=step, errors=run.errors + 1, native_reply=None)
+    if run.errors > run.settings.max_retries and not run.undelivered:
+        run, commands = ask_for_answer(run)
+        return run, (Warn(f"{event.error.type}: {event.error.detail}"), *commands)
+    return next_step(run)
+
+
+def take_result(run: Run, event: Returned) -> Next:
+    """Keep a result; when the last of the step has come, go on."""
+    run = replace(run, results=(*run.results, event.result))
+    if open_calls(run):
+        return start_ready(run)
+    by_id = {result.call_id: result for result in run.results}
+    if run.native_reply:
+        told = result_messages(run.native_reply, by_id)
+    else:
+        step, calls = run.step, run.calls
+        results = prompt.step_results(step, run.step_limit, calls, by_id, run.nonce)
+        told = (mark_results(results, (by_id[call.id].text for call in calls)),)
+    ends_phase = all(_is_terminal(run, call) and not by_id[call.id].error for call in run.calls)
+    run = replace(append_messages(run, *told), calls=(), native_reply=None)
+    return ask_for_answer(run) if ends_phase and not run.undelivered else next_step(run)
+
+
+def start_ready(run: Run) -> Next:
+    """Command each call that can be made now; record each that never will be as skipped."""
+    done = {result.call_id: result for result in run.results}
+    graph = Graph(run.calls, run.issued, done, run.catalog)
+    commands: list[Command] = []
+    ids = set(run.issued)
+    most = run.settings.max_parallel_calls
+    for decision in graph.superseded() if run.undelivered else graph.startable(most):
+        if isinstance(decision, Returned):
+            ids.add(decision.result.call_id)
+            commands.append(Emit(decision))
+        else:
+            ids.add(decision.id)
+            commands.append(
+                Emit(Called(decision, run.step))
+                if is_reader(decision)
+                else MakeCall(decision, run.step)
+            )
+    return issue(replace(run, issued=frozenset(ids)), *commands)
+
+
+def begin_call(run: Run, call: Call) -> Next:
+    """Note that a call is sent; one that reads on in a text is answered at once."""
+    run = replace(run, started=(*run.started, call.id))
+    if not (is_reader(call) and isinstance(call, ToolCall)):
+        return run, ()
+    most = run.context.weight(_READ_SHARE)
+    text = read_text(conversation(run), call.arguments, most)
+    if text is None:
+        return issue(run, Emit(failure(call, "failed", "there is no text with this id")))
+    return issue(run, Emit(Returned(Result(call.id, text), "tool", call.name)))
+
+
+def _take_native(run: Run, reply: Replied) -> Next:
+    """Act on a reply with native calls, also if none were asked for: the model means them."""
+    found = read_native(reply.calls, reply.finish_reason, run.catalog, run.settings.rules)
+    kept = native_reply(reply)
+    if isinstance(found, ActionError):
+        rejected = ReplyRejected(found, said_by(reply)[: prompt.SAID_LIMIT])
+        return issue(replace(run, native_reply=kept), Emit(rejected))
+    calls = _named(run, found)
+    run = replace(run, native_reply=with_call_ids(kept, found, calls))
+    return _begin_step(run, calls, asking_message(kept))
+
+
+def _named(run: Run, found: Calls) -> tuple[Call, ...]:
+    """The calls of a reply under their ids in the run."""
+    return tuple(replace(c, id=f"call_{run.step + 1}_{n}") for n, c in enumerate(found.calls, 1))
+
+
+def _begin_step(run: Run, calls: tuple[Call, ...], said: Message) -> Next:
+    run = replace(append_messages(run, said), phase=Phase.CALL, step=run.step + 1, errors=0)
+    return start_ready(replace(run, calls=calls, issued=frozenset()))
+
+
+def _is_terminal(run: Run, call: Call) -> bool:
+    tool = run.catalog.tool(call.name) if isinstance(call, ToolCall) else None
+    return tool is not None and tool.terminal

@@ -1,0 +1,102 @@
+"""Reads calls in this loop's own form, from JSON to `ToolCall` and `Delegation` (loop.md §3).
+
+Not here: other forms (`other_forms`), whether the names are offered and the arguments fit
+(`parser`), what the calls wait for (`linking`).
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from diptych.loop.actions.verdict import ActionError
+from diptych.loop.actions.wording import quoted
+from diptych.loop.messages import JSON, Call, Delegation, ToolCall
+
+_LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_FORMS = (
+    'a tool call is {"tool": "<name>", "arguments": {…}}, '
+    'a delegation {"agent": "<name>", "task": "<text>"}'
+)
+
+
+def call_objects(values: Iterable[JSON]) -> Iterable[dict[str, Any] | ActionError]:
+    """Give the objects that should be calls; `{}` beside them is noise."""
+    for value in values:
+        match value:
+            case {"calls": calls, **others} if calls is not None:
+                if any(others.get(key) is not None for key in ("tool", "agent", "arguments")):
+                    yield ActionError("ambiguous", f'"calls" stands alone in its object; {_FORMS}')
+                elif isinstance(calls, list):
+                    yield from _elements(calls)
+                else:
+                    yield ActionError("missing_field", f'"calls" must be a list; {_FORMS}')
+            case list():
+                yield from _elements(value)
+            case _:
+                yield from _elements([value])
+
+
+def _elements(elements: list[JSON]) -> Iterable[dict[str, Any] | ActionError]:
+    for element in elements:
+        if not isinstance(element, dict):
+            yield ActionError("missing_field", f"each of several calls is an object: {_FORMS}")
+        elif element:
+            yield element
+
+
+def read_call(item: dict[str, Any], call_id: str) -> Call | ActionError:
+    """Read one call. A null counts as an absent key; unknown keys are ignored."""
+    tool, agent = item.get("tool"), item.get("agent")
+    label, after = _label(item.get("id")), item.get("after")
+    if tool is not None and agent is not None:
+        return ActionError("ambiguous", f'a call has "tool" or "agent", not both: {_FORMS}')
+    if isinstance(label, ActionError):
+        return label
+    waits_for = _after([] if after is None else after)
+    if isinstance(waits_for, ActionError):
+        return waits_for
+    call = _tool_call(item, call_id) if agent is None else _delegation(item, call_id)
+    if isinstance(call, ActionError):
+        return call
+    return replace(call, label=label, after=waits_for)
+
+
+def _tool_call(item: dict[str, Any], call_id: str) -> ToolCall | ActionError:
+    name, arguments = item.get("tool"), item.get("arguments")
+    if not isinstance(name, str) or not name.strip():
+        return ActionError("missing_field", f'"tool" or "agent" must name what to call: {_FORMS}')
+    if arguments is None:
+        arguments = {}
+    if not isinstance(arguments, dict):
+        problem = f'"arguments" of {quoted(name)} must be an object, as in {{"name": "value"}}'
+        return ActionError("invalid_arguments", problem)
+    return ToolCall(call_id, name, arguments)
+
+
+def _delegation(item: dict[str, Any], call_id: str) -> Delegation | ActionError:
+    name, task = item.get("agent"), item.get("task")
+    if not isinstance(name, str) or not name.strip():
+        return ActionError("missing_field", f'"agent" must be the name of an agent: {_FORMS}')
+    if not isinstance(task, str) or not task.strip():
+        problem = f'the delegation to {quoted(name)} needs a "task", which is a text'
+        return ActionError("missing_field", problem)
+    return Delegation(call_id, name, task)
+
+
+def _label(label: JSON) -> str | ActionError | None:
+    if label is None:
+        return None
+    text = str(label) if type(label) is int else label  # models write {"id": 1} too
+    if isinstance(text, str) and _LABEL.fullmatch(text):
+        return text
+    problem = 'an "id" is 1 to 64 letters, digits, "_" or "-", without other characters'
+    return ActionError("invalid_graph", problem)
+
+
+def _after(after: JSON) -> tuple[str, ...] | ActionError:
+    labels = [_label(label) for label in after] if isinstance(after, list) else [None]
+    names = [label for label in labels if isinstance(label, str)]
+    if len(names) < len(labels):
+        return ActionError("invalid_graph", '"after" must be a list of the ids of other calls')
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,74 @@
+"""Reads a whole phase-1 reply: what the model said, and what it asks for (loop.md §3, §12).
+
+Not here: native calls (`native`), and a reply that is streamed because it may be the answer
+(`runtime.answer_stream`, `loop.answer`).
+"""
+
+import json
+from typing import NamedTuple, TypeVar
+
+from diptych.loop.actions.leading_reasoning import strip_lead
+from diptych.loop.actions.parser import Rules, parse
+from diptych.loop.actions.repetition import repetition_end
+from diptych.loop.actions.verdict import ActionError, Calls, Verdict
+from diptych.loop.catalog import Catalog
+from diptych.loop.messages import Call, Delegation
+
+_Found = TypeVar("_Found", bound=Verdict)
+_THINK, _THINK_END = "<think>", "</think>"
+
+
+class Reading(NamedTuple):
+    """What a model said, without its reasoning, and what that asks for."""
+
+    said: str
+    found: Verdict
+
+
+def read_reply(text: str, finish_reason: str, catalog: Catalog, rules: Rules) -> Reading:
+    """Read a reply of phase 1. Never raises, and takes time in proportion to its length.
+
+    A reply that the model's length limit cut off, or that repeats itself, never has its calls run:
+    both are `truncated`. What only repeats whole calls is no such: the same call is made once.
+    """
+    if not rules.other_forms:
+        said = _without_think(text)
+        return Reading(said, unless_cut(parse(said, catalog, rules), finish_reason))
+    said, _ = strip_lead(text)
+    found = parse(said, catalog, rules)
+    end = repetition_end(said)
+    if end is not None and not _repeats_calls_only(found):
+        said = said[:end]
+        if isinstance(found, Calls | ActionError):
+            detail = "your reply repeated the same text again and again, and was cut; be brief"
+            return Reading(said, ActionError("truncated", detail))
+    return Reading(said, unless_cut(found, finish_reason))
+
+
+def unless_cut(found: _Found, finish_reason: str) -> _Found | ActionError:
+    """Give what was found, or `truncated` if it asks for something and the reply was cut off."""
+    if finish_reason == "length" and isinstance(found, Calls | ActionError):
+        return ActionError("truncated", "your reply was cut off by the length limit; be brief")
+    return found
+
+
+def _repeats_calls_only(found: Verdict) -> bool:
+    """Whether what is repeated are calls as a whole, and nothing inside one of them."""
+    if not isinstance(found, Calls) or not found.places:
+        return False
+    return all(repetition_end(_text_of(call)) is None for call in found.calls)
+
+
+def _text_of(call: Call) -> str:
+    if isinstance(call, Delegation):
+        return call.task
+    return json.dumps(call.arguments, ensure_ascii=False, default=dict)
+
+
+def _without_think(reply: str) -> str:
+    """Take a leading `<think>…</think>` off, as version 0.1 did."""
+    text = reply.lstrip("\ufeff")
+    while (rest := text.lstrip(" \t\r\n\f\v\ufeff")).startswith(_THINK):
+        _, closed, after = rest.partition(_THINK_END)
+        text = after.lstrip() if closed else ""
+    return text

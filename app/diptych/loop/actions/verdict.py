@@ -1,0 +1,56 @@
+"""What a reply is found to be: calls, a no-op, prose, or something that looks like an action.
+
+Not here: finding it out (`parser`, `native`), what follows from it (`loop.act`, `loop.answer`).
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from diptych.loop.messages import Call
+
+ActionErrorType = Literal[
+    "json_syntax",
+    "missing_field",
+    "unknown_tool",
+    "unknown_agent",
+    "invalid_arguments",
+    "ambiguous",
+    "invalid_graph",
+    "too_many_calls",
+    "truncated",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionError:
+    """Why a reply that looks like an action cannot be used; `detail` is for the model."""
+
+    type: ActionErrorType
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoOp:
+    """A reply that says that no action is needed: `{}`, `[]` or `<>`. Phase 2 follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prose:
+    """A reply that holds nothing like an action. It is not kept; phase 2 asks for the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The calls that a reply asks for, in its order; at least one.
+
+    Their ids are "1", "2" … by place: unique in the reply, not in the run. The same call asked for
+    several times, without labels, is here once; `places` then holds, for each call that was asked
+    for, the place in `calls` of the one whose result it gets. Otherwise it is empty. In our JSON
+    form results are told per call, so one is enough there; an API's own calls each want a result.
+    """
+
+    calls: tuple[Call, ...]
+    places: tuple[int, ...] = ()
+
+
+Verdict: TypeAlias = Calls | NoOp | Prose | ActionError

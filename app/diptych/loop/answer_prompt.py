@@ -1,0 +1,65 @@
+"""What is said to a model about its answer: its form, and why it is asked for again.
+
+Not here: the other words of the conversation (`prompt`), when they are sent (`rendering`).
+"""
+
+import json
+from dataclasses import dataclass
+
+from diptych.loop.excerpts import clipped
+from diptych.loop.messages import JSONObject, Message
+from diptych.loop.prompt import QUESTION_LIMIT
+
+DIRECT = (
+    "If nothing needs to be called any more, do not reply with {}: "
+    "write your final answer to the user instead, in plain text."
+)
+"""Ends phase 1's last message in `answerMode: direct`."""
+
+NOT_AN_ACTION = (
+    "Your last reply was a call or empty JSON instead of an answer. Nothing can be called any "
+    "more: answer in words."
+)
+NOT_A_CALL = (
+    "Your last reply was a call instead of an answer. Nothing can be called any more: answer with "
+    "the JSON that was asked for."
+)
+
+_ANY_OBJECT = (
+    "Now provide your final response to the user as one JSON object, without other text and "
+    "without a code fence. Do not ask for a tool or an agent any more."
+)
+_BY_SCHEMA = (
+    "Now provide your final response to the user as JSON that fits this JSON schema, without other "
+    "text and without a code fence. Do not ask for a tool or an agent any more.\n{schema}"
+)
+_REPAIR = (
+    "That cannot be used: {problem}.\n"
+    "Reply with the whole corrected JSON, without other text and without a code fence."
+)
+_SHOWN = 20_000  # characters of its own answer that a model is shown again
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """An answer that did not fit its schema, and why."""
+
+    said: str
+    problem: str
+
+
+def json_prompt(schema: JSONObject, question: str = "") -> str:
+    """Ask for the final response as JSON; `{}` is any object. Repeats the question, if any."""
+    asked = _ANY_OBJECT
+    if schema:
+        text = json.dumps(schema, ensure_ascii=False, default=dict)
+        asked = _BY_SCHEMA.replace("{schema}", text)
+    return f"{asked}\nWhat was asked: {question[:QUESTION_LIMIT]}" if question else asked
+
+
+def repair_messages(repair: Repair, most: float) -> tuple[Message, Message]:
+    """Show a model its answer again, to about the weight `most`, and what was wrong with it."""
+    return (
+        Message("assistant", clipped(repair.said[:_SHOWN], most)),
+        Message("user", _REPAIR.replace("{problem}", repair.problem)),
+    )

@@ -1,0 +1,35 @@
+"""Says whether the text of an answer is an action after all (loop.md §7).
+
+The same parser reads it that reads phase 1. JSON that is data is an answer, and so is a call of
+something that is not offered, code in a fence, and what the parser calls `ambiguous`.
+
+Not here: holding text back while it comes (`answer_gate`), what becomes of an action (`answer`).
+"""
+
+import re
+
+from diptych.loop.actions import ActionError, Calls, Rules, parse
+from diptych.loop.catalog import Catalog
+
+_NAME = re.compile(
+    r"(?:\b(?:tool|agent|name|function|action|to)[\"']?\s*[:=]\s*[\"']?)([^\s\"'<>{}()\[\],|]{1,128})",
+    re.IGNORECASE,
+)
+_NO_OP = re.compile(r"\s*(?:```(?:json)?|~~~)?\s*(?:<>|[\[\]{},\s]+)\s*(?:```|~~~)?\s*")
+
+
+def is_no_op(text: str) -> bool:
+    """Whether all of a text is `{}`, `[]` or `<>`, fenced or not. Beside words it is text."""
+    return bool(_NO_OP.fullmatch(text)) and bool(text.strip())
+
+
+def is_call(text: str, catalog: Catalog, rules: Rules) -> bool:
+    """Whether a text holds calls, or a broken call of something that is offered."""
+    match parse(text, catalog, rules):
+        case Calls():
+            return True
+        case ActionError(type=kind) if kind != "ambiguous":
+            names = {match[1] for match in _NAME.finditer(text)}
+            return any(catalog.tool(name) or catalog.agent(name) for name in names)
+        case _:
+            return False

@@ -1,0 +1,140 @@
+"""What the model of a run is asked next: for actions or for the answer, or nothing any more.
+
+Where the conversation has become too long, it is asked for a summary of it first (loop.md §11).
+
+Not here: what follows from its reply (`act`, `answer`, `compaction`), what it is sent (`rendering`,
+`fitting`).
+"""
+
+from dataclasses import replace
+
+from diptych.loop import prompt
+from diptych.loop.commands import AskModel, Emit, Purpose
+from diptych.loop.events import Failed, FormatChanged, StepsExhausted
+from diptych.loop.excerpts import with_reader
+from diptych.loop.fitting import fit, summarised
+from diptych.loop.pending import Next, issue
+from diptych.loop.rendering import (
+    ANSWER_PARAMETERS,
+    action_request,
+    answer_request,
+    summary_request,
+)
+from diptych.loop.state import Phase, Run, conversation, deliver_messages
+from diptych.loop.tokens import request_weight, total_weight, weight
+
+_CROWDED = 0.9  # the share of the window that a request may take
+PARTIAL_RESULT_CHARS = 500  # of each result, in the terminal event at `max_steps`
+
+
+def next_step(run: Run) -> Next:
+    """Ask the model for the next actions, unless all steps are used."""
+    run = deliver_messages(run)
+    if run.step < run.step_limit:
+        return ask_for_actions(run)
+    if run.settings.on_max_steps == "answer":
+        return ask_for_answer(run)
+    text = prompt.max_steps_text(run.settings.max_steps)
+    partial = tuple(replace(r, text=r.text[:PARTIAL_RESULT_CHARS], value=None) for r in run.results)
+    return issue(run, Emit(StepsExhausted(text, partial, run.usage)))
+
+
+def ask_for_actions(run: Run) -> Next:
+    """Ask for a phase-1 reply."""
+    return _ask(replace(run, phase=Phase.ACT, is_direct=False))
+
+
+def may_answer(run: Run) -> bool:
+    """Whether a phase-1 reply without an action is the answer (`answerMode: direct`).
+
+    With a schema, or a parameter that is about the answer alone, it is not: only phase 2 asks so.
+    """
+    is_bound = run.output_schema is not None or not ANSWER_PARAMETERS.isdisjoint(run.parameters)
+    return run.settings.answer_mode == "direct" and not is_bound
+
+
+def change_format(run: Run, event: FormatChanged) -> Next:
+    """Ask again, in the format that the endpoint takes. The refusal cost no step.
+
+    What was refused as too long before says nothing of a request in another format.
+    """
+    context = replace(run.context, sent=0, others=0, refusals=0)
+    system = run.json_system
+    return next_step(
+        replace(run, action_format=event.action_format, system=system, context=context)
+    )
+
+
+def ask_for_answer(run: Run) -> Next:
+    """Begin phase 2, or ask for its answer again."""
+    return _ask(replace(run, phase=Phase.ANSWER, is_direct=False))
+
+
+def too_long(run: Run, sent: int) -> Failed:
+    """The end of a run whose request cannot be made to fit; `sent` is the request's weight."""
+    window = run.context
+    others = window.tokens(weight(run.system))
+    return Failed(
+        "context_too_long",
+        f"the request has about {window.tokens(sent)} tokens, and the model takes {window.limit}, "
+        "although everything is left out that can be. The instructions and tools have about "
+        f"{others}; most of the rest is the last message. Send a shorter message, offer fewer "
+        "tools, or use a model with a larger context window.",
+    )
+
+
+def _ask(run: Run) -> Next:
+    asking, command, others = _fitting(run)
+    if (
+        command.purpose != "summary"
+        and _is_crowded(asking, command)
+        and others > run.context.others
+    ):
+        # There is more beside the conversation than was known when it was made to fit: native
+        # calls as text, a schema, an answer to repair.
+        known = replace(run, context=replace(run.context, others=others))
+        asking, command, others = _fitting(known)
+    if command.purpose == "summary" or run.context.limit is None:
+        return issue(asking, command)
+    return _send(asking, command, others)
+
+
+def _fitting(run: Run) -> tuple[Run, AskModel, int]:
+    """Give a request that fits, or for a summary, and the weight of all but the conversation."""
+    fitted = fit(run)
+    if fitted.cut is not None:
+        keeps = len(conversation(run)) - fitted.cut
+        request = summary_request(run, summarised(run, fitted.cut))
+        return run, AskModel(request, "summary", keeps=keeps), 0
+    run = replace(run, catalog=with_reader(run.catalog, is_offered=fitted.has_excerpts))
+    command = _command(replace(run, sent=fitted.messages))
+    if run.context.limit is None:
+        return run, command, 0
+    return run, command, request_weight(command.request) - total_weight(fitted.messages)
+
+
+def _is_crowded(run: Run, command: AskModel) -> bool:
+    """Whether a request leaves too little of the window for its reply."""
+    window = run.context
+    if window.limit is None:
+        return False
+    return window.tokens(request_weight(command.request)) > window.limit * _CROWDED
+
+
+def _command(run: Run) -> AskModel:
+    if run.phase is not Phase.ACT:
+        return AskModel(answer_request(run), "answer", run.answer[run.answer_from :])
+    is_direct = may_answer(run)
+    purpose: Purpose = "either" if is_direct else "actions"
+    may_change = run.action_format == "native" and run.settings.action_format == "auto"
+    request = action_request(run, may_answer=is_direct)
+    return AskModel(request, purpose, may_change_format=may_change)
+
+
+def _send(run: Run, command: AskModel, others: int) -> Next:
+    """Ask, unless it is known that the model will refuse."""
+    window, sent = run.context, request_weight(command.request)
+    is_too_long = window.is_measured and window.limit and window.tokens(sent) > window.limit
+    if is_too_long or (window.refusals and sent >= window.sent):
+        return issue(run, Emit(too_long(run, sent)))
+    return issue(replace(run, context=replace(window, sent=sent, others=others)), command)

@@ -1,0 +1,60 @@
+"""The commands of a run: imperatives, which `runtime.runner` carries out.
+
+Not here: the events that they lead to (`events`), when they are given (`reducer`).
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from diptych.loop.events import Event
+from diptych.loop.messages import Call
+from diptych.loop.model_request import ModelRequest
+
+Purpose = Literal["actions", "answer", "either", "summary"]
+"""What a model is asked for. `either` are actions or the answer (`answerMode: direct`); a summary
+is of its own conversation (loop.md §11)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskModel:
+    """Send this request to the model; stream its reply if it is or may be the answer.
+
+    `recorded` is the text on record of an answer that was cut off and is asked for again. If the
+    endpoint refuses the request's tools, the run fails, unless it `may_change_format`. `keeps` is
+    that of the summary, if one is asked for.
+    """
+
+    request: ModelRequest
+    purpose: Purpose
+    recorded: str = ""
+    may_change_format: bool = False
+    keeps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MakeCall:
+    """Make this call; its references are filled and its arguments valid.
+
+    With `is_retry` its start is on record already, and it is safe to make twice.
+    """
+
+    call: Call
+    step: int
+    is_retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Record this event, which follows from the one before, and apply it."""
+
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Send the notice `format_warning`: a reply was not what it should be."""
+
+    text: str
+
+
+Command: TypeAlias = AskModel | MakeCall | Emit | Warn

@@ -1,0 +1,225 @@
+"""The rows of single events: name on record, content and metadata, written and read.
+
+Not here: which row is whose (`codec`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, cast
+
+from diptych.errors import LoopError
+from diptych.loop.context_window import ContextWindow
+from diptych.loop.events import (
+    Aborted,
+    Asked,
+    Called,
+    Compacted,
+    Completed,
+    ContextRefused,
+    Event,
+    Failed,
+    Offered,
+    Origin,
+    Replied,
+    Returned,
+    StepsExhausted,
+)
+from diptych.loop.message_json import decode_calls, decode_message, encode_calls, encode_message
+from diptych.loop.messages import JSON, Delegation, Result, ToolCall, Usage
+
+Stored = Any
+"""What a store gives back: JSON whose form follows from the event's type."""
+
+
+def asked_metadata(event: Asked) -> dict[str, JSON]:
+    """What a record of the caller's message says beside its text; defaults are left out."""
+    origin = event.origin
+    about: dict[str, JSON] = {
+        "earlier": [encode_message(m) for m in event.earlier],
+        "system": event.system,
+        "path": list(origin.path),
+        "traceparent": origin.traceparent,
+        "seconds": origin.seconds,
+        "on_disconnect": "cancel" if origin.cancels_on_disconnect else None,
+        "parts": list(event.parts),
+        "parameters": event.parameters,
+        "max_steps": event.max_steps,
+        "output_schema": event.output_schema,
+        "resumes": event.resumes,
+        "subject": event.subject,
+    }
+    unset: tuple[JSON, ...] = (None, "", [])  # `{}` is a schema, and 0.0 are seconds
+    given = {name: value for name, value in about.items() if value not in unset}
+    return given if event.parameters else {k: v for k, v in given.items() if k != "parameters"}
+
+
+def read_asked(message: str, metadata: Mapping[str, Any]) -> Asked:
+    """Read the caller's message back."""
+    return Asked(
+        message,
+        tuple(decode_message(m) for m in metadata.get("earlier", ())),
+        metadata.get("system", ""),
+        Origin(
+            tuple(metadata.get("path", ())),
+            metadata.get("traceparent"),
+            metadata.get("seconds"),
+            metadata.get("on_disconnect") == "cancel",
+        ),
+        tuple(metadata.get("parts", ())),
+        metadata.get("parameters", {}),
+        metadata.get("max_steps"),
+        metadata.get("output_schema"),
+        metadata.get("resumes"),
+        metadata.get("subject", ""),
+    )
+
+
+def offered_metadata(event: Offered) -> dict[str, JSON]:
+    """What a record of the offers says beside their key; defaults are left out."""
+    about: dict[str, JSON] = {"nonce": event.nonce} if event.nonce else {}
+    if event.action_format != "json":
+        about["action_format"] = event.action_format
+    window = event.context
+    if window.limit is not None:
+        about["context"] = {"max_tokens": window.limit}
+        if window.is_measured:
+            about["context"] = {"max_tokens": window.limit, "factor": window.factor}
+    return about
+
+
+def read_offered_context(metadata: Mapping[str, Any]) -> ContextWindow:
+    """Read back what a run's start says of the model's context window."""
+    stored = metadata.get("context", {})
+    factor = stored.get("factor")
+    return ContextWindow(stored.get("max_tokens"), factor or 1.0, is_measured=factor is not None)
+
+
+def context_row(event: ContextRefused | Compacted) -> tuple[str, JSON, dict[str, JSON]]:
+    """The row of a refusal as too long, or of a summary."""
+    if isinstance(event, ContextRefused):
+        told = {"max_tokens": event.max_tokens, "prompt_tokens": event.prompt_tokens}
+        return "context_refused", None, {name: n for name, n in told.items() if n is not None}
+    about: dict[str, JSON] = {"keeps": event.keeps, "usage": _usage(event.usage)}
+    if event.error is not None:
+        about["error"] = event.error
+    return "compacted", event.summary, about
+
+
+def read_context(event_type: str, content: Stored, metadata: Mapping[str, Any]) -> Event:
+    """Read such a row back."""
+    if event_type == "context_refused":
+        return ContextRefused(metadata.get("max_tokens"), metadata.get("prompt_tokens"))
+    usage = _read_usage(metadata["usage"])
+    return Compacted(content, metadata["keeps"], usage, metadata.get("error"))
+
+
+def reply_metadata(event: Replied) -> dict[str, JSON]:
+    """What a record of a reply says beside its text."""
+    about: dict[str, JSON] = {
+        "usage": _usage(event.usage),
+        "finish_reason": event.finish_reason,
+    }
+    if event.calls:
+        about["tool_calls"] = encode_calls(event.calls)
+    return about
+
+
+def read_reply(text: str, metadata: Mapping[str, Any]) -> Replied:
+    """Read a reply back."""
+    usage, calls = _read_usage(metadata["usage"]), decode_calls(metadata.get("tool_calls", ()))
+    return Replied(text, usage, metadata["finish_reason"], calls)
+
+
+def terminal_row(event: Event) -> tuple[str, JSON, dict[str, JSON]]:
+    """The row of a run's end. Raises `LoopError` for any other event."""
+    match event:
+        case Completed(finish_reason, usage):
+            return "completed", None, {"finish_reason": finish_reason, "usage": _usage(usage)}
+        case StepsExhausted(text, results, usage):
+            partial: list[JSON] = [
+                {"call_id": r.call_id, "text": r.text, "error": r.error} for r in results
+            ]
+            return "max_steps", text, {"results": partial, "usage": _usage(usage)}
+        case Failed(code, message, text):
+            return "failed", message, {"code": code, **({"text": text} if text else {})}
+        case Aborted(reason):
+            return "aborted", reason, {}
+        case _:
+            raise LoopError(f"{event} has no place in the record")
+
+
+def read_terminal(event_type: str, content: Stored, metadata: Mapping[str, Any]) -> Event:
+    """Read a run's end back. Raises `LoopError` for a name that this version does not know."""
+    match event_type:
+        case "completed":
+            return Completed(metadata["finish_reason"], _read_usage(metadata["usage"]))
+        case "max_steps":
+            results = tuple(
+                Result(r["call_id"], r["text"], error=r["error"]) for r in metadata["results"]
+            )
+            return StepsExhausted(content, results, _read_usage(metadata["usage"]))
+        case "failed":
+            return Failed(metadata["code"], content, metadata.get("text", ""))
+        case "aborted":
+            return Aborted(content)
+        case _:
+            raise LoopError(f"the log holds {event_type!r}, which this version does not know")
+
+
+def called_row(event: Called) -> tuple[str, JSON, dict[str, JSON]]:
+    """The row of a call that is about to be sent."""
+    call = event.call
+    about: dict[str, JSON] = {"call_id": call.id, "step": event.step}
+    if call.label is not None:
+        about["id"] = call.label
+    if call.after:
+        about["after"] = list(call.after)
+    match call:
+        case ToolCall(name=name, arguments=arguments):
+            return "tool_call", {"tool": name, "arguments": arguments}, about
+        case Delegation(agent=agent, task=task):
+            about["context_id"] = event.context_id
+            return "delegation_request", {"agent": agent, "task": task}, about
+
+
+def read_called(event_type: str, content: Stored, metadata: Mapping[str, Any]) -> Called:
+    """Read such a call back."""
+    label, after = metadata.get("id"), tuple(metadata.get("after", ()))
+    if event_type == "tool_call":
+        tool = ToolCall(metadata["call_id"], content["tool"], content["arguments"], label, after)
+        return Called(tool, metadata["step"])
+    task = Delegation(metadata["call_id"], content["agent"], content["task"], label, after)
+    return Called(task, metadata["step"], metadata["context_id"])
+
+
+def returned_row(event: Returned) -> tuple[str, JSON, dict[str, JSON]]:
+    """The row of a call's result."""
+    result, failed = event.result, event.result.error is not None
+    about: dict[str, JSON] = {"call_id": result.call_id, event.kind: event.target}
+    if result.value is not None:
+        about["value"] = result.value
+    if failed:
+        about["error"] = result.error
+    if result.finish_reason != "stop":
+        about["finish_reason"] = result.finish_reason
+    if event.kind == "tool":
+        return "tool_error" if failed else "tool_result", result.text, about
+    return "delegation_error" if failed else "delegation_response", result.text, about
+
+
+def read_returned(event_type: str, content: Stored, metadata: Mapping[str, Any]) -> Returned:
+    """Read a result back."""
+    error, value = metadata.get("error"), metadata.get("value")
+    reason = metadata.get("finish_reason", "stop")
+    result = Result(metadata["call_id"], content, value, error, reason)
+    if event_type.startswith("tool"):
+        return Returned(result, "tool", metadata["tool"])
+    return Returned(result, "agent", metadata["agent"])
+
+
+def _usage(usage: Usage) -> dict[str, JSON]:
+    return cast("dict[str, JSON]", asdict(usage))
+
+
+def _read_usage(stored: Mapping[str, int]) -> Usage:
+    return Usage(stored["prompt_tokens"], stored["completion_tokens"])

@@ -1,0 +1,51 @@
+"""Encodes messages as JSON for records and stores, and decodes them again.
+
+A field that has its default is left out, so that earlier versions read what they know.
+
+Not here: the JSON of a model's API (`adapters.openai_chat`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from diptych.loop.messages import JSON, Message, NativeCall
+
+
+def encode_message(message: Message) -> dict[str, JSON]:
+    """Give a message as a JSON object."""
+    stored: dict[str, JSON] = {"role": message.role, "content": message.content}
+    if message.calls:
+        stored["calls"] = encode_calls(message.calls)
+    if message.call_id is not None:
+        stored["call_id"] = message.call_id
+    if message.parts:
+        stored["parts"] = list(message.parts)
+    if message.results:
+        stored["results"] = [list(place) for place in message.results]
+    if message.keeps is not None:
+        stored["keeps"] = message.keeps
+    return stored
+
+
+def decode_message(stored: Mapping[str, Any]) -> Message:
+    """Read a message back. Raises `LookupError` or `TypeError` if it is none."""
+    return Message(
+        stored["role"],
+        stored["content"],
+        decode_calls(stored.get("calls", ())),
+        stored.get("call_id"),
+        tuple(stored.get("parts", ())),
+        tuple((start, end) for start, end in stored.get("results", ())),
+        stored.get("keeps"),
+    )
+
+
+def encode_calls(calls: tuple[NativeCall, ...]) -> list[JSON]:
+    """Give native calls as JSON objects."""
+    return [asdict(call) for call in calls]
+
+
+def decode_calls(stored: Sequence[Mapping[str, str]]) -> tuple[NativeCall, ...]:
+    """Read native calls back."""
+    return tuple(NativeCall(call["id"], call["name"], call["arguments"]) for call in stored)

@@ -1,0 +1,32 @@
+"""The event that a request to the model ends as: a reply or a summary, or what its failure means.
+
+Not here: sending the request (`runtime.model_caller`), what follows from the event (`reducer`).
+"""
+
+from diptych.errors import ModelError
+from diptych.loop.actions import strip_lead
+from diptych.loop.commands import AskModel
+from diptych.loop.events import Compacted, ContextRefused, Failed, FormatChanged, Replied
+
+
+def event_of_reply(command: AskModel, reply: Replied) -> Replied | Compacted:
+    """Say what a whole reply is: a summary, if one was asked for."""
+    if command.purpose != "summary":
+        return reply
+    return Compacted(strip_lead(reply.text)[0], command.keeps, reply.usage)
+
+
+def event_of_failure(
+    command: AskModel, error: ModelError
+) -> Failed | Compacted | ContextRefused | FormatChanged:
+    """Say what follows from a model's failure: without a summary or native calls a run can go on.
+
+    It cannot without native calls where the manifest insists on them.
+    """
+    if command.purpose == "summary":
+        return Compacted("", command.keeps, error=error.code)
+    if error.code == "tools_refused" and command.may_change_format:
+        return FormatChanged("json", error.message)
+    if error.code == "context_too_long":
+        return ContextRefused(error.max_tokens, error.prompt_tokens)
+    return Failed(error.code, error.message)

@@ -1,0 +1,22 @@
+"""The ids under which sessions are stored: an owner's are apart from those of all others.
+
+Not here: who may own a session (`access`).
+"""
+
+OWNER_END = "/"
+"""Ends the owner in the stored id of a session; no id that a caller chooses has it."""
+
+
+def owned_session(owner: str, session_id: str) -> str:
+    """Give the id under which an owner's session is stored; "" is nobody's."""
+    return f"{owner}{OWNER_END}{session_id}" if owner else session_id
+
+
+def owner_of(stored_id: str) -> str:
+    """Give the owner in a stored id; "" if it has none."""
+    return stored_id.rpartition(OWNER_END)[0]
+
+
+def public_id(stored_id: str) -> str:
+    """Give a session's id as its owner knows it."""
+    return stored_id.rpartition(OWNER_END)[2]
