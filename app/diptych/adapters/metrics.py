@@ -1,22 +1,25 @@
-"""Prometheus metrics, computed from the records of the event log.
+"""Prometheus metrics: of runs from the records of the event log, of models from each attempt.
 
-No label holds text of a caller or a model.
+No label holds text of a caller or a model; a model's name and endpoint are the manifest's.
 
 Not here: the route `/metrics` (`http`).
 """
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from diptych.errors import ModelCode
 from diptych.loop.codec import TERMINAL, Record
 from diptych.ports import Notice
 
 _BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _MAX_TIMED_RUNS = 10_000
+_GOOD_OUTCOMES = frozenset({"ok", "cancelled"})
+_MODEL_CODES = frozenset(get_args(ModelCode))
 _CALL_OUTCOMES = {
     "tool_result": ("tool", "ok"),
     "tool_error": ("tool", "error"),
@@ -26,18 +29,39 @@ _CALL_OUTCOMES = {
 
 
 class Metrics:
-    """An observer of all runs (`runtime.run_log.Observer`), with a registry of its own."""
+    """An observer of all runs (`runtime.run_log.Observer`), with a registry of its own.
 
-    def __init__(self, live_runs: Callable[[], int], dropped_runs: Callable[[], int]) -> None:
+    `in_process_model` names a model that reports no attempts, a script or a Python object: its
+    replies are counted as they are recorded.
+    """
+
+    def __init__(
+        self,
+        live_runs: Callable[[], int],
+        dropped_runs: Callable[[], int],
+        *,
+        in_process_model: str | None = None,
+    ) -> None:
+        self._in_process_model = in_process_model
         self._registry = CollectorRegistry()
         self._runs = self._counter("diptych_runs", "Runs that have ended.", "status")
-        self._model_calls = self._counter("diptych_model_calls", "Replies of the model.")
+        self._model_calls = self._counter(
+            "diptych_model_calls",
+            "Attempts at a model's endpoint, each retry one.",
+            *("model", "endpoint", "outcome"),
+        )
+        self._model_errors = self._counter(
+            "diptych_model_errors", "Attempts at a model's endpoint that failed.", "reason"
+        )
         self._tokens = self._counter("diptych_tokens", "Tokens, as the model counts them.", "kind")
         self._calls = self._counter(
             "diptych_calls", "Calls of tools and agents that have ended.", "kind", "outcome"
         )
         self._action_errors = self._counter(
             "diptych_action_errors", "Replies that could not be read.", "error_type"
+        )
+        self._refused = self._counter(
+            "diptych_refused_requests", "Requests that access refused.", "reason"
         )
         self._duration = Histogram(
             "diptych_run_seconds",
@@ -72,6 +96,18 @@ class Metrics:
                 self._calls.labels(*_CALL_OUTCOMES[event_type]).inc()
             case event_type if event_type in TERMINAL:
                 self._observe_end(item)
+                self._observe_failure(item.metadata.get("code"))
+
+    def observe_model(self, model: str, endpoint: str, outcome: str) -> None:
+        """Count an attempt that ended as `ok`, as `cancelled` or by an error of that code."""
+        is_error = outcome not in _GOOD_OUTCOMES
+        self._model_calls.labels(model, endpoint, "error" if is_error else outcome).inc()
+        if is_error:
+            self._model_errors.labels(outcome).inc()
+
+    def count_refused(self, reason: str) -> None:
+        """Count a request that was refused; `reason` is one of a few words."""
+        self._refused.labels(reason).inc()
 
     def render(self) -> tuple[bytes, str]:
         """Give the metrics as text, and the text's media type."""
@@ -92,9 +128,14 @@ class Metrics:
 
     def _observe_reply(self, metadata: Mapping[str, Any]) -> None:
         usage = metadata["usage"]
-        self._model_calls.inc()
+        if self._in_process_model is not None:
+            self.observe_model(self._in_process_model, "", "ok")
         self._tokens.labels("prompt").inc(usage["prompt_tokens"])
         self._tokens.labels("completion").inc(usage["completion_tokens"])
+
+    def _observe_failure(self, code: object) -> None:
+        if self._in_process_model is not None and code in _MODEL_CODES:
+            self.observe_model(self._in_process_model, "", str(code))
 
     def _observe_end(self, end: Record) -> None:
         self._runs.labels(end.event_type).inc()

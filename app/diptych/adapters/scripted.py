@@ -11,17 +11,28 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 
-from diptych.errors import ConfigError, ModelError
-from diptych.loop.messages import Message, Usage
+from diptych.errors import ConfigError, ModelCode, ModelError
+from diptych.loop.messages import Message, NativeCall, Usage
+from diptych.loop.model_request import ModelRequest
 from diptych.loop.text import well_formed
 from diptych.ports import Delta, Reply
 
 VARIABLE = "DEBUG_MOCK_RESPONSES"
-_FIELDS = {"content", "tool_calls", "error", "delay_ms", "chunk_ms", "usage"}
+_FIELDS = {
+    "content",
+    "reasoning",
+    "tool_calls",
+    "finish_reason",
+    "error",
+    "delay_ms",
+    "chunk_ms",
+    "usage",
+}
+_CODES: frozenset[str] = frozenset(get_args(ModelCode))
 _JSON = Any  # not checked yet
 _CHUNK = re.compile(r"\s*\S+\s?|\s+")  # a word with the space after it
 
@@ -31,7 +42,10 @@ class ScriptedReply:
     """One scripted reply; times are in milliseconds, before the reply and before each chunk."""
 
     content: str = ""
-    error: str | None = None
+    reasoning: str = ""
+    calls: tuple[NativeCall, ...] = ()
+    finish_reason: str = "stop"
+    error: ModelError | None = None
     delay_ms: float = 0
     chunk_ms: float = 0
     usage: Usage = field(default_factory=Usage)
@@ -63,16 +77,21 @@ class ScriptedModel:
     def __init__(self, script: Script) -> None:
         self._script = script
 
-    async def complete(self, messages: Sequence[Message], index: int) -> Reply:
-        reply = await self._play(index)
-        return Reply(reply.content, _usage(reply, messages))
+    async def complete(self, request: ModelRequest) -> Reply:
+        reply = await self._play(request.index)
+        usage = _usage(reply, request.messages)
+        return Reply(reply.content, usage, reply.finish_reason, reply.reasoning, reply.calls)
 
-    async def stream(self, messages: Sequence[Message], index: int) -> AsyncGenerator[Delta]:
-        reply = await self._play(index)
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta]:
+        reply = await self._play(request.index)
+        for chunk in _CHUNK.findall(reply.reasoning):
+            await asyncio.sleep(reply.chunk_ms / 1000)
+            yield Delta(reasoning=chunk)
         for chunk in _CHUNK.findall(reply.content):
             await asyncio.sleep(reply.chunk_ms / 1000)
             yield Delta(chunk)
-        yield Delta(usage=_usage(reply, messages), finish_reason="stop")
+        usage = _usage(reply, request.messages)
+        yield Delta(usage=usage, finish_reason=reply.finish_reason, calls=reply.calls)
 
     async def _play(self, index: int) -> ScriptedReply:
         if index >= len(self._script):
@@ -84,7 +103,13 @@ class ScriptedModel:
         if reply.delay_ms:
             await asyncio.sleep(reply.delay_ms / 1000)
         if reply.error is not None:
-            raise ModelError("model_failed", reply.error)
+            error = reply.error
+            raise ModelError(
+                error.code,
+                error.message,
+                max_tokens=error.max_tokens,
+                prompt_tokens=error.prompt_tokens,
+            )
         return reply
 
 
@@ -103,16 +128,16 @@ def _read_object(place: str, reply: Mapping[str, Any]) -> ScriptedReply:
     if unknown := reply.keys() - _FIELDS:
         known = ", ".join(sorted(_FIELDS))
         raise ConfigError(f"{place}: unknown field {min(unknown)!r}; known are {known}")
-    if "tool_calls" in reply:
-        raise ConfigError(
-            f"{place}.tool_calls: native tool calls are not supported by this version of Diptych; "
-            'write the call as "content": "{\\"tool\\": …}"'
-        )
-    if "content" not in reply and "error" not in reply:
-        raise ConfigError(f'{place}: needs "content" or "error"')
+    if not reply.keys() & {"content", "tool_calls", "error"}:
+        raise ConfigError(f'{place}: needs "content", "tool_calls" or "error"')
+    calls = _read_calls(f"{place}.tool_calls", reply.get("tool_calls", []))
+    finish_reason = _text(place, reply, "finish_reason")
     return ScriptedReply(
         content=_text(place, reply, "content") or "",
-        error=_text(place, reply, "error"),
+        reasoning=_text(place, reply, "reasoning") or "",
+        calls=calls,
+        finish_reason=finish_reason or ("tool_calls" if calls else "stop"),
+        error=_read_error(place, reply.get("error")),
         delay_ms=_milliseconds(place, reply, "delay_ms"),
         chunk_ms=_milliseconds(place, reply, "chunk_ms"),
         usage=_read_usage(place, reply.get("usage", {})),
@@ -123,9 +148,48 @@ def _text(place: str, reply: Mapping[str, Any], name: str) -> str | None:
     value = reply.get(name)
     if value is None or isinstance(value, str):
         return value
-    if name == "error" and isinstance(value, dict) and isinstance(value.get("message"), str):
-        return str(value["message"])
     raise ConfigError(f"{place}.{name}: must be a string, not {_kind(value)}")
+
+
+def _read_calls(place: str, calls: _JSON) -> tuple[NativeCall, ...]:
+    """Read native calls, each in OpenAI's form or as its name and arguments alone.
+
+    Arguments are an object, or the text that the model writes: it may be broken on purpose.
+    """
+    if not isinstance(calls, list):
+        raise ConfigError(f"{place}: must be a list, not {_kind(calls)}")
+    found = tuple(_read_call(f"{place}[{n}]", n, call) for n, call in enumerate(calls, start=1))
+    if len({call.id for call in found}) < len(found):
+        raise ConfigError(f"{place}: the ids of the calls must differ")
+    return found
+
+
+def _read_call(place: str, number: int, call: _JSON) -> NativeCall:
+    function = call.get("function", call) if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise ConfigError(f'{place}: must look like {{"name": "echo", "arguments": {{}}}}')
+    arguments = function.get("arguments", {})
+    if not isinstance(arguments, str | dict):
+        raise ConfigError(f"{place}.arguments: must be an object or its text")
+    text = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+    return NativeCall(str(call.get("id") or f"call{number:05d}"), function["name"], text)
+
+
+def _read_error(place: str, error: _JSON) -> ModelError | None:
+    """Read an error: a message, or an object that may have a code and the numbers of a limit."""
+    if error is None:
+        return None
+    if isinstance(error, str):
+        error = {"message": error}
+    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+        raise ConfigError(f"{place}.error: must be a string, not {_kind(error)}")
+    code = error.get("code", "model_failed")
+    if code not in _CODES:
+        raise ConfigError(f"{place}.error.code: must be one of {', '.join(sorted(_CODES))}")
+    limits = [error.get(name) for name in ("max_tokens", "prompt_tokens")]
+    if not all(limit is None or type(limit) is int for limit in limits):
+        raise ConfigError(f"{place}.error: max_tokens and prompt_tokens must be whole numbers")
+    return ModelError(code, error["message"], max_tokens=limits[0], prompt_tokens=limits[1])
 
 
 def _milliseconds(place: str, reply: Mapping[str, Any], name: str) -> float:
@@ -150,7 +214,8 @@ def _usage(reply: ScriptedReply, messages: Sequence[Message]) -> Usage:
     if reply.usage != Usage():
         return reply.usage
     prompt = sum(len(message.content.split()) for message in messages)
-    return Usage(prompt, len(reply.content.split()))
+    said = (reply.content, *(call.arguments for call in reply.calls))
+    return Usage(prompt, sum(len(text.split()) for text in said))
 
 
 def _kind(value: _JSON) -> str:

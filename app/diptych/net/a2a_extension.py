@@ -4,6 +4,8 @@ The newest messages of the caller's conversation are one data part; the call pat
 that are left are metadata of the message. Both are marked with `URI`, so that an agent that does
 not know the extension ignores them.
 
+The metadata of an answer's artifact say so under `URI` if it was cut off or filtered.
+
 Not here: A2A's own types (`adapters.a2a` and `http.a2a` turn them into JSON and back), and which
 paths are refused (`adapters.a2a`).
 """
@@ -13,7 +15,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from diptych.errors import InvalidRequest
-from diptych.loop.messages import JSON, JSONObject, Message
+from diptych.loop.messages import JSON, FinishReason, JSONObject, Message
 from diptych.loop.text import well_formed
 
 URI = "https://diptych.dev/a2a/extensions/delegation/v1"
@@ -48,6 +50,20 @@ def metadata_value(path: Sequence[str], seconds: float | None) -> JSONObject:
     if seconds is not None:
         value["deadline"] = seconds
     return value
+
+
+def answer_metadata(finish_reason: str) -> JSONObject:
+    """Give the metadata of an answer that was cut off (`length`) or filtered (`content_filter`)."""
+    return {"finish_reason": finish_reason}
+
+
+def read_finish_reason(value: JSON) -> FinishReason:
+    """Read what the metadata of an artifact hold under `URI`; anything unknown is `stop`."""
+    match value:
+        case {"finish_reason": "length" | "content_filter" as reason}:
+            return "length" if reason == "length" else "content_filter"
+        case _:
+            return "stop"
 
 
 def read_context(value: JSON) -> tuple[Message, ...]:

@@ -51,6 +51,13 @@ def ended(state: str, words: str = "") -> dict[str, Any]:
     return {"statusUpdate": {"taskId": "t-1", "status": status(state, words)}}
 
 
+def cut_piece(text: str, reason: str) -> dict[str, Any]:
+    update = piece(text)
+    about = {"finish_reason": reason}
+    update["artifactUpdate"]["artifact"]["metadata"] = {a2a_extension.URI: about}
+    return update
+
+
 STARTED: Step = {"task": task("SUBMITTED")}
 DONE: Step = ended("COMPLETED")
 
@@ -162,6 +169,20 @@ async def test_a_plain_message_is_an_answer_too() -> None:
     reply = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "hello"}]}
     async with delegating_to(ScriptedPeer([{"message": reply}])) as agents:
         assert await agents.delegate(request_to(), print) == CallOutput("hello")
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+async def test_an_answer_that_says_it_is_not_whole_is_told_so(reason: str) -> None:
+    peer = ScriptedPeer([STARTED, piece("Half "), cut_piece("an ans", reason), DONE])
+    async with delegating_to(peer) as agents:
+        answer = await agents.delegate(request_to(), print)
+    assert (answer.text, answer.finish_reason) == ("Half an ans", reason)
+
+
+async def test_a_finish_reason_that_nobody_knows_says_nothing() -> None:
+    peer = ScriptedPeer([STARTED, cut_piece("All", "tired"), DONE])
+    async with delegating_to(peer) as agents:
+        assert await agents.delegate(request_to(), print) == CallOutput("All")
 
 
 async def test_words_of_the_last_status_answer_when_there_is_no_artifact() -> None:

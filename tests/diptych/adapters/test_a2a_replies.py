@@ -10,7 +10,7 @@ import pytest
 from diptych.adapters.a2a import A2aAgents
 from diptych.config.settings import PeerConfig
 from diptych.errors import DelegationError
-from diptych.ports import DelegationRequest, Secret
+from diptych.ports import DelegationRequest, ValueProvider
 
 BASE = "http://peer:8000"
 SSE = {"Content-Type": "text/event-stream"}
@@ -185,7 +185,8 @@ async def test_a_card_says_only_so_much_to_our_model() -> None:
     long = httpx.Response(200, json=card(description="x" * 5_000, skills=skills))
     async with agents_to(lambda _: says("hi"), lambda _: long) as agents:
         (peer,) = agents.snapshot()[0]
-    assert (len(peer.description), len(peer.skills), len(peer.skills[0])) == (2_000, 20, 100)
+    assert (len(peer.description), len(peer.skills), len(peer.skills[0])) == (2_000, 21, 100)
+    assert peer.skills[-1].endswith("more")
 
 
 async def test_a_trusted_card_may_lead_to_another_host() -> None:
@@ -252,7 +253,7 @@ async def agents_to(
     card_reply: Reply = lambda _: httpx.Response(200, json=card()),
     *,
     share_context: bool = False,
-    headers: Mapping[str, Secret] | None = None,
+    headers: Mapping[str, ValueProvider] | None = None,
 ) -> AsyncIterator[A2aAgents]:
     def answer(request: httpx.Request) -> httpx.Response:
         return card_reply(request) if request.method == "GET" else reply(request)

@@ -5,7 +5,7 @@ from a2a.types import StreamResponse
 from google.protobuf.json_format import ParseDict
 
 from diptych.adapters.a2a.http_client import card_url, identity, may_lead_to
-from diptych.adapters.a2a.task_progress import MAX_ANSWER_CHARS, TaskProgress
+from diptych.adapters.a2a.task_progress import MAX_ANSWER_CHARS, MAX_ARTIFACTS, TaskProgress
 from diptych.loop.messages import JSON, CallOutput
 
 CARD = "/.well-known/agent-card.json"
@@ -123,3 +123,13 @@ def test_a_strangers_card_leads_only_to_its_own_host_or_over_https(
 
 def test_localhost_has_many_names() -> None:
     assert may_lead_to("http://127.0.0.1:1", "http://localhost:1/a2a", is_trusted=False)
+
+
+def test_no_number_of_artifacts_is_kept() -> None:
+    progress = TaskProgress()
+    for n in range(1_000):
+        progress.apply(ParseDict(piece(str(n), {"text": "x" * 60_000}), StreamResponse()))
+    progress.apply(ParseDict(DONE, StreamResponse()))
+    text = progress.call_output("peer").text
+    assert len(text) <= MAX_ANSWER_CHARS + 60_000 + 2 * MAX_ARTIFACTS
+    assert text.count("\n\n") < MAX_ARTIFACTS

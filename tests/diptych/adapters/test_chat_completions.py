@@ -17,18 +17,17 @@ import aiohttp
 import orjson
 import pytest
 
-from diptych.adapters.openai_chat.completions import (
-    ChatModel,
-    open_session,
-    proxy_from_environment,
-)
+from diptych.adapters.openai_chat.completions import ChatModel, open_session
+from diptych.adapters.openai_chat.connection import proxy_from_environment
 from diptych.config.settings import ModelConfig, TimeoutConfig
 from diptych.errors import ConfigError, ModelError
 from diptych.loop.messages import Message, Usage
+from diptych.loop.model_request import ModelRequest
 from diptych.ports import Delta, Reply
 
 Step = bytes | Callable[[asyncio.StreamWriter], Awaitable[None]]
-ASKED = [Message("system", "Be brief."), Message("user", "Hello")]
+ASKED = (Message("system", "Be brief."), Message("user", "Hello"))
+REQUEST = ModelRequest(ASKED)
 KEY = "sk-canary-0123456789"
 SHORT = TimeoutConfig(connect=0.1, first_byte=0.1, idle=0.1, total=0.3)
 
@@ -193,7 +192,7 @@ def then_hangs(*pieces: bytes) -> Step:
 
 
 async def streamed(asked: ChatModel, messages: Sequence[Message] = ASKED) -> list[Delta]:
-    return [delta async for delta in asked.stream(messages, 0)]
+    return [delta async for delta in asked.stream(ModelRequest(tuple(messages), 0))]
 
 
 # Requests and replies
@@ -203,7 +202,7 @@ async def test_a_whole_reply_is_read(session: aiohttp.ClientSession) -> None:
     usage = {"prompt_tokens": 11, "completion_tokens": 2}
     async with upstream(reply("Hello!", usage=usage)) as there:
         asked = model(session, there.url, temperature=0.2, max_tokens=9, reasoning_effort="low")
-        assert await asked.complete(ASKED, 0) == Reply("Hello!", Usage(11, 2), "stop")
+        assert await asked.complete(REQUEST) == Reply("Hello!", Usage(11, 2), "stop")
         line, headers, body = there.requests[0]
     assert line == "POST /v1/chat/completions HTTP/1.1"
     assert headers["content-type"] == "application/json"
@@ -268,7 +267,7 @@ async def test_the_path_is_added_to_the_endpoint(
     session: aiohttp.ClientSession, suffix: str, target: str
 ) -> None:
     async with upstream(reply("")) as there:
-        await model(session, there.url + suffix).complete(ASKED, 0)
+        await model(session, there.url + suffix).complete(REQUEST)
         assert there.requests[0][0].split()[1] == target
 
 
@@ -284,8 +283,8 @@ async def test_the_key_is_read_at_each_call(session: aiohttp.ClientSession) -> N
     keys = iter(["first", "second\n"])
     async with upstream(reply(""), reply("")) as there:
         asked = model(session, there.url, api_key=lambda: next(keys))
-        await asked.complete(ASKED, 0)
-        await asked.complete(ASKED, 1)
+        await asked.complete(REQUEST)
+        await asked.complete(ModelRequest(ASKED, 1))
         sent = [headers["authorization"] for _, headers, _ in there.requests]
     assert sent == ["Bearer first", "Bearer second"]
 
@@ -296,7 +295,7 @@ async def test_a_key_that_is_missing_or_broken_is_not_sent(
 ) -> None:
     async with upstream() as there:
         with pytest.raises(ModelError, match="secret") as caught:
-            await model(session, there.url, api_key=lambda: key).complete(ASKED, 0)
+            await model(session, there.url, api_key=lambda: key).complete(REQUEST)
         assert caught.value.code == "model_unauthorized"
         assert there.requests == []
 
@@ -304,12 +303,12 @@ async def test_a_key_that_is_missing_or_broken_is_not_sent(
 async def test_connections_are_used_again(session: aiohttp.ClientSession) -> None:
     async with upstream(reply("a"), HELLO, reply("b"), http(400), reply("c")) as there:
         asked = model(session, there.url)
-        await asked.complete(ASKED, 0)
+        await asked.complete(REQUEST)
         await streamed(asked)
-        await asked.complete(ASKED, 0)
+        await asked.complete(REQUEST)
         with pytest.raises(ModelError):
-            await asked.complete(ASKED, 0)
-        await asked.complete(ASKED, 0)
+            await asked.complete(REQUEST)
+        await asked.complete(REQUEST)
         assert there.connections == 1
 
 
@@ -317,14 +316,14 @@ async def test_no_cookie_is_kept(session: aiohttp.ClientSession) -> None:
     body = b'{"choices": [{"message": {"content": ""}}]}'
     async with upstream(http(200, body, set_cookie="a=b"), reply("")) as there:
         asked = model(session, there.url)
-        await asked.complete(ASKED, 0)
-        await asked.complete(ASKED, 0)
+        await asked.complete(REQUEST)
+        await asked.complete(REQUEST)
         assert "cookie" not in there.requests[1][1]
 
 
 async def test_a_long_conversation_is_sent_whole(session: aiohttp.ClientSession) -> None:
     async with upstream(reply("")) as there:
-        await model(session, there.url).complete([Message("user", "x" * 3_000_000)], 0)
+        await model(session, there.url).complete(ModelRequest((Message("user", "x" * 3_000_000),)))
         assert len(there.requests[0][2]["messages"][0]["content"]) == 3_000_000
 
 
@@ -360,8 +359,8 @@ async def test_max_tokens_is_renamed_for_models_that_want_it(
     refusal = http(400, b'{"error": {"message": "Use \'max_completion_tokens\' instead."}}')
     async with upstream(refusal, reply("a"), reply("b")) as there:
         asked = model(session, there.url, max_tokens=5)
-        await asked.complete(ASKED, 0)
-        await asked.complete(ASKED, 0)
+        await asked.complete(REQUEST)
+        await asked.complete(REQUEST)
         sent = [[name for name in body if name.startswith("max")] for _, _, body in there.requests]
     assert sent == [["max_tokens"], ["max_completion_tokens"], ["max_completion_tokens"]]
 
@@ -374,7 +373,7 @@ async def test_a_busy_endpoint_is_asked_again(session: aiohttp.ClientSession, st
     pauses = Pauses()
     async with upstream(http(status), http(status), reply("Hello!")) as there:
         asked = model(session, there.url, pauses=pauses)
-        assert (await asked.complete(ASKED, 0)).text == "Hello!"
+        assert (await asked.complete(REQUEST)).text == "Hello!"
     assert pauses.seconds == [0.125, 0.25]
 
 
@@ -399,7 +398,7 @@ async def test_retry_after_is_honoured(
 ) -> None:
     pauses = Pauses()
     async with upstream(http(429, retry_after=value), reply("")) as there:
-        await model(session, there.url, pauses=pauses).complete(ASKED, 0)
+        await model(session, there.url, pauses=pauses).complete(REQUEST)
     assert pauses.seconds == [pytest.approx(seconds)]
 
 
@@ -407,7 +406,7 @@ async def test_retry_after_may_be_a_date(session: aiohttp.ClientSession) -> None
     pauses = Pauses()
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
     async with upstream(http(429, retry_after=date), reply("")) as there:
-        await model(session, there.url, pauses=pauses).complete(ASKED, 0)
+        await model(session, there.url, pauses=pauses).complete(REQUEST)
     assert 18 <= pauses.seconds[0] <= 22
 
 
@@ -416,7 +415,7 @@ async def test_no_wait_goes_beyond_the_total(session: aiohttp.ClientSession) -> 
     async with upstream(http(429, retry_after="2")) as there:
         asked = model(session, there.url, pauses=pauses, timeouts=TimeoutConfig(total=1))
         with pytest.raises(ModelError) as caught:
-            await asked.complete(ASKED, 0)
+            await asked.complete(REQUEST)
     assert (caught.value.code, pauses.seconds) == ("model_overloaded", [])
 
 
@@ -426,7 +425,7 @@ async def test_what_will_not_get_better_is_not_asked_again(
 ) -> None:
     async with upstream(http(status, location="/elsewhere")) as there:
         with pytest.raises(ModelError):
-            await model(session, there.url).complete(ASKED, 0)
+            await model(session, there.url).complete(REQUEST)
         assert len(there.requests) == 1
 
 
@@ -449,7 +448,7 @@ async def test_nobody_listens(session: aiohttp.ClientSession) -> None:
         pass
     pauses = Pauses()
     with pytest.raises(ModelError, match="no connection") as caught:
-        await model(session, there.url, pauses=pauses).complete(ASKED, 0)
+        await model(session, there.url, pauses=pauses).complete(REQUEST)
     assert caught.value.code == "model_unreachable"
     assert len(pauses.seconds) == 2
 
@@ -463,7 +462,7 @@ async def test_a_failed_handshake_is_not_tried_again(session: aiohttp.ClientSess
     async with await asyncio.start_server(speak_plainly, "127.0.0.1", 0) as server:
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
         with pytest.raises(ModelError, match="TLS") as caught:
-            await model(session, url, pauses=pauses).complete(ASKED, 0)
+            await model(session, url, pauses=pauses).complete(REQUEST)
     assert (caught.value.code, pauses.seconds) == ("model_unreachable", [])
 
 
@@ -472,14 +471,14 @@ async def test_a_proxy_that_is_away_is_not_tried_again(session: aiohttp.ClientSe
         pass
     pauses = Pauses()
     with pytest.raises(ModelError, match="proxy") as caught:
-        await model(session, there.url, pauses=pauses, proxy=proxy.url).complete(ASKED, 0)
+        await model(session, there.url, pauses=pauses, proxy=proxy.url).complete(REQUEST)
     assert (caught.value.code, pauses.seconds) == ("model_unreachable", [])
 
 
 async def test_a_request_goes_through_the_proxy(session: aiohttp.ClientSession) -> None:
     async with upstream(reply("Hello!")) as proxy:
         asked = model(session, "http://models.example.com/v1", proxy=proxy.url)
-        assert (await asked.complete(ASKED, 0)).text == "Hello!"
+        assert (await asked.complete(REQUEST)).text == "Hello!"
         target = proxy.requests[0][0].split()[1]
     assert target == "http://models.example.com/v1/chat/completions"
 
@@ -490,7 +489,7 @@ async def test_a_refusal_that_breaks_off_is_still_a_refusal(
     step = then_closes(http(400, b'{"error": {"message": "no such model"}}')[:-9])
     async with upstream(step) as there:
         with pytest.raises(ModelError, match="HTTP 400"):
-            await model(session, there.url).complete(ASKED, 0)
+            await model(session, there.url).complete(REQUEST)
 
 
 # Replies that end early, or make no sense
@@ -516,7 +515,7 @@ async def test_a_refusal_that_breaks_off_is_still_a_refusal(
         ),
         pytest.param(
             slowly(STREAM_HEAD, framed(said("Hel")), framed(b"data: {nonsense\n\n")),
-            "model_garbage",
+            "model_failed",
             id="no JSON",
         ),
         pytest.param(
@@ -545,7 +544,7 @@ async def test_a_broken_stream_never_looks_whole(
     deltas: list[Delta] = []
 
     async def consume(asked: ChatModel) -> None:
-        async for delta in asked.stream(ASKED, 0):
+        async for delta in asked.stream(REQUEST):
             deltas.append(delta)  # noqa: PERF401
 
     async with upstream(step) as there:
@@ -603,7 +602,7 @@ async def test_a_success_that_is_no_reply_is_an_error(
 ) -> None:
     async with upstream(step, step) as there:
         asked = model(session, there.url)
-        for ask in (asked.complete(ASKED, 0), streamed(asked)):
+        for ask in (asked.complete(REQUEST), streamed(asked)):
             with pytest.raises(ModelError) as caught:
                 await ask
             assert caught.value.code == code
@@ -614,7 +613,7 @@ async def test_a_whole_reply_that_breaks_off_is_cut(session: aiohttp.ClientSessi
     half = reply("Hello!")[:-5]
     async with upstream(*[then_closes(half)] * 3) as there:
         with pytest.raises(ModelError) as caught:
-            await model(session, there.url).complete(ASKED, 0)
+            await model(session, there.url).complete(REQUEST)
         assert len(there.requests) == 3
     assert caught.value.code == "model_cut"
 
@@ -652,7 +651,7 @@ async def test_all_tries_together_stay_within_the_total(session: aiohttp.ClientS
     started = asyncio.get_running_loop().time()
     async with upstream(*[then_hangs()] * 3) as there:
         with pytest.raises(ModelError, match=r"timeouts\.total") as caught:
-            await model(session, there.url, chance=0, timeouts=timeouts).complete(ASKED, 0)
+            await model(session, there.url, chance=0, timeouts=timeouts).complete(REQUEST)
         assert len(there.requests) == 2
     assert caught.value.code == "model_timeout"
     assert asyncio.get_running_loop().time() - started < 0.25
@@ -673,7 +672,7 @@ async def test_blank_lines_hold_a_whole_reply(session: aiohttp.ClientSession) ->
     step = slowly(head, *[b"\n"] * 10, body[10:], wait=0.02)
     async with upstream(step) as there:
         timeouts = TimeoutConfig(first_byte=0.1, idle=0.08, total=1)
-        assert (await model(session, there.url, timeouts=timeouts).complete(ASKED, 0)).text
+        assert (await model(session, there.url, timeouts=timeouts).complete(REQUEST)).text
 
 
 async def test_a_slow_consumer_is_not_a_slow_model(session: aiohttp.ClientSession) -> None:
@@ -681,7 +680,7 @@ async def test_a_slow_consumer_is_not_a_slow_model(session: aiohttp.ClientSessio
     deltas = []
     async with upstream(step) as there:
         timeouts = TimeoutConfig(first_byte=0.05, idle=0.05, total=1)
-        async for delta in model(session, there.url, timeouts=timeouts).stream(ASKED, 0):
+        async for delta in model(session, there.url, timeouts=timeouts).stream(REQUEST):
             deltas.append(delta)
             await asyncio.sleep(0.12)
     assert deltas == [Delta("Hel"), Delta("lo", "", None, "stop")]
@@ -691,7 +690,7 @@ async def test_a_stream_that_breaks_while_nobody_reads_is_cut(
     session: aiohttp.ClientSession,
 ) -> None:
     async with upstream(then_closes(STREAM_HEAD, framed(said("Hel")), b"nonsense\r\n")) as there:
-        stream = model(session, there.url).stream(ASKED, 0)
+        stream = model(session, there.url).stream(REQUEST)
         assert await anext(stream) == Delta("Hel")
         await asyncio.sleep(0.08)
         with pytest.raises(ModelError) as caught:
@@ -704,7 +703,7 @@ async def test_a_stream_that_breaks_while_nobody_reads_is_cut(
 
 async def test_a_cancelled_call_hangs_up(session: aiohttp.ClientSession) -> None:
     async with upstream(then_hangs()) as there:
-        task = asyncio.create_task(model(session, there.url).complete(ASKED, 0))
+        task = asyncio.create_task(model(session, there.url).complete(REQUEST))
         await asyncio.wait_for(there.asked.wait(), 1)
         task.cancel()
         await asyncio.wait_for(there.hung_up.wait(), 1)
@@ -716,7 +715,7 @@ async def test_a_cancelled_stream_hangs_up(session: aiohttp.ClientSession) -> No
     begun = asyncio.Event()
 
     async def consume(asked: ChatModel) -> None:
-        async for _ in asked.stream(ASKED, 0):
+        async for _ in asked.stream(REQUEST):
             begun.set()
 
     async with upstream(then_hangs(STREAM_HEAD, framed(said("Hel")))) as there:
@@ -733,7 +732,7 @@ async def test_a_stream_that_is_dropped_hangs_up(
     session: aiohttp.ClientSession, closes: bool
 ) -> None:
     async with upstream(then_hangs(STREAM_HEAD, framed(said("Hel")))) as there:
-        stream = model(session, there.url).stream(ASKED, 0)
+        stream = model(session, there.url).stream(REQUEST)
         assert await anext(stream) == Delta("Hel")
         if closes:
             async with aclosing(stream):

@@ -7,13 +7,16 @@ import aiohttp
 import orjson
 import pytest
 
-from diptych.adapters.openai_chat.encoding import DONE, StreamedReply, decode_reply, encode_request
+from diptych.adapters.openai_chat.decoding import DONE, StreamedReply, decode_reply
+from diptych.adapters.openai_chat.encoding import encode_request
+from diptych.adapters.openai_chat.error_report import read_error_body
 from diptych.adapters.openai_chat.failures import (
-    MAX_EXCERPT_CHARS,
+    MAX_QUOTATION_CHARS,
     AttemptFailure,
+    ReportedError,
     connection_failure,
-    excerpt,
     parse_retry_after,
+    quotation,
     status_failure,
 )
 from diptych.loop.messages import Message, Usage
@@ -137,7 +140,6 @@ def test_chunks_that_arrive_together_are_one_piece() -> None:
         pytest.param([chunk({}, finish_reason="stop")], True, id="a finish reason alone"),
         pytest.param([chunk({}, finish_reason="")], False, id="an empty finish reason"),
         pytest.param([DONE], False, id="DONE alone"),
-        pytest.param([b'{"detail": "oops"}', DONE], False, id="something else and DONE"),
     ],
 )
 def test_a_reply_is_whole_when_it_says_so(events: list[bytes], is_complete: bool) -> None:
@@ -147,10 +149,9 @@ def test_a_reply_is_whole_when_it_says_so(events: list[bytes], is_complete: bool
 
 
 def test_an_error_among_the_chunks_is_a_failure() -> None:
-    with pytest.raises(AttemptFailure) as caught:
-        StreamedReply().apply([chunk({"content": "a"}), b'{"error": {"message": "secret"}}'])
-    assert caught.value.code == "model_failed"
-    assert "secret" not in caught.value.message
+    with pytest.raises(ReportedError) as caught:
+        StreamedReply().apply([chunk({"content": "a"}), b'{"error": {"message": "oops"}}'])
+    assert caught.value.report.sentence == "oops"
     StreamedReply().apply([b'{"error": null, "choices": []}'])
 
 
@@ -165,7 +166,11 @@ def test_an_error_among_the_chunks_is_a_failure() -> None:
         pytest.param(422, "model_refused", False, id="422"),
         pytest.param(429, "model_overloaded", True, id="429"),
         pytest.param(500, "model_failed", True, id="500"),
+        pytest.param(408, "model_refused", True, id="408"),
+        pytest.param(409, "model_refused", True, id="409"),
+        pytest.param(425, "model_refused", True, id="425"),
         pytest.param(501, "model_failed", False, id="501"),
+        pytest.param(524, "model_failed", True, id="524"),
         pytest.param(502, "model_failed", True, id="502"),
         pytest.param(503, "model_overloaded", True, id="503"),
         pytest.param(504, "model_failed", True, id="504"),
@@ -174,7 +179,8 @@ def test_an_error_among_the_chunks_is_a_failure() -> None:
 )
 def test_every_status_has_its_code(status: int, code: str, again: bool) -> None:
     headers = {"x-request-id": "req_1", "retry-after": "2"}
-    failure = status_failure(status, headers, b'{"error": {"message": "own words"}}', None)
+    report = read_error_body(b'{"error": {"message": "own words"}}', status)
+    failure = status_failure(report, headers, ())
     assert (failure.code, failure.may_retry) == (code, again)
     assert failure.request_id == "req_1"
     assert failure.retry_after == (2.0 if again else None)
@@ -201,7 +207,7 @@ def test_a_connection_that_takes_too_long_is_not_tried_again() -> None:
     ],
 )
 def test_a_refusal_says_why_if_the_endpoint_does(body: bytes, words: str) -> None:
-    assert words in status_failure(404, {}, body, None).message
+    assert words in status_failure(read_error_body(body, 404), {}, ()).message
 
 
 @pytest.mark.parametrize(
@@ -212,12 +218,12 @@ def test_a_refusal_says_why_if_the_endpoint_does(body: bytes, words: str) -> Non
         pytest.param("got Bearer abc.def", "got …", id="a bearer token"),
         pytest.param("see https://u:p@h/x?key=1 now", "see https://h/x now", id="a URL"),
         pytest.param("a\n\tb\x00c\x1b[31m", "a b c [31m", id="control characters"),
-        pytest.param("x" * 300, "x" * (MAX_EXCERPT_CHARS - 1) + "…", id="too long"),
+        pytest.param("x" * 300, "x" * (MAX_QUOTATION_CHARS - 1) + "…", id="too long"),
         pytest.param("the task-based risk-free way", "the task-based risk-free way", id="prose"),
     ],
 )
 def test_the_words_of_an_endpoint_are_cleaned(text: str, left: str) -> None:
-    assert excerpt(text, KEY) == left
+    assert quotation(text, [KEY]) == left
 
 
 @pytest.mark.parametrize(

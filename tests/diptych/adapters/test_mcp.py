@@ -20,7 +20,7 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError as Telling
 
 from diptych.adapters.mcp import ConnectionSettings, McpTools
-from diptych.config.settings import OverrideConfig, ToolConfig
+from diptych.config.settings import OverrideConfig, ToolServerConfig
 from diptych.errors import ToolError
 from diptych.loop.catalog import Tool, Unavailable
 from diptych.loop.messages import CallOutput
@@ -116,7 +116,7 @@ def reasons(tools: McpTools) -> dict[str, str]:
 
 @asynccontextmanager
 async def connected(
-    *servers: ToolConfig, settings: ConnectionSettings = QUICK
+    *servers: ToolServerConfig, settings: ConnectionSettings = QUICK
 ) -> AsyncIterator[McpTools]:
     async with McpTools(servers, settings=settings) as tools:
         await tools.wait_for_first_attempt()
@@ -131,7 +131,10 @@ def ends_as(kind: str, text: str | None = None) -> Iterator[None]:
 
 
 async def test_a_tool_is_offered_as_its_server_describes_it_and_can_be_called() -> None:
-    async with serving(app_of(calculator())) as url, connected(ToolConfig("c", url=url)) as tools:
+    async with (
+        serving(app_of(calculator())) as url,
+        connected(ToolServerConfig("c", url=url)) as tools,
+    ):
         [tool], unavailable = tools.snapshot()
         assert (tool.server, tool.name, tool.description) == ("c", "add", "Add two numbers.")
         assert set(tool.input_schema["properties"]) == {"a", "b"}  # type: ignore[arg-type]
@@ -143,13 +146,13 @@ async def test_a_tool_is_offered_as_its_server_describes_it_and_can_be_called() 
 
 async def test_the_older_protocol_is_spoken_too() -> None:
     app = older(app_of(calculator()))
-    async with serving(app) as url, connected(ToolConfig("c", url=url)) as tools:
+    async with serving(app) as url, connected(ToolServerConfig("c", url=url)) as tools:
         assert (await tools.call(tools.snapshot()[0][0], {"a": 2, "b": 3}, unheard)).text == "5"
 
 
 async def test_a_server_that_is_down_at_the_start_is_offered_when_it_is_up() -> None:
     port = free_port()
-    async with connected(ToolConfig("c", url=f"http://127.0.0.1:{port}/mcp")) as tools:
+    async with connected(ToolServerConfig("c", url=f"http://127.0.0.1:{port}/mcp")) as tools:
         down = Unavailable("server", "c", "connection refused", ())
         assert tools.snapshot() == ((), (down,))
         async with serving(app_of(calculator()), port):
@@ -157,20 +160,33 @@ async def test_a_server_that_is_down_at_the_start_is_offered_when_it_is_up() -> 
             assert (await tools.call(tool, {"a": 1, "b": 1}, unheard)).text == "2"
 
 
+async def test_to_look_at_a_server_that_is_down_does_not_override_the_backoff() -> None:
+    port = free_port()
+    patient = ConnectionSettings(initial_delay=3600, max_delay=3600)
+    server = ToolServerConfig("c", url=f"http://127.0.0.1:{port}/mcp")
+    async with connected(server, settings=patient) as tools:
+        async with serving(app_of(calculator()), port):
+            for _ in range(20):
+                assert reasons(tools) == {"c": "connection refused"}
+                await asyncio.sleep(0.01)
+            tools.retry_unavailable()
+            await until(lambda: not reasons(tools))
+
+
 async def test_a_server_that_comes_up_is_noticed_without_anybody_asking(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "diptych.adapters.mcp")
     port = free_port()
-    async with connected(ToolConfig("c", url=f"http://127.0.0.1:{port}/mcp")):
+    async with connected(ToolServerConfig("c", url=f"http://127.0.0.1:{port}/mcp")):
         async with serving(app_of(calculator()), port):
             await until(lambda: "tool server c offers 1 tools" in caplog.text)
 
 
 async def test_a_dead_server_takes_no_other_down() -> None:
-    dead = ToolConfig("dead", url=f"http://127.0.0.1:{free_port()}/mcp")
+    dead = ToolServerConfig("dead", url=f"http://127.0.0.1:{free_port()}/mcp")
     async with serving(app_of(calculator())) as url:
-        async with connected(dead, ToolConfig("c", url=url)) as tools:
+        async with connected(dead, ToolServerConfig("c", url=url)) as tools:
             offered, unavailable = tools.snapshot()
             assert [tool.name for tool in offered] == ["add"]
             assert [missing.name for missing in unavailable] == ["dead"]
@@ -178,14 +194,16 @@ async def test_a_dead_server_takes_no_other_down() -> None:
 
 
 async def test_an_idle_server_that_dies_is_noticed_by_looking() -> None:
-    async with connected(ToolConfig("c", url=f"http://127.0.0.1:{(port := free_port())}/mcp")) as t:
+    async with connected(
+        ToolServerConfig("c", url=f"http://127.0.0.1:{(port := free_port())}/mcp")
+    ) as t:
         async with serving(app_of(calculator()), port):
             await tool_of(t, "c__add")
         await until(lambda: reasons(t) == {"c": "connection refused"})
 
 
 async def test_a_session_that_ends_is_noticed_at_once() -> None:
-    server = ToolConfig("c", url=f"http://127.0.0.1:{(port := free_port())}/mcp")
+    server = ToolServerConfig("c", url=f"http://127.0.0.1:{(port := free_port())}/mcp")
     async with connected(server, settings=ConnectionSettings(refresh_interval=60)) as tools:
         async with serving(older(app_of(calculator())), port):
             await tool_of(tools, "c__add")
@@ -194,13 +212,16 @@ async def test_a_session_that_ends_is_noticed_at_once() -> None:
 
 async def test_new_tools_of_a_server_are_noticed_by_looking() -> None:
     server = calculator()
-    async with serving(app_of(server)) as url, connected(ToolConfig("c", url=url)) as tools:
+    async with serving(app_of(server)) as url, connected(ToolServerConfig("c", url=url)) as tools:
         server.add_tool(lambda: "hi", name="greet")
         assert (await tools.call(await tool_of(tools, "c__greet"), {}, unheard)).text == "hi"
 
 
 async def test_unchanged_tools_stay_the_same_objects() -> None:
-    async with serving(app_of(calculator())) as url, connected(ToolConfig("c", url=url)) as tools:
+    async with (
+        serving(app_of(calculator())) as url,
+        connected(ToolServerConfig("c", url=url)) as tools,
+    ):
         before = tools.snapshot()[0][0]
         await asyncio.sleep(QUICK.refresh_interval * 1.5)
         assert tools.snapshot()[0][0] is before
@@ -217,8 +238,8 @@ class Killable:
         self._process: asyncio.subprocess.Process | None = None
 
     @property
-    def server(self) -> ToolConfig:
-        return ToolConfig("tally", url=f"http://127.0.0.1:{self.port}/mcp")
+    def server(self) -> ToolServerConfig:
+        return ToolServerConfig("tally", url=f"http://127.0.0.1:{self.port}/mcp")
 
     @property
     def lines(self) -> list[str]:
@@ -321,7 +342,7 @@ async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(
 ) -> None:
     waiting = Waiting()
     async with serving(era(app_of(waiting.server))) as url:
-        slow = ToolConfig("w", url=url, overrides=(OverrideConfig("wa*", timeout=0.1),))
+        slow = ToolServerConfig("w", url=url, overrides=(OverrideConfig("wa*", timeout=0.1),))
         async with connected(slow) as tools:
             with ends_as("timeout", "wait gave no answer within 0.1 s"):
                 await tools.call(tools.snapshot()[0][0], {}, unheard)
@@ -334,7 +355,7 @@ async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(
 async def test_cancelling_a_call_cancels_it_at_the_server(era: Callable[[App], App]) -> None:
     waiting = Waiting()
     async with serving(era(app_of(waiting.server))) as url:
-        async with connected(ToolConfig("w", url=url)) as tools:
+        async with connected(ToolServerConfig("w", url=url)) as tools:
             call = asyncio.create_task(tools.call(tools.snapshot()[0][0], {}, unheard))
             await until(lambda: waiting.began)
             call.cancel()
@@ -353,7 +374,10 @@ async def test_many_calls_run_at_once_on_one_session(era: Callable[[App], App]) 
         await barrier.wait()
         return str(number)
 
-    async with serving(era(app_of(server))) as url, connected(ToolConfig("m", url=url)) as tools:
+    async with (
+        serving(era(app_of(server))) as url,
+        connected(ToolServerConfig("m", url=url)) as tools,
+    ):
         tool = tools.snapshot()[0][0]
         calls = [tools.call(tool, {"number": n}, unheard) for n in range(50)]
         answers = await asyncio.gather(*calls)
@@ -362,7 +386,7 @@ async def test_many_calls_run_at_once_on_one_session(era: Callable[[App], App]) 
 
 async def test_a_session_that_the_server_forgot_is_made_anew_for_the_call() -> None:
     port = free_port()
-    server = ToolConfig("c", url=f"http://127.0.0.1:{port}/mcp")
+    server = ToolServerConfig("c", url=f"http://127.0.0.1:{port}/mcp")
     async with connected(
         server, settings=ConnectionSettings(initial_delay=0.02, refresh_interval=60)
     ) as tools:
@@ -385,7 +409,10 @@ async def test_progress_is_told_while_the_tool_runs(era: Callable[[App], App]) -
         await until(lambda: len(told) == 3)
         return "there"
 
-    async with serving(era(app_of(server))) as url, connected(ToolConfig("s", url=url)) as tools:
+    async with (
+        serving(era(app_of(server))) as url,
+        connected(ToolServerConfig("s", url=url)) as tools,
+    ):
         answer = await tools.call(tools.snapshot()[0][0], {}, told.append)
     assert answer.text == "there"
     assert told == ["the first step", "2 of 3", "2.5"]
@@ -402,7 +429,7 @@ async def test_what_a_tool_reports_as_its_error_is_told() -> None:
     def refuse() -> str:
         raise MCPError(-32000, "not on sundays")
 
-    async with serving(app_of(server)) as url, connected(ToolConfig("f", url=url)) as tools:
+    async with serving(app_of(server)) as url, connected(ToolServerConfig("f", url=url)) as tools:
         with ends_as("failed", "the paper is out"):
             await tools.call(await tool_of(tools, "f__fail"), {}, unheard)
         with ends_as("failed", "not on sundays"):
@@ -424,7 +451,7 @@ async def test_a_tool_that_asks_back_fails_cleanly_and_is_not_asked_again() -> N
         return mcp_types.InputRequiredResult(request_state="s")
 
     server: Server[Any] = Server("asking", on_list_tools=listing, on_call_tool=asking)
-    async with serving(app_of(server)) as url, connected(ToolConfig("a", url=url)) as tools:
+    async with serving(app_of(server)) as url, connected(ToolServerConfig("a", url=url)) as tools:
         with ends_as("failed", "asks for input"):
             await tools.call(tools.snapshot()[0][0], {}, unheard)
     assert asked == ["ask"]
@@ -441,7 +468,7 @@ async def test_an_answer_that_does_not_fit_its_schema_is_an_error() -> None:
         return mcp_types.CallToolResult(content=[], structured_content={"n": "secret"})
 
     server: Server[Any] = Server("unfit", on_list_tools=listing, on_call_tool=answering)
-    async with serving(app_of(server)) as url, connected(ToolConfig("u", url=url)) as tools:
+    async with serving(app_of(server)) as url, connected(ToolServerConfig("u", url=url)) as tools:
         with ends_as("failed", "^the answer of n does not fit its output schema or the protocol$"):
             await tools.call(tools.snapshot()[0][0], {}, unheard)
 
@@ -456,7 +483,7 @@ async def test_a_listing_in_pages_is_read_to_its_end() -> None:
         return mcp_types.ListToolsResult(tools=[tool], next_cursor=cursor)
 
     server: Server[Any] = Server("paged", on_list_tools=listing)
-    async with serving(app_of(server)) as url, connected(ToolConfig("p", url=url)) as tools:
+    async with serving(app_of(server)) as url, connected(ToolServerConfig("p", url=url)) as tools:
         assert [tool.name for tool in tools.snapshot()[0]] == ["tool0", "tool1", "tool2"]
 
 
@@ -466,7 +493,7 @@ async def test_a_result_of_2_mib_arrives(era: Callable[[App], App], as_json: boo
     server = MCPServer("long")
     server.add_tool(lambda: "x" * 2**21, name="shout")
     app = era(app_of(server, json_response=as_json))
-    async with serving(app) as url, connected(ToolConfig("l", url=url)) as tools:
+    async with serving(app) as url, connected(ToolServerConfig("l", url=url)) as tools:
         answer = await tools.call(tools.snapshot()[0][0], {}, unheard)
     assert answer.text == "x" * 2**21
 
@@ -480,7 +507,7 @@ async def test_headers_are_read_when_they_are_used() -> None:
         return str((ctx.headers or {}).get("authorization"))
 
     async with serving(app_of(server)) as url:
-        guarded = ToolConfig("g", url=url, headers={"Authorization": lambda: secrets["key"]})
+        guarded = ToolServerConfig("g", url=url, headers={"Authorization": lambda: secrets["key"]})
         async with connected(guarded) as tools:
             tool = tools.snapshot()[0][0]
             assert (await tools.call(tool, {}, unheard)).text == "first"
@@ -520,7 +547,7 @@ class Answering:
 @pytest.mark.parametrize("status", [401, 403, 404, 500, 503])
 async def test_an_http_error_at_the_start_is_the_reason_and_gone_when_it_is(status: int) -> None:
     app = Answering(status)
-    async with serving(app) as url, connected(ToolConfig("a", url=url)) as tools:
+    async with serving(app) as url, connected(ToolServerConfig("a", url=url)) as tools:
         assert reasons(tools) == {"a": f"HTTP {status}"}
         app.breaks = lambda method: False
         await tool_of(tools, "a__add")
@@ -568,7 +595,7 @@ async def test_a_broken_answer_to_a_call_is_an_error_of_that_call(
 ) -> None:
     app = Answering(status, body, headers)
     app.breaks = lambda method: method == b"tools/call"
-    async with serving(app) as url, connected(ToolConfig("a", url=url, timeout=0.5)) as tools:
+    async with serving(app) as url, connected(ToolServerConfig("a", url=url, timeout=0.5)) as tools:
         with ends_as(kind):
             await tools.call(await tool_of(tools, "a__add"), {"a": 1, "b": 1}, unheard)
         await tool_of(tools, "a__add")
@@ -611,7 +638,7 @@ class Forgetful:
 
 async def test_a_call_whose_stream_cannot_be_taken_up_again_is_unknown_and_sent_once() -> None:
     app = Forgetful()
-    async with serving(app) as url, connected(ToolConfig("f", url=url)) as tools:
+    async with serving(app) as url, connected(ToolServerConfig("f", url=url)) as tools:
         with ends_as("unknown"):
             await tools.call(tools.snapshot()[0][0], {"a": 1, "b": 1}, unheard)
         await tool_of(tools, "f__add")
@@ -622,7 +649,7 @@ async def test_a_call_whose_stream_is_resumed_ends_as_its_tool_says() -> None:
     app = Forgetful(
         b'data: {"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"not on sundays"}}\n\n'
     )
-    async with serving(app) as url, connected(ToolConfig("f", url=url)) as tools:
+    async with serving(app) as url, connected(ToolServerConfig("f", url=url)) as tools:
         with ends_as("failed", "not on sundays"):
             await tools.call(tools.snapshot()[0][0], {"a": 1, "b": 1}, unheard)
     assert app.calls == 1
@@ -646,7 +673,7 @@ async def test_a_redirect_to_another_place_is_not_followed() -> None:
     async with serving(elsewhere) as other:
         app = Answering(307, headers={"location": other})
         async with serving(app) as url:
-            server = ToolConfig("a", url=url, headers={"Authorization": lambda: "s3cret"})
+            server = ToolServerConfig("a", url=url, headers={"Authorization": lambda: "s3cret"})
             async with connected(server) as tools:
                 assert reasons(tools) == {"a": "redirects to another address"}
 
@@ -655,7 +682,7 @@ async def test_a_server_that_accepts_and_says_nothing_is_unavailable() -> None:
     async with (
         silence() as url,
         connected(
-            ToolConfig("s", url=url), settings=ConnectionSettings(connect_timeout=0.1)
+            ToolServerConfig("s", url=url), settings=ConnectionSettings(connect_timeout=0.1)
         ) as tools,
     ):
         assert reasons(tools) == {"s": "did not answer within 0.1 s"}
@@ -665,32 +692,32 @@ async def test_a_server_that_accepts_and_says_nothing_is_unavailable() -> None:
     ("server", "reason"),
     [
         pytest.param(
-            ToolConfig("x", url="http://nobody.invalid/mcp"),
+            ToolServerConfig("x", url="http://nobody.invalid/mcp"),
             "its host name is not known",
             id="unknown host",
         ),
         pytest.param(
-            ToolConfig("x", url="calculator:8000"),
+            ToolServerConfig("x", url="calculator:8000"),
             "its URL must begin with http:// or https://",
             id="no http",
         ),
         pytest.param(
-            ToolConfig("x", command=("no-such-command-at-all",)),
+            ToolServerConfig("x", command=("no-such-command-at-all",)),
             "command not found",
             id="unknown command",
         ),
         pytest.param(
-            ToolConfig("x", command=("true",)), "exited with code 0", id="command that ends"
+            ToolServerConfig("x", command=("true",)), "exited with code 0", id="command that ends"
         ),
         pytest.param(
-            ToolConfig("x", command=("true",), env={"KEY": lambda: None}),
+            ToolServerConfig("x", command=("true",), env={"KEY": lambda: None}),
             "variable KEY has no value yet",
             id="missing secret",
         ),
     ],
 )
 async def test_what_is_wrong_with_a_server_is_said_in_a_few_words(
-    server: ToolConfig, reason: str
+    server: ToolServerConfig, reason: str
 ) -> None:
     async with connected(server) as tools:
         assert tools.snapshot() == ((), (Unavailable("server", "x", reason, ()),))
@@ -722,7 +749,7 @@ async def test_closing_is_quick_and_leaves_nothing_though_a_server_hangs(
 async def test_closing_before_the_first_try_is_over_is_quick() -> None:
     async with silence() as url:
         before = asyncio.all_tasks()
-        async with asyncio.timeout(1), McpTools([ToolConfig("s", url=url)]) as tools:
+        async with asyncio.timeout(1), McpTools([ToolServerConfig("s", url=url)]) as tools:
             await tools.wait_for_first_attempt(0.01)
             assert reasons(tools) == {"s": "not connected yet"}
         left = asyncio.all_tasks() - before

@@ -1,5 +1,6 @@
 """`McpTools` with functions of this process and commands, and what a manifest says of tools."""
 
+import ast
 import asyncio
 import os
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 from diptych.adapters.mcp import ConnectionSettings, McpTools
 from diptych.adapters.mcp.tool_rules import catalog_tools, timeout_of
-from diptych.config.settings import OverrideConfig, ToolConfig
+from diptych.config.settings import OverrideConfig, ToolServerConfig
 from diptych.errors import ConfigError, ToolError
 from diptych.loop.catalog import Tool
 from diptych.loop.messages import CallOutput
@@ -43,7 +44,7 @@ def reasons(tools: McpTools) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def connected(*servers: ToolConfig) -> AsyncIterator[McpTools]:
+async def connected(*servers: ToolServerConfig) -> AsyncIterator[McpTools]:
     async with McpTools(servers, settings=ConnectionSettings(initial_delay=0.02)) as tools:
         await tools.wait_for_first_attempt()
         yield tools
@@ -80,14 +81,14 @@ def divide(n: int) -> float:
 
 @pytest.mark.parametrize("function", [sync_double, async_double])
 async def test_a_function_is_a_tool(function: Callable[..., Any]) -> None:
-    async with connected(ToolConfig("f", functions=(function,))) as tools:
+    async with connected(ToolServerConfig("f", functions=(function,))) as tools:
         [tool], _ = tools.snapshot()
         assert (tool.name, tool.description) == (function.__name__, function.__doc__ or "")
         assert await tools.call(tool, {"n": 4}, unheard) == CallOutput("8", {"result": 8})
 
 
 async def test_what_a_function_raises_is_told() -> None:
-    async with connected(ToolConfig("f", functions=(divide,))) as tools:
+    async with connected(ToolServerConfig("f", functions=(divide,))) as tools:
         with ends_as("failed", "ZeroDivisionError: division by zero"):
             await tools.call(tools.snapshot()[0][0], {"n": 0}, unheard)
 
@@ -98,7 +99,7 @@ async def test_a_function_that_blocks_its_thread_runs_into_its_limit() -> None:
     def block() -> None:
         released.wait(10)
 
-    async with connected(ToolConfig("f", functions=(block,), timeout=0.05)) as tools:
+    async with connected(ToolServerConfig("f", functions=(block,), timeout=0.05)) as tools:
         with ends_as("timeout"):
             await tools.call(tools.snapshot()[0][0], {}, unheard)
         released.set()
@@ -108,9 +109,9 @@ async def test_functions_leave_the_logging_of_the_program_alone() -> None:
     program = """
 import logging
 from diptych.adapters.mcp import McpTools
-from diptych.config.settings import ToolConfig
+from diptych.config.settings import ToolServerConfig
 def one() -> int: return 1
-McpTools([ToolConfig("f", functions=(one,))])
+McpTools([ToolServerConfig("f", functions=(one,))])
 print(logging.getLogger().handlers)
 """
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=-1)
@@ -123,7 +124,7 @@ def test_functions_that_cannot_be_tools_are_named() -> None:
         return n
 
     with pytest.raises(ConfigError) as caught:
-        McpTools([ToolConfig("f", functions=(sync_double, sync_double, other))])
+        McpTools([ToolServerConfig("f", functions=(sync_double, sync_double, other))])
     assert caught.value.problems[0] == "tool server f: two functions are called sync_double"
     assert caught.value.problems[1].startswith("tool server f: other cannot be a tool")
 
@@ -132,7 +133,9 @@ def test_functions_that_cannot_be_tools_are_named() -> None:
 
 
 async def test_only_allowed_tools_are_offered_and_called() -> None:
-    server = ToolConfig("f", functions=(sync_double, async_double, divide), allow=("*_double",))
+    server = ToolServerConfig(
+        "f", functions=(sync_double, async_double, divide), allow=("*_double",)
+    )
     async with connected(server) as tools:
         assert [tool.name for tool in tools.snapshot()[0]] == ["sync_double", "async_double"]
         with ends_as("refused", "divide is not allowed on tool server f"):
@@ -150,7 +153,7 @@ def test_overrides_win_over_annotations_and_the_first_that_speaks_decides() -> N
     pay, look = (
         mcp_types.Tool(name=name, input_schema={}, annotations=hints) for name in ("pay", "look")
     )
-    server = ToolConfig(
+    server = ToolServerConfig(
         "bank",
         url="http://bank/mcp",
         timeout=7,
@@ -164,7 +167,7 @@ def test_overrides_win_over_annotations_and_the_first_that_speaks_decides() -> N
         Tool("bank", "look", "", {}, read_only=True, terminal=True),
     )
     assert timeout_of(server, "pay") == 3
-    assert timeout_of(ToolConfig("s", url="http://s", timeout=7), "pay") == 7
+    assert timeout_of(ToolServerConfig("s", url="http://s", timeout=7), "pay") == 7
 
 
 @pytest.mark.parametrize(
@@ -177,20 +180,20 @@ def test_overrides_win_over_annotations_and_the_first_that_speaks_decides() -> N
 )
 def test_a_server_that_is_configured_wrongly_is_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="tool server s: "):
-        ToolConfig("s", **wrong)
+        ToolServerConfig("s", **wrong)
 
 
 def test_two_servers_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError):
-        McpTools([ToolConfig("s", url="http://a"), ToolConfig("s", url="http://b")])
+        McpTools([ToolServerConfig("s", url="http://a"), ToolServerConfig("s", url="http://b")])
 
 
 # Commands
 
 
-def tally(folder: Path, **options: Any) -> ToolConfig:
+def tally(folder: Path, **options: Any) -> ToolServerConfig:
     command = (sys.executable, str(TALLY), "stdio", str(folder / "tally"))
-    return ToolConfig("tally", command=command, **options)
+    return ToolServerConfig("tally", command=command, **options)
 
 
 async def test_a_command_gets_a_small_environment_and_what_is_given(
@@ -202,6 +205,75 @@ async def test_a_command_gets_a_small_environment_and_what_is_given(
         variable = await tool_of(tools, "tally__variable")
         for name, value in {"GIVEN": "a", "SECRET": "b", "OURS": "not set"}.items():
             assert (await tools.call(variable, {"name": name}, unheard)).text == value
+
+
+async def test_a_command_gets_nothing_of_our_environment_but_what_programs_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = {"PATH": os.environ["PATH"], "HOME": "/h", "LANG": "C.UTF-8", "TMPDIR": str(tmp_path)}
+    for name, value in {**kept, "USER": "ada", "SSH_AUTH_SOCK": "/s", "API_KEY": "canary"}.items():
+        monkeypatch.setenv(name, value)
+    seen = tmp_path / "seen"
+    program = f"open({str(seen)!r}, 'w').write(repr(dict(os.environ)))"
+    async with connected(exiting(program, env={"GIVEN": "a"})):
+        variables = ast.literal_eval(seen.read_text())
+    variables.pop("LC_CTYPE", None)  # which Python sets for itself
+    assert variables == {**kept, "GIVEN": "a"}
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        pytest.param("no-such-program", "command not found", id="by its name"),
+        pytest.param("/no/such/program", "command not found", id="by its path"),
+        pytest.param(__file__, "command not allowed", id="no program"),
+    ],
+)
+async def test_a_command_that_cannot_be_started_is_the_reason(program: str, reason: str) -> None:
+    async with connected(ToolServerConfig("x", command=(program,))) as tools:
+        assert reasons(tools) == {"x": reason}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's own means")
+async def test_a_command_dies_with_the_agent_that_is_killed(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    # It ignores the end of its input, and every signal that can be ignored.
+    child = f"""
+import os, signal, time
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE): signal.signal(number, signal.SIG_IGN)
+open({str(file)!r}, "w").write(str(os.getpid()))
+while True: time.sleep(1)
+"""
+    agent = f"""
+import asyncio, sys
+from diptych.adapters.mcp import McpTools
+from diptych.config.settings import ToolServerConfig
+async def main():
+    async with McpTools([ToolServerConfig("x", command=(sys.executable, "-c", {child!r}))]):
+        await asyncio.sleep(60)
+asyncio.run(main())
+"""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", agent)
+    await until(lambda: file.exists() and file.read_text())
+    pid = file.read_text()
+    assert is_alive(pid)
+    process.kill()
+    await process.wait()
+    await until(lambda: not is_alive(pid))
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110 - what it waits for has no event
+            await asyncio.sleep(0.02)
+
+
+def is_alive(pid: str) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
 
 
 async def test_a_command_that_dies_in_a_call_leaves_it_unknown_and_is_started_again(
@@ -216,8 +288,10 @@ async def test_a_command_that_dies_in_a_call_leaves_it_unknown_and_is_started_ag
     assert (tmp_path / "tally").read_text().splitlines() == ["dying", "back"]
 
 
-def exiting(program: str, **options: Any) -> ToolConfig:
-    return ToolConfig("x", command=(sys.executable, "-c", f"import os, sys; {program}"), **options)
+def exiting(program: str, **options: Any) -> ToolServerConfig:
+    return ToolServerConfig(
+        "x", command=(sys.executable, "-c", f"import os, sys; {program}"), **options
+    )
 
 
 @pytest.mark.parametrize(

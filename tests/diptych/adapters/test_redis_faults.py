@@ -11,6 +11,7 @@ from support.tcp_proxy import tcp_proxy
 
 from diptych.errors import LeaseLost, LogTruncated, RunLost, StoreError, StoreFull
 from diptych.loop.messages import Message
+from diptych.ports import Gap
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 
@@ -30,7 +31,7 @@ async def test_a_run_goes_on_over_a_restart_and_who_waits_for_it_is_not_told_of_
             await waiting
             assert store.epoch == epoch
             assert len(await store.read(opened.entry.run_id)) == 2
-            await soon(lambda: None in heard)
+            await soon(lambda: Gap() in heard)
 
 
 async def test_when_the_data_are_lost_in_a_restart_so_are_the_runs():
@@ -47,7 +48,7 @@ async def test_when_the_data_are_lost_in_a_restart_so_are_the_runs():
             for gone in (store.read(opened.entry.run_id), store.entry(opened.entry.run_id)):
                 with pytest.raises(RunLost):
                     await gone
-            await soon(lambda: None in heard)
+            await soon(lambda: Gap() in heard)
 
 
 async def test_when_the_store_is_emptied_all_learn_it_at_once(caplog):
@@ -68,7 +69,7 @@ async def test_when_the_store_is_emptied_all_learn_it_at_once(caplog):
             assert store.epoch != epoch
             with pytest.raises(RunLost):
                 await store.read(opened.entry.run_id)
-            assert heard == [None]
+            assert heard == [Gap()]
             assert list(await store.renew([opened.lease])) == [opened.lease]
             assert (await store.open(first(store), "t3")).lease
             assert "emptied" in caplog.text
@@ -156,7 +157,7 @@ async def test_a_full_store_still_takes_the_ends_of_runs():
             assert (await store.entry(opened.entry.run_id)).status == "completed"
             assert await store.conversation("talk") == (Message("assistant", "bye"),)
             assert len(await store.entries()) == 1
-            assert store.problem() == ""
+            assert store.unavailable_reason() == ""
             server.ask("CONFIG", "SET", "maxmemory", "0")
             assert (await store.open(first(store), "t3")).lease
 
@@ -180,7 +181,7 @@ async def test_lost_connections_lose_no_record_and_double_none():
                         proxy.cut()
                     else:
                         server.ask("CLIENT", "KILL", "TYPE", "normal")
-                    assert store.problem() == ""
+                    assert store.unavailable_reason() == ""
                 await writing
                 for opened in runs:
                     seqs = [r.seq for r in await store.read(opened.entry.run_id)]
@@ -212,7 +213,7 @@ async def test_a_slow_store_holds_nothing_up_but_what_waits_for_it():
                 began = time.perf_counter()
                 await asyncio.gather(*(store.append([record(o.entry, 2)], o.lease) for o in opened))
                 assert time.perf_counter() - began < 0.2 + 1.0  # one after another they take 10
-                assert store.problem() == ""
+                assert store.unavailable_reason() == ""
 
 
 async def test_a_partition_is_noticed_and_told_at_once_and_heals_by_itself():
@@ -228,7 +229,9 @@ async def test_a_partition_is_noticed_and_told_at_once_and_heals_by_itself():
                 with pytest.raises(StoreError):
                     await store.open(first(store), "t2")
                 assert time.perf_counter() - began < 2.0
-                await soon(lambda: store.problem() != "", began + 5.0 - time.perf_counter())
+                await soon(
+                    lambda: store.unavailable_reason() != "", began + 5.0 - time.perf_counter()
+                )
                 began = time.perf_counter()
                 for ask in (store.sessions, store.entries, store.unowned_sessions):
                     with pytest.raises(StoreError, match="does not answer"):
@@ -237,9 +240,9 @@ async def test_a_partition_is_noticed_and_told_at_once_and_heals_by_itself():
                     await store.subscribe("run-x", heard.append)
                 assert time.perf_counter() - began < 0.1
                 proxy.passing.set()
-                await soon(lambda: store.problem() == "", 5.0)
+                await soon(lambda: store.unavailable_reason() == "", 5.0)
                 await waiting
-                await soon(lambda: None in heard)
+                await soon(lambda: Gap() in heard)
                 assert len(await store.read(opened.entry.run_id)) == 2
 
 
@@ -249,12 +252,12 @@ async def test_a_store_that_takes_no_writes_now_is_waited_for():
             opened = await store.open(first(store), "t1")
             server.ask("CONFIG", "SET", "min-replicas-to-write", "1")
             waiting = asyncio.create_task(store.append([record(opened.entry, 2)], opened.lease))
-            await soon(lambda: "too few replicas" in store.problem())
+            await soon(lambda: "too few replicas" in store.unavailable_reason())
             with pytest.raises(StoreError, match="too few replicas"):
                 await store.open(first(store), "t2")
             server.ask("CONFIG", "SET", "min-replicas-to-write", "0")
             await waiting
-            await soon(lambda: store.problem() == "")
+            await soon(lambda: store.unavailable_reason() == "")
 
 
 async def test_who_stops_waiting_for_the_store_is_let_go():
@@ -277,7 +280,7 @@ async def test_a_store_that_is_closed_keeps_nobody_waiting():
             await store.aclose()
             with pytest.raises(StoreError, match="closed"):
                 await waiting
-            assert "closed" in store.problem()
+            assert "closed" in store.unavailable_reason()
 
 
 async def test_a_store_that_hangs_is_given_up_in_time_and_taken_up_again():
@@ -289,5 +292,5 @@ async def test_a_store_that_hangs_is_given_up_in_time_and_taken_up_again():
                 await store.read(first(store).run_id)
             assert time.perf_counter() - began < 2.0
             server.resume()
-            await soon(lambda: store.problem() == "")
+            await soon(lambda: store.unavailable_reason() == "")
             assert (await store.open(first(store), "t1")).lease

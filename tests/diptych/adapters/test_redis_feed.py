@@ -9,11 +9,11 @@ from support.redis_server import RedisServer, redis_server
 from support.redis_stores import end, first, record, soon, stores
 
 from diptych.adapters.redis.locator import MasterLocator
-from diptych.adapters.redis.subscriber import Channel, Subscriber
+from diptych.adapters.redis.pubsub import Channel, PubSubConnection
 from diptych.errors import RunNotFound, StoreError, StoreFull, TooManyMessages
 from diptych.loop.events import Aborted, Failed, Steered
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
-from diptych.ports import Notice
+from diptych.ports import Gap, Notice
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ async def test_messages_of_newer_versions_are_passed_over(server, caplog):
         server.ask("PUBLISH", f"{prefix}:told:{opened.entry.run_id}", "{}\nnonsense")
         await store.send_signal(opened.entry.run_id, Aborted("why"))
         await soon(lambda: len(heard) == 2)
-        assert heard == [None, ("talk", opened.entry.run_id, Aborted("why"))]
+        assert heard == [Gap(), ("talk", opened.entry.run_id, Aborted("why"))]
 
 
 # The feed
@@ -160,15 +160,15 @@ async def test_who_stops_and_watches_again_at_once_hears_what_follows(server):
 
 
 async def test_a_subscription_counts_from_its_own_confirmation_on():
-    subscriber = Subscriber(MasterLocator(lambda: None))
-    subscriber._is_connected = True
+    pubsub = PubSubConnection(MasterLocator(lambda: None))
+    pubsub._is_connected = True
     dropped, wanted = [Channel(b"run", lambda _: None, lambda: None) for _ in range(2)]
-    subscriber.subscribe(dropped)
-    subscriber.unsubscribe(dropped)  # before it was confirmed
-    subscriber.subscribe(wanted)
-    subscriber._confirm(b"run")
+    pubsub.subscribe(dropped)
+    pubsub.unsubscribe(dropped)  # before it was confirmed
+    pubsub.subscribe(wanted)
+    pubsub._confirm(b"run")
     assert not wanted.confirmed.is_set()
-    subscriber._confirm(b"run")
+    pubsub._confirm(b"run")
     assert wanted.confirmed.is_set()
 
 
@@ -183,7 +183,7 @@ async def test_a_new_owner_makes_who_watches_read_the_record_again(server):
         await store.append([record(opened.entry, 3)], lease)
         await store.append([record(opened.entry, 4)], lease)
         await soon(lambda: len(heard) == 4)
-        assert [item and item.seq for item in heard] == [2, None, 3, 4]
+        assert [item if item == Gap() else item.seq for item in heard] == [2, Gap(), 3, 4]
 
 
 async def test_a_lost_subscription_comes_back_and_says_that_something_may_be_missing(server):
@@ -192,7 +192,7 @@ async def test_a_lost_subscription_comes_back_and_says_that_something_may_be_mis
         heard: list[Any] = []
         await store.subscribe(opened.entry.run_id, heard.append)
         server.ask("CLIENT", "KILL", "TYPE", "pubsub")
-        await soon(lambda: heard == [None])
+        await soon(lambda: heard == [Gap()])
         await store.append([record(opened.entry, 2)], opened.lease)
         await soon(lambda: len(heard) == 2)
 
@@ -200,7 +200,7 @@ async def test_a_lost_subscription_comes_back_and_says_that_something_may_be_mis
 async def test_a_session_that_is_handed_over_is_told_to_other_processes_at_once(server):
     async with stores(server.url, 2) as [one, two]:
         told: list[str] = []
-        two.on_session_released(told.append)
+        two.on_hand_over(told.append)
         opened = await one.open(first(one), "t1")
         await asyncio.sleep(0.05)
         await one.release(opened.lease, hand_over=True)
@@ -235,6 +235,6 @@ async def test_a_watch_that_is_not_confirmed_in_time_is_refused_and_leaves_nothi
             server.pause()
             with pytest.raises(StoreError, match="does not answer"):
                 await store.subscribe(opened.entry.run_id, lambda _: None)
-            assert store._subscriptions == {}
+            assert store._subscribers_by_run == {}
             server.resume()
             await store.subscribe(opened.entry.run_id, lambda _: None)

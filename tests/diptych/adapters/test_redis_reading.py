@@ -7,11 +7,14 @@ from diptych.adapters.redis import RedisStore
 
 
 async def started_anew(server: RedisServer, store: RedisStore) -> None:
-    before = store._connection.server.run_id
+    before = store._connection.server.instance_id
     server.kill()
     server.start()
     await soon(
-        lambda: store._connection.server.run_id != before and not store._connection.problem()
+        lambda: (
+            store._connection.server.instance_id != before
+            and not store._connection.unavailable_reason()
+        )
     )
 
 

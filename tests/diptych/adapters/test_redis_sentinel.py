@@ -15,6 +15,7 @@ from support.redis_server import RedisServer, free_port, redis_server
 from support.redis_stores import end, first, record, soon, stores
 
 from diptych.errors import LeaseLost, LogTruncated, RunLost
+from diptych.ports import Gap
 
 BACK_SECONDS = 15.0  # faults.md R5
 
@@ -94,7 +95,7 @@ async def test_a_run_goes_on_at_the_new_master_and_its_fence_holds():
             servers.master.kill()
             async with asyncio.timeout(BACK_SECONDS):
                 await one.append([record(opened.entry, 2)], opened.lease)
-            await soon(lambda: two.problem() == "" and None in heard)
+            await soon(lambda: two.unavailable_reason() == "" and Gap() in heard)
             assert one.epoch == epoch
             assert await two.may_be_truncated(opened.entry.run_id)
             await asyncio.sleep(0.2)
@@ -133,9 +134,9 @@ async def test_a_master_that_is_replaced_while_it_lives_is_left():
         async with stores(servers.url) as [store]:
             opened = await store.open(first(store), "t1")
             assert servers.master.ask("WAIT", 1, 1_000) == 1
-            before = store._connection.server.run_id
+            before = store._connection.server.instance_id
             servers.sentinels[0].ask("SENTINEL", "FAILOVER", "mymaster")
-            await soon(lambda: store._connection.server.run_id != before, BACK_SECONDS)
+            await soon(lambda: store._connection.server.instance_id != before, BACK_SECONDS)
             await store.append([record(opened.entry, 2)], opened.lease)
             log = f"{store._settings.prefix}:log:{opened.entry.run_id}"
             assert servers.replica.ask("XLEN", log) == 2
@@ -145,10 +146,10 @@ async def test_without_sentinels_or_their_master_the_store_says_so():
     with group() as servers:
         url = servers.url.replace("mymaster", "another")
         async with stores(url) as [store]:
-            assert "know no master of the name" in store.problem()
+            assert "know no master of the name" in store.unavailable_reason()
         url = f"redis+sentinel://127.0.0.1:{free_port()}/mymaster"
         async with stores(url) as [store]:
-            assert store.problem() == "the store cannot be reached"
+            assert store.unavailable_reason() == "the store cannot be reached"
         url = servers.url.replace("127.0.0.1", f"127.0.0.1:{free_port()},127.0.0.1", 1)
         async with stores(url) as [store]:  # the first of four is not there
-            assert store.problem() == ""
+            assert store.unavailable_reason() == ""

@@ -12,7 +12,7 @@ from support.redis_stores import first, record, soon, stores
 
 from diptych.adapters.redis import RedisSettings, RedisStore
 from diptych.adapters.redis.locator import Unreachable
-from diptych.adapters.redis.server import read_info
+from diptych.adapters.redis.server_info import read_info
 from diptych.adapters.redis.settings import read_url
 from diptych.errors import ConfigError, StoreError
 
@@ -22,14 +22,14 @@ SECRET = "hunter2secret"
 async def test_a_store_that_is_away_at_the_start_is_taken_up_when_it_comes(tmp_path):
     server = RedisServer(tmp_path)
     async with stores(server.url) as [store]:
-        assert store.problem() == "the store cannot be reached"
+        assert store.unavailable_reason() == "the store cannot be reached"
         with pytest.raises(StoreError, match="cannot be reached"):
             _ = store.epoch
         with pytest.raises(StoreError, match="cannot be reached"):
             await store.entries()
         server.start()
         try:
-            await soon(lambda: store.problem() == "")
+            await soon(lambda: store.unavailable_reason() == "")
             assert (await store.open(first(store), "t1")).lease
         finally:
             server.kill()
@@ -41,15 +41,15 @@ async def test_a_url_that_is_missing_wrong_or_changed_is_taken_up_when_it_is_rig
         store = RedisStore(RedisSettings(lambda: url[0], "test"))
         await store.start()
         try:
-            assert store.problem() == "the store's URL is not there yet"
+            assert store.unavailable_reason() == "the store's URL is not there yet"
             url[0] = "http://store"
-            await soon(lambda: "must begin with redis://" in store.problem())
+            await soon(lambda: "must begin with redis://" in store.unavailable_reason())
             url[0] = server.url
-            await soon(lambda: store.problem() == "")
+            await soon(lambda: store.unavailable_reason() == "")
             epoch = store.epoch
             url[0] = another.url
             await soon(lambda: store.epoch != epoch)
-            await soon(lambda: store.problem() == "")
+            await soon(lambda: store.unavailable_reason() == "")
         finally:
             await store.aclose()
 
@@ -60,18 +60,18 @@ async def test_a_url_that_is_missing_wrong_or_changed_is_taken_up_when_it_is_rig
 async def test_a_login_that_is_refused_is_named_without_the_password(login, caplog):
     with redis_server("--requirepass", "right") as server:
         async with stores(f"redis://{login}127.0.0.1:{server.port}") as [store]:
-            assert "refuses the login" in store.problem()
+            assert "refuses the login" in store.unavailable_reason()
             with pytest.raises(StoreError) as refused:
                 await store.entries()
-            assert SECRET not in f"{store.problem()} {refused.value} {caplog.text}"
+            assert SECRET not in f"{store.unavailable_reason()} {refused.value} {caplog.text}"
 
 
 async def test_a_password_that_is_mended_at_the_server_is_enough():
     with redis_server("--requirepass", "other") as server:
         async with stores(f"redis://:right@127.0.0.1:{server.port}") as [store]:
-            assert "refuses the login" in store.problem()
+            assert "refuses the login" in store.unavailable_reason()
             server.ask("CONFIG", "SET", "requirepass", "right", password="other")
-            await soon(lambda: store.problem() == "")
+            await soon(lambda: store.unavailable_reason() == "")
 
 
 @asynccontextmanager
@@ -91,7 +91,7 @@ async def old_server(version: str) -> AsyncIterator[int]:
 
 async def test_a_redis_that_is_too_old_is_refused_with_its_version():
     async with old_server("6.2.14") as port, stores(f"redis://127.0.0.1:{port}") as [store]:
-        assert store.problem() == "the store is Redis 6.2.14; Redis 7 or newer is needed"
+        assert store.unavailable_reason() == "the store is Redis 6.2.14; Redis 7 or newer is needed"
 
 
 async def test_what_is_no_redis_is_no_store():
@@ -103,7 +103,7 @@ async def test_what_is_no_redis_is_no_store():
     server = await asyncio.start_server(meet, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server, stores(f"redis://127.0.0.1:{port}") as [store]:
-        assert store.problem() == "the store cannot be reached"
+        assert store.unavailable_reason() == "the store cannot be reached"
 
 
 async def test_a_redis_in_protected_mode_says_so_before_it_is_asked():
@@ -116,19 +116,19 @@ async def test_a_redis_in_protected_mode_says_so_before_it_is_asked():
     server = await asyncio.start_server(meet, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server, stores(f"redis://127.0.0.1:{port}") as [store]:
-        assert "protected mode" in store.problem()
+        assert "protected mode" in store.unavailable_reason()
 
 
 async def test_a_replica_is_no_store():
     with redis_server("--replicaof", f"127.0.0.1 {free_port()}") as server:
         async with stores(server.url) as [store]:
-            assert "is a replica" in store.problem()
+            assert "is a replica" in store.unavailable_reason()
 
 
 async def test_a_database_that_is_not_there_is_named():
     with redis_server() as server:
         async with stores(f"redis://127.0.0.1:{server.port}/99") as [store]:
-            assert "no database of the number" in store.problem()
+            assert "no database of the number" in store.unavailable_reason()
 
 
 async def test_settings_that_endanger_runs_are_noted():
@@ -158,7 +158,7 @@ def test_servers_that_cannot_serve_say_why(text, problem):
 
 def test_what_is_not_known_of_a_server_does_not_matter():
     server = read_info(b"# Server\r\nredis_version:10.1.0\r\nrun_id:abc\r\nnew_thing:x:y\r\n\xff")
-    assert (server.run_id, server.notes) == ("abc", ())
+    assert (server.instance_id, server.notes) == ("abc", ())
 
 
 async def test_a_store_closes_even_at_the_moment_when_its_server_dies():
@@ -175,7 +175,7 @@ async def test_a_store_closes_even_at_the_moment_when_its_server_dies():
 
 async def use(store: RedisStore) -> None:
     """Do what needs scripts, streams and pub/sub."""
-    assert store.problem() == ""
+    assert store.unavailable_reason() == ""
     opened = await store.open(first(store), "t1")
     await store.put_blob("abc", b"blob")
     await store.subscribe(opened.entry.run_id, lambda _: None)
@@ -194,7 +194,7 @@ async def test_a_user_with_few_rights_is_enough():
         async with stores(f"{url}/2", prefix="agent:a") as [store]:
             await use(store)
         async with stores(url, prefix="other:a") as [store]:
-            assert "see its ACL rules" in store.problem()
+            assert "see its ACL rules" in store.unavailable_reason()
         server.ask("ACL", "SETUSER", "me", "-xadd")
         async with stores(url, prefix="agent:a") as [store]:
             with pytest.raises(StoreError, match="see its ACL rules"):
@@ -218,9 +218,9 @@ async def test_tls_is_spoken_with_who_has_the_right_certificate(tmp_path):
         async with stores(f"{url}?ssl_ca_certs={certificate}") as [store]:
             await use(store)
         async with stores(url) as [store]:
-            assert "TLS certificate is not trusted" in store.problem()
+            assert "TLS certificate is not trusted" in store.unavailable_reason()
         async with stores(f"{url}?ssl_ca_certs=/nowhere") as [store]:
-            assert "cannot be reached" in store.problem()
+            assert "cannot be reached" in store.unavailable_reason()
 
 
 def made_certificate(folder: Path) -> tuple[Path, Path]:

@@ -26,6 +26,8 @@ from diptych.loop.catalog import Peer, Unavailable
 from diptych.loop.messages import CallOutput
 from diptych.loop.text import well_formed
 from diptych.net import a2a_extension
+from diptych.net.outgoing import OutgoingPolicy
+from diptych.net.redaction import SECRETS, redacted_output
 from diptych.ports import DelegationRequest, Progress
 
 __all__ = ["A2aAgents", "http_client"]
@@ -50,8 +52,9 @@ class A2aAgents:
     ) -> None:
         self._own_url = own_url
         self._owns_http = http is None
-        self._http = http or http_client()
-        self._monitors = {peer.name: PeerMonitor(peer, self._http) for peer in peers}
+        policy = OutgoingPolicy(peer.url for peer in peers)
+        self._http = http or http_client(policy)
+        self._monitors = {peer.name: PeerMonitor(peer, self._http, policy) for peer in peers}
         self._tasks: list[asyncio.Task[None]] = []
         self._cancellations: set[asyncio.Task[None]] = set()
 
@@ -86,13 +89,25 @@ class A2aAgents:
         )
 
     async def delegate(self, request: DelegationRequest, progress: Progress) -> CallOutput:
+        stream = SECRETS.stream()
+
+        def report(text: str) -> None:
+            if shown := stream.add(text):
+                progress(shown)
+
+        output = await redacted_output(self._delegate(request, report))
+        if rest := stream.end():
+            progress(rest)
+        return output
+
+    async def _delegate(self, request: DelegationRequest, progress: Progress) -> CallOutput:
         monitor = self._monitors.get(request.agent)
         if monitor is None:
             raise DelegationError("refused", f"no agent is called {request.agent}")
         peer = monitor.resolved
         if peer is None:
             raise DelegationError(
-                "unavailable", f"agent {request.agent} is unavailable: {monitor.problem}"
+                "unavailable", f"agent {request.agent} is unavailable: {monitor.reason}"
             )
         path = self._path(request, peer)
         seconds = DEFAULT_TIMEOUT if request.seconds_left is None else request.seconds_left

@@ -6,18 +6,23 @@ Not here: A2A itself (`peer`, `delegation`).
 import ssl
 from collections.abc import AsyncIterator
 from functools import cache
+from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
 
+import httpcore
 import httpx
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 from google.protobuf.json_format import ParseError
+
+from diptych.net.guarded_backend import GuardedBackend
+from diptych.net.outgoing import OutgoingPolicy
+from diptych.net.received import Received, TooMuchReceived
 
 CONNECT_TIMEOUT = 5.0  # seconds
 READ_TIMEOUT = 60.0  # streams of A2A servers carry a ping every 15 s
 KEEPALIVE_EXPIRY = 3.0  # less than the 5 s after which uvicorn closes an idle connection
 MAX_CONNECTIONS = 1_000
-MAX_BODY_BYTES = 64 * 1024 * 1024  # of one response, however it is streamed
-MAX_LINE_BYTES = 4 * 1024 * 1024  # of one response without a line break: one event, one JSON body
+MAX_STREAM_BYTES = 64 * 1024 * 1024  # of one stream; each event has the bounds of an answer
 
 MALFORMED_ANSWER_ERRORS = (
     ParseError,
@@ -33,15 +38,24 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-def http_client() -> httpx.AsyncClient:
-    """Make the process's client for other agents.
+def http_client(policy: OutgoingPolicy | None = None) -> httpx.AsyncClient:
+    """Make the process's client for other agents; it connects where `policy` allows it.
 
     It follows no redirects, and uses no proxy of the environment: most agents are inside the
-    cluster. A response over `MAX_BODY_BYTES` ends with an `httpx.ReadError`.
+    cluster. A response that is compressed ends with an `httpx.DecodingError`, one over the bounds
+    of `net.received` with an `httpx.ReadError`.
     """
-    limits = httpx.Limits(max_connections=MAX_CONNECTIONS, keepalive_expiry=KEEPALIVE_EXPIRY)
+    transport = _BoundedTransport(verify=_tls_context())
+    # httpx has no argument for what connects; its pool has.
+    transport._pool = httpcore.AsyncConnectionPool(  # noqa: SLF001
+        ssl_context=_tls_context(),
+        max_connections=MAX_CONNECTIONS,
+        max_keepalive_connections=20,
+        keepalive_expiry=KEEPALIVE_EXPIRY,
+        network_backend=cast("Any", GuardedBackend(policy, httpcore)) if policy else None,
+    )
     return httpx.AsyncClient(
-        transport=_BoundedTransport(verify=_tls_context(), limits=limits),
+        transport=transport,
         timeout=httpx.Timeout(CONNECT_TIMEOUT, read=READ_TIMEOUT),
         headers={"Accept-Encoding": "identity"},
         follow_redirects=False,
@@ -104,27 +118,45 @@ def _split(url: str) -> SplitResult:
 class _BoundedTransport(httpx.AsyncHTTPTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         response = await super().handle_async_request(request)
-        if response.headers.get("content-encoding", "identity") != "identity":
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
             await response.aclose()
             raise httpx.DecodingError("a compressed response was not asked for", request=request)
         assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 - for the type
-        response.stream = _BoundedStream(response.stream)
+        media_type = response.headers.get("content-type", "")
+        response.stream = _BoundedStream(
+            response.stream, in_events=media_type.startswith("text/event-stream")
+        )
         return response
 
 
 class _BoundedStream(httpx.AsyncByteStream):
-    def __init__(self, stream: httpx.AsyncByteStream) -> None:
+    """Counts a whole body, or the lines of an event stream: an event of A2A is one line."""
+
+    def __init__(self, stream: httpx.AsyncByteStream, *, in_events: bool) -> None:
         self._stream = stream
+        self._in_events = in_events
+        self._received = Received()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        total = line = 0
+        total = 0
         async for chunk in self._stream:
             total += len(chunk)
-            last_break = chunk.rfind(b"\n")
-            line = line + len(chunk) if last_break < 0 else len(chunk) - last_break
-            if total > MAX_BODY_BYTES or line > MAX_LINE_BYTES:
-                raise httpx.ReadError("the response is too large")
+            try:
+                self._count(chunk)
+            except TooMuchReceived as error:
+                raise httpx.ReadError(error.reason) from error
+            if total > MAX_STREAM_BYTES:
+                raise httpx.ReadError(f"the stream has more than {MAX_STREAM_BYTES} bytes")
             yield chunk
 
     async def aclose(self) -> None:
+        self._received.release()
         await self._stream.aclose()
+
+    def _count(self, chunk: bytes) -> None:
+        """Count a chunk, which is far shorter than an answer may be."""
+        last_break = chunk.rfind(b"\n") if self._in_events else -1
+        if last_break >= 0:
+            self._received.add(chunk[:last_break])
+            self._received.release()
+        self._received.add(chunk[last_break + 1 :])

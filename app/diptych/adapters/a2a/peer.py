@@ -27,7 +27,9 @@ from diptych.adapters.a2a.http_client import (
 from diptych.config.settings import PeerConfig
 from diptych.errors import DelegationError
 from diptych.loop.catalog import Peer, Unavailable
+from diptych.loop.text import one_line
 from diptych.net.backoff import Backoff
+from diptych.net.outgoing import AddressRefused, OutgoingPolicy
 
 CARD_TIMEOUT = 5.0  # seconds for a card, from connecting to its last byte
 MAX_CARD_BYTES = 256 * 1024
@@ -53,14 +55,15 @@ class ResolvedPeer:
 class PeerMonitor:
     """Keeps one agent's card fresh, in `run`.
 
-    `problem` says why the agent is unavailable; None if it is not. `resolved` stays when the agent
+    `reason` says why the agent is unavailable; None if it is not. `resolved` stays when the agent
     becomes unavailable: a delegation may find it back before the card is read again.
     `first_attempt` is set when the card was tried once.
     """
 
-    def __init__(self, config: PeerConfig, http: httpx.AsyncClient) -> None:
+    def __init__(self, config: PeerConfig, http: httpx.AsyncClient, policy: OutgoingPolicy) -> None:
         self.config = config
-        self.problem: str | None = "it was not asked yet"
+        self._policy = policy
+        self.reason: str | None = "it was not asked yet"
         self.resolved: ResolvedPeer | None = None
         self.first_attempt = asyncio.Event()
         self._http = http
@@ -70,32 +73,34 @@ class PeerMonitor:
         self._refresh_requested = asyncio.Event()
 
     def snapshot(self) -> Peer | Unavailable:
-        if self.resolved and self.problem is None:
+        if self.resolved and self.reason is None:
             return self.resolved.entry
-        return Unavailable("agent", self.config.name, self.problem or "")
+        return Unavailable("agent", self.config.name, self.reason or "")
 
-    def mark_unavailable(self, problem: str) -> None:
+    def mark_unavailable(self, reason: str) -> None:
         """Take the agent for unavailable until its card is read again, which begins now."""
-        self._set_problem(problem)
+        self._set_reason(reason)
         self._refresh_requested.set()
 
     def headers(self) -> dict[str, str]:
         """Read the agent's secret headers. Raises `DelegationError` while one is missing."""
-        headers = {name: secret() for name, secret in self.config.headers.items()}
+        headers = {name: read() for name, read in self.config.headers.items()}
         if missing := [name for name, value in headers.items() if value is None]:
             raise DelegationError(
                 "unavailable", f"the secret of its header {missing[0]} is missing"
             )
-        return {name: value for name, value in headers.items() if value is not None}
+        found = {name: value for name, value in headers.items() if value is not None}
+        token = self.config.token() if self.config.token else None
+        return found | ({"Authorization": f"Bearer {token.strip()}"} if token else {})
 
     async def run(self) -> None:
         """Read the card again and again, until cancelled."""
         backoff = Backoff(INITIAL_DELAY, MAX_DELAY)
         while True:
-            problem = await self._refresh()
-            self._set_problem(problem)
+            reason = await self._refresh()
+            self._set_reason(reason)
             self.first_attempt.set()
-            if problem is None:
+            if reason is None:
                 backoff.reset()
                 jitter = random.uniform(0.8, 1.2)  # noqa: S311 - replicas do not ask together
                 await self._wait(REFRESH_INTERVAL * jitter)
@@ -111,15 +116,15 @@ class PeerMonitor:
         self._refresh_requested.clear()
 
     async def _refresh(self) -> str | None:
-        """Read the card; give the problem with it, None if there is none."""
+        """Read the card; say why that fails, None if it does not."""
         try:
             card = await self._fetch_card()
         except DelegationError as error:
             return error.message
         except (TimeoutError, httpx.TimeoutException):
             return "it does not answer"
-        except (httpx.HTTPError, httpx.InvalidURL):
-            return "it cannot be reached"
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            return "it cannot be reached" + _refusal(error)
         except MALFORMED_ANSWER_ERRORS:
             return "its agent card is not valid"
         if self.resolved is None or self.resolved.card != card:
@@ -143,7 +148,7 @@ class PeerMonitor:
         return parse_agent_card(json.loads(body))
 
     def _resolve(self, card: AgentCard) -> str | None:
-        """Take a new card up; give the problem with it, None if there is none."""
+        """Take a new card up; say why that fails, None if it does not."""
         try:
             client = self._factory.create(card)
         except ValueError:
@@ -152,6 +157,9 @@ class PeerMonitor:
         configured, is_trusted = self.config.url, self.config.share_context
         if not all(may_lead_to(configured, url, is_trusted=is_trusted) for url in urls):
             return "its agent card leads to another host without https"
+        if is_trusted:
+            for url in urls:
+                self._policy.allow(url)
         self.resolved = ResolvedPeer(
             card=card,
             client=client,
@@ -161,16 +169,25 @@ class PeerMonitor:
         )
         return None
 
-    def _set_problem(self, problem: str | None) -> None:
-        if problem != self.problem:
-            if problem is None:
+    def _set_reason(self, reason: str | None) -> None:
+        if reason != self.reason:
+            if reason is None:
                 _logger.info("agent %s is available", self.config.name)
             else:
-                _logger.warning("agent %s is unavailable: %s", self.config.name, problem)
-        self.problem = problem
+                _logger.warning("agent %s is unavailable: %s", self.config.name, reason)
+        self.reason = reason
+
+
+def _refusal(error: BaseException | None) -> str:
+    """Say why its address is refused, if that is what an error comes of."""
+    while error is not None and not isinstance(error, AddressRefused):
+        error = error.__cause__ or error.__context__
+    return f": {error}" if error else ""
 
 
 def _catalog_entry(name: str, card: AgentCard) -> Peer:
     """Give what the model is told of an agent, within limits: others write cards."""
-    skills = tuple(skill.name[:MAX_SKILL_CHARS] for skill in card.skills[:MAX_SKILLS])
-    return Peer(name, card.description[:MAX_DESCRIPTION_CHARS], skills)
+    skills = tuple(one_line(skill.name, MAX_SKILL_CHARS) for skill in card.skills[:MAX_SKILLS])
+    if (more := len(card.skills) - MAX_SKILLS) > 0:
+        skills += (f"… and {more} more",)
+    return Peer(name, one_line(card.description, MAX_DESCRIPTION_CHARS), skills)

@@ -11,9 +11,11 @@ from a2a.types import Artifact, Message, Part, StreamResponse, Task, TaskState, 
 from google.protobuf.json_format import MessageToDict
 
 from diptych.errors import DelegationError
-from diptych.loop.messages import JSON, CallOutput
+from diptych.loop.messages import JSON, CallOutput, FinishReason
+from diptych.net import a2a_extension
 
-MAX_ANSWER_CHARS = 4 * 2**20  # that are kept; the runner cuts the result further
+MAX_ANSWER_CHARS = 4 * 2**20  # that are kept of one part, the runner cuts the result further
+MAX_ARTIFACTS = 100  # of a task; what comes after is not kept
 MAX_REASON_CHARS = 2_000
 
 TERMINAL_STATES = frozenset(
@@ -97,11 +99,17 @@ class TaskProgress:
         Raises `DelegationError` if the task is not completed.
         """
         if self._message is not None:
-            return CallOutput(self._message.text, self._message.value)
+            message = self._message
+            return CallOutput(message.text, message.value, message.finish_reason)
         match self._state:
             case TaskState.TASK_STATE_COMPLETED:
                 values = [a.value for a in self._artifacts.values() if a.value is not None]
-                return CallOutput(self._text() or self._status_text, values[-1] if values else None)
+                reasons = [a.finish_reason for a in self._artifacts.values()]
+                return CallOutput(
+                    self._text() or self._status_text,
+                    values[-1] if values else None,
+                    next((reason for reason in reasons if reason != "stop"), "stop"),
+                )
             case TaskState.TASK_STATE_REJECTED:
                 problem = "rejected the task"
             case TaskState.TASK_STATE_CANCELED:
@@ -126,8 +134,17 @@ class TaskProgress:
 
     def _apply_artifact(self, artifact: Artifact, *, appends: bool) -> str:
         if not appends or artifact.artifact_id not in self._artifacts:
+            if len(self._artifacts) >= MAX_ARTIFACTS or self._size() > MAX_ANSWER_CHARS:
+                return ""
             self._artifacts[artifact.artifact_id] = _Content()
-        return self._artifacts[artifact.artifact_id].add(artifact.parts)
+        content = self._artifacts[artifact.artifact_id]
+        if a2a_extension.URI in artifact.metadata:
+            about = MessageToDict(artifact.metadata)[a2a_extension.URI]
+            content.finish_reason = a2a_extension.read_finish_reason(about)
+        return content.add(artifact.parts)
+
+    def _size(self) -> int:
+        return sum(content.size for content in self._artifacts.values())
 
     def _text(self) -> str:
         return "\n\n".join(text for a in self._artifacts.values() if (text := a.text))
@@ -138,8 +155,9 @@ class _Content:
 
     def __init__(self) -> None:
         self.value: JSON = None
+        self.finish_reason: FinishReason = "stop"
         self._texts: list[str] = []
-        self._size = 0
+        self.size = 0  # of all texts, in characters
 
     @property
     def text(self) -> str:
@@ -153,8 +171,8 @@ class _Content:
         for part in parts:
             if part.HasField("data"):
                 self.value = _with_integers(MessageToDict(part.data))
-            elif (text := _part_text(part)) and self._size <= MAX_ANSWER_CHARS:
-                self._size += len(text)
+            elif (text := _part_text(part)) and self.size <= MAX_ANSWER_CHARS:
+                self.size += len(text)
                 new.append(text)
         self._texts += new
         return "".join(new)

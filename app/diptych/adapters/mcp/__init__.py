@@ -17,10 +17,11 @@ from typing import Self
 from diptych.adapters.mcp.output import call_output
 from diptych.adapters.mcp.supervisor import ConnectionSettings, ServerSupervisor
 from diptych.adapters.mcp.tool_rules import allows
-from diptych.config.settings import ToolConfig
+from diptych.config.settings import ToolServerConfig
 from diptych.errors import ConfigError, ToolError
 from diptych.loop.catalog import Tool, Unavailable
 from diptych.loop.messages import CallOutput, JSONObject
+from diptych.net.redaction import SECRETS, redacted_output
 from diptych.ports import Progress
 
 __all__ = ["ConnectionSettings", "McpTools"]
@@ -33,7 +34,7 @@ class McpTools:
     """
 
     def __init__(
-        self, servers: Sequence[ToolConfig], *, settings: ConnectionSettings | None = None
+        self, servers: Sequence[ToolServerConfig], *, settings: ConnectionSettings | None = None
     ) -> None:
         settings = settings or ConnectionSettings()
         self._supervisors = {server.name: ServerSupervisor(server, settings) for server in servers}
@@ -69,20 +70,22 @@ class McpTools:
                     await supervisor.first_attempt.wait()
 
     def snapshot(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
-        """Give the tools of the servers that are connected, and the servers that are not.
-
-        The latter are tried again at once, in the background, since someone wants them.
-        """
+        """Give the tools of the servers that are connected; the rest, and what is left out."""
         tools: list[Tool] = []
         unavailable: list[Unavailable] = []
         for name, supervisor in self._supervisors.items():
             if (reason := supervisor.reason) is None:
                 tools += supervisor.tools
+                unavailable += supervisor.left_out
             else:
                 names = tuple(tool.name for tool in supervisor.tools)
                 unavailable.append(Unavailable("server", name, reason, names))
-                supervisor.reconnect_now()
         return tuple(tools), tuple(unavailable)
+
+    def retry_unavailable(self) -> None:
+        """Connect to the servers that are unavailable now, and not when the backoff is over."""
+        for supervisor in self._supervisors.values():
+            supervisor.reconnect_now()
 
     async def call(self, tool: Tool, arguments: JSONObject, progress: Progress) -> CallOutput:
         """Call a tool once, within its time limit. Cancelling this cancels it at its server.
@@ -95,4 +98,12 @@ class McpTools:
             raise ToolError("unavailable", f"there is no tool server {tool.server} any more")
         if not allows(supervisor.server, tool.name):
             raise ToolError("refused", f"{tool.name} is not allowed on tool server {tool.server}")
-        return call_output(tool.name, await supervisor.call(tool.name, arguments, progress))
+        return await redacted_output(self._call(supervisor, tool.name, arguments, progress))
+
+    async def _call(
+        self, supervisor: ServerSupervisor, name: str, arguments: JSONObject, progress: Progress
+    ) -> CallOutput:
+        def report(text: str) -> None:
+            progress(SECRETS.redact(text))
+
+        return call_output(name, await supervisor.call(name, arguments, report))

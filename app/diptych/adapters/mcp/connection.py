@@ -106,6 +106,7 @@ class Connection:
                 async with self._make_client(self) as client:
                     self.tools = await _list_tools(client)
                     outcome.is_handshake = False
+                    outcome.stop_counting()
                     self._client = client
                     self._move_to(ConnectionState.OPEN)
                     self.attempted.set()

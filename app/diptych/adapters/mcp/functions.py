@@ -14,11 +14,12 @@ from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import InvalidSignature, ToolError
 
-from diptych.config.settings import ToolConfig, ToolFunction
+from diptych.adapters.mcp.tool_limits import NAME_RULE, is_usable_name
+from diptych.config.settings import ToolFunction, ToolServerConfig
 from diptych.errors import ConfigError
 
 
-def function_server(server: ToolConfig) -> MCPServer[Any]:
+def function_server(server: ToolServerConfig) -> MCPServer[Any]:
     """Make an MCP server of a tool server's functions. Raises `ConfigError`."""
     # MCPServer configures the root logger of the program, unless that has a handler already.
     root, handler = logging.getLogger(), logging.NullHandler()
@@ -34,6 +35,9 @@ def function_server(server: ToolConfig) -> MCPServer[Any]:
         if name in names:
             problems.append(f"tool server {server.name}: two functions are called {name}")
         names.add(name)
+        if not is_usable_name(name):
+            problems.append(f"tool server {server.name}: {name} is no name of a tool: {NAME_RULE}")
+            continue
         try:
             mcp_server.add_tool(_with_error_text(function), name=name)
         except (InvalidSignature, TypeError, ValueError, NameError) as error:

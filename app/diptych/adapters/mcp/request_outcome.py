@@ -13,9 +13,11 @@ Not here: HTTP itself (`transport`), and what an outcome means for a call (`conn
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Self
+
+from diptych.net.received import Received
 
 
 class Stage(Enum):
@@ -45,12 +47,15 @@ class RequestOutcome:
 
     `reason` says in a few words why there is no answer. A handshake stops at the first failure of
     its connection; `on_stream_end` is called when an event stream ends that nobody closed.
+    `received` counts all that comes back, until the block of `recording` ends; it is None for what
+    a connection is sent beside its calls.
     """
 
     stage: Stage = Stage.PENDING
     reason: str | None = None
     is_handshake: bool = False
     on_stream_end: Callable[[], None] | None = None
+    received: Received | None = field(default_factory=Received)
 
     def record(self, stage: Stage, reason: str | None = None) -> None:
         """Change the stage.
@@ -79,6 +84,13 @@ class RequestOutcome:
             yield self
         finally:
             _CURRENT.reset(token)
+            self.stop_counting()
+
+    def stop_counting(self) -> None:
+        """Give back what was counted: it is parsed, and kept no longer as it came."""
+        if self.received is not None:
+            self.received.release()
+            self.received = None
 
 
 _CURRENT: ContextVar[RequestOutcome] = ContextVar("mcp_request_outcome")

@@ -9,23 +9,25 @@ Not here: what of stderr is shown (`stderr_tail`), and when a child is started a
 
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 from anyio.abc import ByteReceiveStream, Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
+from diptych.adapters.mcp import launcher
 from diptych.adapters.mcp.stderr_tail import StderrTail
-from diptych.adapters.mcp.transport import MAX_RESPONSE_BYTES
+from diptych.net.received import MAX_ANSWER_BYTES, Received, TooMuchReceived
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +44,11 @@ PIPE_ERRORS = (
 
 EXIT_TIMEOUT = 0.1
 """Seconds until a child that closed a pipe has exited, and until its stderr is read to the end."""
+
+INHERITED = ("PATH", "HOME", "LANG", "TMPDIR")
+"""All that a command gets of our own environment: what programs need to start."""
+
+INHERITED_ON_WINDOWS = ("SYSTEMROOT", "COMSPEC", "PATHEXT", "USERPROFILE", "APPDATA", "TEMP", "TMP")
 
 Incoming = SessionMessage | Exception
 Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]
@@ -61,15 +68,17 @@ async def stdio_transport(
 ) -> AsyncIterator[Streams]:
     """Start a command with a minimal environment and `env`; terminate it, and its children, after.
 
-    `on_exit` is called with the reason, in a few words, when the child exits or closes its pipes by
-    itself. Raises `OSError` if the command cannot be started.
+    On Linux the kernel kills the command if this process dies before it could do so. `on_exit` is
+    called with the reason, in a few words, when the child exits or closes its pipes by itself.
+    Raises `OSError` if the command cannot be started.
     """
+    variables = _inherited() | dict(env.variables)
     process = await anyio.open_process(
-        list(command),
+        _dying_with_us(command, variables),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=get_default_environment() | dict(env.variables),
+        env=variables,
         start_new_session=True,
     )
     child = _Child(process, StderrTail(env.secrets))
@@ -90,6 +99,23 @@ async def stdio_transport(
             await _terminate(process)
 
 
+def _inherited() -> dict[str, str]:
+    names = INHERITED + (INHERITED_ON_WINDOWS if sys.platform == "win32" else ())
+    return {name: value for name in names if (value := os.environ.get(name)) is not None}
+
+
+def _dying_with_us(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+    """Give the command through the launcher, where there is one. Raises `OSError`."""
+    if sys.platform != "linux" or not sys.executable:
+        return list(command)
+    program = command[0]
+    if shutil.which(program, path=variables.get("PATH", os.defpath)) is None:
+        is_there = os.sep in program and Path(program).exists()
+        raise PermissionError(program) if is_there else FileNotFoundError(program)
+    script = launcher.__file__
+    return [sys.executable, "-I", "-S", script, str(os.getpid()), *command]
+
+
 @dataclass(frozen=True, slots=True)
 class _Child:
     process: Process
@@ -107,16 +133,31 @@ class _Child:
 async def _receive(
     child: _Child, inbox: MemoryObjectSendStream[Incoming], on_exit: Callable[[str], None]
 ) -> None:
+    reason = "closed its output"
     async with inbox:
-        with suppress(*PIPE_ERRORS, anyio.DelimiterNotFound):
+        try:
             async for line in _lines(child.process.stdout):
-                try:
-                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-                except ValueError:
-                    logger.debug("a tool server wrote a line to stdout that is no JSON-RPC message")
-                    continue
-                await inbox.send(SessionMessage(message))
-        on_exit(await child.exit_reason("closed its output"))
+                await _forward(line, inbox)
+        except PIPE_ERRORS:
+            pass
+        except anyio.DelimiterNotFound:
+            reason = f"wrote more than {MAX_ANSWER_BYTES} bytes on one line"
+        except TooMuchReceived as error:
+            reason = error.reason
+        on_exit(await child.exit_reason(reason))
+
+
+async def _forward(line: bytes, inbox: MemoryObjectSendStream[Incoming]) -> None:
+    """Parse a line and pass it on. Raises `TooMuchReceived`."""
+    received = Received()
+    try:
+        received.add(line)
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        await inbox.send(SessionMessage(message))
+    except ValueError:
+        logger.debug("a tool server wrote a line to stdout that is no JSON-RPC message")
+    finally:
+        received.release()
 
 
 async def _send(
@@ -138,7 +179,7 @@ async def _lines(stream: ByteReceiveStream | None) -> AsyncIterator[bytes]:
         return
     buffered = BufferedByteReceiveStream(stream)
     while True:
-        yield await buffered.receive_until(b"\n", MAX_RESPONSE_BYTES)
+        yield await buffered.receive_until(b"\n", MAX_ANSWER_BYTES)
 
 
 async def _terminate(process: Process) -> None:

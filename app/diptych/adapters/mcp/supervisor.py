@@ -9,6 +9,7 @@ Not here: one connection (`connection`), and how a server is reached (`transport
 import asyncio
 import logging
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -24,13 +25,15 @@ from mcp.server import MCPServer
 from diptych.adapters.mcp.connection import CallNotSent, Connection
 from diptych.adapters.mcp.functions import function_server
 from diptych.adapters.mcp.stdio import Environment, stdio_transport
-from diptych.adapters.mcp.tool_rules import catalog_tools, timeout_of
-from diptych.adapters.mcp.transport import MAX_RESPONSE_BYTES, http_client
-from diptych.config.settings import ToolConfig
+from diptych.adapters.mcp.tool_limits import usable_tools
+from diptych.adapters.mcp.tool_rules import allows, catalog_tools, timeout_of
+from diptych.adapters.mcp.transport import http_client
+from diptych.config.settings import ToolServerConfig
 from diptych.errors import ToolError
-from diptych.loop.catalog import Tool
+from diptych.loop.catalog import Tool, Unavailable
 from diptych.loop.messages import JSONObject
 from diptych.net.backoff import Backoff
+from diptych.net.received import MAX_ANSWER_BYTES
 from diptych.ports import Progress
 
 logger = logging.getLogger(__name__)
@@ -59,13 +62,15 @@ class ConnectionSettings:
 class ServerSupervisor:
     """Supervises one server from `start` to `close`: no failure of the server ends it.
 
-    `tools` are what the server offered last. `first_attempt` is set when the first attempt to
+    `tools` are what the server offered last, `left_out` what it lists besides and nobody can use.
+    `first_attempt` is set when the first attempt to
     connect is over.
     """
 
-    def __init__(self, server: ToolConfig, settings: ConnectionSettings) -> None:
+    def __init__(self, server: ToolServerConfig, settings: ConnectionSettings) -> None:
         self.server = server
         self.tools: tuple[Tool, ...] = ()
+        self.left_out: tuple[Unavailable, ...] = ()
         self.first_attempt = asyncio.Event()
         self._settings = settings
         self._functions = function_server(server) if server.functions else None
@@ -192,7 +197,7 @@ class ServerSupervisor:
         """List the tools regularly, which also shows whether the server is there, until the end."""
         timeout = self._settings.connect_timeout
         while connection.is_open:
-            self._set_tools(catalog_tools(self.server, connection.tools))
+            self._set_tools(connection.tools)
             connection.check_requested.clear()
             # The tools of functions never change, and functions are always there.
             await _wait(connection.check_requested, None if self._functions else self._interval())
@@ -209,7 +214,13 @@ class ServerSupervisor:
         """Give the refresh interval with jitter, so that replicas do not ask at the same time."""
         return self._settings.refresh_interval * random.uniform(0.75, 1.0)  # noqa: S311 - jitter
 
-    def _set_tools(self, tools: tuple[Tool, ...]) -> None:
+    def _set_tools(self, listed: Sequence[mcp_types.Tool]) -> None:
+        usable = usable_tools(tool for tool in listed if allows(self.server, tool.name))
+        tools = catalog_tools(self.server, usable.tools)
+        left_out = usable.unavailable(self.server.name)
+        for entry in left_out if left_out != self.left_out else ():
+            logger.warning("tools of server %s: %s", self.server.name, entry.reason)
+        self.left_out = left_out
         if tools != self.tools:
             logger.info("tool server %s offers %d tools", self.server.name, len(tools))
             self.tools = tools
@@ -240,9 +251,9 @@ class ServerSupervisor:
                 self.server.command, self._environment(), on_exit=connection.drain
             )
         if self._http is None:
-            self._http = http_client(self.server.headers)
+            self._http = http_client(self.server.url, self.server.headers)
         return streamable_http_client(
-            self.server.url, http_client=self._http, max_sse_event_size=MAX_RESPONSE_BYTES
+            self.server.url, http_client=self._http, max_sse_event_size=MAX_ANSWER_BYTES
         )
 
     def _environment(self) -> Environment:

@@ -9,24 +9,24 @@ from typing import TypeVar
 
 import mcp_types
 
-from diptych.config.settings import OverrideConfig, ToolConfig
+from diptych.config.settings import OverrideConfig, ToolServerConfig
 from diptych.loop.catalog import Tool
 
 Value = TypeVar("Value")
 
 
-def allows(server: ToolConfig, tool: str) -> bool:
+def allows(server: ToolServerConfig, tool: str) -> bool:
     """Say whether the manifest allows calls of a tool of this name."""
     return any(fnmatchcase(tool, glob) for glob in server.allow)
 
 
-def timeout_of(server: ToolConfig, tool: str) -> float:
+def timeout_of(server: ToolServerConfig, tool: str) -> float:
     """Give the seconds that one call of a tool may take."""
     timeout = _first_override(server, tool, lambda override: override.timeout)
     return server.timeout if timeout is None else timeout
 
 
-def catalog_tools(server: ToolConfig, listed: Iterable[mcp_types.Tool]) -> tuple[Tool, ...]:
+def catalog_tools(server: ToolServerConfig, listed: Iterable[mcp_types.Tool]) -> tuple[Tool, ...]:
     """Make catalog entries of the tools that a server lists: the allowed ones, each name once."""
     by_name: dict[str, mcp_types.Tool] = {}
     for tool in listed:
@@ -36,7 +36,7 @@ def catalog_tools(server: ToolConfig, listed: Iterable[mcp_types.Tool]) -> tuple
     )
 
 
-def _catalog_tool(server: ToolConfig, tool: mcp_types.Tool) -> Tool:
+def _catalog_tool(server: ToolServerConfig, tool: mcp_types.Tool) -> Tool:
     hints = tool.annotations or mcp_types.ToolAnnotations()
 
     def flag(read: Callable[[OverrideConfig], bool | None], hint: bool | None = None) -> bool:
@@ -56,7 +56,7 @@ def _catalog_tool(server: ToolConfig, tool: mcp_types.Tool) -> Tool:
 
 
 def _first_override(
-    server: ToolConfig, tool: str, read: Callable[[OverrideConfig], Value | None]
+    server: ToolServerConfig, tool: str, read: Callable[[OverrideConfig], Value | None]
 ) -> Value | None:
     """Give what the first override that matches the tool and sets the value says."""
     for override in server.overrides:

@@ -13,14 +13,16 @@ import json
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
+from typing import Any, cast
 
+import httpcore2
 import httpx2
 
 from diptych.adapters.mcp.request_outcome import RequestOutcome, Stage, current_outcome
-from diptych.ports import Secret
-
-MAX_RESPONSE_BYTES = 16 * 1024 * 1024
-"""How long one answer may be on the wire; the runner cuts the result further."""
+from diptych.net.guarded_backend import GuardedBackend
+from diptych.net.outgoing import AddressRefused, OutgoingPolicy
+from diptych.net.received import Received, TooMuchReceived
+from diptych.ports import ValueProvider
 
 CONNECT_TIMEOUT = 5.0  # seconds, as all times here
 UNAWAITED_TIMEOUT = 1.0
@@ -39,6 +41,7 @@ because a call that meets a closing connection may have run or not."""
 CONNECT_REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (httpx2.ConnectTimeout, f"did not answer within {CONNECT_TIMEOUT:g} s"),
     (httpx2.UnsupportedProtocol, "its URL must begin with http:// or https://"),
+    (AddressRefused, "its address is one that agents may not connect to"),
     (socket.gaierror, "its host name is not known"),
     (ssl.SSLError, "no secure connection"),
     (ConnectionRefusedError, "connection refused"),
@@ -54,8 +57,11 @@ class HandshakeAborted(httpx2.TransportError):
 class RecordingTransport(httpx2.AsyncBaseTransport):
     """Sends requests with the headers' current values; raises nothing but `HandshakeAborted`."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, headers: Mapping[str, Secret]) -> None:
+    def __init__(
+        self, inner: httpx2.AsyncBaseTransport, url: str, headers: Mapping[str, ValueProvider]
+    ) -> None:
         self._inner = inner
+        self._origin = _origin(httpx2.URL(url))
         self._headers = headers
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -65,19 +71,18 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
             outcome.record(Stage.NOT_SENT, f"header {missing} has no value yet")
             return _error_response(request, outcome)
         try:
-            response = await self._inner.handle_async_request(request)
+            response = await self._send(request, outcome)
             if _is_event_stream(response):
                 outcome.record(Stage.STREAMING)
                 return _with_stream(response, _RecordedStream(response, outcome))
-            body = await _read_body(response)
-            if body is None:
-                reason = f"its answer has more than {MAX_RESPONSE_BYTES} bytes"
-                outcome.record(Stage.UNUSABLE, reason)
-                return _error_response(request, outcome)
+            body = await _read_body(response, outcome.received or Received())
             _record_status(request, response.status_code, body, outcome)
             return httpx2.Response(response.status_code, headers=response.headers, content=body)
         except HandshakeAborted:
             raise
+        except TooMuchReceived as error:
+            outcome.record(Stage.UNUSABLE, error.reason)
+            return _error_response(request, outcome)
         except (httpx2.TransportError, httpx2.DecodingError) as error:
             _record_failure(error, outcome)
             return _error_response(request, outcome)
@@ -85,14 +90,36 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         await self._inner.aclose()
 
+    async def _send(self, request: httpx2.Request, outcome: RequestOutcome) -> httpx2.Response:
+        """Send a request; its response is as long as it is on the wire. Raises `TooMuchReceived`.
+
+        A compressed answer is refused: how long it is shows only when it is inflated.
+        """
+        if outcome.received and outcome.received.exceeded:  # the SDK resumes what was cut off
+            raise TooMuchReceived(outcome.received.exceeded)
+        response = await self._inner.handle_async_request(request)
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            await response.aclose()
+            raise TooMuchReceived("its answer is compressed, which it was not asked to be")
+        return response
+
     def _set_headers(self, request: httpx2.Request) -> str | None:
-        """Set the configured headers; name the first one whose value is missing."""
-        for name, secret in self._headers.items():
-            value = secret()
+        """Set the configured headers; name the first one whose value is missing.
+
+        They are credentials of the configured origin: no other gets them.
+        """
+        if _origin(request.url) != self._origin:
+            return None
+        for name, read in self._headers.items():
+            value = read()
             if not value:
                 return name
             request.headers[name] = value.strip()
         return None
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
 
 
 def _limit_unawaited(request: httpx2.Request) -> None:
@@ -168,14 +195,12 @@ def _is_event_stream(response: httpx2.Response) -> bool:
     return response.is_success and media_type.startswith("text/event-stream")
 
 
-async def _read_body(response: httpx2.Response) -> bytes | None:
-    """Read a body that is no stream here, where its failures are seen; None if it is too long."""
-    chunks, size = [], 0
+async def _read_body(response: httpx2.Response, received: Received) -> bytes:
+    """Read a body that is no stream here, where its failures are seen. Raises `TooMuchReceived`."""
+    chunks = []
     try:
         async for chunk in _chunks(response):
-            size += len(chunk)
-            if size > MAX_RESPONSE_BYTES:
-                return None
+            received.add(chunk)
             chunks.append(chunk)
     finally:
         await response.aclose()
@@ -202,7 +227,12 @@ class _RecordedStream(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
             async for chunk in _chunks(self._response):
+                if self._outcome.received is not None:
+                    self._outcome.received.add(chunk)
                 yield chunk
+        except TooMuchReceived as error:
+            self._outcome.record(Stage.UNUSABLE, error.reason)
+            raise httpx2.ReadError(error.reason) from error
         except httpx2.TransportError:
             self._record_end("the connection broke off")
             raise
@@ -230,17 +260,24 @@ def connect_reason(error: BaseException | None) -> str:
     return "no connection"
 
 
-def http_client(headers: Mapping[str, Secret]) -> httpx2.AsyncClient:
+def http_client(url: str, headers: Mapping[str, ValueProvider]) -> httpx2.AsyncClient:
     """Make the one HTTP client of a server: it limits the time to connect, calls limit the rest.
 
-    It does not use the proxies of the environment.
+    It does not use the proxies of the environment, and follows no redirects. `headers` go to the
+    origin of `url` only.
     """
-    limits = httpx2.Limits(
-        max_connections=None, max_keepalive_connections=32, keepalive_expiry=KEEPALIVE_EXPIRY
+    inner = httpx2.AsyncHTTPTransport(verify=_tls_context())
+    # httpx2 has no argument for what connects; its pool has.
+    inner._pool = httpcore2.AsyncConnectionPool(  # noqa: SLF001
+        ssl_context=_tls_context(),
+        max_connections=None,
+        max_keepalive_connections=32,
+        keepalive_expiry=KEEPALIVE_EXPIRY,
+        network_backend=cast("Any", GuardedBackend(OutgoingPolicy([url]), httpcore2)),
     )
-    inner = httpx2.AsyncHTTPTransport(verify=_tls_context(), limits=limits)
     return httpx2.AsyncClient(
-        transport=RecordingTransport(inner, headers),
+        transport=RecordingTransport(inner, url, headers),
+        follow_redirects=False,
         timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT),
         headers={"accept-encoding": "identity"},
     )

@@ -98,5 +98,5 @@ class NullFeed:
     def on_signal(self, callback: Callable[[str, str, Signal], None]) -> None:
         """Do nothing: no other process sends signals."""
 
-    def on_session_released(self, callback: Callable[[str], None]) -> None:
+    def on_hand_over(self, callback: Callable[[str], None]) -> None:
         """Do nothing: there is no other process."""

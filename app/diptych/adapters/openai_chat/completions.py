@@ -1,49 +1,50 @@
 """A model behind an OpenAI-compatible `/chat/completions` endpoint; fulfils `ports.Model`.
 
-Not here: one request (`endpoint`), the limits of reading its response (`timed_body`), the API's
-JSON (`encoding`), what a failure is called (`failures`), and what a reply means (`loop.actions`).
-Nowhere: other models to fall back on, and native tool calls.
+Not here: one endpoint and what it takes (`endpoint`), what a failure is called (`failures`), and
+what a reply means (`loop.actions`).
 """
 
 import asyncio
+import logging
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TypeAlias, TypeVar
 
 import aiohttp
 
-from diptych.adapters.openai_chat.encoding import StreamedReply, decode_reply
-from diptych.adapters.openai_chat.endpoint import (
-    ChatEndpoint,
-    open_session,
-    proxy_from_environment,
-)
-from diptych.adapters.openai_chat.failures import AttemptFailure, incomplete_reply, malformed_reply
-from diptych.adapters.openai_chat.timed_body import TimedBody
+from diptych.adapters.openai_chat.circuit import CircuitState
+from diptych.adapters.openai_chat.connection import open_session, with_proxies
+from diptych.adapters.openai_chat.endpoint import ChatEndpoint, Limits
+from diptych.adapters.openai_chat.failures import AttemptFailure
 from diptych.config.settings import ModelConfig
-from diptych.loop.messages import Message
+from diptych.loop.model_request import ModelRequest
 from diptych.net.backoff import Backoff
-from diptych.net.sse import MEBIBYTE, SseParser, SseTooLong
 from diptych.ports import Delta, Reply
 
-__all__ = ["ChatModel", "open_session", "proxy_from_environment"]
+__all__ = ["ChatModel", "open_session", "with_proxies"]
 
-MAX_REPLY_SIZE = 8 * MEBIBYTE  # bytes of a whole reply, characters of a streamed one
-MAX_ATTEMPTS = 3
+MAX_ATTEMPTS = 3  # of each endpoint
 INITIAL_DELAY = 0.25  # seconds, as all times here
 MAX_DELAY = 8.0
 MAX_RETRY_AFTER = 30.0
-TAIL_TIMEOUT = 2.0  # for usage and `[DONE]` after the finish_reason
+_CLIENT_ERRORS = range(400, 500)
 
+_logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
+ModelObserver: TypeAlias = Callable[[str, str, str], None]
+"""Called at the end of each attempt with the model's name, the endpoint's scheme, host and port,
+and how it ended: `ok`, `cancelled` or a `ModelCode`."""
 
 
 class ChatModel:
-    """A model, as a `ModelConfig` describes it.
+    """A model, as a `ModelConfig` describes it, with its fallbacks.
 
-    It makes up to `MAX_ATTEMPTS` attempts within the total timeout. It retries connections that
-    fail, time out or break off before anything was yielded, and the statuses 429, 500, 502, 503,
-    504 and 529. It honours Retry-After up to `MAX_RETRY_AFTER`.
+    It makes up to `MAX_ATTEMPTS` attempts at each endpoint, all within the total timeout. It
+    retries connections that fail, time out or break off before anything was yielded, and the
+    statuses 408, 409, 425, 429 and 5xx. It honours Retry-After up to `MAX_RETRY_AFTER`. An endpoint
+    that keeps failing is left alone for a while, if there is another. If an endpoint gives no
+    reply, the next one is asked, unless the request itself is what is wrong. What a run has left of
+    its time (`ModelRequest.seconds_left`) is shared in the same way (decision 83).
     """
 
     def __init__(
@@ -53,50 +54,121 @@ class ChatModel:
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         random: Callable[[], float] = random.random,
+        observe: ModelObserver | None = None,
     ) -> None:
         """Take a session from `open_session`; `random` gives a number in [0, 1) for jitter.
 
-        Raises `ConfigError` if the endpoint is no HTTP URL.
+        Raises `ConfigError` if an endpoint is no HTTP URL.
         """
-        self._endpoint = ChatEndpoint(session, settings)
+        self._endpoints = [
+            ChatEndpoint(session, model) for model in (settings, *settings.fallbacks)
+        ]
         self._total = settings.timeouts.total
         self._sleep = sleep
         self._random = random
+        self._observe = observe
 
-    async def complete(self, messages: Sequence[Message], index: int) -> Reply:  # noqa: ARG002
+    @property
+    def takes_tools(self) -> bool | None:
+        """Whether the model's own endpoint takes the `tools` field; None until it was sent once."""
+        return self._endpoints[0].takes_tools
+
+    async def complete(self, request: ModelRequest) -> Reply:
         """Ask for a whole reply; see `ports.Model`."""
-        return await self._with_retries(self._request_whole, messages)
+        reply, endpoint = await self._ask(
+            lambda endpoint, limits: endpoint.complete(request, limits), request.seconds_left
+        )
+        self._report_success(endpoint)
+        return reply
 
-    async def stream(self, messages: Sequence[Message], index: int) -> AsyncGenerator[Delta, None]:  # noqa: ARG002
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Ask for a streamed reply, one `Delta` for each network read; see `ports.Model`.
 
         Closing the iterator, or cancelling the task that waits for it, closes the connection.
         """
-        stream, delta = await self._with_retries(self._request_stream, messages)
+        (stream, delta), endpoint = await self._ask(
+            lambda endpoint, limits: endpoint.stream(request, limits), request.seconds_left
+        )
+        is_reported = False
         try:
-            yield delta
             while delta.finish_reason is None:
-                delta = await stream.next()
                 yield delta
+                delta = await stream.next()
+            is_reported = True
+            self._report_success(endpoint)
+            yield delta
+        except AttemptFailure as failure:
+            is_reported = True
+            self._report_failure(endpoint, failure, is_outage=_broke_off(failure))
+            raise
         finally:
             stream.close()
+            if not is_reported:
+                self._report_end(endpoint, "cancelled")
+
+    async def _ask(
+        self,
+        ask: Callable[[ChatEndpoint, Limits], Awaitable[_T]],
+        seconds_left: float | None,
+    ) -> tuple[_T, ChatEndpoint]:
+        """Ask one endpoint after the other; raises the first one's failure if all fail.
+
+        Those whose circuit is open are left out, unless no other is left (decision 65). The one
+        that gives something is given with it; its success is not reported yet.
+        """
+        now = asyncio.get_running_loop().time()
+        deadline = now + self._total
+        end = deadline if seconds_left is None else min(deadline, now + seconds_left)
+        admitted = [endpoint for endpoint in self._endpoints if endpoint.circuit.admit()]
+        endpoints = admitted or self._endpoints[:1]
+        failures: list[AttemptFailure] = []
+        for position, endpoint in enumerate(endpoints):
+            others = len(endpoints) - position - 1
+            try:
+                result = await self._with_retries(
+                    endpoint, lambda e, seconds: ask(e, Limits(seconds, deadline)), end, others
+                )
+            except AttemptFailure as failure:
+                failures.append(failure)
+                if not failure.may_fall_back:
+                    raise
+                if others:
+                    _logger.warning(
+                        "%s (%s) gave no reply, the next model is asked: %s",
+                        endpoint.origin,
+                        endpoint.settings.name,
+                        failure.message,
+                    )
+            else:
+                return result, endpoint
+        raise failures[0]
 
     async def _with_retries(
         self,
-        attempt: Callable[[Sequence[Message], float], Awaitable[_T]],
-        messages: Sequence[Message],
+        endpoint: ChatEndpoint,
+        ask: Callable[[ChatEndpoint, float], Awaitable[_T]],
+        end: float,
+        others: int,
     ) -> _T:
+        """Ask one endpoint until `end`; `ask` takes the seconds that its first byte may take."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._total
         backoff = Backoff(INITIAL_DELAY, MAX_DELAY, random=self._random)
         while True:
+            # While others are left, waiting for this one must leave time for them (faults.md M12).
+            share = (end - loop.time()) / (others + 1)
+            first_byte = endpoint.settings.timeouts.first_byte
             try:
-                return await attempt(messages, deadline)
+                return await ask(endpoint, min(first_byte, share) if others else first_byte)
             except AttemptFailure as failure:
+                self._report_failure(endpoint, failure, is_outage=failure.is_outage)
                 delay = self._retry_delay(failure, backoff)
                 is_last = not failure.may_retry or backoff.retries == MAX_ATTEMPTS
-                if is_last or loop.time() + delay >= deadline:
+                gives_way = bool(others) and _gives_way(endpoint, failure)
+                if is_last or gives_way or loop.time() + delay >= end:
                     raise
+            except asyncio.CancelledError:
+                self._report_end(endpoint, "cancelled")
+                raise
             await self._sleep(delay)
 
     def _retry_delay(self, failure: AttemptFailure, backoff: Backoff) -> float:
@@ -106,97 +178,43 @@ class ChatModel:
             return min(failure.retry_after, MAX_RETRY_AFTER) * (1 + self._random() / 10)
         return delay
 
-    async def _request_whole(self, messages: Sequence[Message], deadline: float) -> Reply:
-        body = await self._endpoint.send(messages, deadline, streamed=False)
-        try:
-            return decode_reply(await body.read_all(MAX_REPLY_SIZE))
-        finally:
-            body.close()
+    def _report_success(self, endpoint: ChatEndpoint) -> None:
+        endpoint.circuit.report_success()
+        self._report_end(endpoint, "ok")
 
-    async def _request_stream(
-        self, messages: Sequence[Message], deadline: float
-    ) -> tuple["_ReplyStream", Delta]:
-        body = await self._endpoint.send(messages, deadline, streamed=True)
-        stream = _ReplyStream(body)
-        try:
-            if body.response.content_type == "application/json":
-                return stream, await _whole_as_delta(body)
-            return stream, await stream.next()
-        except BaseException:
-            stream.close()
-            raise
+    def _report_failure(
+        self, endpoint: ChatEndpoint, failure: AttemptFailure, *, is_outage: bool
+    ) -> None:
+        if is_outage:
+            endpoint.circuit.report_failure()
+        elif failure.report is not None:
+            endpoint.circuit.report_success()
+        _log(failure)
+        self._report_end(endpoint, failure.code)
+
+    def _report_end(self, endpoint: ChatEndpoint, outcome: str) -> None:
+        if self._observe is not None:
+            self._observe(endpoint.settings.name, endpoint.origin, outcome)
 
 
-async def _whole_as_delta(body: TimedBody) -> Delta:
-    """Read the whole reply, or the error, of an endpoint that does not stream."""
-    reply = decode_reply(await body.read_all(MAX_REPLY_SIZE))
-    return Delta(reply.text, reply.reasoning, reply.usage, reply.finish_reason)
+def _gives_way(endpoint: ChatEndpoint, failure: AttemptFailure) -> bool:
+    """Say whether another endpoint should be asked rather than this one once more."""
+    return (
+        failure.code == "model_timeout"
+        or (failure.retry_after or 0) > MAX_DELAY
+        or endpoint.circuit.state is CircuitState.OPEN
+    )
 
 
-class _ReplyStream:
-    """A streamed reply that is being read."""
+def _broke_off(failure: AttemptFailure) -> bool:
+    """Say whether a stream that had begun broke off for an illness of its endpoint."""
+    status = failure.report.status if failure.report is not None else 0
+    return failure.is_outage or (
+        failure.code == "model_failed" and status not in _CLIENT_ERRORS  # as a rule, none is named
+    )
 
-    def __init__(self, body: TimedBody) -> None:
-        self._body = body
-        self._events = SseParser()
-        self._reply = StreamedReply()
-        self._size = 0
 
-    async def next(self) -> Delta:
-        """Give what arrives next, as one `Delta`. Raises `AttemptFailure`."""
-        self._body.extend_deadline()
-        while True:
-            chunk = await self._read()
-            if not chunk:
-                return self._final_delta(*self._trailing_event())
-            text, reasoning = self._reply.apply(self._events_in(chunk))
-            self._size += len(text) + len(reasoning)
-            if self._size > MAX_REPLY_SIZE:
-                raise malformed_reply(f"a reply of more than {MAX_REPLY_SIZE} characters")
-            if self._reply.is_done:
-                return self._final_delta(text, reasoning)
-            if text or reasoning:
-                return Delta(text, reasoning)
-
-    def close(self) -> None:
-        """Close the connection; if the reply has ended properly, it may be used again."""
-        if self._reply.is_done:
-            self._body.release()
-        else:
-            self._body.close()
-
-    async def _read(self) -> bytes:
-        if self._reply.finish_reason is not None:
-            self._body.idle = min(self._body.idle, TAIL_TIMEOUT)
-            self._body.extend_deadline()
-        try:
-            return await self._body.read()
-        except AttemptFailure:
-            if self._reply.is_complete:
-                return b""  # only usage may be missing
-            raise
-
-    def _events_in(self, chunk: bytes) -> list[bytes]:
-        try:
-            return [data for _, data, _ in self._events.feed(chunk) if data]
-        except SseTooLong as error:
-            raise malformed_reply("an event of more than 1 MiB") from error
-
-    def _trailing_event(self) -> tuple[str, str]:
-        """Read the last event, which no blank line ends; an incomplete one is left out."""
-        try:
-            return self._reply.apply([data for _, data, _ in self._events.finish() if data])
-        except SseTooLong:
-            return "", ""
-        except AttemptFailure as failure:
-            if failure.code != "model_garbage":
-                raise
-            return "", ""
-
-    def _final_delta(self, text: str, reasoning: str) -> Delta:
-        reply = self._reply
-        if reply.is_complete:
-            return Delta(text, reasoning, reply.usage, reply.finish_reason or "stop")
-        if self._body.response.content_type != "text/event-stream" and not reply.has_choice:
-            raise malformed_reply("something that is no event stream")
-        raise incomplete_reply()
+def _log(failure: AttemptFailure) -> None:
+    """Log what an endpoint says of its own failure: callers are not told."""
+    if failure.said:
+        _logger.warning("the model endpoint failed and said: %s", failure.said)

@@ -1,182 +1,218 @@
-"""The JSON of the chat completions API: encodes requests, decodes replies and chunks.
+"""The JSON of the chat completions API: encodes requests, as the endpoint's dialect has them.
 
-Pure. There is a chunk for each token, so decoding one is kept cheap: no pydantic models, no copies.
+Pure.
 
-Not here: connections (`endpoint`), server-sent events (`net`), retries (`completions`).
+Not here: replies (`decoding`), what an endpoint refuses (`dialect`), how a request is sent
+(`endpoint`).
 """
 
-import json
-from collections.abc import Mapping, Sequence
+import hashlib
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
-from diptych.adapters.openai_chat.failures import AttemptFailure, malformed_reply
-from diptych.loop.messages import Message, Usage
+from diptych.adapters.openai_chat.dialect import MAX_TOKENS_NAMES, Dialect
+from diptych.config.settings import ModelConfig
+from diptych.loop.messages import JSONObject, Message, NativeCall
+from diptych.loop.model_request import FunctionTool, ModelRequest
+from diptych.loop.rendering import joined, without_native_calls
 from diptych.loop.text import well_formed
-from diptych.ports import Reply
 
-DONE = b"[DONE]"
-
-
-def encode_request(fields: Mapping[str, object], messages: Sequence[Message]) -> bytes:
-    """Encode a request: the messages, and the other fields as they are."""
-    try:
-        return orjson.dumps(
-            {**fields, "messages": [{"role": m.role, "content": m.content} for m in messages]}
-        )
-    except TypeError:  # orjson refuses lone surrogates, which a tool's result that was cut may hold
-        well_formed_messages = [
-            {"role": m.role, "content": well_formed(m.content)} for m in messages
-        ]
-        return orjson.dumps({**fields, "messages": well_formed_messages})
+_SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
+_encoded_tools: deque[tuple[tuple[FunctionTool, ...], orjson.Fragment]] = deque(maxlen=8)
+_SKIP_SIGNATURE = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 
 
-def decode_reply(body: bytes) -> Reply:
-    """Decode the body of a reply that was not streamed.
+def request_fields(
+    settings: ModelConfig, request: ModelRequest, dialect: Dialect, *, streamed: bool
+) -> dict[str, Any]:
+    """Give all fields of a request but its messages, as the endpoint takes them."""
+    fields: dict[str, Any] = {"model": settings.name, "stream": streamed and dialect.streams}
+    if fields["stream"]:
+        fields["stream_options"] = {"include_usage": True}
+    parameters = _parameters(settings, request)
+    limits = [parameters.pop(name) for name in MAX_TOKENS_NAMES if name in parameters]
+    fields |= parameters
+    if limits:
+        fields[dialect.max_tokens_name] = _limited(limits[0], dialect.reply_limit)
+    if request.output_schema is not None:
+        kind = dialect.format_for(request.output_schema)
+        if kind is not None:
+            fields["response_format"] = _response_format(kind, request.output_schema)
+    if request.tools:
+        fields["tools"] = _encode_tools(request.tools)
+    return {name: value for name, value in fields.items() if name not in dialect.dropped}
 
-    Raises `AttemptFailure`: `model_garbage`, or `model_failed` for an error object in a success.
+
+def encode_request(
+    fields: Mapping[str, object],
+    messages: Sequence[Message],
+    dialect: Dialect | None = None,
+    nonce: str = "",
+) -> bytes:
+    """Encode a request: the messages, and the other fields as they are.
+
+    `nonce` marks the results of calls that the dialect has written as text.
     """
-    found = _decode(body)
-    choice = _first_choice(found)
-    message = choice.get("message") if choice else None
-    if choice is None or not isinstance(message, dict):
-        raise malformed_reply("a reply without choices")
-    finish_reason = choice.get("finish_reason")
-    return Reply(
-        text=well_formed(_text(message)),
-        usage=_usage(found.get("usage")) or Usage(),
-        finish_reason=finish_reason if isinstance(finish_reason, str) and finish_reason else "stop",
-        reasoning=well_formed(_reasoning(message)),
+    dialect = dialect or Dialect()
+    if dialect.writes_calls or not dialect.takes_tool_messages:
+        messages = joined(without_native_calls(messages, nonce))
+    elif dialect.has_single_calls:
+        messages = [*_with_single_calls(messages)]
+    if not dialect.takes_system_role:
+        messages = _with_system_folded(messages)
+    body = {**fields, "messages": [_encode_message(message, dialect) for message in messages]}
+    try:
+        return orjson.dumps(body)
+    except TypeError:  # orjson refuses lone surrogates, which a tool's result that was cut may hold
+        return orjson.dumps(_all_well_formed(body))
+
+
+def _parameters(settings: ModelConfig, request: ModelRequest) -> dict[str, Any]:
+    """Give the parameters of the manifest, overlaid by those of the request."""
+    manifest = {
+        "temperature": settings.temperature,
+        "max_tokens": settings.max_tokens,
+        "reasoning_effort": settings.reasoning_effort,
+    }
+    if any(request.parameters.get(name) is not None for name in MAX_TOKENS_NAMES):
+        del manifest["max_tokens"]
+    merged = manifest | dict(request.parameters)
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def _limited(value: object, limit: int | None) -> object:
+    return min(value, limit) if limit is not None and isinstance(value, int) else value
+
+
+def _response_format(kind: str, schema: JSONObject) -> dict[str, Any]:
+    if kind == "json_object":
+        return {"type": kind}
+    described = {"name": "answer", "schema": schema, "strict": _is_strict(schema)}
+    return {"type": kind, "json_schema": described}
+
+
+def _is_strict(schema: object) -> bool:
+    """Say whether OpenAI takes a schema as strict: it is closed, and requires all it names."""
+    if isinstance(schema, list):
+        return all(map(_is_strict, schema))
+    if not isinstance(schema, dict):
+        return True
+    if "properties" in schema or schema.get("type") == "object":
+        names = set(schema.get("properties") or ())
+        if schema.get("additionalProperties") is not False or set(schema.get("required") or ()) != (
+            names
+        ):
+            return False
+    return all(map(_is_strict, schema.values()))
+
+
+def _encode_tools(tools: tuple[FunctionTool, ...]) -> orjson.Fragment | list[dict[str, Any]]:
+    """Encode the functions once for all requests with the same tuple, as a catalog gives it."""
+    for known, encoded in _encoded_tools:
+        if known is tools:
+            return encoded
+    functions = [_encode_tool(tool) for tool in tools]
+    try:
+        fragment = orjson.Fragment(orjson.dumps(functions))
+    except TypeError:  # a lone surrogate in a description
+        return functions
+    _encoded_tools.appendleft((tools, fragment))
+    return fragment
+
+
+def _encode_tool(tool: FunctionTool) -> dict[str, Any]:
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+    }
+    return {"type": "function", "function": function}
+
+
+def _encode_message(message: Message, dialect: Dialect) -> dict[str, Any]:
+    encoded: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.parts:
+        text = [{"type": "text", "text": message.content}] if message.content else []
+        encoded["content"] = [*text, *message.parts]
+    if message.calls:
+        encoded["content"] = message.content or None
+        encoded["tool_calls"] = [_encode_call(call, dialect) for call in message.calls]
+    if message.call_id is not None:
+        encoded["tool_call_id"] = _call_id(message.call_id, dialect)
+    return encoded
+
+
+def _encode_call(call: NativeCall, dialect: Dialect) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": _object_text(call.arguments)}
+    encoded: dict[str, Any] = {
+        "id": _call_id(call.id, dialect),
+        "type": "function",
+        "function": function,
+    }
+    if dialect.signs_calls:
+        encoded["extra_content"] = _SKIP_SIGNATURE
+    return encoded
+
+
+def _object_text(arguments: str) -> str:
+    """Give arguments that servers can parse: a call that was broken must not break all later ones.
+
+    vLLM and llama.cpp parse the arguments of the whole history, and refuse the request otherwise.
+    """
+    try:
+        found = orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        found = None
+    return (
+        arguments
+        if isinstance(found, dict)
+        else orjson.dumps({"invalid_arguments": well_formed(arguments)}).decode()
     )
 
 
-class StreamedReply:
-    """A reply whose chunks are arriving: its usage, finish reason, and whether it is complete."""
-
-    def __init__(self) -> None:
-        self.usage: Usage | None = None
-        self.finish_reason: str | None = None
-        self.is_done = False  # `[DONE]` has arrived
-        self.has_choice = False  # some choice has arrived
-        self._high_surrogate = ""  # of a surrogate pair that is split between two chunks
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the reply said that it ended: by a `finish_reason`, or by `[DONE]`."""
-        return self.finish_reason is not None or (self.is_done and self.has_choice)
-
-    def apply(self, events: Sequence[bytes]) -> tuple[str, str]:
-        """Apply the events that arrived together; give their text and their reasoning.
-
-        Chunks without choices are fine, with usage or without. Raises `AttemptFailure`:
-        `model_garbage`, or `model_failed` for an error object.
-        """
-        texts: list[str] = []
-        thoughts: list[str] = []
-        for event in events:
-            if event == DONE:
-                self.is_done = True
-                break
-            chunk = _decode(event)
-            usage = chunk.get("usage")
-            if usage is not None:
-                self.usage = _usage(usage) or self.usage
-            choice = _first_choice(chunk)
-            if choice is not None:
-                self._apply_choice(choice, texts, thoughts)
-        return self._joined(texts), well_formed("".join(thoughts))
-
-    def _apply_choice(
-        self, choice: Mapping[str, Any], texts: list[str], thoughts: list[str]
-    ) -> None:
-        self.has_choice = True
-        delta = choice.get("delta")
-        if isinstance(delta, dict):
-            if text := _text(delta):
-                texts.append(text)
-            if thought := _reasoning(delta):
-                thoughts.append(thought)
-        finish_reason = choice.get("finish_reason")
-        if isinstance(finish_reason, str) and finish_reason:
-            self.finish_reason = finish_reason
-
-    def _joined(self, texts: list[str]) -> str:
-        """Join texts; half a character at the end is held back until its other half arrives."""
-        text = "".join((self._high_surrogate, *texts))
-        self._high_surrogate = ""
-        if text.isascii():
-            return text
-        if "\ud800" <= text[-1] <= "\udbff" and not self.is_done:
-            text, self._high_surrogate = text[:-1], text[-1]
-        return well_formed(text)
+def _call_id(call_id: str, dialect: Dialect) -> str:
+    if not dialect.has_short_ids or _SHORT_ID.fullmatch(call_id):
+        return call_id
+    return hashlib.sha256(call_id.encode()).hexdigest()[:9]
 
 
-def _decode(payload: bytes) -> dict[str, Any]:
-    try:
-        found = orjson.loads(payload)
-    except orjson.JSONDecodeError:
-        found = _decode_leniently(payload)
-    if not isinstance(found, dict):
-        raise malformed_reply("JSON that is no object")
-    if found.get("error"):
-        raise AttemptFailure(
-            "model_failed",
-            "The model endpoint reported an error instead of a reply. Try again, or look at its "
-            "log.",
-        )
-    return found
+def _with_single_calls(messages: Sequence[Message]) -> Iterator[Message]:
+    """Give each call a message of its own, with its result behind it."""
+    waiting = deque(messages)
+    while waiting:
+        message = waiting.popleft()
+        if not message.calls:
+            yield message
+        for place, call in enumerate(message.calls):
+            yield replace(message, content="" if place else message.content, calls=(call,))
+            if waiting and waiting[0].role == "tool":
+                yield waiting.popleft()
 
 
-def _decode_leniently(payload: bytes) -> object:
-    """Decode what orjson refuses but servers send: NaN, lone surrogates, invalid UTF-8."""
-    try:
-        return json.loads(payload.decode(errors="replace"))
-    except (ValueError, RecursionError) as error:
-        raise malformed_reply("something that is not JSON") from error
+def _with_system_folded(messages: Sequence[Message]) -> list[Message]:
+    """Put the system's text at the head of the first user message (loop.md §2)."""
+    system = "\n\n".join(m.content for m in messages if m.role == "system")
+    others = [message for message in messages if message.role != "system"]
+    if not system:
+        return others
+    for place, message in enumerate(others):
+        if message.role == "user":
+            text = f"{system}\n\n{message.content}" if message.content else system
+            others[place] = Message("user", text, parts=message.parts)
+            return others
+    return [Message("user", system), *others]
 
 
-def _first_choice(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Give the first choice, which is the only one, as we never send `n`; None if there is none."""
-    choices = found.get("choices")
-    if not choices:
-        return None
-    if isinstance(choices, list) and isinstance(choices[0], dict):
-        return choices[0]
-    raise malformed_reply("choices that are no list of objects")
-
-
-def _text(message: Mapping[str, Any]) -> str:
-    """Give the text of a message or delta; `tool_calls` are never requested, and not read."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):  # content parts
-        return "".join(part["text"] for part in content if _is_text_part(part))
-    if content is not None:
-        raise malformed_reply("content that is not text")
-    refusal = message.get("refusal")  # which OpenAI's models send instead of content
-    return refusal if isinstance(refusal, str) else ""
-
-
-def _is_text_part(part: object) -> bool:
-    return isinstance(part, dict) and isinstance(part.get("text"), str)
-
-
-def _reasoning(message: Mapping[str, Any]) -> str:
-    """Give the reasoning; servers that send both fields send the same text in both."""
-    for name in ("reasoning_content", "reasoning"):
-        thought = message.get(name)
-        if thought and isinstance(thought, str):
-            return thought
-    return ""
-
-
-def _usage(found: object) -> Usage | None:
-    if not isinstance(found, dict):
-        return None
-    return Usage(_count(found.get("prompt_tokens")), _count(found.get("completion_tokens")))
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+def _all_well_formed(value: object) -> object:
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, Mapping):
+        return {well_formed(name): _all_well_formed(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_all_well_formed(inner) for inner in value]
+    return value

@@ -1,184 +1,213 @@
-"""Requests to one OpenAI-compatible endpoint, up to a response that is a success.
+"""One endpoint: asks it in its dialect, and learns what it takes.
 
-It follows no redirects and keeps no cookies, so a key goes only to the endpoint that it is for.
-
-Not here: the retries of a call, and reading replies (`completions`).
+Not here: HTTP (`connection`), reading replies (`reply_stream`), retries and other endpoints
+(`completions`), what a refusal means (`dialect`, `refusals`).
 """
 
 import asyncio
-import io
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from urllib.request import getproxies, proxy_bypass
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import aiohttp
-from yarl import URL
 
-from diptych.adapters.openai_chat.encoding import encode_request
-from diptych.adapters.openai_chat.failures import (
-    AttemptFailure,
-    connection_failure,
-    first_byte_timeout,
-    status_failure,
-    total_timeout,
-)
+from diptych.adapters.openai_chat.circuit import CircuitBreaker
+from diptych.adapters.openai_chat.connection import Connection
+from diptych.adapters.openai_chat.dialect import Dialect
+from diptych.adapters.openai_chat.encoding import encode_request, request_fields
+from diptych.adapters.openai_chat.error_report import read_error_body
+from diptych.adapters.openai_chat.failures import AttemptFailure, status_failure, tools_refused
+from diptych.adapters.openai_chat.refusals import refuses_tools
+from diptych.adapters.openai_chat.reply_stream import ReplyStream, read_whole
 from diptych.adapters.openai_chat.timed_body import TimedBody
 from diptych.config.settings import ModelConfig
-from diptych.errors import ConfigError
-from diptych.loop.messages import Message
+from diptych.loop.model_request import ModelRequest
 from diptych.net.sse import MEBIBYTE
+from diptych.ports import Delta, Reply
 
 MAX_ERROR_BYTES = MEBIBYTE // 16
 ERROR_BODY_TIMEOUT = 1.0  # seconds
+MAX_ADAPTATIONS = 12  # of one request: as many things as an endpoint may refuse one by one
 _SUCCESS = range(200, 300)
 
+_logger = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
-def open_session() -> aiohttp.ClientSession:
-    """Open the one HTTP client of the process; needs a running loop, and must be closed.
 
-    It has no limit on connections (each run needs its own), no cookies, and no timeouts of its own.
-    `trust_env` is off: it would cost a thread switch for each request, and send what is in
-    `.netrc`.
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long an attempt may take: seconds to its first byte, and when the whole call must end.
+
+    `deadline` is a time of the loop's clock.
     """
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(total=None),
-        # Compression would delay tokens. A response that is compressed all the same can be read.
-        headers={"User-Agent": "diptych", "Accept-Encoding": "identity"},
-        read_bufsize=MEBIBYTE // 16,
-        trust_env=False,
-    )
+
+    first_byte: float
+    deadline: float
 
 
-def proxy_from_environment(endpoint: str) -> str | None:
-    """Give the proxy that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name for an endpoint, if any."""
-    url = _url(endpoint)
-    if url is None or proxy_bypass(str(url.host)):
-        return None
-    return getproxies().get(url.scheme)
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One request as it is sent."""
+
+    request: ModelRequest
+    fields: Mapping[str, Any]
+    dialect: Dialect
+    limits: Limits
 
 
 class ChatEndpoint:
-    """Sends requests with those parameters that its endpoint accepts."""
+    """Asks one endpoint, in the way that it takes.
+
+    `takes_tools` says whether it takes the `tools` field; None until it was sent once. `dialect` is
+    what else was learned of it.
+    """
 
     def __init__(self, session: aiohttp.ClientSession, settings: ModelConfig) -> None:
         """Take a session from `open_session`. Raises `ConfigError` if the endpoint is no URL."""
-        self._session = session
-        self._settings = settings
-        self._url = _completions_url(settings)
-        self._connect = aiohttp.ClientTimeout(connect=settings.timeouts.connect)
-        self._requests_usage = True
-        self._max_tokens_name = "max_tokens"
+        self.settings = settings
+        self.circuit = CircuitBreaker()
+        self.takes_tools: bool | None = None
+        self.connection = Connection(session, settings)
+        self.dialect = Dialect()
 
-    async def send(
-        self, messages: Sequence[Message], deadline: float, *, streamed: bool
-    ) -> TimedBody:
-        """Send a request; give the response if it is a success, with its body unread.
+    @property
+    def origin(self) -> str:
+        """The endpoint's scheme, host and port."""
+        return self.connection.origin
 
-        `deadline` is when the whole call must end, on the loop's clock. If the endpoint refuses a
-        parameter that can be left out or renamed, the request is sent again without it, and so are
-        all later ones. Raises `AttemptFailure`.
+    def refused(self) -> list[str]:
+        """Say what the endpoint turned out not to take, a clause each."""
+        return _differences(Dialect(), self.dialect)
+
+    async def complete(self, request: ModelRequest, limits: Limits) -> Reply:
+        """Ask for a whole reply. Raises `AttemptFailure`."""
+        return await self._in_its_dialect(self._complete, request, limits, streamed=False)
+
+    async def stream(self, request: ModelRequest, limits: Limits) -> tuple[ReplyStream, Delta]:
+        """Ask for a streamed reply; give it with its first piece. Raises `AttemptFailure`."""
+        return await self._in_its_dialect(self._stream, request, limits, streamed=True)
+
+    async def _in_its_dialect(
+        self,
+        send: Callable[[_Attempt], Awaitable[_T]],
+        request: ModelRequest,
+        limits: Limits,
+        *,
+        streamed: bool,
+    ) -> _T:
+        """Send a request; if the endpoint refuses some of it, send it again without that.
+
+        What went through is remembered, and left out of all later requests.
         """
-        timeouts = self._settings.timeouts
-        while True:
-            fields = self._fields(streamed=streamed)
-            key = self._key()
-            first_byte_deadline = asyncio.get_running_loop().time() + timeouts.first_byte
-            body = encode_request(fields, messages)
-            response = await self._post(body, key, first_byte_deadline, deadline)
-            if response.status in _SUCCESS:
-                return TimedBody(response, first_byte_deadline, timeouts.idle, deadline)
-            refusal = await _error_body(response)
-            if response.status not in (400, 422) or not self._adapts_to(refusal, fields):
-                raise status_failure(response.status, response.headers, refusal, key)
-
-    def _fields(self, *, streamed: bool) -> dict[str, object]:
-        settings = self._settings
-        fields: dict[str, object] = {"model": settings.name, "stream": streamed}
-        if streamed and self._requests_usage:
-            fields["stream_options"] = {"include_usage": True}
-        if settings.temperature is not None:
-            fields["temperature"] = settings.temperature
-        if settings.max_tokens is not None:
-            fields[self._max_tokens_name] = settings.max_tokens
-        if settings.reasoning_effort is not None:
-            fields["reasoning_effort"] = settings.reasoning_effort
-        return fields
-
-    def _adapts_to(self, refusal: bytes, fields: Mapping[str, object]) -> bool:
-        """Adapt to a refusal of these fields; say whether other fields may be accepted.
-
-        The fields that were sent decide: another call may have adapted to the same meanwhile.
-        """
-        if "stream_options" in fields and b"stream_options" in refusal:
-            self._requests_usage = False
-            return True
-        if "max_tokens" in fields and b"max_completion_tokens" in refusal:
-            self._max_tokens_name = "max_completion_tokens"  # OpenAI's reasoning models
-            return True
-        return False
-
-    def _key(self) -> str | None:
-        if self._settings.api_key is None:
-            return None
-        key = (self._settings.api_key() or "").strip()  # mounted files end with a newline
-        if not key:
-            raise AttemptFailure(
-                "model_unauthorized", "The model's API key is missing. Provide its secret."
-            )
-        if not (key.isascii() and key.isprintable()):
-            raise AttemptFailure(
-                "model_unauthorized",
-                "The model's API key holds characters that no key has. Check its secret.",
-            )
-        return key
-
-    async def _post(
-        self, body: bytes, key: str | None, first_byte_deadline: float, deadline: float
-    ) -> aiohttp.ClientResponse:
-        headers = {"Content-Type": "application/json"}
-        if key is not None:
-            headers["Authorization"] = f"Bearer {key}"
-        try:
-            async with asyncio.timeout_at(min(first_byte_deadline, deadline)):
-                return await self._session.post(
-                    self._url,
-                    # aiohttp writes bytes at once, and warns if they are many.
-                    data=body if len(body) < MEBIBYTE else io.BytesIO(body),
-                    headers=headers,
-                    allow_redirects=False,
-                    timeout=self._connect,
-                    proxy=self._settings.proxy,
-                )
-        except aiohttp.ClientError as error:
-            # Other causes name the URL with its query, or hold the headers of the request.
-            cause = error if isinstance(error, aiohttp.ClientConnectorError) else None
-            raise connection_failure(error, str(self._url.origin())) from cause
-        except TimeoutError:
-            late = total_timeout() if deadline <= first_byte_deadline else first_byte_timeout()
-            raise late from None
-
-
-def _completions_url(settings: ModelConfig) -> URL:
-    url = _url(settings.endpoint)
-    if url is None:
-        raise ConfigError(
-            f"model {settings.name}: its endpoint is not a URL that starts with http:// or "
-            "https://; give one like https://models.example.com/v1"
+        dialect = self.dialect
+        for _ in range(MAX_ADAPTATIONS):
+            fields = request_fields(self.settings, request, dialect, streamed=streamed)
+            try:
+                result = await send(_Attempt(request, fields, dialect, limits))
+            except AttemptFailure as failure:
+                dialect = self._adapted(failure, dialect, fields, request)
+            else:
+                self._learn(dialect, fields)
+                return result
+        raise AttemptFailure(
+            "model_refused",
+            "The model endpoint refuses one part of the request after another. Check that it is "
+            "an OpenAI-compatible API.",
         )
-    if settings.api_key is not None:
-        url = url.with_user(None)  # aiohttp refuses to choose between a key and a password
-    path = url.raw_path.rstrip("/") + "/chat/completions"
-    return url.with_path(path, encoded=True, keep_query=True)
+
+    def _adapted(
+        self,
+        failure: AttemptFailure,
+        dialect: Dialect,
+        fields: Mapping[str, Any],
+        request: ModelRequest,
+    ) -> Dialect:
+        """Give the dialect to try next. Raises the failure if there is none."""
+        if failure.report is None:
+            raise failure
+        adapted = dialect.adapted(failure.report, fields, request)
+        if adapted is not None:
+            return adapted
+        has_tool_messages = dialect.has_tool_messages(request)
+        if (
+            failure.code != "context_too_long"
+            and ("tools" in fields or has_tool_messages)
+            and refuses_tools(failure.report, has_tool_messages=has_tool_messages)
+        ):
+            self.takes_tools = False
+            raise tools_refused(failure) from None
+        raise failure
+
+    def _learn(self, dialect: Dialect, fields: Mapping[str, Any]) -> None:
+        """Remember what went through; say once what is left out from now on."""
+        if "tools" in fields:
+            self.takes_tools = True
+        if dialect is self.dialect:
+            return
+        learned = self.dialect.merged(dialect)
+        for words in _differences(self.dialect, learned):
+            _logger.warning("%s (%s) %s", self.origin, self.settings.name, words)
+        self.dialect = learned
+
+    async def _complete(self, attempt: _Attempt) -> Reply:
+        body, secrets = await self._open(attempt)
+        try:
+            return await read_whole(body, _names(attempt.request), secrets)
+        finally:
+            body.close()
+
+    async def _stream(self, attempt: _Attempt) -> tuple[ReplyStream, Delta]:
+        body, secrets = await self._open(attempt)
+        stream = ReplyStream(body, _names(attempt.request), secrets)
+        try:
+            return stream, await stream.next()
+        except BaseException:
+            stream.close()
+            raise
+
+    async def _open(self, attempt: _Attempt) -> tuple[TimedBody, list[str]]:
+        """Send a request; give its success with the body unread, and the secrets that were sent."""
+        headers = self.connection.headers()
+        secrets = [
+            value.removeprefix("Bearer ")
+            for name, value in headers.items()
+            if name != "Content-Type"
+        ]
+        first_byte_deadline = asyncio.get_running_loop().time() + attempt.limits.first_byte
+        deadline = attempt.limits.deadline
+        request = attempt.request
+        body = encode_request(attempt.fields, request.messages, attempt.dialect, request.nonce)
+        response = await self.connection.post(body, headers, first_byte_deadline, deadline)
+        if response.status not in _SUCCESS:
+            report = read_error_body(await _error_body(response), response.status)
+            raise status_failure(report, response.headers, secrets)
+        idle = self.settings.timeouts.idle
+        return TimedBody(response, first_byte_deadline, idle, deadline), secrets
 
 
-def _url(endpoint: str) -> URL | None:
-    with suppress(ValueError):
-        url = URL(endpoint)
-        if url.scheme in ("http", "https") and url.host:
-            return url
-    return None
+def _names(request: ModelRequest) -> frozenset[str]:
+    return frozenset(tool.name for tool in request.tools)
+
+
+def _differences(old: Dialect, new: Dialect) -> list[str]:
+    """Say what an endpoint turned out not to take, a line each."""
+    kinds = ", ".join(sorted(new.refused_formats - old.refused_formats))
+    said = {
+        "does not take the system role: its text goes to the first user message": (
+            old.takes_system_role and not new.takes_system_role
+        ),
+        "does not take results as tool messages: calls and results are sent as text": (
+            old.takes_tool_messages and not new.takes_tool_messages
+        ),
+        f"takes no response_format {kinds}: it is left out": bool(kinds),
+        f"wants {new.max_tokens_name}": old.max_tokens_name != new.max_tokens_name,
+        "does not stream: it is asked for whole replies": old.streams and not new.streams,
+    }
+    dropped = sorted(new.dropped - old.dropped)
+    return [f"does not take {name}: it is left out" for name in dropped] + [
+        words for words, is_new in said.items() if is_new
+    ]
 
 
 async def _error_body(response: aiohttp.ClientResponse) -> bytes:

@@ -1,25 +1,31 @@
 """The failures of a model call: their codes, their messages, and which may be retried.
 
 Pure. No message holds a key, a header, a URL's query or the endpoint's own text, except for an
-excerpt without secrets when the endpoint refuses a request.
+excerpt without secrets where the endpoint says what is wrong.
 
-Not here: the retries (`completions`).
+Not here: the retries (`completions`), what an error's body says (`error_report`), and what the
+endpoint would take instead (`dialect`).
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 import aiohttp
-import orjson
 
+from diptych.adapters.openai_chat.context_limits import ContextLimit, context_limit
+from diptych.adapters.openai_chat.error_report import ErrorReport
 from diptych.errors import ModelCode, ModelError
 
-MAX_EXCERPT_CHARS = 200
+MAX_QUOTATION_CHARS = 200
 _AUTH_STATUSES = frozenset({401, 403})
-_OVERLOADED_STATUSES = frozenset({429, 503, 529})
-_RETRYABLE_STATUSES = frozenset({500, 502, 504})
+_RATE_LIMITED = 429
+_OVERLOADED_STATUSES = frozenset({_RATE_LIMITED, 503, 529})
+_HOPELESS_STATUSES = frozenset({501, 505})  # not implemented: another try finds the same server
+_SERVER_ERRORS = range(500, 600)
+_RETRYABLE_REFUSALS = frozenset({408, 409, 425})
+_QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})  # OpenAI, Azure
 _SECRET_LIKE = re.compile(
     r"\b(?:sk|pk|rk|gsk|key|xai)[-_][\w*.-]{4,}|\bAIza[\w-]{8,}|\bBearer\s+\S+", re.IGNORECASE
 )
@@ -27,18 +33,52 @@ _USER_IN_URL = re.compile(r"(?<=://)[^/\s@]+@")
 _QUERY_IN_URL = re.compile(r"(://[^\s?]*)\?\S*")
 
 
+class ReportedError(Exception):
+    """An error inside a success; `report` is what the endpoint says of it."""
+
+    def __init__(self, report: ErrorReport) -> None:
+        super().__init__()
+        self.report = report
+
+
 class AttemptFailure(ModelError):
     """A `ModelError` of one attempt.
 
     `may_retry` says that another attempt may succeed and cannot do harm; `retry_after` is the
-    Retry-After of the response in seconds, `request_id` the endpoint's id of the request.
+    Retry-After of the response in seconds, `request_id` the endpoint's id of the request. `report`
+    is what the endpoint itself says; `said` quotes it without secrets, for the log, where
+    it is none of the caller's business. `is_outage` counts towards the circuit breaker.
     """
 
-    def __init__(self, code: ModelCode, message: str, *, may_retry: bool = False) -> None:
+    def __init__(
+        self,
+        code: ModelCode,
+        message: str,
+        *,
+        may_retry: bool = False,
+        report: ErrorReport | None = None,
+        said: str = "",
+    ) -> None:
         super().__init__(code, message)
         self.may_retry = may_retry
+        self.report = report
+        self.said = said
         self.retry_after: float | None = None
         self.request_id: str | None = None
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether the endpoint itself is ill: not the request, the key, or too many requests."""
+        if self.report is not None and self.report.status == _RATE_LIMITED:
+            return False
+        return self.may_retry or self.code in {"model_unreachable", "model_timeout"}
+
+    @property
+    def may_fall_back(self) -> bool:
+        """Whether another endpoint may do better: not if the request itself is what is wrong."""
+        if self.code == "model_refused":
+            return self.report is not None and self.report.status not in {400, 413, 422}
+        return self.code not in {"context_too_long", "tools_refused"}
 
 
 def malformed_reply(what: str) -> AttemptFailure:
@@ -104,14 +144,39 @@ def connection_failure(error: aiohttp.ClientError, where: str) -> AttemptFailure
 
 
 def status_failure(
-    status: int, headers: Mapping[str, str], body: bytes, key: str | None
+    report: ErrorReport, headers: Mapping[str, str], secrets: Collection[str]
 ) -> AttemptFailure:
-    """A response that is not a success; `key` is removed from the excerpt of its body."""
-    failure = _for_status(status, body, key)
+    """A response that is not a success; `secrets` are removed from what is quoted of its body."""
+    failure = _for_status(report, quotation(report.sentence, secrets))
     failure.request_id = headers.get("x-request-id")
     if failure.may_retry:
         failure.retry_after = parse_retry_after(headers.get("retry-after"), datetime.now(UTC))
     return failure
+
+
+def failure_in_success(report: ErrorReport, secrets: Collection[str]) -> AttemptFailure:
+    """An error inside a response whose status says success: the reply is never whole."""
+    said = quotation(report.sentence, secrets)
+    limit = context_limit(report)
+    if limit is not None:
+        return _too_long(report, limit, said)
+    return AttemptFailure(
+        "model_failed",
+        "The model endpoint reported an error instead of a reply. Try again, or look at its log.",
+        may_retry=_may_retry(report),
+        report=report,
+        said=said,
+    )
+
+
+def tools_refused(failure: AttemptFailure) -> AttemptFailure:
+    """The same failure, known to be a refusal of the `tools` field."""
+    return AttemptFailure(
+        "tools_refused",
+        f"The model endpoint takes no tools: {failure.message} "
+        "Set the model's actionFormat to json, or to auto.",
+        report=failure.report,
+    )
 
 
 def parse_retry_after(value: str | None, now: datetime) -> float | None:
@@ -132,15 +197,15 @@ def parse_retry_after(value: str | None, now: datetime) -> float | None:
     return max(0.0, (moment - now).total_seconds())
 
 
-def excerpt(text: str, key: str | None) -> str:
+def quotation(text: str, secrets: Collection[str]) -> str:
     """Give an endpoint's own text as one short line without secrets, which anyone may read."""
-    if key:
-        text = text.replace(key, "…")
+    for secret in secrets:
+        text = text.replace(secret, "…")
     text = _USER_IN_URL.sub("", text)
     text = _QUERY_IN_URL.sub(r"\1", text)
     text = _SECRET_LIKE.sub("…", text)
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return text if len(text) <= MAX_EXCERPT_CHARS else text[: MAX_EXCERPT_CHARS - 1] + "…"
+    return text if len(text) <= MAX_QUOTATION_CHARS else text[: MAX_QUOTATION_CHARS - 1] + "…"
 
 
 def _unreachable(
@@ -153,50 +218,71 @@ def _unreachable(
     return AttemptFailure(code, message, may_retry=may_retry)
 
 
-def _for_status(status: int, body: bytes, key: str | None) -> AttemptFailure:
+def _for_status(report: ErrorReport, said: str) -> AttemptFailure:
+    status = report.status
+    limit = context_limit(report)
+    if limit is not None and status not in _AUTH_STATUSES:
+        return _too_long(report, limit, said)
     if status in _AUTH_STATUSES:
         return AttemptFailure(
             "model_unauthorized",
             f"The model endpoint does not accept the API key (HTTP {status}). "
-            "Check the model's apiKey, and what it may use.",
+            "Check the model's apiKey and headers, and what the key may use.",
+            report=report,
         )
     if status in _OVERLOADED_STATUSES:
         return AttemptFailure(
             "model_overloaded",
             f"The model endpoint has too much to do (HTTP {status}). Try again later.",
-            may_retry=True,
+            may_retry=_may_retry(report),
+            report=report,
         )
     match status // 100:
         case 5:
             return AttemptFailure(
                 "model_failed",
                 f"The model endpoint failed (HTTP {status}). Try again later, or look at its log.",
-                may_retry=status in _RETRYABLE_STATUSES,
+                may_retry=_may_retry(report),
+                report=report,
+                said=said,
             )
         case 4:
-            return _refused(status, excerpt(_error_message(body), key))
+            return _refused(report, said)
         case _:
             return _refused(
-                status, "redirects are not followed. Set the model's endpoint to its final address."
+                report, "redirects are not followed. Set the model's endpoint to its final address."
             )
 
 
-def _refused(status: int, reason: str) -> AttemptFailure:
-    reason = reason or "check the model's name, endpoint and parameters."
-    return AttemptFailure(
-        "model_refused", f"The model endpoint refused the request (HTTP {status}): {reason}"
+def _may_retry(report: ErrorReport) -> bool:
+    status = report.status
+    if status == _RATE_LIMITED:
+        return not report.codes & _QUOTA_CODES  # an empty account does not fill by waiting
+    return status in _RETRYABLE_REFUSALS or (
+        status in _SERVER_ERRORS and status not in _HOPELESS_STATUSES
     )
 
 
-def _error_message(body: bytes) -> str:
-    """Find the message in an error body, in any of the forms that servers use; "" if none."""
-    try:
-        found = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return ""
-    if isinstance(found, list) and found:
-        found = found[0]  # Gemini
-    for name in ("error", "message", "detail"):
-        if isinstance(found, dict):
-            found = found.get(name, found)
-    return found if isinstance(found, str) else ""
+def _refused(report: ErrorReport, reason: str) -> AttemptFailure:
+    reason = reason or "check the model's name, endpoint and parameters."
+    return AttemptFailure(
+        "model_refused",
+        f"The model endpoint refused the request (HTTP {report.status}): {reason}",
+        may_retry=_may_retry(report),
+        report=report,
+    )
+
+
+def _too_long(report: ErrorReport, limit: ContextLimit, said: str) -> AttemptFailure:
+    failure = AttemptFailure(
+        "context_too_long",
+        f"The conversation does not fit the model's context{_quoted(said)}. "
+        "Begin a new session, or use a model with a larger context.",
+        report=report,
+    )
+    failure.max_tokens, failure.prompt_tokens = limit.max_tokens, limit.prompt_tokens
+    return failure
+
+
+def _quoted(said: str) -> str:
+    return f": {said.rstrip('.')}" if said else ""

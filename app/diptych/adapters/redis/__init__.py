@@ -4,10 +4,10 @@
       event_log  sessions  leases  feed    a port each
         lists         pages of runs and sessions, for the first two
           client        what all share
-            connection    the one for commands     subscriber   the one for pub/sub
+            connection    the one for commands     pubsub       the one for messages
             pipeline      commands in flight       scripts      what runs inside Redis
               locator       where the master is    encoding     how values look there
-              server        what it says of itself
+              server_info   what it says of itself
                 settings      what a URL means
 
 Keys, all under the prefix; `R` stands for a run's id, `S` for a session's:

@@ -41,7 +41,7 @@ class StoreClient:
 
     def _has_moved(self, server: Reply) -> bool:
         """Say whether a run was last driven on another server than the one that is connected."""
-        return server is not None and server.decode() != self._connection.server.run_id
+        return server is not None and server.decode() != self._connection.server.instance_id
 
     async def _missing_run(self, run_id: str) -> RequestError:
         """Give the error for a run that is not stored. Raises `StoreError`."""

@@ -3,7 +3,7 @@
 When it is lost, nobody knows which of the commands in flight were executed. Each is sent again, so
 each must have the same effect when it is executed twice.
 
-Not here: what the commands mean (`event_log`, `leases`, `sessions`), messages (`subscriber`).
+Not here: what the commands mean (`event_log`, `leases`, `sessions`), messages (`pubsub`).
 """
 
 import asyncio
@@ -25,15 +25,15 @@ from redis.exceptions import (
 )
 
 from diptych.adapters.redis.locator import (
-    Connection,
     MasterLocator,
+    RawConnection,
     Unreachable,
     reconnect_backoff,
     unreachable,
 )
 from diptych.adapters.redis.pipeline import ConnectionLost, Pipeline, Reply
 from diptych.adapters.redis.scripts import ALL, EPOCH, Script
-from diptych.adapters.redis.server import Server, read_info
+from diptych.adapters.redis.server_info import ServerInfo, read_info
 from diptych.adapters.redis.tasks import cancel
 from diptych.adapters.redis.write_buffer import Argument, Command
 from diptych.errors import StoreError, StoreFull
@@ -42,12 +42,12 @@ COMMAND_TIMEOUT_SECONDS = 1.8  # of callers that do not wait for a store that is
 FIRST_CONNECT_SECONDS = 2.0
 HEALTH_CHECK_SECONDS = 1.0
 REPLY_TIMEOUT_SECONDS = 2.0  # of a health check, after which the connection counts as dead
-RECONNECT_GRACE_SECONDS = 1.0  # for which a lost connection is no problem yet
+RECONNECT_GRACE_SECONDS = 1.0  # for which a lost connection is not reported yet
 
 _logger = logging.getLogger(__name__)
 
 
-class State(Enum):
+class ConnectionState(Enum):
     """The stages of the connection; `MultiplexedConnection._enter` changes it."""
 
     CONNECTING = "connecting"  # for the first time
@@ -61,16 +61,16 @@ class MultiplexedConnection:
 
     def __init__(self, locator: MasterLocator, prefix: str) -> None:
         self.prefix = prefix
-        self.server = Server()
+        self.server = ServerInfo()
         self._locator = locator
         self._pipeline = Pipeline()
-        self._state = State.CONNECTING
+        self._state = ConnectionState.CONNECTING
         self._may_execute = (
             asyncio.Event()
         )  # callers need not wait: CONNECTED, or CLOSED, which raises
         self._has_tried = asyncio.Event()  # to connect
         self._silent_since = -math.inf  # by the event loop's clock; inf while CONNECTED
-        self._reason = Unreachable("the store has not been reached yet")
+        self._last_error = Unreachable("the store has not been reached yet")
         self._epoch = ""
         self._epoch_listeners: list[Callable[[], None]] = []
         self._task: asyncio.Task[None] | None = None
@@ -84,8 +84,8 @@ class MultiplexedConnection:
 
     async def aclose(self) -> None:
         await cancel(self._task)
-        self._reason = Unreachable("the store's connection is closed", is_settled=True)
-        self._enter(State.CLOSED)
+        self._last_error = Unreachable("the store's connection is closed", is_settled=True)
+        self._enter(ConnectionState.CLOSED)
 
     def on_new_epoch(self, listener: Callable[[], None]) -> None:
         """Call `listener` each time the store turns out to have been emptied."""
@@ -94,18 +94,18 @@ class MultiplexedConnection:
     @property
     def epoch(self) -> str:
         if not self._epoch:
-            raise StoreError(self.problem() or str(self._reason))
+            raise StoreError(self.unavailable_reason() or str(self._last_error))
         return self._epoch
 
-    def problem(self) -> str:
+    def unavailable_reason(self) -> str:
         """Say why the store cannot be used now, and what to do; empty if it can."""
-        if self._state is State.CONNECTED:
+        if self._state is ConnectionState.CONNECTED:
             return ""
-        if self._state is State.RECONNECTING and not self._reason.is_settled:
+        if self._state is ConnectionState.RECONNECTING and not self._last_error.is_settled:
             silence = asyncio.get_running_loop().time() - self._silent_since
             if silence < RECONNECT_GRACE_SECONDS:
                 return ""
-        return str(self._reason)
+        return str(self._last_error)
 
     # Commands
 
@@ -131,13 +131,13 @@ class MultiplexedConnection:
         except TimeoutError:
             raise self._timeout_error() from None
 
-    async def run_script_with_retry(self, script: Script, *arguments: Argument) -> Reply:
+    async def run_script_when_available(self, script: Script, *arguments: Argument) -> Reply:
         """Run a script, and wait for as long as the store is away. The caller sets a limit."""
         return await self._run_script(script, arguments, waits=True)
 
     def send(self, *commands: Command) -> None:
         """Send commands if that is possible now; their replies are not read."""
-        if self._state is State.CONNECTED:
+        if self._state is ConnectionState.CONNECTED:
             for command in commands:
                 self._pipeline.send(command)
 
@@ -159,11 +159,11 @@ class MultiplexedConnection:
     async def _execute(self, commands: Sequence[Command], *, waits: bool) -> Sequence[Reply]:
         backoff = reconnect_backoff()
         while True:
-            if not waits and (problem := self.problem()):
-                raise StoreError(f"{problem}; try again later")
+            if not waits and (reason := self.unavailable_reason()):
+                raise StoreError(f"{reason}; try again later")
             await self._may_execute.wait()
-            if self._state is State.CLOSED:
-                raise StoreError(str(self._reason))
+            if self._state is ConnectionState.CLOSED:
+                raise StoreError(str(self._last_error))
             try:
                 replies = await self._pipeline.execute(commands)
             except ConnectionLost:
@@ -173,20 +173,21 @@ class MultiplexedConnection:
             await asyncio.sleep(backoff.next_delay())
 
     def _timeout_error(self) -> StoreError:
-        return StoreError(f"{self.problem() or 'the store does not answer'}; try again later")
+        reason = self.unavailable_reason() or "the store does not answer"
+        return StoreError(f"{reason}; try again later")
 
     # The connection
 
-    def _enter(self, state: State) -> None:
+    def _enter(self, state: ConnectionState) -> None:
         """Change the state, and what follows from it; whoever left CONNECTED fails its callers."""
         self._state = state
-        if state is State.CONNECTED:
+        if state is ConnectionState.CONNECTED:
             self._silent_since = math.inf
         else:
             now = asyncio.get_running_loop().time()
             self._silent_since = min(now, self._silent_since)
             self._pipeline.fail_all()
-        if state in {State.CONNECTED, State.CLOSED}:
+        if state in {ConnectionState.CONNECTED, ConnectionState.CLOSED}:
             self._may_execute.set()
         else:
             self._may_execute.clear()
@@ -195,18 +196,18 @@ class MultiplexedConnection:
         backoff = reconnect_backoff()
         while True:
             try:
-                await self._serve(await self._locator.connect())
+                await self._use_until_lost(await self._locator.connect())
             except Unreachable as error:
-                self._reason = error
-            if self._state is State.CONNECTED:
+                self._last_error = error
+            if self._state is ConnectionState.CONNECTED:
                 backoff.reset()
-                self._enter(State.RECONNECTING)
+                self._enter(ConnectionState.RECONNECTING)
             else:
                 self._enter(self._state)
             self._has_tried.set()
             await asyncio.sleep(backoff.next_delay())
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _use_until_lost(self, connection: RawConnection) -> None:
         """Use a connection until it is lost. Raises `Unreachable`."""
         try:
             async with asyncio.TaskGroup() as group:
@@ -231,7 +232,7 @@ class MultiplexedConnection:
             command: Command = ("EVAL", EPOCH.source, 0, self.prefix, secrets.token_hex(4))
             [epoch] = await self._execute_promptly(command)
             self._update_epoch(epoch)
-            self._enter(State.CONNECTED)
+            self._enter(ConnectionState.CONNECTED)
             self._has_tried.set()
             await asyncio.sleep(HEALTH_CHECK_SECONDS)
 

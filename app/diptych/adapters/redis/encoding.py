@@ -13,6 +13,7 @@ import orjson
 from diptych.errors import LoopError
 from diptych.loop.codec import Record, decode, encode
 from diptych.loop.events import Signal
+from diptych.loop.message_json import decode_message, encode_message
 from diptych.loop.messages import Message
 from diptych.ports import Notice
 
@@ -48,12 +49,12 @@ def encode_messages(messages: Sequence[Message]) -> bytes:
     """Encode what a run adds to the conversation; empty if it adds nothing."""
     if not messages:
         return b""
-    return dumps([{"role": m.role, "content": m.content} for m in messages])
+    return dumps([encode_message(m) for m in messages])
 
 
 def decode_messages(encoded: bytes) -> tuple[Message, ...]:
     """Decode what `encode_messages` encoded, if it was not empty."""
-    return tuple(Message(m["role"], m["content"]) for m in loads(encoded))
+    return tuple(decode_message(m) for m in loads(encoded))
 
 
 def encode_signal(signal: Signal) -> bytes:

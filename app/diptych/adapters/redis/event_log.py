@@ -1,6 +1,8 @@
 """The event log in Redis: a stream for each run, whose ids are the seqs of the records.
 
-Not here: who may write (`leases`), who is told of records (`feed`), lists of runs (`lists`).
+`append.lua` adds records and publishes them in one step; `feed` receives them.
+
+Not here: who may write (`leases`), subscribing to records (`feed`), lists of runs (`lists`).
 """
 
 import asyncio
@@ -51,7 +53,7 @@ class RedisEventLog(RedisLists):
             repr(first.timestamp),
             encode_record(first),
             int(first.event_type not in NOT_IN_MEMORY_VIEW),
-            self._connection.server.run_id,
+            self._connection.server.instance_id,
             self._lease_ms,
             self._settings.max_queued_runs,
             idempotency_key.key if idempotency_key else "",
@@ -73,7 +75,7 @@ class RedisEventLog(RedisLists):
         last = records[-1]
         is_end = last.event_type in TERMINAL
         offered = next((r for r in records if r.event_type == "offered"), None)
-        reply = await self._connection.run_script_with_retry(
+        reply = await self._connection.run_script_when_available(
             scripts.APPEND_END if is_end else scripts.APPEND,
             last.run_id,
             lease.session_id,
@@ -121,7 +123,7 @@ class RedisEventLog(RedisLists):
 
     async def put_blob(self, key: str, blob: bytes) -> None:
         now = asyncio.get_running_loop().time()
-        seen = (self._connection.server.run_id, key)
+        seen = (self._connection.server.instance_id, key)
         if now - self._blobs_stored_at.get(seen, -math.inf) < BLOB_CACHE_SECONDS:
             return
         await self._connection.execute(("SET", self._key("blob", key), blob, "PX", self._blob_ms))

@@ -20,11 +20,11 @@ from diptych.adapters.redis.encoding import (
     encode_notice,
     loads,
 )
+from diptych.adapters.redis.pubsub import Channel, PubSubConnection
 from diptych.adapters.redis.settings import RedisSettings
-from diptych.adapters.redis.subscriber import Channel, Subscriber
 from diptych.errors import StoreError
 from diptych.loop.events import Signal
-from diptych.ports import FeedItem, Notice
+from diptych.ports import FeedItem, Gap, Notice
 
 SUBSCRIBE_TIMEOUT_SECONDS = 1.8
 PUBLISH_SECONDS = 0.025  # notices of this time are published together
@@ -32,7 +32,7 @@ MAX_UNPUBLISHED = 1_000  # notices; beyond that the oldest are dropped
 _NOTICES = b"notices"  # the first line of a message that holds notices; else it names the owner
 _logger = logging.getLogger(__name__)
 
-Put = Callable[[FeedItem], None]
+ItemCallback = Callable[[FeedItem], None]
 SignalCallback = Callable[[str, str, Signal], None]
 
 
@@ -40,47 +40,47 @@ class RedisFeed(StoreClient):
     """Fulfils `ports.Feed`."""
 
     def __init__(
-        self, settings: RedisSettings, connection: MultiplexedConnection, subscriber: Subscriber
+        self, settings: RedisSettings, connection: MultiplexedConnection, pubsub: PubSubConnection
     ) -> None:
         super().__init__(settings, connection)
-        self._subscriber = subscriber
-        self._subscriptions: dict[str, _RunSubscription] = {}
+        self._pubsub = pubsub
+        self._subscribers_by_run: dict[str, _RunSubscribers] = {}
         self._signal_callbacks: list[SignalCallback] = []
-        self._released_callbacks: list[Callable[[str], None]] = []
+        self._hand_over_callbacks: list[Callable[[str], None]] = []
         self._unpublished: deque[tuple[str, bytes]] = deque(maxlen=MAX_UNPUBLISHED)
         self._has_unpublished = asyncio.Event()
         control = f"{settings.prefix}:control".encode()
-        subscriber.subscribe(Channel(control, self._on_control_message, _ignore_gap))
+        pubsub.subscribe(Channel(control, self._on_control_message, _ignore_gap))
         connection.on_new_epoch(self._report_gap)
 
     def publish_notice(self, run_id: str, notice: Notice) -> None:
         self._unpublished.append((run_id, encode_notice(notice)))
         self._has_unpublished.set()
 
-    async def subscribe(self, run_id: str, put: Put) -> Callable[[], None]:
-        if problem := self._connection.problem():
-            raise StoreError(f"{problem}; try again later")
-        subscription = self._subscriptions.get(run_id)
-        if subscription is None:
-            subscription = _RunSubscription(run_id, self._key("told", run_id))
-            self._subscriptions[run_id] = subscription
-            self._subscriber.subscribe(subscription.channel)
-        subscription.puts.append(put)
+    async def subscribe(self, run_id: str, put: ItemCallback) -> Callable[[], None]:
+        if reason := self._connection.unavailable_reason():
+            raise StoreError(f"{reason}; try again later")
+        subscribers = self._subscribers_by_run.get(run_id)
+        if subscribers is None:
+            subscribers = _RunSubscribers(run_id, self._key("told", run_id))
+            self._subscribers_by_run[run_id] = subscribers
+            self._pubsub.subscribe(subscribers.channel)
+        subscribers.callbacks.append(put)
         try:
             async with asyncio.timeout(SUBSCRIBE_TIMEOUT_SECONDS):
-                await subscription.channel.confirmed.wait()
+                await subscribers.channel.confirmed.wait()
         except BaseException as error:
-            self._unsubscribe(subscription, put)
+            self._unsubscribe(subscribers, put)
             if isinstance(error, TimeoutError):
                 raise StoreError("the store does not answer; try again later") from None
             raise
-        return lambda: self._unsubscribe(subscription, put)
+        return lambda: self._unsubscribe(subscribers, put)
 
     def on_signal(self, callback: SignalCallback) -> None:
         self._signal_callbacks.append(callback)
 
-    def on_session_released(self, callback: Callable[[str], None]) -> None:
-        self._released_callbacks.append(callback)
+    def on_hand_over(self, callback: Callable[[str], None]) -> None:
+        self._hand_over_callbacks.append(callback)
 
     async def publish_notices_forever(self) -> None:
         """Publish the notices: one message for each run every 25 ms."""
@@ -99,24 +99,24 @@ class RedisFeed(StoreClient):
             )
             await asyncio.sleep(PUBLISH_SECONDS)
 
-    def _unsubscribe(self, subscription: "_RunSubscription", put: Put) -> None:
-        run_id = subscription.run_id
-        if put in subscription.puts:
-            subscription.puts.remove(put)
-        if not subscription.puts and self._subscriptions.get(run_id) is subscription:
-            del self._subscriptions[run_id]
-            self._subscriber.unsubscribe(subscription.channel)
+    def _unsubscribe(self, subscribers: "_RunSubscribers", put: ItemCallback) -> None:
+        run_id = subscribers.run_id
+        if put in subscribers.callbacks:
+            subscribers.callbacks.remove(put)
+        if not subscribers.callbacks and self._subscribers_by_run.get(run_id) is subscribers:
+            del self._subscribers_by_run[run_id]
+            self._pubsub.unsubscribe(subscribers.channel)
 
     def _report_gap(self) -> None:
-        for subscription in tuple(self._subscriptions.values()):
-            subscription.on_gap()
+        for subscribers in tuple(self._subscribers_by_run.values()):
+            subscribers.on_gap()
 
     def _on_control_message(self, message: bytes) -> None:
         try:
             match loads(message):
                 case {"released": str(session_id)}:
-                    for session_released in tuple(self._released_callbacks):
-                        session_released(session_id)
+                    for handed_over in tuple(self._hand_over_callbacks):
+                        handed_over(session_id)
                     return
                 case content:
                     session_id, run_id, encoded = content
@@ -129,17 +129,17 @@ class RedisFeed(StoreClient):
                 signal_received(session_id, run_id, signal)
 
 
-class _RunSubscription:
+class _RunSubscribers:
     """The subscribers of one run in this process, and the owner whose records came last."""
 
     def __init__(self, run_id: str, channel: str) -> None:
         self.run_id = run_id
         self.channel = Channel(channel.encode(), self.on_message, self.on_gap)
-        self.puts: list[Put] = []
+        self.callbacks: list[ItemCallback] = []
         self._token: str | None = None
 
     def on_gap(self) -> None:
-        self._put_all([None])
+        self._put_all([Gap()])
 
     def on_message(self, message: bytes) -> None:
         head, *lines = message.split(b"\n")
@@ -147,7 +147,7 @@ class _RunSubscription:
             items = self._decode(head, lines)
         except (ValueError, TypeError, KeyError):
             _logger.warning("ignored a message that this version cannot read")
-            items = [None]
+            items = [Gap()]
         self._put_all(items)
 
     def _decode(self, head: bytes, lines: list[bytes]) -> list[FeedItem]:
@@ -157,10 +157,10 @@ class _RunSubscription:
         records: list[FeedItem] = [decode_record(line, self.run_id, session_id) for line in lines]
         has_new_owner = self._token not in {None, token}
         self._token = token
-        return [None, *records] if has_new_owner else records
+        return [Gap(), *records] if has_new_owner else records
 
     def _put_all(self, items: list[FeedItem]) -> None:
-        for put in tuple(self.puts):
+        for put in tuple(self.callbacks):
             for item in items:
                 put(item)
 

@@ -26,7 +26,7 @@ class RedisLeases(StoreClient):
         return self._settings.lease_seconds
 
     async def claim(self, session_id: str, token: str) -> Lease | None:
-        server = self._connection.server.run_id
+        server = self._connection.server.instance_id
         is_claimed = await self._connection.run_script(
             scripts.CLAIM, session_id, token, server, self._lease_ms
         )
@@ -38,7 +38,7 @@ class RedisLeases(StoreClient):
         return reply[1].decode() if reply[1] else None
 
     async def finish_run(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
-        reply = await self._connection.run_script_with_retry(
+        reply = await self._connection.run_script_when_available(
             scripts.FINISH_RUN,
             *self._arguments(lease),
             run_id,
@@ -103,4 +103,4 @@ class RedisLeases(StoreClient):
         return self._has_moved(server) or (lost is not None and lost == seq)
 
     def _arguments(self, lease: Lease) -> tuple[str, str, str, int]:
-        return lease.session_id, lease.token, self._connection.server.run_id, self._lease_ms
+        return lease.session_id, lease.token, self._connection.server.instance_id, self._lease_ms

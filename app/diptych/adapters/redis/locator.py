@@ -1,6 +1,6 @@
 """Opens connections to the store, wherever its master is now.
 
-Not here: what is sent over them (`pipeline`, `subscriber`). Of redis-py this uses connections, and
+Not here: what is sent over them (`pipeline`, `pubsub`). Of redis-py this uses connections, and
 neither its clients and pools (docs/decisions/0045 has the measurements) nor its retries, which
 would send again what must not be sent twice. Nor its `Sentinel`: that has one error for a wrong
 password, a sentinel that is away and a master that is unknown.
@@ -23,7 +23,7 @@ from redis.exceptions import (
 from diptych.adapters.redis.settings import read_url
 from diptych.errors import ConfigError
 from diptych.net.backoff import Backoff
-from diptych.ports import Secret
+from diptych.ports import ValueProvider
 
 CONNECT_TIMEOUT_SECONDS = 1.0
 SENTINEL_TIMEOUT_SECONDS = 0.5
@@ -31,8 +31,8 @@ WATCH_SECONDS = 2.0  # between two looks for another URL or master
 _logger = logging.getLogger(__name__)
 
 
-class Connection(Protocol):
-    """What is used of redis-py's connections."""
+class RawConnection(Protocol):
+    """A connection of redis-py: what is used of it."""
 
     host: str
     port: int
@@ -70,14 +70,14 @@ def reconnect_backoff() -> Backoff:
 class MasterLocator:
     """Finds the master. The URL is read again for each connection: it may appear or change."""
 
-    def __init__(self, url: Secret) -> None:
+    def __init__(self, url: ValueProvider) -> None:
         self._url = url
         self._current_url = ""
         self._master_name: str | None = None  # only with sentinels
-        self._connection: Connection | None = None
-        self._sentinels: list[Connection] = []
+        self._connection: RawConnection | None = None
+        self._sentinels: list[RawConnection] = []
 
-    async def connect(self) -> Connection:
+    async def connect(self) -> RawConnection:
         """Give a connection to the master. Raises `Unreachable`."""
         try:
             connection = self._configured()
@@ -105,7 +105,7 @@ class MasterLocator:
                     break
         raise Unreachable("the store has another master now")
 
-    def _configured(self) -> Connection:
+    def _configured(self) -> RawConnection:
         """Give the connection that the URL describes, made anew only if the URL has changed."""
         url = self._url()
         if not url:
@@ -138,7 +138,7 @@ class MasterLocator:
         raise problem
 
 
-def _new_connection(connection_class: type[Any], options: dict[str, Any]) -> Connection:
+def _new_connection(connection_class: type[Any], options: dict[str, Any]) -> RawConnection:
     connection = connection_class(
         **options,
         protocol=2,
@@ -146,10 +146,10 @@ def _new_connection(connection_class: type[Any], options: dict[str, Any]) -> Con
         socket_timeout=None,
         socket_connect_timeout=CONNECT_TIMEOUT_SECONDS,
     )
-    return cast("Connection", connection)
+    return cast("RawConnection", connection)
 
 
-async def _connect(connection: Connection, seconds: float) -> None:
+async def _connect(connection: RawConnection, seconds: float) -> None:
     """Connect and log in. Raises `Unreachable`, with nothing of the server's text or the URL."""
     try:
         async with asyncio.timeout(seconds):
@@ -199,7 +199,7 @@ _KNOWN_ERRORS = (  # part of the server's or the TLS library's text, message, is
 )
 
 
-async def _ask_sentinel(sentinel: Connection, name: str) -> tuple[str, int] | None:
+async def _ask_sentinel(sentinel: RawConnection, name: str) -> tuple[str, int] | None:
     await _connect(sentinel, SENTINEL_TIMEOUT_SECONDS)
     try:
         async with asyncio.timeout(SENTINEL_TIMEOUT_SECONDS):

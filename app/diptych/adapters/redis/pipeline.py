@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from redis.exceptions import ReadOnlyError, ResponseError
 
-from diptych.adapters.redis.locator import Connection, Unreachable, unreachable
+from diptych.adapters.redis.locator import RawConnection, Unreachable, unreachable
 from diptych.adapters.redis.write_buffer import Command, WriteBuffer
 
 Reply: TypeAlias = Any
@@ -51,11 +51,11 @@ class Pipeline:
         self._buffer.add(command)
         self._in_flight.append(None)
 
-    async def write_forever(self, connection: Connection) -> None:
+    async def write_forever(self, connection: RawConnection) -> None:
         """Write what is sent. Raises what the connection raises."""
         await self._buffer.flush_forever(connection)
 
-    async def read_forever(self, connection: Connection) -> None:
+    async def read_forever(self, connection: RawConnection) -> None:
         """Hand out the replies. Raises `Unreachable`, and what the connection raises."""
         while True:
             try:

@@ -21,7 +21,7 @@ from redis.asyncio.connection import Connection, parse_url
 
 from diptych.config.settings import RETENTION
 from diptych.errors import ConfigError
-from diptych.ports import Secret
+from diptych.ports import ValueProvider
 
 _POOL_OPTIONS = ("max_connections", "timeout", "retry_on_timeout", "health_check_interval")
 _FIXED_OPTIONS = (
@@ -46,7 +46,7 @@ class RedisSettings:
     `max_queued_runs`.
     """
 
-    url: Secret
+    url: ValueProvider
     prefix: str
     retention: float = RETENTION
     lease_seconds: float = 10.0

@@ -8,9 +8,9 @@ from diptych.adapters.redis.event_log import RedisEventLog
 from diptych.adapters.redis.feed import RedisFeed
 from diptych.adapters.redis.leases import RedisLeases
 from diptych.adapters.redis.locator import MasterLocator
+from diptych.adapters.redis.pubsub import PubSubConnection
 from diptych.adapters.redis.sessions import RedisSessions
 from diptych.adapters.redis.settings import RedisSettings
-from diptych.adapters.redis.subscriber import Subscriber
 from diptych.adapters.redis.tasks import cancel
 
 
@@ -21,25 +21,25 @@ class RedisStore(RedisFeed, RedisEventLog, RedisSessions, RedisLeases):
     """
 
     def __init__(self, settings: RedisSettings) -> None:
-        subscriber = Subscriber(MasterLocator(settings.url))
+        pubsub = PubSubConnection(MasterLocator(settings.url))
         connection = MultiplexedConnection(MasterLocator(settings.url), settings.prefix)
-        super().__init__(settings, connection, subscriber)
+        super().__init__(settings, connection, pubsub)
         self._publishing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Connect. A store that is away is no error: `problem` says so until it is back."""
-        self._subscriber.start()
+        """Connect. A store that is away is no error; `unavailable_reason` tells."""
+        self._pubsub.start()
         self._publishing = asyncio.create_task(self.publish_notices_forever(), name="redis-notices")
         await self._connection.start()
 
     async def aclose(self) -> None:
         await cancel(self._publishing)
-        await self._subscriber.aclose()
+        await self._pubsub.aclose()
         await self._connection.aclose()
 
-    def problem(self) -> str:
+    def unavailable_reason(self) -> str:
         """Say why the store cannot be used now, and what to do; empty if it can."""
-        return self._connection.problem()
+        return self._connection.unavailable_reason()
 
     def notes(self) -> Sequence[str]:
         """Name settings of the server that endanger runs."""

@@ -1,6 +1,6 @@
 """Commands that wait to be written to a connection; what waits at the same time is one write.
 
-Not here: replies (`pipeline`), messages (`subscriber`).
+Not here: replies (`pipeline`), messages (`pubsub`).
 """
 
 import asyncio
@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from hiredis import pack_command
 
-from diptych.adapters.redis.locator import Connection
+from diptych.adapters.redis.locator import RawConnection
 
 Argument: TypeAlias = str | bytes | int
 Command: TypeAlias = tuple[Argument, ...]
@@ -30,7 +30,7 @@ class WriteBuffer:
         self._packed = []
         self._is_filled.clear()
 
-    async def flush_forever(self, connection: Connection) -> None:
+    async def flush_forever(self, connection: RawConnection) -> None:
         """Write whatever is added. Raises what the connection raises."""
         while True:
             await self._is_filled.wait()

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from diptych.adapters.redis.locator import (
-    Connection,
     MasterLocator,
+    RawConnection,
     Unreachable,
     reconnect_backoff,
     unreachable,
@@ -25,8 +25,8 @@ PING_SECONDS = 1.0
 PONG_TIMEOUT_SECONDS = 2.5  # since the last message, after which the connection counts as dead
 
 
-class State(Enum):
-    """The stages of a channel's subscription; `Subscriber` changes it."""
+class ChannelState(Enum):
+    """The stages of a channel's subscription; `PubSubConnection` changes it."""
 
     PENDING = "pending"  # for the first time
     CONFIRMED = "confirmed"  # from now on no message is missed
@@ -40,23 +40,23 @@ class Channel:
     name: bytes
     on_message: Callable[[bytes], None]
     on_gap: Callable[[], None]
-    state: State = State.PENDING
+    state: ChannelState = ChannelState.PENDING
     confirmed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def confirm(self) -> None:
-        was_interrupted = self.state is State.INTERRUPTED
-        self.state = State.CONFIRMED
+        was_interrupted = self.state is ChannelState.INTERRUPTED
+        self.state = ChannelState.CONFIRMED
         self.confirmed.set()
         if was_interrupted:
             self.on_gap()
 
     def interrupt(self) -> None:
-        if self.state is State.CONFIRMED:
-            self.state = State.INTERRUPTED
+        if self.state is ChannelState.CONFIRMED:
+            self.state = ChannelState.INTERRUPTED
             self.confirmed.clear()
 
 
-class Subscriber:
+class PubSubConnection:
     """The connection, and the channels that it is subscribed to."""
 
     def __init__(self, locator: MasterLocator) -> None:
@@ -69,7 +69,7 @@ class Subscriber:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._stay_connected(), name="redis-subscriber")
+        self._task = asyncio.create_task(self._stay_connected(), name="redis-pubsub")
 
     async def aclose(self) -> None:
         await cancel(self._task)
@@ -101,10 +101,10 @@ class Subscriber:
             with suppress(Unreachable):  # `MultiplexedConnection` finds the same, and reports it
                 connection = await self._locator.connect()
                 backoff.reset()
-                await self._serve(connection)
+                await self._use_until_lost(connection)
             await asyncio.sleep(backoff.next_delay())
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _use_until_lost(self, connection: RawConnection) -> None:
         """Use a connection until it is lost. Raises `Unreachable`."""
         self._is_connected = True
         if self._channels:
@@ -121,7 +121,7 @@ class Subscriber:
             self._disconnected()
             await connection.disconnect(nowait=True)
 
-    async def _read(self, connection: Connection) -> None:
+    async def _read(self, connection: RawConnection) -> None:
         loop = asyncio.get_running_loop()
         while True:
             reply = await connection.read_response(timeout=math.inf, disconnect_on_error=False)

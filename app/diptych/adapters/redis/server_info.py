@@ -9,14 +9,17 @@ MIN_VERSION = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """A server: its `run_id`, which changes with each start, and `notes` on unsafe settings."""
+class ServerInfo:
+    """A server, and `notes` on unsafe settings.
 
-    run_id: str = ""
+    `instance_id` changes with each start of the server; Redis calls it `run_id`.
+    """
+
+    instance_id: str = ""
     notes: tuple[str, ...] = ()
 
 
-def read_info(found: bytes) -> Server:
+def read_info(found: bytes) -> ServerInfo:
     """Read the reply to INFO. Raises `Unreachable` for a server that cannot be used."""
     lines = found.decode("utf-8", "replace").splitlines()
     facts = dict(line.split(":", 1) for line in lines if ":" in line)
@@ -32,7 +35,7 @@ def read_info(found: bytes) -> Server:
         raise Unreachable("the store is still loading what it had saved")
     if facts.get("role") == "slave":
         raise Unreachable("the store is a replica, which takes no writes: name its master")
-    return Server(facts.get("run_id", ""), _notes(facts))
+    return ServerInfo(facts.get("run_id", ""), _notes(facts))
 
 
 def _notes(facts: dict[str, str]) -> tuple[str, ...]:

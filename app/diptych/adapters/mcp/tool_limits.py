@@ -1,0 +1,94 @@
+"""Which of the tools that a server lists can be used: bounds of names, descriptions and schemas.
+
+Lists are written by strangers, and all of them is put into a prompt. A tool over a bound is left
+out and its server says so; only a long description is cut.
+
+Not here: which tools the manifest allows (`tool_rules`), and what of an answer is read at all
+(`transport`).
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import mcp_types
+
+from diptych.loop.catalog import SEPARATOR, Unavailable
+from diptych.loop.text import one_line, shortened
+from diptych.net.redaction import SECRETS
+
+MAX_TOOLS = 256
+MAX_DESCRIPTION_CHARS = 4_096
+MAX_SCHEMA_CHARS = 64 * 1024  # of one tool, as JSON
+MAX_CATALOG_CHARS = 512 * 1024  # of all schemas and descriptions of a server
+MAX_NAMES_TOLD = 5  # of tools that are left out, for each reason
+
+NAME_RULE = f'a name is 1 to 64 of A-Z, a-z, 0-9, ".", "-" and "_", without "{SEPARATOR}"'
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # MCP, tools, "Tool Names"
+
+
+@dataclass(frozen=True, slots=True)
+class UsableTools:
+    """The tools that can be used; for each reason, the names of those that are left out."""
+
+    tools: tuple[mcp_types.Tool, ...]
+    left_out: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def unavailable(self, server: str) -> tuple[Unavailable, ...]:
+        """Say what is left out, as a run and `/ready` are told it: an entry for each reason."""
+        return tuple(
+            Unavailable("tool", server, f"{len(names)} left out, {reason}: {_list(names)}")
+            for reason, names in self.left_out
+        )
+
+
+def is_usable_name(name: str) -> bool:
+    """Say whether a tool may bear this name; `__` separates it from its server's."""
+    return _NAME.fullmatch(name) is not None and SEPARATOR not in name
+
+
+def usable_tools(listed: Iterable[mcp_types.Tool]) -> UsableTools:
+    """Take the tools that are within the bounds, each name once: the first of a name counts."""
+    usable: dict[str, mcp_types.Tool] = {}
+    left_out: dict[str, list[str]] = {}
+    size = 0
+    for tool in listed:
+        if tool.name in usable:
+            continue
+        description = SECRETS.redact(
+            shortened(tool.description or tool.title or "", MAX_DESCRIPTION_CHARS)
+        )
+        schema_size = _size(tool)
+        size += schema_size + len(description)
+        problem = _problem(tool, schema_size)
+        if problem is None and (len(usable) == MAX_TOOLS or size > MAX_CATALOG_CHARS):
+            problem = "as the server lists too much"
+        if problem is None:
+            usable[tool.name] = tool.model_copy(update={"description": description})
+        else:
+            left_out.setdefault(problem, []).append(one_line(tool.name, 64))
+    return UsableTools(
+        tuple(usable.values()), tuple((reason, tuple(n)) for reason, n in left_out.items())
+    )
+
+
+def _problem(tool: mcp_types.Tool, schema_size: int) -> str | None:
+    if not is_usable_name(tool.name):
+        return f"as {NAME_RULE}"
+    if schema_size > MAX_SCHEMA_CHARS:
+        return f"as its schema has more than {MAX_SCHEMA_CHARS} characters"
+    return None
+
+
+def _size(tool: mcp_types.Tool) -> int:
+    try:
+        return len(json.dumps(tool.input_schema, ensure_ascii=False))
+    except (TypeError, ValueError, RecursionError):
+        return MAX_SCHEMA_CHARS + 1
+
+
+def _list(names: tuple[str, ...]) -> str:
+    more = len(names) - MAX_NAMES_TOLD
+    return ", ".join(names[:MAX_NAMES_TOLD]) + (f" and {more} more" if more > 0 else "")

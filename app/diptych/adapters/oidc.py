@@ -1,0 +1,100 @@
+"""The keys of OpenID Connect issuers: found by discovery, cached, and kept while one is away.
+
+Not here: verifying tokens with them (`diptych.access.tokens`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import aiohttp
+import orjson
+
+REFRESH_SECONDS = 60.0  # between two fetches that an unknown key asks for
+MAX_AGE_SECONDS = 3600.0  # after which keys are fetched anew all the same
+TIMEOUT_SECONDS = 5.0
+MAX_BYTES = 2**18  # of a document
+MAX_KEYS = 100
+DISCOVERY = "/.well-known/openid-configuration"  # OpenID Connect Discovery 1.0, section 4
+_logger = logging.getLogger(__name__)
+
+
+class IssuerKeys:
+    """The keys of one issuer. `now` gives seconds of a monotonic clock."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession, now: Callable[[], float]) -> None:
+        self.url = url
+        self._session = session
+        self._now = now
+        self._keys: Sequence[Mapping[str, Any]] = ()
+        self._fetched_at: float | None = None
+        self._tried_at: float | None = None
+        self._fetching: asyncio.Task[None] | None = None
+
+    def keys(self) -> Sequence[Mapping[str, Any]]:
+        """Give the keys as they were last fetched; none before the first time."""
+        return self._keys
+
+    async def refresh(self, *, is_unknown_key: bool) -> None:
+        """Fetch the keys if that may help: they are old, or a token names one that is not there.
+
+        Waits for a fetch that is under way. An issuer that cannot be reached keeps its keys.
+        """
+        if self._fetching is None and self._is_due(is_unknown_key=is_unknown_key):
+            self._tried_at = self._now()
+            self._fetching = asyncio.create_task(self._fetch())
+            self._fetching.add_done_callback(self._on_fetched)
+        if self._fetching:
+            await asyncio.shield(self._fetching)
+
+    async def aclose(self) -> None:
+        """End a fetch that is under way."""
+        if self._fetching:
+            self._fetching.cancel()
+            await asyncio.wait([self._fetching])
+
+    def _is_due(self, *, is_unknown_key: bool) -> bool:
+        now = self._now()
+        if self._tried_at is not None and now - self._tried_at < REFRESH_SECONDS:
+            return False
+        is_old = self._fetched_at is None or now - self._fetched_at >= MAX_AGE_SECONDS
+        return is_unknown_key or is_old
+
+    def _on_fetched(self, _: asyncio.Task[None]) -> None:
+        self._fetching = None
+
+    async def _fetch(self) -> None:
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                found = await self._get(self.url.rstrip("/") + DISCOVERY)
+                keys = (await self._get(self._jwks_uri(found))).get("keys")
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            why = str(error) if isinstance(error, ValueError) else type(error).__name__
+            _logger.warning("the keys of issuer %s could not be fetched: %s", self.url, why)
+            return
+        if isinstance(keys, list):
+            self._keys = [key for key in keys[:MAX_KEYS] if isinstance(key, dict)]
+            self._fetched_at = self._now()
+
+    def _jwks_uri(self, discovered: Mapping[str, Any]) -> str:
+        if discovered.get("issuer") != self.url:  # Discovery 1.0, section 4.3
+            raise ValueError("its discovery document is another issuer's")
+        uri = discovered.get("jwks_uri")
+        if not isinstance(uri, str) or not uri.startswith("https://"):
+            raise ValueError("its discovery document names no https:// jwks_uri")
+        return uri
+
+    async def _get(self, url: str) -> Mapping[str, Any]:
+        async with self._session.get(url, allow_redirects=False) as response:
+            if response.status != 200:  # noqa: PLR2004
+                raise ValueError(f"it answers with HTTP {response.status}")
+            body = await response.content.read(MAX_BYTES + 1)
+            while len(body) <= MAX_BYTES and (more := await response.content.read(MAX_BYTES)):
+                body += more
+        if len(body) > MAX_BYTES:
+            raise ValueError(f"its document is larger than {MAX_BYTES} bytes")
+        found = orjson.loads(body)
+        if not isinstance(found, dict):
+            raise ValueError("its document is no JSON object")  # noqa: TRY004
+        return found

@@ -1,0 +1,232 @@
+"""HTTP requests to one OpenAI-compatible endpoint: its address, its headers, and their secrets.
+
+It follows no redirects and keeps no cookies, so a key goes only to the endpoint that it is for.
+
+Not here: what is sent and what a refusal means (`endpoint`), and reading replies (`reply_stream`).
+"""
+
+import asyncio
+import io
+from contextlib import suppress
+from dataclasses import replace
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from yarl import URL
+
+from diptych.adapters.openai_chat.failures import (
+    AttemptFailure,
+    connection_failure,
+    first_byte_timeout,
+    total_timeout,
+)
+from diptych.config.settings import ModelConfig
+from diptych.errors import ConfigError
+from diptych.net.sse import MEBIBYTE
+
+MAX_FETCHED_BYTES = 8 * MEBIBYTE  # OpenRouter's list of models has 1 MB
+_PATH = "/chat/completions"
+_WRONG_PATH_STATUSES = frozenset({404, 405})
+
+
+def open_session() -> aiohttp.ClientSession:
+    """Open the one HTTP client of the process; needs a running loop, and must be closed.
+
+    It has no limit on connections (each run needs its own), no cookies, and no timeouts of its own.
+    `trust_env` is off: it would cost a thread switch for each request, and send what is in
+    `.netrc`.
+    """
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None),
+        # Compression would delay tokens. A response that is compressed all the same can be read.
+        headers={"User-Agent": "diptych", "Accept-Encoding": "identity"},
+        read_bufsize=MEBIBYTE // 16,
+        trust_env=False,
+    )
+
+
+def proxy_from_environment(endpoint: str) -> str | None:
+    """Give the proxy that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name for an endpoint, if any."""
+    url = _url(endpoint)
+    if url is None or proxy_bypass(str(url.host)):
+        return None
+    return getproxies().get(url.scheme)
+
+
+def with_proxies(settings: ModelConfig) -> ModelConfig:
+    """Give the same model with the environment's proxies, for itself and for its fallbacks."""
+    return replace(
+        settings,
+        proxy=proxy_from_environment(settings.endpoint),
+        fallbacks=tuple(map(with_proxies, settings.fallbacks)),
+    )
+
+
+class Connection:
+    """Posts to `/chat/completions` of one endpoint.
+
+    The endpoint's URL may end in that path. A bare host gets `/v1` before it, and if there is
+    nothing, it is asked without (decision 64); which one is there is remembered. `request_count` is
+    the number of requests that were sent.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, settings: ModelConfig) -> None:
+        """Take a session from `open_session`. Raises `ConfigError` if the endpoint is no URL."""
+        self._session = session
+        self.request_count = 0
+        self._settings = settings
+        self._connect = aiohttp.ClientTimeout(connect=settings.timeouts.connect)
+        self._url, self._other_url = _completions_urls(settings)
+
+    @property
+    def origin(self) -> str:
+        """The endpoint's scheme, host and port."""
+        return str(self._url.origin())
+
+    def headers(self) -> dict[str, str]:
+        """Read the headers of a request, with the secrets as they are now.
+
+        Raises `AttemptFailure` `model_unauthorized` if one is missing or broken.
+        """
+        headers = {"Content-Type": "application/json"}
+        if self._settings.api_key is not None:
+            headers["Authorization"] = f"Bearer {_secret(self._settings.api_key(), 'API key')}"
+        for name, read in self._settings.headers.items():
+            headers[name] = _secret(read(), f"header {name}")
+        return headers
+
+    async def post(
+        self, body: bytes, headers: dict[str, str], first_byte_deadline: float, deadline: float
+    ) -> aiohttp.ClientResponse:
+        """Send a request; give the response with its body unread.
+
+        Deadlines are times of the loop's clock. Raises `AttemptFailure`.
+        """
+        deadlines = first_byte_deadline, deadline
+        response = await self._post(self._url, body, headers, *deadlines)
+        if self._other_url is None:
+            return response
+        if response.status in _WRONG_PATH_STATUSES:
+            try:
+                other = await self._post(self._other_url, body, headers, *deadlines)
+            except BaseException:
+                response.close()
+                raise
+            if other.status in _WRONG_PATH_STATUSES:
+                other.close()
+                return response  # it is the model, not the path, that is not there
+            response.close()
+            self._url, response = self._other_url, other
+        self._other_url = None
+        return response
+
+    async def fetch(
+        self, path: str, headers: dict[str, str], deadline: float, body: bytes | None = None
+    ) -> tuple[int, bytes]:
+        """Get what stands beside `/chat/completions`, or post a body there; give status and body.
+
+        A path that begins with `/` is taken from the server's root, which is before `/v1`. Of the
+        body at most `MAX_FETCHED_BYTES` are read. Raises `AttemptFailure`.
+        """
+        base = self._url.raw_path.removesuffix(_PATH)
+        if path.startswith("/"):
+            base = base.removesuffix("/v1")
+        url = _with_path(self._url, f"{base.rstrip('/')}/{path.lstrip('/')}")
+        self.request_count += 1
+        try:
+            async with (
+                asyncio.timeout_at(deadline),
+                self._session.request(
+                    "GET" if body is None else "POST",
+                    url,
+                    data=body,
+                    headers=headers,
+                    allow_redirects=False,
+                    timeout=self._connect,
+                    proxy=self._settings.proxy,
+                ) as response,
+            ):
+                found = b""
+                while len(found) < MAX_FETCHED_BYTES and (
+                    chunk := await response.content.readany()
+                ):
+                    found += chunk
+                return response.status, found
+        except aiohttp.ClientError as error:
+            raise connection_failure(error, self.origin) from None
+        except TimeoutError:
+            raise first_byte_timeout() from None
+
+    async def _post(
+        self,
+        url: URL,
+        body: bytes,
+        headers: dict[str, str],
+        first_byte_deadline: float,
+        deadline: float,
+    ) -> aiohttp.ClientResponse:
+        self.request_count += 1
+        try:
+            async with asyncio.timeout_at(min(first_byte_deadline, deadline)):
+                return await self._session.post(
+                    url,
+                    # aiohttp writes bytes at once, and warns if they are many.
+                    data=body if len(body) < MEBIBYTE else io.BytesIO(body),
+                    headers=headers,
+                    allow_redirects=False,
+                    timeout=self._connect,
+                    proxy=self._settings.proxy,
+                )
+        except aiohttp.ClientError as error:
+            # Other causes name the URL with its query, or hold the headers of the request.
+            cause = error if isinstance(error, aiohttp.ClientConnectorError) else None
+            raise connection_failure(error, self.origin) from cause
+        except TimeoutError:
+            late = total_timeout() if deadline <= first_byte_deadline else first_byte_timeout()
+            raise late from None
+
+
+def _secret(value: str | None, what: str) -> str:
+    secret = (value or "").strip()  # mounted files end with a newline
+    if not secret:
+        raise AttemptFailure(
+            "model_unauthorized", f"The model's {what} is missing. Provide its secret."
+        )
+    if not (secret.isascii() and secret.isprintable()):
+        raise AttemptFailure(
+            "model_unauthorized",
+            f"The model's {what} holds characters that no key has. Check its secret.",
+        )
+    return secret
+
+
+def _completions_urls(settings: ModelConfig) -> tuple[URL, URL | None]:
+    """Give the URL to post to, and the one to try if there is nothing."""
+    url = _url(settings.endpoint)
+    if url is None:
+        raise ConfigError(
+            f"model {settings.name}: its endpoint is not a URL that starts with http:// or "
+            "https://; give one like https://models.example.com/v1"
+        )
+    if settings.api_key is not None or "authorization" in map(str.lower, settings.headers):
+        url = url.with_user(None)  # aiohttp refuses to choose between a key and a password
+    path = url.raw_path.rstrip("/")
+    if path.endswith(_PATH):
+        return _with_path(url, path), None
+    if path:
+        return _with_path(url, path + _PATH), None
+    return _with_path(url, f"/v1{_PATH}"), _with_path(url, _PATH)
+
+
+def _with_path(url: URL, path: str) -> URL:
+    return url.with_path(path, encoded=True, keep_query=True)
+
+
+def _url(endpoint: str) -> URL | None:
+    with suppress(ValueError):
+        url = URL(endpoint)
+        if url.scheme in ("http", "https") and url.host:
+            return url
+    return None

@@ -1,0 +1,286 @@
+"""The JSON of the chat completions API: decodes replies and chunks.
+
+Pure. There is a chunk for each token, so decoding one is kept cheap: no pydantic models, no copies.
+
+Not here: requests (`encoding`), native calls (`native_calls`), server-sent events (`net`), retries
+(`completions`).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from diptych.adapters.openai_chat.error_report import ErrorReport, read_error
+from diptych.adapters.openai_chat.failures import ReportedError, malformed_reply
+from diptych.adapters.openai_chat.native_calls import CallAssembler
+from diptych.loop.messages import NativeCall, Usage
+from diptych.loop.text import well_formed
+from diptych.ports import Reply
+
+DONE = b"[DONE]"
+# With these words the model's server says that the reply is not the model's: a failure.
+_FAILED_REASONS = frozenset(
+    {
+        "error",  # OpenRouter
+        "abort",  # vLLM, SGLang
+        "cancelled",
+        "network_error",  # GLM
+        "insufficient_system_resource",  # DeepSeek
+        "malformed_function_call",  # Gemini
+    }
+)
+_ERROR_FIELDS = ("detail", "message", "error_msg", "errors", "fault")
+
+
+def decode_reply(body: bytes, names: frozenset[str] = frozenset()) -> Reply:
+    """Decode the body of a reply that was not streamed; `names` are the functions on offer.
+
+    Raises `AttemptFailure` `model_garbage`, and `ReportedError` for an error object in a success.
+    """
+    found = _decode(body)
+    choice = _first_choice(found)
+    if choice is None:
+        _check_is_no_error(found)
+        raise malformed_reply("a reply without choices")
+    _check_choice(found, choice)
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        raise malformed_reply("a reply without a message")
+    calls = CallAssembler(names)
+    calls.add_whole(message)
+    finish_reason = choice.get("finish_reason")
+    return Reply(
+        text=well_formed(_text(message)),
+        usage=_usage_of(found, choice) or Usage(),
+        finish_reason=finish_reason if isinstance(finish_reason, str) and finish_reason else "stop",
+        reasoning=well_formed(_reasoning(message)),
+        calls=calls.calls(),
+    )
+
+
+class StreamedReply:
+    """A reply whose chunks are arriving: its usage, finish reason, and whether it is complete."""
+
+    def __init__(self, names: frozenset[str] = frozenset()) -> None:
+        """Take the names of the functions that the request offers."""
+        self.usage: Usage | None = None
+        self.finish_reason: str | None = None
+        self.is_done = False  # `[DONE]` has arrived
+        self.has_choice = False  # some choice has arrived
+        self._high_surrogate = ""  # of a surrogate pair that is split between two chunks
+        self._names = names
+        self._calls: CallAssembler | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the reply said that it ended: by a `finish_reason`, or by `[DONE]`."""
+        return self.finish_reason is not None or (self.is_done and self.has_choice)
+
+    @property
+    def calls(self) -> tuple[NativeCall, ...]:
+        """The native calls that have arrived; whole once the reply is."""
+        return self._calls.calls() if self._calls else ()
+
+    def apply(self, events: Sequence[bytes]) -> tuple[str, str]:
+        """Apply the events that arrived together; give their text and their reasoning.
+
+        Chunks without choices are fine, with usage or without. Raises `AttemptFailure`
+        `model_garbage`, and `ReportedError` for an error object or a chunk that cannot be read.
+        """
+        texts: list[str] = []
+        thoughts: list[str] = []
+        for event in events:
+            if event == DONE:
+                self.is_done = True
+                break
+            chunk = _decode_chunk(event)
+            choice = _first_choice(chunk)
+            if choice is None:
+                self._apply_without_choice(chunk)
+            else:
+                self._apply_choice(chunk, choice, texts, thoughts)
+        return self._joined(texts), well_formed("".join(thoughts))
+
+    def _apply_without_choice(self, chunk: Mapping[str, Any]) -> None:
+        _check_is_no_error(chunk)
+        self.usage = _usage_of(chunk, {}) or self.usage
+
+    def _apply_choice(
+        self,
+        chunk: Mapping[str, Any],
+        choice: Mapping[str, Any],
+        texts: list[str],
+        thoughts: list[str],
+    ) -> None:
+        self.has_choice = True
+        delta = choice.get("delta")
+        if delta is None:
+            delta = choice.get("message")  # of a gateway that streams a whole reply as one chunk
+        if isinstance(delta, dict):
+            if text := _text(delta):
+                texts.append(text)
+            if (len(delta) > 1 or not text) and (thought := _reasoning(delta)):
+                thoughts.append(thought)
+            if delta.get("tool_calls") or delta.get("function_call"):
+                self._add_calls(delta, is_whole="delta" not in choice)
+        finish_reason = choice.get("finish_reason")
+        if finish_reason or "error" in choice:
+            _check_choice(chunk, choice)
+            if isinstance(finish_reason, str):
+                self.finish_reason = finish_reason
+        if finish_reason or "usage" in chunk:
+            self.usage = _usage_of(chunk, choice) or self.usage
+
+    def _add_calls(self, delta: Mapping[str, Any], *, is_whole: bool) -> None:
+        if self._calls is None:
+            self._calls = CallAssembler(self._names)
+        if is_whole:
+            self._calls.add_whole(delta)
+        else:
+            self._calls.add_delta(delta)
+
+    def _joined(self, texts: list[str]) -> str:
+        """Join texts; half a character at the end is held back until its other half arrives."""
+        text = "".join((self._high_surrogate, *texts))
+        self._high_surrogate = ""
+        if text.isascii():
+            return text
+        if "\ud800" <= text[-1] <= "\udbff" and not self.is_done:
+            text, self._high_surrogate = text[:-1], text[-1]
+        return well_formed(text)
+
+
+def error_event(payload: bytes) -> ReportedError:
+    """Read what an `event: error` carries: an error object, or a sentence."""
+    try:
+        return ReportedError(read_error(orjson.loads(payload)))
+    except orjson.JSONDecodeError:
+        return ReportedError(_in_words(payload))
+
+
+def _decode(payload: bytes) -> dict[str, Any]:
+    try:
+        return _object(_parsed(payload))
+    except (ValueError, RecursionError) as error:
+        raise malformed_reply("something that is not JSON") from error
+
+
+def _decode_chunk(payload: bytes) -> dict[str, Any]:
+    """Decode a chunk. One that cannot be read is the server's failure: it did speak the API."""
+    try:
+        return _object(_parsed(payload))
+    except (ValueError, RecursionError):
+        raise ReportedError(_in_words(payload)) from None
+
+
+def _parsed(payload: bytes) -> object:
+    """Parse JSON, also what orjson refuses but servers send: NaN, surrogates, invalid UTF-8."""
+    try:
+        return orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        return json.loads(payload.decode(errors="replace"))
+
+
+def _object(found: object) -> dict[str, Any]:
+    if isinstance(found, list) and len(found) == 1:
+        found = found[0]  # Gemini wraps its errors
+    if not isinstance(found, dict):
+        raise malformed_reply("JSON that is no object")
+    if found.get("error"):
+        raise ReportedError(read_error(found))
+    return found
+
+
+def _in_words(payload: bytes) -> ErrorReport:
+    """Read a payload that is no JSON: a sentence if it looks like one, else part of a chunk."""
+    words = payload.decode(errors="replace").strip()
+    sentence = "" if words[:1] in {"{", "["} else words
+    return ErrorReport(0, sentence or "a chunk that cannot be read", words.lower())
+
+
+def _check_is_no_error(found: Mapping[str, Any]) -> None:
+    """Raise `ReportedError` if an object without choices is an error that has no `error`."""
+    has_failed = (
+        found.get("object") == "error"  # vLLM, Mistral
+        or found.get("type") == "error"  # Anthropic
+        or found.get("success") is False
+        or _groq_error(found)
+        or ("choices" not in found and any(found.get(name) for name in _ERROR_FIELDS))
+    )
+    if has_failed:
+        raise ReportedError(read_error(found))
+
+
+def _check_choice(found: Mapping[str, Any], choice: Mapping[str, Any]) -> None:
+    """Raise `ReportedError` if a choice that ends a reply says that it failed."""
+    if choice.get("error"):  # OpenRouter
+        raise ReportedError(read_error(choice["error"]))
+    reason = choice.get("finish_reason")
+    words = reason.lower().rpartition(": ")[2] if isinstance(reason, str) else ""
+    if words in _FAILED_REASONS or _groq_error(found):
+        said = _groq_error(found) or f"the reply ended with finish_reason {reason!r}"
+        raise ReportedError(ErrorReport(0, said, said.lower()))
+
+
+def _groq_error(found: Mapping[str, Any]) -> str:
+    extra = found.get("x_groq")
+    return str(extra.get("error") or "") if isinstance(extra, dict) else ""
+
+
+def _first_choice(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Give the first choice, which is the only one, as we never send `n`; None if there is none."""
+    choices = found.get("choices")
+    if not choices:
+        return None
+    if isinstance(choices, list) and isinstance(choices[0], dict):
+        return choices[0]
+    raise malformed_reply("choices that are no list of objects")
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    """Give the text of a message or delta."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):  # content parts
+        return "".join(part["text"] for part in content if _is_text_part(part))
+    if content is not None:
+        raise malformed_reply("content that is not text")
+    refusal = message.get("refusal")  # which OpenAI's models send instead of content
+    return refusal if isinstance(refusal, str) else ""
+
+
+def _is_text_part(part: object) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("text"), str)
+
+
+def _reasoning(message: Mapping[str, Any]) -> str:
+    """Give the reasoning; servers that send both fields send the same text in both."""
+    for name in ("reasoning_content", "reasoning"):
+        thought = message.get(name)
+        if thought and isinstance(thought, str):
+            return thought
+    content = message.get("content")
+    if isinstance(content, list):  # Mistral's Magistral
+        parts = [part.get("thinking") for part in content if isinstance(part, dict)]
+        return "".join(_text({"content": part}) for part in parts if isinstance(part, str | list))
+    return ""
+
+
+def _usage_of(found: Mapping[str, Any], choice: Mapping[str, Any]) -> Usage | None:
+    """Find the usage: of the chunk, of its choice (Moonshot), or in Groq's own field."""
+    extra = found.get("x_groq")
+    groq = extra.get("usage") if isinstance(extra, dict) else None
+    return _usage(found.get("usage")) or _usage(choice.get("usage")) or _usage(groq)
+
+
+def _usage(found: object) -> Usage | None:
+    if not isinstance(found, dict) or not found:
+        return None
+    return Usage(_count(found.get("prompt_tokens")), _count(found.get("completion_tokens")))
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 0

@@ -1,0 +1,151 @@
+"""What of the chat completions API an endpoint takes, learned from what it refuses.
+
+Pure. A request is sent as the API has it; what the endpoint refuses is left out or written in
+another way, and the request is sent again. What went through is remembered (decision 65).
+
+Not here: how refusals are recognised (`refusals`, `context_limits`), the JSON (`encoding`), and who
+remembers (`endpoint`).
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Final
+
+from diptych.adapters.openai_chat.context_limits import context_limit
+from diptych.adapters.openai_chat.error_report import ErrorReport
+from diptych.adapters.openai_chat.refusals import (
+    refused_parameters,
+    refuses_format,
+    refuses_system_role,
+    wants_parameter,
+)
+from diptych.loop.messages import JSONObject
+from diptych.loop.model_request import ModelRequest
+
+MAX_TOKENS_NAMES: Final = ("max_tokens", "max_completion_tokens")
+_REQUIRED = frozenset({"model", "messages", "stream", "tools", "response_format"})
+_SHORT_ID_WORDS = (  # lower-cased
+    "must be a-z, a-z, 0-9, with a length of 9",  # Mistral's API
+    "should be alphanumeric strings with length 9",  # its templates
+)
+_SINGLE_CALL_WORDS = "only supports single tool-calls"  # the templates of Llama 3.x
+_ALTERNATION_WORDS = "roles must alternate"  # those of Mistral and Gemma 2
+_SIGNATURE_WORDS = "missing a thought_signature"  # Gemini 3
+_SCHEMA_WORDS = ("invalid schema", "too complex", "grammar", "samplers")
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What an endpoint takes; a new one takes everything.
+
+    `dropped` are the parameters that it does not know, `refused_formats` the types of
+    `response_format`. Without `takes_system_role` the system's text goes to the first user message.
+    Without `streams` it is asked for whole replies. `has_short_ids` shortens the ids of calls
+    (Mistral), `signs_calls` adds the signature that Gemini 3 wants of them. `has_single_calls`
+    gives each call of a message a message of its own (Llama 3.x). Without `takes_tool_messages`
+    calls and results are written as text, as in the JSON format (Gemma 2).
+
+    `reply_limit`, `skips_format` and `writes_calls` hold for one request only: they depend on what
+    is in it. `writes_calls` is the lack of `takes_tool_messages` where a message of the user
+    follows a result directly, which some templates of Mistral refuse.
+    """
+
+    dropped: frozenset[str] = frozenset()
+    max_tokens_name: str = "max_tokens"
+    refused_formats: frozenset[str] = frozenset()
+    takes_system_role: bool = True
+    streams: bool = True
+    has_short_ids: bool = False
+    signs_calls: bool = False
+    has_single_calls: bool = False
+    takes_tool_messages: bool = True
+    reply_limit: int | None = None
+    skips_format: bool = False
+    writes_calls: bool = False
+
+    def format_for(self, schema: JSONObject) -> str | None:
+        """Give the type of `response_format` to ask with; None if the endpoint takes none.
+
+        An empty schema means any JSON object.
+        """
+        if self.skips_format:
+            return None
+        kinds = ("json_schema", "json_object") if schema else ("json_object",)
+        return next((kind for kind in kinds if kind not in self.refused_formats), None)
+
+    def has_tool_messages(self, request: ModelRequest) -> bool:
+        """Say whether messages of the role `tool` are sent."""
+        is_written = self.writes_calls or not self.takes_tool_messages
+        return not is_written and any(message.role == "tool" for message in request.messages)
+
+    def merged(self, other: "Dialect") -> "Dialect":
+        """Add what another request to the same endpoint has taught; nothing of one request only."""
+        names = {self.max_tokens_name, other.max_tokens_name}
+        return Dialect(
+            dropped=self.dropped | other.dropped,
+            max_tokens_name=max(names, key=MAX_TOKENS_NAMES.index),
+            refused_formats=self.refused_formats | other.refused_formats,
+            takes_system_role=self.takes_system_role and other.takes_system_role,
+            streams=self.streams and other.streams,
+            has_short_ids=self.has_short_ids or other.has_short_ids,
+            signs_calls=self.signs_calls or other.signs_calls,
+            has_single_calls=self.has_single_calls or other.has_single_calls,
+            takes_tool_messages=self.takes_tool_messages and other.takes_tool_messages,
+        )
+
+    def adapted(
+        self, report: ErrorReport, fields: Mapping[str, Any], request: ModelRequest
+    ) -> "Dialect | None":
+        """Give the dialect in which a refused request may go through; None if there is none.
+
+        `fields` are those that were sent. Each step leaves out or changes something that was
+        sent, so that steps come to an end.
+        """
+        limit = context_limit(report)
+        if limit is not None:
+            may_limit = self.reply_limit is None and self.max_tokens_name in fields and limit.room
+            return replace(self, reply_limit=limit.room) if may_limit else None
+        for name in MAX_TOKENS_NAMES:
+            other = MAX_TOKENS_NAMES[1 - MAX_TOKENS_NAMES.index(name)]
+            if name in fields and wants_parameter(report, other):
+                return replace(self, max_tokens_name=other)
+        return self._without_format(report, fields) or self._otherwise(report, fields, request)
+
+    def _without_format(self, report: ErrorReport, fields: Mapping[str, Any]) -> "Dialect | None":
+        if "response_format" not in fields or not refuses_format(report):
+            return None
+        if _any_of(_SCHEMA_WORDS, report.text):
+            return replace(self, skips_format=True)  # another schema may be taken
+        kind = str(fields["response_format"]["type"])
+        return replace(self, refused_formats=self.refused_formats | {kind})
+
+    def _otherwise(
+        self, report: ErrorReport, fields: Mapping[str, Any], request: ModelRequest
+    ) -> "Dialect | None":
+        has_calls = any(message.calls for message in request.messages)
+        if has_calls and not self.has_short_ids and _any_of(_SHORT_ID_WORDS, report.text):
+            return replace(self, has_short_ids=True)
+        if has_calls and not self.signs_calls and _SIGNATURE_WORDS in report.text:
+            return replace(self, signs_calls=True)
+        if has_calls and not self.has_single_calls and _SINGLE_CALL_WORDS in report.text:
+            return replace(self, has_single_calls=True)
+        has_system = any(message.role == "system" for message in request.messages)
+        if has_system and self.takes_system_role and refuses_system_role(report):
+            return replace(self, takes_system_role=False)
+        if _ALTERNATION_WORDS in report.text and self.has_tool_messages(request):
+            return self._with_calls_as_text(request)
+        if fields["stream"] and refused_parameters(report, ("stream",)):
+            return replace(self, streams=False)
+        refused = refused_parameters(report, fields.keys() - _REQUIRED)
+        return replace(self, dropped=self.dropped | refused) if refused else None
+
+    def _with_calls_as_text(self, request: ModelRequest) -> "Dialect":
+        roles = [message.role for message in request.messages]
+        if ("tool", "user") in pairwise(roles):
+            return replace(self, writes_calls=True)
+        return replace(self, takes_tool_messages=False)
+
+
+def _any_of(phrases: Collection[str], text: str) -> bool:
+    return any(phrase in text for phrase in phrases)

@@ -1,0 +1,141 @@
+"""The error that an endpoint reports, read from a body in any of the forms that servers use.
+
+Pure. The body is that of a refusal, or an error object inside a 200.
+
+Not here: what the error means for the request (`refusals`, `context_limits`), and what the failure
+is called (`failures`).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+MAX_DEPTH = 12  # of objects in objects, and of JSON in texts
+_STATUSES = range(400, 600)
+# What a server repeats of the request: a user's words must not be read as the server's.
+_ECHOES = frozenset({"input", "failed_generation", "ctx", "url", "request_id", "headers", "stack"})
+_CODES = ("code", "type", "status", "error_type", "reason")
+_SENTENCES = ("error", "message", "detail", "msg", "error_msg", "errors", "errorMessage")
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReport:
+    """What an endpoint says of an error.
+
+    `status` is that of the response, or what an error object inside a 200 says in its place; 0 if
+    it says nothing. `sentence` is for people. `text` is all that it says, in lower case, one text a
+    line. `codes` are its words for programs, in lower case. `params` are the parameters that it
+    names in a field of their own, as paths such as `stream_options.include_usage`, each with what
+    it says of it. `numbers` are its numeric fields.
+    """
+
+    status: int
+    sentence: str = ""
+    text: str = ""
+    codes: frozenset[str] = frozenset()
+    params: tuple[tuple[str, str], ...] = ()
+    numbers: Mapping[str, int] = field(default_factory=dict)
+
+
+def read_error_body(body: bytes, status: int) -> ErrorReport:
+    """Read the body of a response with an error status; it may be no JSON."""
+    try:
+        found: object = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return ErrorReport(status, text=body.decode(errors="replace").lower())
+    return read_error(found, status)
+
+
+def read_error(found: object, status: int = 0) -> ErrorReport:
+    """Read an error object, or whatever stands in its place."""
+    texts: list[str] = []
+    codes: set[str] = set()
+    params: list[tuple[str, str]] = []
+    numbers: dict[str, int] = {}
+    for mapping in _mappings(found, texts, MAX_DEPTH):
+        codes.update(str(mapping[name]).lower() for name in _CODES if mapping.get(name))
+        params.extend(_named_parameters(mapping))
+        numbers.update((k, v) for k, v in mapping.items() if type(v) is int)
+    return ErrorReport(
+        status=status or next((int(c) for c in codes if _is_status(c)), 0),
+        sentence=_sentence(found),
+        text="\n".join(texts).lower(),
+        codes=frozenset(codes),
+        params=tuple(params),
+        numbers=numbers,
+    )
+
+
+def _mappings(found: object, texts: list[str], depth: int) -> Iterator[Mapping[str, Any]]:
+    """Give all objects in an error, outermost first, and collect the texts in them."""
+    if depth == 0:
+        return
+    if isinstance(found, str):
+        texts.append(found)
+        if found.lstrip()[:1] in {"{", "["}:  # OpenRouter's `raw`, Gemini's message
+            yield from _mappings(_parsed(found), texts, depth - 1)
+    elif isinstance(found, list):
+        for entry in found[:100]:
+            yield from _mappings(entry, texts, depth - 1)
+    elif isinstance(found, dict):
+        yield found
+        for name, value in found.items():
+            if name not in _ECHOES:
+                yield from _mappings(value, texts, depth - 1)
+
+
+def _parsed(text: str) -> object:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _named_parameters(mapping: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Give what OpenAI's `param` or pydantic's `loc` names, with what is said of it."""
+    said = " ".join(str(mapping.get(name) or "") for name in ("message", "msg", "type", "code"))
+    if isinstance(mapping.get("param"), str) and mapping["param"]:
+        yield mapping["param"], said.lower()
+    if isinstance(mapping.get("loc"), list):
+        path = [str(step) for step in mapping["loc"] if step != "body"]
+        if path:
+            yield ".".join(path), said.lower()
+
+
+def _is_status(code: str) -> bool:
+    return code.isascii() and code.isdigit() and len(code) == 3 and int(code) in _STATUSES  # noqa: PLR2004
+
+
+def _sentence(found: object) -> str:
+    """Find the sentence for people: the message, or the messages of a list."""
+    for _ in range(MAX_DEPTH):
+        if isinstance(found, list):
+            if len(found) > 1 and all(isinstance(entry, dict) for entry in found):
+                return "; ".join(filter(None, map(_entry_sentence, found[:3])))
+            found = found[0] if found else None
+        if isinstance(found, str):
+            inner = _parsed(found) if found.lstrip()[:1] in {"{", "["} else None
+            if inner is None:
+                return found
+            found = inner
+        if not isinstance(found, dict):
+            continue
+        raw = found.get("metadata")
+        if isinstance(raw, dict) and isinstance(raw.get("raw"), str):  # OpenRouter: the provider's
+            found = raw["raw"]
+        elif isinstance(found.get("loc"), list):
+            return _entry_sentence(found)
+        else:
+            found = next((found[name] for name in _SENTENCES if found.get(name)), None)
+    return ""
+
+
+def _entry_sentence(entry: Mapping[str, Any]) -> str:
+    """Give one entry of pydantic's list: the parameter, and what is wrong with it."""
+    said = entry.get("msg") or entry.get("message")
+    if not isinstance(said, str):
+        return ""
+    place = ".".join(str(step) for step in entry.get("loc") or () if step != "body")
+    return f"{place}: {said}" if place else said

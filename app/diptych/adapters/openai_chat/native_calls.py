@@ -1,0 +1,189 @@
+"""Assembles the native tool calls of a reply, from whole messages and from streamed deltas.
+
+Pure. Servers differ in every field: the index is missing or always 0, ids are missing, repeated or
+new in each chunk, names come once, in every chunk or in pieces, arguments as text in pieces, whole,
+or as an object. `tests/support/upstream_habits` shows each habit and where it was seen.
+
+Not here: what a call means (`loop.actions`), and whether its arguments fit (the loop says so).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from diptych.loop.messages import NativeCall
+from diptych.loop.text import well_formed
+
+_LEGACY_INDEX = -1  # of the one `function_call` of the API before tools
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A call that is being assembled."""
+
+    index: int | None
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the arguments are a whole JSON value, which nothing can be added to."""
+        return self.arguments.lstrip()[:1] in {"{", "["} and _is_json(self.arguments)
+
+
+class CallAssembler:
+    """The calls of one reply. `names` are the functions that the request offers."""
+
+    def __init__(self, names: frozenset[str] = frozenset()) -> None:
+        self._names = names
+        self._slots: list[_Slot] = []
+
+    def add_whole(self, message: Mapping[str, Any]) -> None:
+        """Take the calls of a whole message: each entry is a call, whatever its index says."""
+        for entry in _entries(message):
+            self._slots.append(_Slot(None))
+            self._fill(self._slots[-1], entry)
+        self._add_legacy(message)
+
+    def add_delta(self, delta: Mapping[str, Any]) -> None:
+        """Take what one streamed delta holds of calls."""
+        entries = _entries(delta)
+        for position, entry in enumerate(entries):
+            self._fill(self._slot_for(entry, position, len(entries)), entry)
+        self._add_legacy(delta)
+
+    def calls(self) -> tuple[NativeCall, ...]:
+        """Give the calls in order, each with an id that no other call of the reply has."""
+        slots = [slot for n, slot in enumerate(self._slots) if self._is_call(n, slot)]
+        taken = {slot.id for slot in slots}
+        given: set[str] = set()
+        calls = []
+        for number, slot in enumerate(slots, start=1):
+            call_id = slot.id
+            if not call_id or call_id in given:
+                call_id = _free_id(number, taken | given)
+            given.add(call_id)
+            arguments = well_formed(slot.arguments) if slot.arguments.strip() else "{}"
+            calls.append(NativeCall(well_formed(call_id), well_formed(slot.name), arguments))
+        return tuple(calls)
+
+    def _is_call(self, position: int, slot: _Slot) -> bool:
+        """Say whether a slot is a call, and no mere echo of the one before it.
+
+        Servers that give each chunk a new id and the name end a call with an empty piece.
+        """
+        if slot.arguments or not slot.name or not position:
+            return bool(slot.name or slot.arguments)
+        before = self._slots[position - 1]
+        return (before.index, before.name) != (slot.index, slot.name) or not before.arguments
+
+    def _add_legacy(self, message: Mapping[str, Any]) -> None:
+        call = message.get("function_call")
+        if isinstance(call, dict) and not message.get("tool_calls"):
+            slot = next((s for s in self._slots if s.index == _LEGACY_INDEX), None)
+            if slot is None:
+                slot = _Slot(_LEGACY_INDEX)
+                self._slots.append(slot)
+            self._fill(slot, {"function": call})
+
+    def _slot_for(self, entry: Mapping[str, Any], position: int, together: int) -> _Slot:
+        """Find the call that a delta belongs to, or begin another."""
+        index = entry.get("index")
+        if type(index) is not int or index < 0:
+            index = None
+        current = self._current(index, _text(entry.get("id")), position, together)
+        if current is None or _begins_another(current, entry):
+            current = _Slot(index)
+            self._slots.append(current)
+        return current
+
+    def _current(
+        self, index: int | None, call_id: str, position: int, together: int
+    ) -> _Slot | None:
+        if index is not None:
+            return next((s for s in reversed(self._slots) if s.index == index), None)
+        if call_id:
+            known = next((s for s in self._slots if s.id == call_id), None)
+            if known:
+                return known
+        if together > 1:  # several in one chunk, without indexes: their places are the indexes
+            return self._slots[position] if position < len(self._slots) else None
+        return self._slots[-1] if self._slots else None
+
+    def _fill(self, slot: _Slot, entry: Mapping[str, Any]) -> None:
+        slot.id = slot.id or _text(entry.get("id"))
+        function = entry.get("function")
+        if not isinstance(function, dict):
+            function = entry  # some gateways leave the object out
+        self._fill_name(slot, _text(function.get("name")))
+        arguments = function.get("arguments", function.get("parameters"))
+        if isinstance(arguments, str):
+            if slot.arguments == "{}" and arguments[:1] == "{":
+                slot.arguments = ""  # a placeholder of the first chunk
+            slot.arguments += arguments
+        elif isinstance(arguments, dict | list) and not slot.is_complete:
+            slot.arguments = orjson.dumps(arguments).decode()
+
+    def _fill_name(self, slot: _Slot, piece: str) -> None:
+        """Add a piece of the name, unless the name is whole and merely repeated."""
+        joined = slot.name + piece
+        if joined in self._names or not slot.name:
+            slot.name = joined
+        elif piece.startswith(slot.name):  # repeated, or whole after its beginning
+            slot.name = piece
+        elif slot.name not in self._names and not slot.arguments:
+            slot.name = joined
+
+
+def _entries(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    entries = message.get("tool_calls")
+    if isinstance(entries, dict):
+        entries = [entries]
+    return [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
+
+
+def _begins_another(current: _Slot, entry: Mapping[str, Any]) -> bool:
+    """Say whether a delta that has a call's index, or none, is nevertheless another call's.
+
+    Parallel calls under one index differ in their ids, or begin when the arguments of the one
+    before are whole. An id alone says nothing: some servers give each chunk a new one.
+    """
+    function = entry.get("function")
+    function = function if isinstance(function, dict) else entry
+    name, call_id = _text(function.get("name")), _text(entry.get("id"))
+    if not name:
+        return False
+    is_other_id = bool(call_id and current.id and call_id != current.id)
+    if current.is_complete:
+        return is_other_id or name != current.name or _has_arguments(function)
+    is_other_name = bool(current.name) and not name.startswith(current.name)
+    return is_other_id and is_other_name and not current.arguments
+
+
+def _has_arguments(function: Mapping[str, Any]) -> bool:
+    arguments = function.get("arguments")
+    return isinstance(arguments, dict) or (isinstance(arguments, str) and bool(arguments.strip()))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return str(value) if type(value) is int else ""
+
+
+def _free_id(number: int, taken: set[str]) -> str:
+    """Make an id that every server takes back: Mistral wants nine letters and digits."""
+    while (call_id := f"call{number:05d}") in taken:
+        number += 1
+    return call_id
+
+
+def _is_json(text: str) -> bool:
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True

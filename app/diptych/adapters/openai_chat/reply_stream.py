@@ -1,0 +1,147 @@
+"""A streamed reply that is being read, one `Delta` for each network read.
+
+Not here: the limits of time (`timed_body`), what chunks mean (`decoding`), retries (`completions`).
+"""
+
+from collections.abc import Collection
+
+import orjson
+
+from diptych.adapters.openai_chat.decoding import StreamedReply, decode_reply, error_event
+from diptych.adapters.openai_chat.failures import (
+    AttemptFailure,
+    ReportedError,
+    failure_in_success,
+    incomplete_reply,
+    malformed_reply,
+)
+from diptych.adapters.openai_chat.timed_body import TimedBody
+from diptych.net.sse import MEBIBYTE, SseParser, SseTooLong
+from diptych.ports import Delta, Reply
+
+MAX_REPLY_SIZE = 8 * MEBIBYTE  # bytes of a whole reply, characters of a streamed one
+TAIL_TIMEOUT = 2.0  # seconds, for usage and `[DONE]` after the finish_reason
+
+
+async def read_whole(body: TimedBody, names: frozenset[str], secrets: Collection[str]) -> Reply:
+    """Read a whole reply; `names` are the functions on offer. Raises `AttemptFailure`."""
+    return _decode_whole(await body.read_all(MAX_REPLY_SIZE), names, secrets)
+
+
+def _decode_whole(body: bytes, names: frozenset[str], secrets: Collection[str]) -> Reply:
+    try:
+        return decode_reply(body, names)
+    except ReportedError as error:
+        raise failure_in_success(error.report, secrets) from None
+
+
+class ReplyStream:
+    """Reads a streamed reply; also a whole one, of an endpoint that does not stream.
+
+    `names` are the functions on offer; `secrets` are left out of what failures quote.
+    """
+
+    def __init__(self, body: TimedBody, names: frozenset[str], secrets: Collection[str]) -> None:
+        self._body = body
+        self._names = names
+        self._secrets = secrets
+        self._events = SseParser()
+        self._reply = StreamedReply(names)
+        self._size = 0
+        self._unframed: list[bytes] | None = []  # what came before the first event
+
+    async def next(self) -> Delta:
+        """Give what arrives next, as one `Delta`. Raises `AttemptFailure`."""
+        if self._body.response.content_type == "application/json":
+            return _as_delta(await read_whole(self._body, self._names, self._secrets))
+        self._body.extend_deadline()
+        try:
+            return await self._next()
+        except ReportedError as error:
+            raise failure_in_success(error.report, self._secrets) from None
+
+    async def _next(self) -> Delta:
+        while True:
+            chunk = await self._read()
+            if not chunk:
+                return self._final_delta(*self._trailing_event())
+            text, reasoning = self._reply.apply(self._events_in(chunk))
+            self._size += len(text) + len(reasoning)
+            if self._size > MAX_REPLY_SIZE:
+                raise malformed_reply(f"a reply of more than {MAX_REPLY_SIZE} characters")
+            if self._reply.is_done:
+                return self._final_delta(text, reasoning)
+            if text or reasoning:
+                return Delta(text, reasoning)
+
+    def close(self) -> None:
+        """Close the connection; if the reply has ended properly, it may be used again."""
+        if self._reply.is_done:
+            self._body.release()
+        else:
+            self._body.close()
+
+    async def _read(self) -> bytes:
+        if self._reply.finish_reason is not None:
+            self._body.idle = min(self._body.idle, TAIL_TIMEOUT)
+            self._body.extend_deadline()
+        try:
+            return await self._body.read()
+        except AttemptFailure:
+            if self._reply.is_complete:
+                return b""  # only usage may be missing
+            raise
+
+    def _events_in(self, chunk: bytes) -> list[bytes]:
+        try:
+            events = self._events.feed(chunk)
+        except SseTooLong as error:
+            raise malformed_reply("an event of more than 1 MiB") from error
+        if self._unframed is not None:
+            self._unframed = None if events else [*self._unframed, chunk]
+        payloads = []
+        for kind, data, _ in events:
+            if kind == "error":
+                raise error_event(data)
+            if data:
+                payloads.append(data)
+        return payloads
+
+    def _trailing_event(self) -> tuple[str, str]:
+        """Read the last event, which no blank line ends; an incomplete one is left out."""
+        try:
+            events = self._events.finish()
+        except SseTooLong:
+            return "", ""
+        whole = [data for _, data, _ in events if data and _is_whole(data)]
+        if events and events[-1][0] == "error":
+            raise error_event(events[-1][1])
+        return self._reply.apply(whole)
+
+    def _final_delta(self, text: str, reasoning: str) -> Delta:
+        reply = self._reply
+        if reply.is_complete:
+            return Delta(text, reasoning, reply.usage, reply.finish_reason or "stop", reply.calls)
+        if self._unframed:
+            # Some gateways send a whole reply, or an error, under the name of a stream.
+            unframed = b"".join(self._unframed).strip()
+            if unframed[:1] in {b"{", b"["} and _is_whole(unframed):
+                return _as_delta(_decode_whole(unframed, self._names, self._secrets))
+        if self._body.response.content_type != "text/event-stream" and not reply.has_choice:
+            raise malformed_reply("something that is no event stream")
+        raise incomplete_reply()
+
+
+def _as_delta(reply: Reply) -> Delta:
+    return Delta(reply.text, reply.reasoning, reply.usage, reply.finish_reason, reply.calls)
+
+
+def _is_whole(data: bytes) -> bool:
+    """Say whether an event that nothing ends is one all the same."""
+    if data == b"[DONE]":
+        return True
+    try:
+        orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return False
+    return True

@@ -1,0 +1,58 @@
+"""Connects for httpcore and httpcore2, which have one interface, where a policy allows it.
+
+Not here: the policy (`outgoing`), TLS, which the pools add with the name of the host and not of
+the address.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, Protocol
+
+from diptych.net.outgoing import OutgoingPolicy
+
+
+class HttpcorePackage(Protocol):
+    """The parts of `httpcore` and `httpcore2` that are used."""
+
+    AnyIOBackend: Any
+    ConnectError: Any
+    ConnectTimeout: Any
+
+
+class GuardedBackend:
+    """An `AsyncNetworkBackend` that looks names up itself, and connects to what it has checked."""
+
+    def __init__(self, policy: OutgoingPolicy, httpcore: HttpcorePackage) -> None:
+        self._policy = policy
+        self._httpcore = httpcore
+        self._inner = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - the interface's
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> object:
+        """Connect to the first address that answers. Raises the package's `ConnectError`."""
+        try:
+            async with asyncio.timeout(timeout):
+                addresses = await self._policy.addresses(host, port)
+        except TimeoutError as error:
+            raise self._httpcore.ConnectTimeout from error
+        except OSError as error:
+            raise self._httpcore.ConnectError(type(error).__name__) from error
+        *others, last = addresses
+        for address in others:
+            with suppress(self._httpcore.ConnectError, self._httpcore.ConnectTimeout):
+                return await self._connect(address, port, timeout, local_address, socket_options)
+        return await self._connect(last, port, timeout, local_address, socket_options)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait, as a pool does between tries."""
+        await asyncio.sleep(seconds)
+
+    async def _connect(self, *arguments: object) -> object:
+        return await self._inner.connect_tcp(*arguments)

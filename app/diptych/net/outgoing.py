@@ -1,0 +1,139 @@
+"""Which addresses an agent may connect to: one policy for MCP, A2A and models.
+
+It is asked at each connect, with the address that is connected to: a host name that led elsewhere
+when somebody looked it up before (DNS rebinding) changes nothing.
+
+Not here: redirects, which no client follows, and which URLs a manifest or an agent card may hold.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+IPAddress: TypeAlias = IPv4Address | IPv6Address
+
+METADATA_ADDRESSES = frozenset(
+    map(
+        ip_address,
+        (
+            "169.254.169.254",
+            "fd00:ec2::254",  # AWS
+            "fd20:ce::254",  # Google
+            "100.100.100.200",  # Alibaba
+            "168.63.129.16",  # Azure
+            "192.0.0.192",  # Oracle
+        ),
+    )
+)
+"""Where clouds give credentials to whoever asks."""
+
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+
+class AddressRefused(OSError):
+    """An address that an agent may not connect to."""
+
+
+class OutgoingPolicy:
+    """What may be connected to, for those who use the same client.
+
+    `named` are the hosts of the URLs that the manifest names: only they may have private addresses.
+    Loopback belongs to other containers of a pod, so in a pod a name that leads there is refused;
+    a URL that says `localhost` or `127.0.0.1` itself is not. Link-local addresses and those of
+    metadata services are always refused.
+    """
+
+    def __init__(self, urls: Iterable[str], *, is_in_pod: bool | None = None) -> None:
+        self.named = {host_of(url) for url in urls}
+        self._is_in_pod = (
+            "KUBERNETES_SERVICE_HOST" in os.environ if is_in_pod is None else is_in_pod
+        )
+
+    def allow(self, url: str) -> None:
+        """Take a URL for named: an agent that the manifest trusts says that it is reached there."""
+        self.named.add(host_of(url))
+
+    def refusal(self, host: str, address: str) -> str | None:
+        """Say why a host may not be connected to at an address; None if it may."""
+        ip = _embedded(ip_address(address.partition("%")[0]))
+        host = host.lower().strip("[]")
+        if ip in METADATA_ADDRESSES or ip.is_link_local:
+            return "link-local addresses and metadata services are not connected to"
+        if ip.is_unspecified or ip.is_multicast:
+            return "its address is not one of a host"
+        if ip.is_loopback:
+            return self._loopback_refusal(host)
+        if not ip.is_global and host not in self.named:
+            return "its address is private, and the manifest does not name it"
+        return None
+
+    def check(self, host: str, address: str) -> None:
+        """Raise `AddressRefused` if a host may not be connected to at an address."""
+        if (reason := self.refusal(host, address)) is not None:
+            raise AddressRefused(reason)
+
+    async def addresses(self, host: str, port: int) -> list[str]:
+        """Look a host up, and give the addresses of it that may be connected to, at least one.
+
+        Raises `AddressRefused`, and `OSError` if it has none at all.
+        """
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        all_addresses = dict.fromkeys(str(entry[4][0]) for entry in found)
+        allowed = [each for each in all_addresses if self.refusal(host, each) is None]
+        if not allowed:
+            self.check(host, next(iter(all_addresses)))
+        return allowed
+
+    def socket_factory(self, host: str) -> Callable[[Any], socket.socket]:
+        """Give aiohttp's `TCPConnector` what makes its sockets: none to a refused address."""
+
+        def make(info: Any) -> socket.socket:  # noqa: ANN401 - an entry of getaddrinfo
+            family, kind, protocol, _, address = info
+            self.check(host, str(address[0]))
+            return socket.socket(family, kind, protocol)
+
+        return make
+
+    def _loopback_refusal(self, host: str) -> str | None:
+        if self._is_in_pod and not _is_loopback_name(host):
+            return "its name leads to loopback, which other containers of the pod share"
+        if host in self.named or any(_is_loopback_name(name) for name in self.named):
+            return None
+        return "its address is loopback, and the manifest does not name it"
+
+
+def host_of(url: str) -> str:
+    """Give the host of a URL in lower case; empty if there is none."""
+    try:
+        return (urlsplit(url).hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _is_loopback_name(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _embedded(ip: IPAddress) -> IPAddress:
+    """Give the IPv4 address that an IPv6 one leads to, if it is of that kind."""
+    return next(_embedded_addresses(ip), ip) if isinstance(ip, IPv6Address) else ip
+
+
+def _embedded_addresses(ip: IPv6Address) -> Iterator[IPv4Address]:
+    for address in (ip.ipv4_mapped, ip.sixtofour):
+        if address is not None:
+            yield address
+    if ip.teredo is not None:
+        yield ip.teredo[1]
+    if ip in _NAT64:
+        yield IPv4Address(int(ip) & 0xFFFFFFFF)

@@ -1,0 +1,179 @@
+"""The model client against the habits of model servers: the answer that was meant, or an error.
+
+Each habit of the tables is served on a socket whose end is the only end of the body. What a habit
+answers is also cut at every event: no cut answer may look whole.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+import pytest
+from support.upstream_answers import ANSWERS
+from support.upstream_calls import CALLS
+from support.upstream_errors import ERRORS
+from support.upstream_habits import Habit, Meant, Refusal, as_bytes, said, whole
+from support.upstream_limits import LIMITS
+from support.upstream_refusals import FORMATS, PARAMETERS, SYSTEM_ROLE, TOOLS
+from support.upstream_server import Answer, Respond, upstream_server
+
+from diptych.adapters.openai_chat.completions import ChatModel, open_session
+from diptych.config.settings import ModelConfig, TimeoutConfig
+from diptych.errors import ModelError
+from diptych.loop.messages import Usage
+from diptych.loop.model_request import ModelRequest
+from diptych.ports import Delta
+
+HABITS = [*ANSWERS, *CALLS, *ERRORS, *LIMITS, *TOOLS]
+REFUSALS = [*PARAMETERS, *SYSTEM_ROLE, *FORMATS]
+SHORT = TimeoutConfig(connect=0.5, first_byte=0.15, idle=0.15, total=2)
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with open_session() as opened:
+        yield opened
+
+
+async def no_pause(seconds: float) -> None:
+    pass
+
+
+def model(session: aiohttp.ClientSession, url: str, **settings: Any) -> ChatModel:
+    config = ModelConfig("m", url, **settings)
+    return ChatModel(session, config, sleep=no_pause, random=lambda: 0)
+
+
+async def read(asked: ChatModel, request: ModelRequest, *, streamed: bool) -> Meant:
+    """Ask in one way or the other, and give what came."""
+    if not streamed:
+        reply = await asked.complete(request)
+        used = (reply.usage.prompt_tokens, reply.usage.completion_tokens)
+        return Meant(reply.text, reply.reasoning, reply.calls, reply.finish_reason, used)
+    deltas = [delta async for delta in asked.stream(request)]
+    assert [d.finish_reason for d in deltas[:-1]] == [None] * (len(deltas) - 1)
+    return together(deltas)
+
+
+def together(deltas: list[Delta]) -> Meant:
+    last = deltas[-1]
+    usage = last.usage or Usage()
+    return Meant(
+        "".join(delta.text for delta in deltas),
+        "".join(delta.reasoning for delta in deltas),
+        last.calls,
+        last.finish_reason or "",
+        (usage.prompt_tokens, usage.completion_tokens),
+    )
+
+
+def always(answer: Answer) -> Respond:
+    return lambda body: answer
+
+
+def ways(habits: list[Habit]) -> list[Any]:
+    return [
+        pytest.param(habit, streamed, id=f"{'streamed' if streamed else 'whole'}: {habit.name}")
+        for habit in habits
+        for streamed in (False, True)
+        if (habit.streamed if streamed else habit.whole)
+    ]
+
+
+def test_there_are_more_than_a_hundred_habits_and_each_has_its_name() -> None:
+    habits = {(type(habit), habit.name, habit.seen) for habit in (*HABITS, *REFUSALS)}
+    assert len(habits) == len(HABITS) + len(REFUSALS) >= 200
+
+
+@pytest.mark.parametrize(("habit", "streamed"), ways(HABITS))
+async def test_what_was_meant_comes_out_or_an_error(
+    session: aiohttp.ClientSession, habit: Habit, streamed: bool
+) -> None:
+    answer = habit.streamed if streamed else habit.whole
+    assert answer
+    async with upstream_server(always(answer)) as there:
+        timeouts = SHORT if answer.end == "hang" else TimeoutConfig()
+        asked = model(session, there.url, timeouts=timeouts)
+        if isinstance(habit.expected, Meant):
+            came = await read(asked, habit.request, streamed=streamed)
+            expected = habit.expected
+            if expected.usage is None:
+                came = replace(came, usage=None)
+            assert came == expected
+        else:
+            with pytest.raises(ModelError) as caught:
+                await read(asked, habit.request, streamed=streamed)
+            assert caught.value.code == habit.expected
+            assert caught.value.max_tokens == habit.max_tokens
+            assert caught.value.prompt_tokens == habit.prompt_tokens
+        if habit.tries is not None:
+            assert len(there.requests) == habit.tries
+
+
+CUTS = [
+    pytest.param(habit, pieces, id=f"{habit.name}, {pieces} pieces")
+    for habit in (*ANSWERS, *CALLS)
+    if habit.streamed and habit.streamed.content_type == "text/event-stream"
+    for pieces in range(len(habit.streamed.pieces))
+    if not any(
+        words in b"".join(habit.streamed.pieces[:pieces])
+        for words in (b"[DONE]", b'"stop"', b'"length"', b'"tool_calls"}', b'"content_filter"')
+    )
+    and b'"finish_reason":"'
+    not in b"".join(habit.streamed.pieces[:pieces]).replace(b'"finish_reason":""', b"")
+]
+
+
+@pytest.mark.parametrize(("habit", "pieces"), CUTS)
+@pytest.mark.parametrize("end", ["close", "reset"])
+async def test_no_cut_answer_looks_whole(
+    session: aiohttp.ClientSession, habit: Habit, pieces: int, end: Any
+) -> None:
+    assert habit.streamed
+    cut = replace(habit.streamed, pieces=habit.streamed.pieces[:pieces], end=end)
+    async with upstream_server(always(cut)) as there:
+        with pytest.raises(ModelError) as caught:
+            await read(model(session, there.url), habit.request, streamed=True)
+    assert caught.value.code in {"model_cut", "model_unreachable"}
+
+
+@pytest.mark.parametrize(
+    "habit", [pytest.param(habit, id=habit.name) for habit in ANSWERS if habit.whole]
+)
+async def test_no_half_body_looks_whole(session: aiohttp.ClientSession, habit: Habit) -> None:
+    assert habit.whole
+    body = b"".join(habit.whole.pieces)
+    for size in (1, len(body) // 2, len(body) - 1):
+        async with upstream_server(always(replace(habit.whole, pieces=(body[:size],)))) as there:
+            with pytest.raises(ModelError):
+                await read(model(session, there.url), habit.request, streamed=False)
+
+
+def hello(body: Any) -> Answer:
+    return said("Hello.") if body["stream"] else whole({"content": "Hello."})
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("habit", [pytest.param(r, id=r.name) for r in REFUSALS])
+async def test_what_is_refused_is_left_out_and_that_is_remembered(
+    session: aiohttp.ClientSession, habit: Refusal, streamed: bool
+) -> None:
+    def respond(body: Any) -> Answer:
+        if habit.refuses(body):
+            return Answer((as_bytes(habit.body),), habit.status)
+        return hello(body)
+
+    async with upstream_server(respond) as there:
+        asked = model(session, there.url, **habit.settings)
+        first = await read(asked, habit.request, streamed=streamed)
+        tries = len(there.requests)
+        again = await read(asked, habit.request, streamed=streamed)
+        assert first.text == again.text == "Hello."
+        assert not habit.refuses(there.requests[tries - 1])
+        is_of_one_request = "too many" in habit.name or "a schema" in habit.name
+        assert len(there.requests) == tries + (2 if is_of_one_request and tries > 1 else 1)
+        if habit in SYSTEM_ROLE:
+            assert there.requests[-1]["messages"] == [
+                {"role": "user", "content": "Be brief.\n\nHello"}
+            ]
