@@ -7,14 +7,17 @@ import sys
 from pathlib import Path
 
 from support.doubles import FunctionTools, tool
+from support.native_models import NativeModel, RefusingModel, native
 from support.replicas import ask, replica, told
 from support.shared_store import SharedStore
 from support.virtual_time import run_virtually
+from support.window_model import WindowModel
 
 from diptych.errors import DelegationError, ToolError
 from diptych.loop.catalog import Unavailable
 from diptych.loop.codec import decode, encode
-from diptych.loop.events import AskModel, LoopSettings, MakeCall, Origin, Steered
+from diptych.loop.commands import AskModel, MakeCall
+from diptych.loop.events import LoopSettings, Origin, Steered
 from diptych.loop.messages import CallOutput, Message
 from diptych.loop.reducer import replay
 from diptych.runtime.definition import AgentDefinition
@@ -50,8 +53,9 @@ async def _peer(request, progress):
     return f"done: {request.task}"
 
 
-def begin(store, name, *replies, **settings):
+def begin(store, name, *replies, model=None, **settings):
     """Begin a process with tools, a peer and a script."""
+    model = model(*replies) if isinstance(model, type) else model
     tools = FunctionTools(
         {"charge": _charge, "look": _look, "broken": _broken},
         (tool("charge"), tool("look", read_only=True), tool("broken", sequential=True)),
@@ -59,7 +63,13 @@ def begin(store, name, *replies, **settings):
     )
     definition = AgentDefinition("Be brief.", LoopSettings(**settings))
     return replica(
-        store, name, *replies, tools=tools, agents={"peer": _peer}, definition=definition
+        store,
+        name,
+        *replies,
+        model=model,
+        tools=tools,
+        agents={"peer": _peer},
+        definition=definition,
     )
 
 
@@ -111,6 +121,16 @@ async def continued():
     return store, await _taken(at, RunRequest(messages, "Rhyme.", "s", origin))
 
 
+async def compacted():
+    """Record a run whose history is too long for a model that says so itself."""
+    store = SharedStore()
+    model = WindowModel(3_000, steps=0)
+    at = begin(store, "a", model=model)
+    roles = ["user", "assistant"] * 30
+    said = [Message(role, f"The {n}th thing that was said. " * 9) for n, role in enumerate(roles)]
+    return store, await _taken(at, RunRequest((*said, Message("user", "And now?"))))
+
+
 async def steered(*replies, after, dies=False):
     """Record a run that is sent a message after so many seconds, and whose owner may die then."""
     store = SharedStore()
@@ -150,6 +170,16 @@ RUNS = {
     "steered": lambda: steered(f"[{CHARGE}, {CHARGE}]", "{}", "It is neither.", after=1),
     "steered-in-its-answer": lambda: steered("{}", SLOWLY, "{}", "It is not that.", after=3.5),
     "steered-owner-died": lambda: steered("{}", SLOWLY, "{}", "So it is.", after=3.5, dies=True),
+    "tools-refused": lambda: one("{}", "It is this.", model=RefusingModel, action_format="auto"),
+    "native": lambda: one(
+        (native("look", "x", at="ü"), native("charge", "y"), native("look", "z", at="ü")),
+        (native("nope", "x"),),
+        "I know.",
+        "It is this.",
+        model=NativeModel,
+        action_format="native",
+    ),
+    "compacted": compacted,
     "lost-tail": lambda: taken_over([CHARGE], ["", "{}", "It is unclear."], after=1, lost=1),
 }
 
@@ -158,8 +188,10 @@ def describe(command):
     """Put what is to be done into words that no later version changes."""
     match command:
         case AskModel():
-            what = f"answer, told {command.recorded!r}" if command.answer else "actions"
-            return f"ask model {command.index} for {what}"
+            what = command.purpose
+            if what == "answer":
+                what = f"answer, told {command.recorded!r}"
+            return f"ask model {command.request.index} for {what}"
         case MakeCall():
             what = to_row_of_call(command)
             return f"{'repeat' if command.is_retry else 'make'} {what}"

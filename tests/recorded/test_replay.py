@@ -20,6 +20,10 @@ def _recorder():
 
 
 RECORDER = _recorder()
+UNRELEASED = {"action_format"}
+"""Types of events that no release has written yet."""
+UNRELEASED_RUNS = {"native", "tools-refused"}
+"""Runs that no release has recorded yet."""
 
 
 def _expected(file):
@@ -38,20 +42,22 @@ def test_a_recorded_run_is_read_as_it_was_meant(file):
 
 
 def test_every_recording_has_its_outcome_beside_it():
-    assert len(RECORDINGS) >= len(RECORDER.RUNS)
+    assert RECORDER.RUNS.keys() - {file.stem for file in RECORDINGS} == UNRELEASED_RUNS
     assert [file for file in RECORDINGS if not file.with_suffix(".expected.json").exists()] == []
 
 
 def test_every_event_type_was_recorded():
     """A version that writes a new one records it: see README.md."""
-    assert _types(RECORDINGS) == {name for names in EVENT_TYPES.values() for name in names}
+    assert _types(RECORDINGS) | UNRELEASED == {
+        name for names in EVENT_TYPES.values() for name in names
+    }
 
 
 def test_runs_can_still_be_recorded(tmp_path):
     RECORDER.write(tmp_path / "v9.9")
     files = sorted((tmp_path / "v9.9").glob("*.jsonl"))
     assert {file.stem for file in files} == set(RECORDER.RUNS)
-    assert _types(files) == _types(RECORDINGS)
+    assert _types(files) == _types(RECORDINGS) | UNRELEASED
     for file in files:
         assert RECORDER.outcome(*RECORDER.read(file)) == _expected(file)
 

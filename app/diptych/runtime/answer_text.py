@@ -1,6 +1,7 @@
 """The text of an answer between the model and the record.
 
-Not here: asking for it (`effects`), recording it (`runner`).
+Not here: asking for it (`model_caller`), what of a reply is text that may be told
+(`answer_stream`), recording it (`runner`).
 """
 
 import asyncio
@@ -19,16 +20,39 @@ class TextBatcher:
     def __init__(self, on_due: Callable[[], None]) -> None:
         self._on_due = on_due
         self._pieces: deque[str] = deque()
+        self._is_void = False
         self._is_due = False
         self._next_at = 0.0
 
     def __bool__(self) -> bool:
-        return bool(self._pieces)
+        return bool(self._pieces) or self._is_void
 
     def add(self, text: str) -> None:
         if not text:
             return
         self._pieces.append(text)
+        self._call_when_due()
+
+    def void(self) -> None:
+        """Drop what has not been taken; `take` says that all text before is void."""
+        self._pieces.clear()
+        self._is_void = True
+        self._call_when_due()
+
+    def take(self) -> tuple[bool, str]:
+        """Give all text that has arrived, and begin the next batch.
+
+        The first value says that all text before it is void.
+        """
+        self._is_due = False
+        text, is_void = "".join(self._pieces), self._is_void
+        self._is_void = False
+        if text or is_void:
+            self._pieces.clear()
+            self._next_at = asyncio.get_running_loop().time() + TEXT_INTERVAL
+        return is_void, text
+
+    def _call_when_due(self) -> None:
         if self._is_due:
             return
         self._is_due = True
@@ -37,15 +61,6 @@ class TextBatcher:
             self._on_due()
         else:
             loop.call_at(self._next_at, self._on_due)
-
-    def take(self) -> str:
-        """Give all text that has arrived, and begin the next batch."""
-        self._is_due = False
-        text = "".join(self._pieces)
-        if text:
-            self._pieces.clear()
-            self._next_at = asyncio.get_running_loop().time() + TEXT_INTERVAL
-        return text
 
 
 class AnswerReplay:

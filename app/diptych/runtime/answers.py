@@ -1,6 +1,8 @@
 """The answers of a run, put together from its records: one for each turn.
 
 A run that was sent messages while it answered has several turns.
+
+Not here: an answer on its way from the model to the record (`answer_stream`, `answer_text`).
 """
 
 from collections.abc import Iterable

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 
 from diptych.loop.codec import TERMINAL, Record
-from diptych.ports import FeedItem, Notice
+from diptych.ports import FeedItem, Gap, Notice
 
 MAX_BUFFERED_ITEMS = 1_000
 MAX_BUFFERED_CHARS = 2**18  # of records, in one buffer and in one batch
@@ -16,7 +16,7 @@ MAX_BUFFERED_CHARS = 2**18  # of records, in one buffer and in one batch
 class SubscriberBuffer:
     """Items on their way to one subscriber.
 
-    On overflow the content is dropped and `None` takes its place: the subscriber must read the
+    On overflow the content is dropped and a `Gap` takes its place: the subscriber must read the
     log from its own position. So a slow subscriber may miss notices, and never a record.
     """
 
@@ -30,7 +30,7 @@ class SubscriberBuffer:
         if len(self._items) >= MAX_BUFFERED_ITEMS or self._chars > MAX_BUFFERED_CHARS:
             if isinstance(item, Notice):
                 return
-            self._items, self._chars = [None], 0
+            self._items, self._chars = [Gap()], 0
         if isinstance(item, Record):
             self._chars += record_chars(item)
         self._items.append(item)

@@ -1,31 +1,31 @@
 """The effects of one run: requests to the model, calls of tools and agents, each in its own task.
 
-A task that is not cancelled ends with one item in the run's inbox. The text of an answer goes
-through a `TextBatcher`.
+A task that is not cancelled ends with one item in the run's inbox.
 
-Not here: when to ask and what to call (`loop.reducer`), what is recorded before and after
-(`runner`).
+Not here: one request to the model (`model_caller`), when to ask and what to call (`loop.reducer`),
+what is recorded before and after (`runner`).
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
-from diptych.errors import CallError, LoopError, ModelError
-from diptych.loop.actions import strip_lead
-from diptych.loop.actions.leading_reasoning import ReasoningFilter
+from diptych.errors import CallError, LoopError
+from diptych.loop import prompt
 from diptych.loop.catalog import Tool
-from diptych.loop.events import AskModel, CallKind, Event, Failed, Replied, Returned
-from diptych.loop.messages import JSON, Call, CallOutput, Delegation, Result, ToolCall, Usage
+from diptych.loop.commands import AskModel
+from diptych.loop.events import CallKind, Event, Returned
+from diptych.loop.messages import JSON, Call, CallOutput, Delegation, Result, ToolCall
+from diptych.loop.rendering import without_native_calls
 from diptych.loop.state import Run, conversation
 from diptych.loop.text import RESULT_BYTES, bounded, well_formed
 from diptych.ports import Agents, DelegationRequest, Model, Notice, Tools
-from diptych.runtime.answer_text import AnswerReplay, TextBatcher
+from diptych.runtime.answer_text import TextBatcher
+from diptych.runtime.model_caller import ModelCaller, ModelHabits
 
 CANCEL_SECONDS = 0.9  # for cancelled tasks to tell their servers: an abort takes effect in 1 s
 _logger = logging.getLogger(__name__)
@@ -33,11 +33,15 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Backends:
-    """What a run can reach: the model, the tools and the other agents."""
+    """What a run can reach: the model, the tools and the other agents.
+
+    `habits` is what all runs have learned of the model.
+    """
 
     model: Model
     tools: Tools
     agents: Agents
+    habits: ModelHabits = field(default_factory=ModelHabits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,11 @@ class TaskCrashed:
     """A task raised what no adapter should: a bug, to be raised where the run is driven."""
 
     cause: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class TextArrived:
+    """Text of the answer is due to be taken and recorded."""
 
 
 class Effects:
@@ -56,7 +65,7 @@ class Effects:
     def __init__(
         self,
         backends: Backends,
-        put: Callable[[Event | TaskCrashed], None],
+        put: Callable[[Event | TaskCrashed | TextArrived], None],
         notify: Callable[[Notice], None],
         deadline: float | None,
     ) -> None:
@@ -66,16 +75,22 @@ class Effects:
         self._deadline = deadline
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_cancelled = False
+        self._text = TextBatcher(lambda: put(TextArrived()))
+        self._model = ModelCaller(backends.model, self._text, put, notify, backends.habits)
 
-    def ask(self, command: AskModel) -> None:
-        """Ask for a phase-1 reply."""
-        self._spawn(self._ask(command))
+    def ask(self, command: AskModel, run: Run) -> None:
+        """Ask the model of a run; see `ModelCaller`."""
+        request = replace(command.request, seconds_left=self._seconds_left())
+        self._spawn(self._model.ask(replace(command, request=request), run))
 
-    def stream_answer(
-        self, command: AskModel, text: TextBatcher, on_difference: Callable[[], None]
-    ) -> None:
-        """Stream an answer into `text`; `on_difference` as in `AnswerReplay`."""
-        self._spawn(self._stream(command, text, AnswerReplay(command.recorded, on_difference)))
+    @property
+    def has_text(self) -> bool:
+        """Whether text of the answer has arrived, or become void, and was not taken."""
+        return bool(self._text)
+
+    def take_text(self) -> tuple[bool, str]:
+        """Give all text of the answer that has arrived, and whether all before it is void."""
+        return self._text.take()
 
     def call(self, call: Call, run: Run, context_id: str | None) -> None:
         """Call a tool, or delegate under a context id."""
@@ -91,41 +106,6 @@ class Effects:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
-
-    # The model
-
-    async def _ask(self, command: AskModel) -> None:
-        try:
-            reply = await self._backends.model.complete(command.messages, command.index)
-        except ModelError as error:
-            self._put(Failed(error.code, error.message))
-            return
-        self._notify_reasoning(reply.reasoning or strip_lead(reply.text)[1])
-        self._put(Replied(reply.text, reply.usage, reply.finish_reason))
-
-    async def _stream(self, command: AskModel, text: TextBatcher, replay: AnswerReplay) -> None:
-        reasoning, usage, finish_reason = ReasoningFilter(), Usage(), "stop"
-        try:
-            stream = self._backends.model.stream(command.messages, command.index)
-            async with aclosing(stream) as deltas:
-                async for delta in deltas:
-                    self._notify_reasoning(delta.reasoning)
-                    piece = reasoning.feed(delta.text) if reasoning.is_open else delta.text
-                    text.add(replay.new_text(piece))
-                    usage = delta.usage or usage
-                    finish_reason = delta.finish_reason or finish_reason
-        except ModelError as error:
-            self._put(Failed(error.code, error.message))
-            return
-        if reasoning.is_open:
-            text.add(replay.new_text(reasoning.finish()))
-        text.add(replay.finish())
-        self._notify_reasoning(reasoning.reasoning)
-        self._put(Replied("", usage, finish_reason))
-
-    def _notify_reasoning(self, text: str) -> None:
-        if text:
-            self._notify(Notice("reasoning", {"content": text}))
 
     # Calls
 
@@ -144,7 +124,7 @@ class Effects:
             _logger.exception("a call failed with an unexpected error")
             result = Result(call.id, "the call failed inside the agent", error="unknown")
         else:
-            result = Result(call.id, _result_text(output.text), _recordable(output.value))
+            result = _result(call, output)
         kind: CallKind = "agent" if isinstance(call, Delegation) else "tool"
         self._put(Returned(result, kind, target(call)))
 
@@ -167,18 +147,21 @@ class Effects:
 
     def _delegation(self, call: Delegation, run: Run, context_id: str | None) -> DelegationRequest:
         limit = run.settings.memory_context_limit
-        left = None
-        if self._deadline is not None:
-            left = max(self._deadline - asyncio.get_running_loop().time(), 0.0)
+        context = conversation(run)[:-1][-limit:] if limit else ()  # without the reply
         return DelegationRequest(
             agent=call.agent,
             task=call.task,
             context_id=context_id or "",
-            context=conversation(run)[:-1][-limit:] if limit else (),  # without the reply
+            context=tuple(without_native_calls(context, run.nonce)),
             path=run.origin.path,
-            seconds_left=left,
+            seconds_left=self._seconds_left(),
             traceparent=run.origin.traceparent,
         )
+
+    def _seconds_left(self) -> float | None:
+        if self._deadline is None:
+            return None
+        return max(self._deadline - asyncio.get_running_loop().time(), 0.0)
 
     # Tasks
 
@@ -203,6 +186,13 @@ def _tool_of(call: ToolCall, run: Run) -> Tool:
     if tool is None:
         raise LoopError(f"{call} was commanded, but the catalog has no such tool")
     return tool
+
+
+def _result(call: Call, output: CallOutput) -> Result:
+    text, reason = _result_text(output.text), output.finish_reason
+    if reason != "stop":
+        text = f"{text}\n\n[{prompt.NOT_WHOLE[reason].format(target(call))}]"
+    return Result(call.id, text, _recordable(output.value), finish_reason=reason)
 
 
 def _recordable(value: JSON) -> JSON:

@@ -41,7 +41,7 @@ class Executor:
         self._definition = definition
         self._backends = backends
         self._stores = stores
-        self._catalogs = CatalogRecorder(definition, backends, stores.log)
+        self._catalogs = CatalogRecorder(definition, backends, stores.log, stores.clock)
 
     async def execute(self, active: ActiveRun) -> Run:
         """Take a run to its end, or to where it is handed over.
@@ -107,7 +107,8 @@ class Executor:
         if run.phase is Phase.QUEUED and (stop := active.stop_requested or _overdue(active, run)):
             return await self.cancel_waiting(active, run, stop)
         log = active.log
-        runner = Runner(run, self._backends, log, self._deadline(active, run))
+        deadline = self._deadline(active, run)
+        runner = Runner(run, self._backends, log, deadline, self._catalogs.learn)
         first: list[Event] = []
         if run.phase is Phase.QUEUED:
             if await self._may_be_truncated(log):

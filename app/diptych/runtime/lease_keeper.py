@@ -34,7 +34,7 @@ class LeaseKeeper:
     def start(self) -> None:
         if (seconds := self._stores.leases.lease_seconds) is None:
             return
-        self._stores.feed.on_session_released(self._on_released)
+        self._stores.feed.on_hand_over(self._on_hand_over)
         renewing = self._renew_leases(seconds / RENEWALS_PER_LEASE)
         self._tasks = [asyncio.create_task(work) for work in (renewing, self._take_over_sessions())]
 
@@ -87,6 +87,6 @@ class LeaseKeeper:
             _logger.info("taking over session %s", session_id)
             scheduler.start_session(lease)
 
-    def _on_released(self, session_id: str) -> None:
+    def _on_hand_over(self, session_id: str) -> None:
         self._released[session_id] = None
         self._wake.set()

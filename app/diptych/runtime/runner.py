@@ -11,19 +11,19 @@ Not here: what is decided (`loop.reducer`), asking and calling (`effects`), whos
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from diptych.loop.commands import AskModel, Emit, MakeCall, Warn
+from diptych.loop.context_window import ContextWindow
 from diptych.loop.events import (
     Aborted,
     AnswerReset,
-    AskModel,
     Called,
-    Emit,
     Event,
     Failed,
-    MakeCall,
+    FormatChanged,
     Offered,
     Replied,
     ReplyRejected,
@@ -31,20 +31,19 @@ from diptych.loop.events import (
     Steered,
     Stop,
     Streamed,
-    Warn,
 )
 from diptych.loop.messages import JSON, Delegation
 from diptych.loop.reducer import advance, apply_all, closing_events
 from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run
 from diptych.ports import Notice
-from diptych.runtime.answer_text import TextBatcher
-from diptych.runtime.effects import Backends, Effects, TaskCrashed, target
+from diptych.runtime.effects import Backends, Effects, TaskCrashed, TextArrived, target
 from diptych.runtime.run_log import PROGRESS, RunLog
 
 DEFERRED_SECONDS = 0.1  # for which a write is deferred that can be merged with the next
 FIRST_DEFERRED_SECONDS = 0.025  # for a run's first write; until then it shows as queued
 DEADLINE_EXCEEDED = Failed("deadline_exceeded", "the run ran out of time")
-_DEFERRABLE = (Offered, Replied, ReplyRejected)  # if such a write is lost, the model is asked again
+# If the write of one of these is lost, the model is asked again.
+_DEFERRABLE = (Offered, Replied, ReplyRejected, FormatChanged)
 
 
 class _Stage(Enum):
@@ -54,33 +53,38 @@ class _Stage(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class _FlushText:
-    """The text that has arrived is due to be recorded."""
-
-
-@dataclass(frozen=True, slots=True)
 class _HandOver:
     """Another process is to go on with the run."""
+
+
+_InboxItem = Event | TaskCrashed | TextArrived | _HandOver
 
 
 class Runner:
     """The event loop of one run: to its end, or to where another process takes it over.
 
     `run` is the run as far as it is on record. `deadline` is a time of the event loop's clock,
-    None for no limit.
+    None for no limit. `learn` is told what the run learns of the model's context window.
     """
 
-    def __init__(self, run: Run, backends: Backends, log: RunLog, deadline: float | None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        backends: Backends,
+        log: RunLog,
+        deadline: float | None,
+        learn: Callable[[ContextWindow], None] | None = None,
+    ) -> None:
         self.run = run
+        self._learn = learn
         self._decided = run  # may be ahead of `run` by what is not written yet
         self._unwritten: list[Event | Notice] = []  # what happened between the two
         self._write_lock = asyncio.Lock()
         self._deferred_write: asyncio.Task[None] | None = None
         self._log = log
         self._deadline = deadline
-        self._inbox: asyncio.Queue[Event | TaskCrashed | _FlushText | _HandOver] = asyncio.Queue()
+        self._inbox: asyncio.Queue[_InboxItem] = asyncio.Queue()
         self._effects = Effects(backends, self._inbox.put_nowait, log.notify, deadline)
-        self._text = TextBatcher(lambda: self._inbox.put_nowait(_FlushText()))
         self._stage = _Stage.DRIVING
 
     def stop(self, stop: Stop) -> None:
@@ -127,11 +131,11 @@ class Runner:
             await self._effects.cancel_all()
         return self.run
 
-    async def _receive(self, item: Event | TaskCrashed | _FlushText | _HandOver) -> None:
+    async def _receive(self, item: _InboxItem) -> None:
         match item:
             case TaskCrashed(cause):
                 raise cause
-            case _FlushText():
+            case TextArrived():
                 await self._write_text()
             case Aborted() | Failed():
                 await self._end(item)
@@ -139,7 +143,7 @@ class Runner:
                 await self._effects.cancel_all()
                 await self._record_arrived()
                 self._stage = _Stage.HANDED_OVER
-            case Replied() if self._text:
+            case Replied() if self._effects.has_text:
                 await self._write_text()
                 await self._apply(item)
             case Steered() if not self._takes(item):
@@ -152,7 +156,10 @@ class Runner:
 
         Requests to the model start at once; a write that led to nothing else may be deferred.
         """
+        known = self._decided.context
         self._decided, commands = advance(self._decided, event)
+        if self._learn and self._decided.context is not known:
+            self._learn(self._decided.context)
         items: list[Event | Notice] = [event]
         todo, calls = deque(commands), list[MakeCall]()
         while todo:
@@ -176,12 +183,8 @@ class Runner:
             await self._make_calls(calls)
 
     def _ask_model(self, command: AskModel) -> None:
-        if self._stage is not _Stage.DRIVING:
-            return
-        if command.answer:
-            self._effects.stream_answer(command, self._text, self._reset_answer)
-        else:
-            self._effects.ask(command)
+        if self._stage is _Stage.DRIVING:
+            self._effects.ask(command, self._decided)
 
     async def _make_calls(self, commands: Sequence[MakeCall]) -> None:
         """Announce, record and send calls, in that order."""
@@ -211,8 +214,6 @@ class Runner:
             match self._inbox.get_nowait():
                 case Returned() as result if self._decided.phase is Phase.CALL:
                     await self._record(result)
-                case AnswerReset() as reset if self._decided.phase is Phase.ANSWER:
-                    await self._record(reset)
                 case Steered() as message if self._takes(message):
                     await self._record(message)
         await self._write_text()
@@ -260,13 +261,16 @@ class Runner:
             self._inbox.put_nowait(TaskCrashed(error))
 
     async def _write_text(self) -> None:
-        text = self._text.take()
-        if text and self._decided.phase is Phase.ANSWER:
-            await self._record(Streamed(text))
-
-    def _reset_answer(self) -> None:
-        run = self._decided
-        self._inbox.put_nowait(AnswerReset(run.answer_seq, run.answer_attempts + 1))
+        is_void, text = self._effects.take_text()
+        run, events = self._decided, list[Event]()
+        if run.phase not in (Phase.ACT, Phase.ANSWER):
+            return
+        if is_void and run.answer:
+            events.append(AnswerReset(run.answer_seq, run.answer_attempts + 1))
+        if text:
+            events.append(Streamed(text))
+        if events:
+            await self._record(*events)
 
 
 def _progress(command: MakeCall, max_steps: int) -> Notice:

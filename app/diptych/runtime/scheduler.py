@@ -62,6 +62,10 @@ class Scheduler:
     def active_count(self) -> int:
         return len(self._active)
 
+    def count_in(self, prefix: str) -> int:
+        """How many active runs are in sessions whose stored ids begin with `prefix`."""
+        return sum(a.log.session_id.startswith(prefix) for a in self._active.values())
+
     @property
     def has_room(self) -> bool:
         """Whether another session may be taken over, counting those that were taken just now."""

@@ -12,21 +12,35 @@ from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 
-from diptych.errors import IdempotencyMismatch, Overloaded, RunEnded, StoreError, TooManyMessages
+from diptych.errors import (
+    InvalidRequest,
+    Overloaded,
+    StoreError,
+    TooManyMessages,
+)
 from diptych.loop.codec import TERMINAL, Record
-from diptych.loop.events import Aborted, Steered, Stop
-from diptych.loop.state import MAX_MESSAGES_PER_RUN
+from diptych.loop.events import Aborted, Asked, Origin, Steered, Stop
 from diptych.loop.text import well_formed
-from diptych.ports.entries import RunEntry, RunPage
+from diptych.ports.entries import IdempotencyKey, RunEntry, RunPage
 from diptych.ports.run_ids import run_id_of
+from diptych.ports.session_ids import owned_session
 from diptych.runtime.active_run import Stage
+from diptych.runtime.answers import whole_answer
 from diptych.runtime.buffer import is_terminal
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
 from diptych.runtime.lease_keeper import LeaseKeeper
-from diptych.runtime.request import RunRequest, first_event, requested_session
+from diptych.runtime.request import (
+    RunRequest,
+    continues_answer,
+    first_event,
+    owned_key,
+    requested_session,
+)
+from diptych.runtime.resuming import find_resumable, resume_key, resuming_event
 from diptych.runtime.run_log import Observer
 from diptych.runtime.scheduler import Scheduler
+from diptych.runtime.steering import is_message, is_recorded
 from diptych.runtime.stores import Stores
 from diptych.runtime.subscription import Subscription, Subscriptions
 
@@ -48,6 +62,7 @@ class RunService:
         observers: Sequence[Observer] = (),
     ) -> None:
         self._max_runs = definition.max_runs
+        self._max_steps = definition.settings.max_steps
         self._stores = stores
         self._scheduler = Scheduler(definition, backends, stores, observers)
         self._lease_keeper = LeaseKeeper(self._scheduler, stores)
@@ -64,6 +79,10 @@ class RunService:
         """How many runs wait or execute in this process."""
         return self._scheduler.active_count
 
+    def unfinished_of(self, owner: str) -> int:
+        """How many unfinished runs an owner has in this process."""
+        return self._scheduler.count_in(owned_session(owner, ""))
+
     def open(self) -> None:
         """Begin to keep leases and to take sessions over, where a store is shared. Needed once."""
         self._lease_keeper.start()
@@ -75,15 +94,53 @@ class RunService:
         room or the process is about to end, `StoreError`.
         """
         self._admit()
-        stores, scheduler = self._stores, self._scheduler
+        stores = self._stores
         requested = requested_session(request)
         is_known = requested is not None and await stores.sessions.session_exists(requested)
-        first = first_event(request, is_known=is_known)
-        session_id = requested or f"session-{stores.clock.token()}"
+        last_answer = None
+        if requested and is_known and continues_answer(request):
+            last_answer = await self._last_answer(requested)
+        first = first_event(request, is_known=is_known, last_answer=last_answer)
+        return await self._open(first, requested, owned_key(request), owner=request.owner)
+
+    async def resume(
+        self,
+        run_id: str,
+        origin: Origin | None = None,
+        max_steps: int | None = None,
+        subject: str = "",
+    ) -> RunEntry:
+        """Take up a run that failed or was aborted, with a new run of its session.
+
+        A run is resumed once: asked again, this gives the same new run. Raises `NotResumable`,
+        `InvalidRequest` for too many steps, and as `start` and `entry` do.
+        """
+        self._admit()
+        if max_steps is not None and max_steps > self._max_steps:
+            message = f"max_steps: this agent's runs have at most {self._max_steps}"
+            raise InvalidRequest(message, param="max_steps", code="invalid_value")
+        records, resumed = await find_resumable(self._stores.log, run_id)
+        if resumed:
+            return resumed
+        first = resuming_event(records, origin or Origin(), max_steps)
+        first = replace(first, subject=subject)
+        return await self._open(first, records[0].session_id, resume_key(run_id))
+
+    async def _open(
+        self,
+        first: Asked,
+        requested: str | None,
+        key: IdempotencyKey | None,
+        *,
+        owner: str = "",
+    ) -> RunEntry:
+        """Put a run on record in the session that was requested, or in a new one of `owner`."""
+        stores, scheduler = self._stores, self._scheduler
+        session_id = requested or owned_session(owner, f"session-{stores.clock.token()}")
         run_id = run_id_of(stores.log.epoch, stores.clock.token())
         active = scheduler.add(run_id, session_id, is_new_session=requested is None)
         try:
-            opened = await active.log.open(first, request.idempotency_key)
+            opened = await active.log.open(first, key)
         except BaseException:
             if active.stage is Stage.WAITING:  # its turn may have come before the lost reply
                 scheduler.remove(active)
@@ -93,6 +150,12 @@ class RunService:
         else:
             scheduler.remove(active)
         return opened.entry
+
+    async def _last_answer(self, session_id: str) -> str | None:
+        """Give the answer of a session's newest run, if it has one, as it was told."""
+        log = self._stores.log
+        newest = await log.entries(session_id, limit=1)
+        return whole_answer(await log.read(newest[0].run_id)) if newest else None
 
     def subscribe(self, run_id: str, after: int = 0) -> Subscription:
         """Subscribe to a run's items after a seq. Use it with `contextlib.aclosing`."""
@@ -127,7 +190,7 @@ class RunService:
                     records = await self._stores.log.read(run_id)
                     entry = await self._stores.log.entry(run_id)
                     is_queued = await self._waits_for_another(entry)
-                    if _is_recorded(message, records) or (is_queued and is_sent):
+                    if is_recorded(message, records) or (is_queued and is_sent):
                         return entry
                     await self._send_message(
                         message, entry, QUEUED_SECONDS if is_queued else RESEND_SECONDS
@@ -225,23 +288,5 @@ class RunService:
             await asyncio.sleep(pause)
             pause = min(2 * pause, POLL_SECONDS)
             fresh = await self._stores.log.read(entry.run_id, entry.seq)
-            if any(_is_message(record) or is_terminal(record) for record in fresh):
+            if any(is_message(record) or is_terminal(record) for record in fresh):
                 return
-
-
-def _is_recorded(message: Steered, records: Sequence[Record]) -> bool:
-    """Whether a message is on record. Raises as `RunService.steer` does."""
-    recorded = {r.metadata["message_id"]: r.content for r in records if _is_message(r)}
-    if message.message_id in recorded:
-        if recorded[message.message_id] != message.message:
-            raise IdempotencyMismatch
-        return True
-    if is_terminal(records[-1]):
-        raise RunEnded
-    if len(recorded) >= MAX_MESSAGES_PER_RUN:
-        raise TooManyMessages
-    return False
-
-
-def _is_message(record: Record) -> bool:
-    return "message_id" in record.metadata

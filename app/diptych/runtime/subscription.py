@@ -16,7 +16,7 @@ from typing import Self
 from diptych.errors import StoreError
 from diptych.loop.codec import Record
 from diptych.loop.messages import JSON
-from diptych.ports import FeedItem, Item, Notice
+from diptych.ports import FeedItem, Gap, Item, Notice
 from diptych.runtime.active_run import ActiveRun
 from diptych.runtime.buffer import MAX_BUFFERED_CHARS, SubscriberBuffer, record_chars
 from diptych.runtime.position import Position
@@ -273,7 +273,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
             if isinstance(item, Notice):
                 if item.type != HANDED_OVER:  # that another process leaves ends nothing here
                     batch.append(item)
-            elif item is None or item.seq > position.seq + 1:
+            elif isinstance(item, Gap) or item.seq > position.seq + 1:
                 self._stage = _Stage.READING
                 if source.is_local:  # the run may have ended when this subscriber has caught up
                     self._detach()

@@ -52,7 +52,7 @@ async def _batches(*arrivals):
     """Add texts, each so many seconds after the one before; give each batch with its time."""
     batches = []
     loop = asyncio.get_running_loop()
-    pieces = TextBatcher(lambda: batches.append((round(loop.time() - begun, 3), pieces.take())))
+    pieces = TextBatcher(lambda: batches.append((round(loop.time() - begun, 3), pieces.take()[1])))
     begun = loop.time()
     for seconds, text in arrivals:
         await asyncio.sleep(seconds)
@@ -86,9 +86,9 @@ def test_what_is_taken_early_is_not_due_again():
         pieces.add("a")
         pieces.take()
         pieces.add("b")
-        assert pieces.take() == "b"
+        assert pieces.take() == (False, "b")
         await asyncio.sleep(1)
-        assert pieces.take() == ""
+        assert pieces.take() == (False, "")
         return len(dues)
 
     assert run_virtually(take()) == 2  # the second finds nothing

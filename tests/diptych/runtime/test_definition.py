@@ -1,7 +1,7 @@
 """What a run is offered at its start."""
 
 import pytest
-from support.doubles import EPOCH, FunctionAgents, FunctionTools, ListeningModel
+from support.doubles import EPOCH, CountingClock, FunctionAgents, FunctionTools, ListeningModel
 
 from diptych.adapters.memory.store import MemoryStore
 from diptych.loop.catalog import Unavailable
@@ -34,7 +34,9 @@ def recorder(**definition):
     store = NotingStore()
     defined = AgentDefinition(**definition)
     return (
-        CatalogRecorder(defined, Backends(ListeningModel("{}"), tools, agents), store),
+        CatalogRecorder(
+            defined, Backends(ListeningModel("{}"), tools, agents), store, CountingClock()
+        ),
         tools,
         store,
     )
@@ -58,6 +60,7 @@ async def test_a_run_is_offered_what_there_is_when_it_starts():
     assert offered.catalog.tools == tools.snapshot()[0]
     assert [agent.name for agent in offered.catalog.agents] == ["writer"]
     assert offered.catalog.unavailable == (TOOLS_AWAY, AGENT_AWAY)
+    assert tools.retries == 1, "the next run may have them"
     assert offered.prompt.startswith("Be brief.\n\n")
     assert offered.settings == LoopSettings(max_steps=3)
     assert b"Be brief." in await store.get_blob(offered.key)
@@ -65,7 +68,9 @@ async def test_a_run_is_offered_what_there_is_when_it_starts():
 
 async def test_while_nothing_changes_the_prompt_is_not_written_again():
     catalogs, _, _ = recorder()
-    assert await catalogs.current() is await catalogs.current()
+    first, second = await catalogs.current(), await catalogs.current()
+    assert first.prompt is second.prompt
+    assert first.nonce != second.nonce
 
 
 async def test_what_is_offered_is_stored_for_each_run_as_each_keeps_it():

@@ -15,7 +15,7 @@ from diptych.loop.events import LoopSettings, Origin
 from diptych.ports import Notice
 from diptych.runtime.definition import AgentDefinition
 
-TWO_CALLS = '[{"tool": "charge"}, {"tool": "charge"}]'
+TWO_CALLS = '[{"tool": "charge"}, {"tool": "charge", "arguments": {"n": 2}}]'
 ONE_BY_ONE = AgentDefinition("", LoopSettings(max_parallel_calls=1))
 
 

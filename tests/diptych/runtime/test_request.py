@@ -3,11 +3,14 @@
 import pytest
 
 from diptych.errors import InvalidRequest
+from diptych.loop import prompt
 from diptych.loop.events import Asked, Origin
-from diptych.loop.messages import Message
-from diptych.runtime.request import RunRequest, first_event, requested_session
+from diptych.loop.messages import Message, NativeCall
+from diptych.runtime.request import RunRequest, continues_answer, first_event, requested_session
 
 U1, U2, U3 = (Message("user", f"u{n}") for n in (1, 2, 3))
+CALLED = Message("assistant", "", (NativeCall("c1", "City", "{}"),))
+RESULT = Message("tool", "no such city", call_id="c1")
 A1, A2 = (Message("assistant", f"a{n}") for n in (1, 2))
 TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 
@@ -28,10 +31,9 @@ def test_a_session_has_a_plain_name(session_id):
     assert refused.value.param == "session_id"
 
 
-@pytest.mark.parametrize("messages", [(), (U1, A1)], ids=["none", "the assistant's"])
-def test_the_last_message_is_a_user_s(messages):
-    with pytest.raises(InvalidRequest, match="the last message") as refused:
-        asked(*messages)
+def test_a_request_has_a_user_s_message():
+    with pytest.raises(InvalidRequest, match="no user message") as refused:
+        asked()
     assert refused.value.param == "messages"
 
 
@@ -49,6 +51,43 @@ def test_what_was_said_before_begins_a_new_session():
 )
 def test_of_a_known_session_only_what_follows_the_last_answer_is_new(messages, earlier):
     assert asked(*messages, is_known=True) == Asked("u3", earlier)
+
+
+@pytest.mark.parametrize(
+    ("messages", "known", "last_answer", "earlier"),
+    [
+        pytest.param((U1, A1), False, None, (U1, A1), id="in a new session"),
+        pytest.param((U1, A1, U2, A2), False, None, (U1, A1, U2, A2), id="with a history"),
+        pytest.param((U1, A1), True, "a1", (), id="the answer that is on record"),
+        pytest.param((U1, A1, U2, A2), True, "a1", (U2, A2), id="the beginning of the next answer"),
+        pytest.param((U2, A2), True, "a1", (U2, A2), id="in a known session, without its history"),
+    ],
+)
+def test_an_assistant_s_last_message_is_continued(messages, known, last_answer, earlier):
+    request = RunRequest(messages)
+    assert continues_answer(request)
+    found = first_event(request, is_known=known, last_answer=last_answer)
+    assert found == Asked(prompt.CONTINUE_ANSWER, earlier)
+
+
+def test_an_answer_of_a_given_form_continues_nothing():
+    with pytest.raises(InvalidRequest, match="one of the two") as refused:
+        asked(U1, A1, output_schema={})
+    assert refused.value.param == "messages"
+
+
+def test_a_tool_s_last_message_is_gone_on_from():
+    assert asked(U1, CALLED, RESULT) == Asked(prompt.CONTINUE_WITH_RESULTS, (U1, CALLED, RESULT))
+
+
+def test_in_a_known_session_results_of_its_last_answer_are_texts():
+    found = asked(U1, CALLED, RESULT, U2, is_known=True)
+    assert found == Asked("u2", (Message("user", "Result of tool City:\nno such city"),))
+
+
+def test_what_a_request_asks_for_is_recorded_with_it():
+    found = asked(U1, parameters={"seed": 7}, max_steps=2, output_schema={})
+    assert (found.parameters, found.max_steps, found.output_schema) == ({"seed": 7}, 2, {})
 
 
 def test_all_text_is_made_fit_for_the_record():

@@ -57,7 +57,7 @@ class WaitingModel(ListeningModel):
         super().__init__("{}")
         self.text, self.may_speak = text, asyncio.Event()
 
-    async def stream(self, messages, index):
+    async def stream(self, request):
         await self.may_speak.wait()
         yield Delta(self.text)
 

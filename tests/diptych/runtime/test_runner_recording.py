@@ -36,12 +36,12 @@ async def test_what_is_put_off_while_another_write_is_under_way_is_recorded_soon
 class Buggy(ListeningModel):
     """Misreads at first, and has a bug at the second question."""
 
-    async def complete(self, messages, index):
+    async def complete(self, request):
         if self.requests:
-            self.requests.append(tuple(messages))
+            self.requests.append(request.messages)
             await asyncio.sleep(0.2)
             raise RuntimeError("a bug")
-        return await super().complete(messages, index)
+        return await super().complete(request)
 
 
 @virtually

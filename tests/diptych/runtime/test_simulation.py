@@ -1,51 +1,108 @@
 """Seeded simulation: thousands of runs, in all orders of arrival, with faults and aborts.
 
 Every seed makes an agent whose model, tools and agents answer at random times with random
-things, and asks it several questions at once. Whatever happens, what is promised must hold.
-A seed that once failed stays in `ONCE_FAILED`.
+things, and asks it several questions at once. In seeds that are odd the model calls natively. In
+half of all it has a context window that results overflow, and says what it takes or does not.
+Whatever happens, what is promised must hold. A seed that once failed stays in `ONCE_FAILED`.
 """
 
 import asyncio
 import json
 import random
 from collections import Counter
-from contextlib import suppress
+from contextlib import aclosing, suppress
+from dataclasses import replace
 
 import pytest
 from support.doubles import FunctionAgents, FunctionTools, House, house, tool
 from support.virtual_time import run_virtually
+from support.window_model import is_summary, words
 
 from diptych.errors import DelegationError, ModelError, RunEnded, ToolError
+from diptych.loop.answer_reading import is_call
 from diptych.loop.catalog import Unavailable
 from diptych.loop.codec import TERMINAL, Record
-from diptych.loop.events import LoopSettings, Steered
-from diptych.loop.messages import Message
+from diptych.loop.events import Failed, LoopSettings, Steered
+from diptych.loop.messages import Message, NativeCall, Usage
 from diptych.loop.reducer import replay
-from diptych.loop.state import Phase
+from diptych.loop.rendering import with_whole_calls
+from diptych.loop.state import Phase, conversation
 from diptych.ports import Delta, Reply
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.request import RunRequest
 
-ONCE_FAILED = [0]
+ONCE_FAILED = [0, 1415, 5197]
 BLOCKS, SEEDS_PER_BLOCK = 20, 100
+PIECES = [*["word ", "\n", "<think>hm</think>", "end. "] * 6, "</think>", '{"tool": "a"}', "{}"]
+NEVER = {"context_too_long", "internal_error"}  # with windows of these sizes
 RESULTS = {"tool_result", "tool_error", "delegation_response", "delegation_error"}
 STARTS = {"tool_call", "delegation_request"}
+
+
+class Window:
+    """What a model takes at once: `limit` tokens, or anything; `tells` and `counts` say so."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.limit = chance.choice([None, None, 3_000, 8_000])
+        self.is_known = chance.random() < 0.5  # from the manifest
+        self.tells = chance.choice([(), ("max_tokens",), ("max_tokens", "prompt_tokens")])
+        self.counts = chance.random() < 0.7
+
+    def take(self, request) -> Usage | None:
+        """Count a request, or refuse it."""
+        said = (json.dumps([m.content, *(c.arguments for c in m.calls)]) for m in request.messages)
+        tools = (json.dumps([tool.name, tool.parameters]) for tool in request.tools)
+        tokens = sum(words(text) + 4 for text in (*said, *tools))
+        if self.limit and tokens > self.limit:
+            told = {"max_tokens": self.limit, "prompt_tokens": tokens}
+            raise ModelError(
+                "context_too_long", "too long", **{name: told[name] for name in self.tells}
+            )
+        return Usage(tokens, 5) if self.counts else None
 
 
 class RandomModel:
     """Says anything that a model might, after any time."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, window: Window) -> None:
         self.chance = chance
+        self.window = window
 
-    async def complete(self, messages, index):
+    async def complete(self, request):
+        usage = self.window.take(request) or Usage()
+        return replace(await self._complete(request), usage=usage)
+
+    async def stream(self, request):
+        usage = self.window.take(request)
+        async with aclosing(self._stream(request)) as deltas:
+            async for delta in deltas:
+                yield replace(delta, usage=usage if delta.finish_reason else None)
+
+    async def _complete(self, request):
         await self._think()
+        if is_summary(request.messages):
+            return Reply(self.chance.choice(["They talked. " * 9, "", "{}", '{"tool": "a"}']))
+        if request.tools and self.chance.random() < 0.9:
+            return self._native(request)
         return Reply(self._reply(), finish_reason=self.chance.choice(["stop"] * 9 + ["length"]))
 
-    async def stream(self, messages, index):
+    async def _stream(self, request):
         await self._think()
+        if request.output_schema is not None:
+            yield Delta(
+                self.chance.choice(['{"x": 1}', '```json\n{"x": 2}\n```', '{"x"', "x", "{}"])
+            )
+        elif request.tools and self.chance.random() < 0.6:  # direct answers with native calls
+            reply = self._native(request)
+            yield Delta(self.chance.choice([reply.text, "So, " * 60]))
+            yield Delta(finish_reason=reply.finish_reason, calls=reply.calls)
+            return
+        elif self.chance.random() < 0.2:
+            yield Delta(self._reply())
         for _ in range(self.chance.randrange(12)):
-            yield Delta(self.chance.choice(["word ", "\n", "<think>hm</think>", "end. "]))
+            if request.output_schema is not None:
+                break
+            yield Delta(self.chance.choice(PIECES))
             await asyncio.sleep(self.chance.choice([0, 0.001, 0.02, 0.5]))
             self._maybe_fail()
         yield Delta(finish_reason="stop")
@@ -66,6 +123,20 @@ class RandomModel:
             return self.chance.choice(['{"tool": "nope"}', '{"tool": ', "a {} b", '{"agent": 1}'])
         return json.dumps([self._call(n) for n in range(self.chance.randrange(1, 7))])
 
+    def _native(self, request):
+        """Say something, or ask for calls in the API's form, some of which nobody can make."""
+        if self.chance.random() < 0.02:
+            raise ModelError("tools_refused", "no tools")
+        if self.chance.random() < 0.25:
+            return Reply(self.chance.choice(["", "I know it.", "{}"]))
+        names = [*(function.name for function in request.tools), "gone__x"] * 9 + ["nope"]
+        texts = ['{"x": 1}', '{"task": "look"}', '{"task": "look", "x": 2}'] * 9 + ['{"x', "[]"]
+        calls = tuple(
+            NativeCall(f"id{n}", self.chance.choice(names), self.chance.choice(texts))
+            for n in range(self.chance.randrange(1, 7))
+        )
+        return Reply("", finish_reason=self.chance.choice(["stop"] * 9 + ["length"]), calls=calls)
+
     def _call(self, n):
         call = {"id": f"c{n}", **self._target()}
         if n and self.chance.random() < 0.5:
@@ -83,13 +154,15 @@ class RandomModel:
 
 
 def simulated(seed: int) -> tuple[House, random.Random]:
-    chance = random.Random(seed)
+    chance, sizes = random.Random(seed), random.Random(-seed)
+    window = Window(sizes)
 
     async def work(**_):
         await asyncio.sleep(chance.choice([0, 0, 0.01, 1, 20]))
         if chance.random() < 0.2:
             raise ToolError(chance.choice(["failed", "timeout", "unknown"]), "no luck")
-        return {"value": 1} if chance.random() < 0.8 else {}
+        found = {"value": 1} if chance.random() < 0.8 else {}
+        return found | {"page": "many words " * sizes.choice([0, 0, 50, 900, 5_000])}
 
     async def delegate(request, progress):
         progress("on it")
@@ -108,11 +181,17 @@ def simulated(seed: int) -> tuple[House, random.Random]:
         on_max_steps=chance.choice(["stop", "answer"]),
         max_retries=chance.randrange(3),
         max_parallel_calls=chance.randrange(1, 4),
+        answer_mode=chance.choice(["separate", "direct"]),
+        answer_repairs=chance.randrange(3),
+        output_schema=chance.choice([None, None, None, {"required": ["x"]}]),
+        action_format=chance.choice(["native", "auto"]) if seed % 2 else "json",
     )
     definition = AgentDefinition("", settings, chance.choice([None, 5, 60]))
+    if window.is_known:
+        definition = replace(definition, context_tokens=window.limit)
     agents = FunctionAgents({"peer": delegate})
     return house(
-        model=RandomModel(chance), tools=tools, agents=agents, definition=definition
+        model=RandomModel(chance, window), tools=tools, agents=agents, definition=definition
     ), chance
 
 
@@ -127,10 +206,11 @@ async def scenario(seed: int) -> None:
     steered = await steer(rooms, chance, chance.choice(entries).run_id)
     told = await asyncio.wait_for(asyncio.gather(*readers), 10_000)
     await rooms.runs.close()
+    said: dict[str, tuple[Message, ...]] = {}  # in each session
     for entry, items in zip(entries, told, strict=True):
         records = list(await rooms.store.read(entry.run_id))
         assert [i for i in items if isinstance(i, Record)] == records
-        await check(rooms, records)
+        said[entry.session_id] = await check(rooms, records, said.get(entry.session_id, ()))
         heard = [r.metadata.get("message_id") for r in records if r.metadata.get("message_id")]
         begun = any(r.event_type == "offered" for r in records)
         mine = [name for name in steered if name.startswith(entry.run_id)]
@@ -150,8 +230,10 @@ async def steer(rooms: House, chance: random.Random, run_id: str) -> list[str]:
     return taken
 
 
-async def check(rooms: House, records: list[Record]) -> None:
-    """Hold one run's record against what is promised of every run."""
+async def check(
+    rooms: House, records: list[Record], history: tuple[Message, ...]
+) -> tuple[Message, ...]:
+    """Hold one run's record against what is promised of every run; give the conversation then."""
     names = [record.event_type for record in records]
     assert [record.seq for record in records] == list(range(1, len(records) + 1))
     assert [name for name in names if name in TERMINAL] == names[-1:]
@@ -161,21 +243,30 @@ async def check(rooms: House, records: list[Record]) -> None:
     assert set(ended.values()) <= {1}
     assert set(started) <= set(ended)
     if "offered" not in names:
-        return
-    events = await rooms.events(records[0].run_id)
-    run = replay(events)
+        return history
+    run = replay(await rooms.events(records[0].run_id), history)
     assert run.phase is Phase.DONE
     assert run.pending == ()
-    most = run.settings.max_steps + 2
+    assert not (isinstance(run.end, Failed) and run.end.code in NEVER), run.end
+    repairs = run.settings.answer_repairs if run.output_schema is not None else 0
+    asked = run.settings.max_steps + 2 + repairs
+    most = asked * 2  # each may need a summary before it
     assert run.model_calls <= most + len(run.message_ids) * most  # each may begin a turn
+    assert list(with_whole_calls(run.messages)) == list(run.messages)
     check_overlaps(records, run.settings.max_parallel_calls)
     told = ""
     for record in records:
         if record.event_type == "text":
             told += str(record.content)
+        elif record.event_type == "answer_reset":
+            told = ""
         elif record.event_type == "agent_response":
             assert record.content == told
+            assert not is_call(told, run.catalog, run.settings.rules)
+            if run.output_schema is not None:
+                assert "x" in json.loads(told)
             told = ""
+    return conversation(run)
 
 
 def check_overlaps(records: list[Record], most: int) -> None:

@@ -13,11 +13,11 @@ from support.virtual_time import run_virtually
 from diptych.errors import IdempotencyMismatch, Overloaded, RunEnded, RunNotFound
 from diptych.http.disconnect import cancel_if_abandoned
 from diptych.loop.catalog import Catalog
+from diptych.loop.commands import AskModel
 from diptych.loop.events import (
     Aborted,
     Answered,
     Asked,
-    AskModel,
     Called,
     Completed,
     LoopSettings,
@@ -53,7 +53,7 @@ def said(run):
 
 def test_before_the_run_begins_it_stands_behind_the_question():
     run, (ask,) = feed(Run(), Asked("hi"), MORE, Offered(Catalog(), "SYSTEM"))
-    assert [m.content for m in ask.messages] == ["SYSTEM", "hi", "and in French"]
+    assert [m.content for m in ask.request.messages] == ["SYSTEM", "hi\n\nand in French"]
     assert run.undelivered == ()
 
 
@@ -63,9 +63,9 @@ def test_calls_that_the_model_asks_for_without_having_heard_it_are_not_made():
     run, commands = feed(run, Replied(ECHO))
     assert made(commands) == []
     (ask,) = commands
-    told, heard = ask.messages[-2:]
+    told = ask.request.messages[-1]
     assert "skipped: superseded by a new message" in told.content
-    assert heard == MORE_SAID
+    assert MORE.message in told.content
     assert run.step == 1
 
 
@@ -77,17 +77,17 @@ def test_it_joins_after_the_calls_now_running():
     assert commands == ()
     assert [(r.call_id, r.error) for r in run.results] == [("call_1_2", "skipped")]
     run, (ask,) = feed(run, returned("call_1_1", "AAA"))
-    told, heard = ask.messages[-2:]
+    told = ask.request.messages[-1]
     assert "AAA" in told.content
     assert "superseded" in told.content
-    assert heard == MORE_SAID
+    assert MORE.message in told.content
 
 
 def test_a_reply_without_an_action_does_not_start_the_answer_to_an_older_question():
     run, (ask,) = feed(started()[0], MORE, Replied("{}"))
     assert run.phase is Phase.ACT
-    assert not ask.answer
-    assert ask.messages[-1] == MORE_SAID
+    assert ask.purpose == "actions"
+    assert MORE.message in ask.request.messages[-1].content
 
 
 def test_what_the_model_could_not_write_before_it_is_forgiven():
@@ -103,7 +103,7 @@ def test_while_the_answer_is_told_it_waits_and_then_begins_the_next_turn():
     assert commands == ()
     run, (ask,) = feed(run, Replied(""))
     assert run.phase is Phase.ACT
-    assert not ask.answer
+    assert ask.purpose == "actions"
     assert said(run) == ["hi", "Hello.", "and in French"]
     run, _ = feed(run, Replied("{}"), Streamed("Bonjour."), Replied(""))
     assert run.end == Completed("stop", run.usage)
@@ -170,7 +170,7 @@ def test_it_is_on_record_and_told_when_it_has_been_taken():
         assert facts(heard) == [
             *("user_message", "tool_call", "user_message", "tool_result", "agent_response")
         ]
-        assert MORE_SAID in rooms.model.requests[1]
+        assert MORE.message in rooms.model.requests[1][-1].content
 
     run_virtually(story())
 
@@ -213,7 +213,7 @@ def test_a_run_that_waits_for_its_turn_keeps_it():
         assert (await rooms.runs.entry(first.run_id)).status == "running"
         heard = await rooms.told(second.run_id)
         assert types(heard)[:3] == ["user_message", "user_message", "offered"]
-        assert [m.content for m in rooms.model.requests[2]][-2:] == ["two", "and in French"]
+        assert [m.content for m in rooms.model.requests[2]][-1:] == ["two\n\nand in French"]
 
     run_virtually(story())
 
@@ -231,7 +231,7 @@ async def test_it_reaches_a_run_of_another_process(is_queued):
     await b.run(b.runs.steer(run_id, MORE))
     heard = await told(b, run_id)
     assert facts(heard)[:2] == ["user_message", "user_message"]
-    assert any(MORE_SAID in messages for messages in a.model.requests)
+    assert any(MORE.message in sent[-1].content for sent in a.model.requests)
     assert b.model.requests == []
 
 
@@ -247,7 +247,7 @@ async def test_it_reaches_the_next_owner_of_a_run_whose_owner_has_died():
     heard = await told(b, run_id)
     assert facts(heard).count("user_message") == 2
     assert facts(heard)[-1] == "agent_response"
-    assert any(MORE_SAID in messages for messages in b.model.requests)
+    assert any(MORE.message in sent[-1].content for sent in b.model.requests)
 
 
 @virtually

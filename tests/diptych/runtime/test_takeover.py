@@ -269,7 +269,7 @@ async def test_what_waits_goes_on_after_its_owner_s_death_in_its_order():
     assert all(f.timestamp <= b.timestamp for f, b in zip(finished, begun[1:], strict=False))
     said = [m.content for m in store.conversation("s") if m.role == "user"]
     assert said == ["Q0", "Q1", "Q2", "Q3"]
-    assert [m.content for m in b.model.requests[-1] if m.content.startswith("Q")] == said
+    assert [m.content[:2] for m in b.model.requests[-1] if m.content.startswith("Q")] == said
 
 
 @virtually

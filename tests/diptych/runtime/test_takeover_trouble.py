@@ -354,12 +354,12 @@ async def test_reasons_for_a_reply_are_kept_over_owners():
         def __init__(self):
             self.asked = []
 
-        async def complete(self, messages, index):
-            self.asked.append(index)
-            return Reply(CALL if index == 0 else "{}")
+        async def complete(self, request):
+            self.asked.append(request.index)
+            return Reply(CALL if request.index == 0 else "{}")
 
-        async def stream(self, messages, index):
-            self.asked.append(index)
+        async def stream(self, request):
+            self.asked.append(request.index)
             yield Delta("x", finish_reason="stop")
 
     store, look = SharedStore(), Counted(read_only=True)

@@ -1,0 +1,90 @@
+"""The way of a streamed reply from the model's pieces to the text that may be told.
+
+    reasoning off -> cut where it repeats itself -> held while it may open an action
+        -> compared with what is on record -> told
+
+Not here: each of these (`loop.actions`, `loop.answer_gate`, `answer_text`), asking the model
+(`model_caller`).
+"""
+
+from collections.abc import Callable
+
+from diptych.loop.actions import ReasoningSplitter, RepetitionFilter
+from diptych.loop.actions.leading_reasoning import Split
+from diptych.loop.answer_gate import AnswerGate
+from diptych.runtime.answer_text import AnswerReplay, TextBatcher
+
+
+class AnswerStream:
+    """One reply. `recorded` is its text on record, if it is asked for again.
+
+    `new_gate` makes the gate, None to hold all text to the end. `on_reasoning` is called with
+    reasoning as it comes. With `opens_reasoning` the reply begins with reasoning that the prompt
+    has opened; `began_in_reasoning` says of a finished reply whether it did.
+    """
+
+    def __init__(
+        self,
+        text: TextBatcher,
+        recorded: str,
+        new_gate: Callable[[], AnswerGate] | None,
+        on_reasoning: Callable[[str], None],
+        *,
+        opens_reasoning: bool = False,
+    ) -> None:
+        self._text = text
+        self._new_gate = new_gate
+        self._gate = new_gate() if new_gate else None
+        self._replay = AnswerReplay(recorded, text.void)
+        self._on_reasoning = on_reasoning
+        self._splitter = ReasoningSplitter(opened=opens_reasoning)
+        self.began_in_reasoning = False
+        self._text_cut, self._reasoning_cut = RepetitionFilter(), RepetitionFilter()
+        self._all_held: list[str] = []  # without a gate
+        self._has_flowed = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the model repeats itself, so that there is no use in reading on."""
+        return self._text_cut.is_cut or self._reasoning_cut.is_cut
+
+    def feed(self, text: str, reasoning: str = "") -> None:
+        """Take a piece of the reply, and of the reasoning that has a field of its own."""
+        self._reason(reasoning)
+        if text:
+            self._take(self._splitter.feed(text))
+
+    def finish(self) -> str:
+        """Tell what can be told; give the text that was held, for the reducer to judge."""
+        if not self.is_cut:
+            self._take(self._splitter.finish())
+        self.began_in_reasoning |= self._splitter.closed_first
+        held = self._gate.finish() if self._gate else "".join(self._all_held)
+        self._text.add(self._replay.finish())
+        return held
+
+    def _take(self, split: Split) -> None:
+        if split.is_void:
+            self.began_in_reasoning = True
+            self._void()
+        self._reason(split.reasoning)
+        text = self._text_cut.feed(split.text)
+        if self._gate is None:
+            self._all_held.append(text)
+        elif released := self._gate.feed(text):
+            self._has_flowed = True
+            self._text.add(self._replay.new_text(released))
+
+    def _void(self) -> None:
+        """Take back all text so far: it was reasoning whose opening the template swallowed."""
+        self._gate = self._new_gate() if self._new_gate else None
+        self._all_held.clear()
+        self._text_cut = RepetitionFilter()
+        if self._has_flowed:
+            self._has_flowed = False
+            self._replay = AnswerReplay("", self._text.void)
+            self._text.void()
+
+    def _reason(self, reasoning: str) -> None:
+        if reasoning and not self._reasoning_cut.is_cut:
+            self._on_reasoning(self._reasoning_cut.feed(reasoning))

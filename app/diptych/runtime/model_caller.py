@@ -1,0 +1,117 @@
+"""Asks a run's model: for a whole reply, or for one that is streamed because it may be the answer.
+
+Not here: when it is asked (`loop.asking`), what becomes of a reply (`loop.act`, `loop.answer`), the
+text of a streamed one (`answer_stream`).
+"""
+
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+
+from diptych.errors import ModelError
+from diptych.loop.actions import strip_lead
+from diptych.loop.answer import CHECKED_ANSWERS
+from diptych.loop.answer_gate import AnswerGate
+from diptych.loop.answer_reading import is_call
+from diptych.loop.commands import AskModel
+from diptych.loop.events import Event, Replied
+from diptych.loop.messages import NativeCall, Usage
+from diptych.loop.request_end import event_of_failure, event_of_reply
+from diptych.loop.state import Run
+from diptych.ports import Model, Notice
+from diptych.runtime.answer_stream import AnswerStream
+from diptych.runtime.answer_text import TextBatcher
+
+PREAMBLE_CHARS = 160  # that native calls may follow without any of it having been told
+_REASONING_END = "</think>"
+
+
+@dataclass(slots=True)
+class ModelHabits:
+    """What replies have shown of a model; for all runs, as each run asks it only a few times.
+
+    `opens_reasoning`: its template does, so that replies begin inside of it.
+    """
+
+    opens_reasoning: bool = False
+
+
+class ModelCaller:
+    """Asks the model of one run.
+
+    Text of the answer goes to `text`, notices to `notify`, the end of each reply to `put`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        text: TextBatcher,
+        put: Callable[[Event], None],
+        notify: Callable[[Notice], None],
+        habits: ModelHabits,
+    ) -> None:
+        self._model = model
+        self._text = text
+        self._put = put
+        self._notify = notify
+        self._habits = habits
+
+    async def ask(self, command: AskModel, run: Run) -> None:
+        """Put the reply's end: `Replied` or `Compacted`, or what follows if the model failed."""
+        try:
+            if command.purpose in ("actions", "summary"):
+                replied = await self._complete(command)
+            else:
+                replied = await self._stream(command, run)
+        except ModelError as error:
+            self._put(event_of_failure(command, error))
+        else:
+            self._put(event_of_reply(command, replied))
+
+    async def _complete(self, command: AskModel) -> Replied:
+        reply = await self._model.complete(command.request)
+        reasoning = strip_lead(reply.text)[1]
+        if reasoning and not reply.text.lstrip().startswith(("<", "[")):
+            self._habits.opens_reasoning = _REASONING_END in reply.text
+        self._notify_reasoning("\n\n".join(filter(None, (reply.reasoning, reasoning))))
+        return Replied(reply.text, reply.usage, reply.finish_reason, reply.calls)
+
+    async def _stream(self, command: AskModel, run: Run) -> Replied:
+        usage, finish_reason, calls = Usage(), "stop", tuple[NativeCall, ...]()
+        stream = AnswerStream(
+            self._text,
+            command.recorded,
+            _gate(command, run),
+            self._notify_reasoning,
+            opens_reasoning=self._habits.opens_reasoning,
+        )
+        async with aclosing(self._model.stream(command.request)) as deltas:
+            async for delta in deltas:
+                stream.feed(delta.text, delta.reasoning)
+                usage = delta.usage or usage
+                finish_reason = delta.finish_reason or finish_reason
+                calls = delta.calls or calls
+                if stream.is_cut:
+                    finish_reason = "length"
+                    break
+        held = stream.finish()
+        self._habits.opens_reasoning = stream.began_in_reasoning
+        return Replied(held, usage, finish_reason, calls)
+
+    def _notify_reasoning(self, text: str) -> None:
+        if text:
+            self._notify(Notice("reasoning", {"content": text}))
+
+
+def _gate(command: AskModel, run: Run) -> Callable[[], AnswerGate] | None:
+    """Give what makes the gate of a reply; None if all of it is to be held."""
+    request = command.request
+    if request.output_schema is not None:
+        return None
+    if run.settings.reply_rules < CHECKED_ANSWERS:  # version 0.1 told an answer as it came
+        return partial(AnswerGate, is_action=None)
+    reads_as_call = partial(is_call, catalog=run.catalog, rules=run.settings.rules)
+    is_direct = command.purpose == "either"
+    preamble = PREAMBLE_CHARS if is_direct and request.tools else 0
+    return partial(AnswerGate, reads_as_call, watches_lines=is_direct, min_chars=preamble)
