@@ -1,7 +1,8 @@
 """The web application of one agent: puts all routes together. It decides nothing."""
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -9,15 +10,24 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.responses import Response
 from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
 
+from diptych.access.limits import Limits, RunLimiter
+from diptych.config.settings import ChatConfig
+from diptych.http.access_guard import AccessGuard, AccessPolicy
 from diptych.http.agent_profile import AgentProfile
+from diptych.http.chat.chat_request import ChatPolicy
 from diptych.http.chat.routes import chat_routes
+from diptych.http.cors import CorsForApi
 from diptych.http.errors import add_error_handlers, error_body, error_response
+from diptych.http.guarded_runs import GuardedMemory, GuardedRuns
 from diptych.http.guards import BodyGuard, LoopbackGuard
 from diptych.http.health import Readiness, health_routes
 from diptych.http.lazy_routes import LazyRoutes
 from diptych.http.memory import memory_routes
-from diptych.http.runs.routes import run_routes
+from diptych.http.request_id import RequestIds
+from diptych.http.runs.routes import RunPolicy, run_routes
+from diptych.loop.events import LoopSettings
 from diptych.runtime.service import RunService
 from diptych.runtime.stores import Stores
 
@@ -26,13 +36,22 @@ A2A_PATHS = ("/.well-known/agent-card.json", "/a2a", "/a2a/")
 
 @dataclass(frozen=True, slots=True)
 class AppDependencies:
-    """What the routes of an application use."""
+    """What the routes of an application use.
+
+    `inputs` is what the model takes besides text, `max_steps` the most steps that a run may ask
+    for.
+    """
 
     profile: AgentProfile
     runs: RunService
     stores: Stores
     readiness: Callable[[], Readiness]
     metrics: Callable[[], tuple[bytes, str]]
+    limits: Limits = field(default_factory=Limits)
+    access: AccessPolicy | None = None  # None: everybody may do everything
+    chat: ChatConfig = field(default_factory=ChatConfig)
+    inputs: tuple[str, ...] = ()
+    max_steps: int = LoopSettings().max_steps
 
 
 class AgentApp(FastAPI):
@@ -45,6 +64,10 @@ class AgentApp(FastAPI):
         self.openapi_schema = self.openapi_schema or document(self)
         return self.openapi_schema
 
+    def build_middleware_stack(self) -> ASGIApp:
+        """Put request ids around all, the framework's own answer to a bug included."""
+        return RequestIds(super().build_middleware_stack())
+
 
 def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     """Build the application; `on_loopback` adds the guard against foreign web pages."""
@@ -55,23 +78,32 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
         version=dependencies.profile.version,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.include_router(chat_routes(name, dependencies.runs))
-    app.include_router(run_routes(dependencies.runs))
-    app.include_router(memory_routes(name, dependencies.stores.log, dependencies.stores.sessions))
+    stores = dependencies.stores
+    runs = GuardedRuns(dependencies.runs, RunLimiter(dependencies.limits, time.monotonic))
+    policy = ChatPolicy(name, dependencies.chat, dependencies.inputs)
+    app.include_router(chat_routes(policy, runs))
+    app.include_router(run_routes(runs, RunPolicy(dependencies.inputs, dependencies.max_steps)))
+    app.include_router(memory_routes(name, GuardedMemory(stores.log, stores.sessions)))
     app.include_router(health_routes(name, dependencies.readiness, dependencies.metrics))
-    app.router.routes.append(LazyRoutes(A2A_PATHS, partial(_a2a_routes, dependencies)))
+    app.router.routes.append(
+        LazyRoutes(A2A_PATHS, partial(_a2a_routes, runs, dependencies.profile))
+    )
     add_error_handlers(app)
     app.add_exception_handler(RequestValidationError, _on_invalid_parameter)
     app.add_middleware(BodyGuard)
+    if dependencies.access:
+        app.add_middleware(AccessGuard, policy=dependencies.access)
+    if dependencies.chat.cors_origins:
+        app.add_middleware(CorsForApi, origins=dependencies.chat.cors_origins)
     if on_loopback:
         app.add_middleware(LoopbackGuard)
     return app
 
 
-def _a2a_routes(dependencies: AppDependencies) -> Sequence[BaseRoute]:
+def _a2a_routes(runs: GuardedRuns, profile: AgentProfile) -> Sequence[BaseRoute]:
     from diptych.http.a2a.routes import a2a_routes  # noqa: PLC0415 - see `LazyRoutes`
 
-    return a2a_routes(dependencies.runs, dependencies.profile)
+    return a2a_routes(runs, profile)
 
 
 def _on_invalid_parameter(request: Request, error: Exception) -> Response:

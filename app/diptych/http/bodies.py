@@ -1,10 +1,10 @@
 """The bodies of requests: their models, and reading and checking them.
 
-Not here: headers (`http.run_request`), how large a body may be (`http.guards`), A2A's messages
-(`http.a2a.message`).
+Not here: the messages in them (`http.messages`), headers (`http.run_request`), how large a body
+may be (`http.guards`), A2A's messages (`http.a2a.message`).
 """
 
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import orjson
 from fastapi import Request
@@ -12,9 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.config import JsonDict
 
 from diptych.errors import InvalidRequest
-from diptych.loop.messages import Message
-
-MAX_MESSAGES = 1_000
+from diptych.http.messages import Messages
 
 OnDisconnect = Literal["continue", "cancel"]
 _SESSION = "Continues or starts a session; the header X-Session-ID does the same."
@@ -22,71 +20,71 @@ _ON_DISCONNECT = "`cancel`: the run is aborted when its last reader at this proc
 _SESSION_ID: JsonDict = {"pattern": "^[A-Za-z0-9._-]{1,128}$"}  # the runtime checks it
 
 
-class TextPart(BaseModel):
-    """A part of a message's content; parts of other kinds are refused."""
-
-    type: Literal["text", "input_text"]
-    text: str
-
-
-class CallerMessage(BaseModel):
-    """One message of a conversation. Tools' roles are refused: the agent calls its own tools."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart] | None = Field(None, description="A user's is not blank.")
-
-    @property
-    def text(self) -> str:
-        """The content as one text."""
-        if isinstance(self.content, list):
-            return "".join(part.text for part in self.content)
-        return self.content or ""
-
-
-Messages = Annotated[
-    list[CallerMessage],
-    Field(
-        min_length=1,
-        max_length=MAX_MESSAGES,
-        description="The conversation; its last message is the user's. In a known session only "
-        "what follows the last answer is new.",
-    ),
-]
-
-
 class StreamOptions(BaseModel):
     """OpenAI's `stream_options`."""
 
-    include_usage: bool = Field(default=False, description="Whether a last chunk has the usage.")
+    include_usage: bool | None = Field(None, description="Whether a last chunk has the usage.")
 
 
 class ChatBody(BaseModel):
-    """`POST /v1/chat/completions`.
+    """`POST /v1/chat/completions`. A field that is null counts as absent.
 
-    Sampling fields of OpenAI's API (`temperature`, `max_tokens` …) are accepted and have no effect:
-    the manifest decides them. Fields that would change what the reply means are refused.
+    Parameters of OpenAI's API (`temperature`, `max_tokens`, `stop` …) reach the model if the
+    manifest's `chat.allowParameters` names them; `max_completion_tokens` counts as `max_tokens`.
+    Others, and fields that are not known here, have no effect: the header `X-Diptych-Warning` of
+    the reply names them. Fields that would change what the reply means are refused.
     """
 
     model_config = ConfigDict(extra="allow")
 
     messages: Messages
     model: str | None = Field(None, description="The agent's name, if anything.")
-    stream: bool = Field(default=False, description="Whether the answer comes as events.")
+    stream: bool | None = Field(None, description="Whether the answer comes as events.")
     stream_options: StreamOptions | None = None
+    response_format: dict[str, Any] | None = Field(
+        None,
+        description="The form of the answer: `json_schema` with a schema that it fits, "
+        "`json_object`, or `text`.",
+    )
+    tools: list[Any] | None = Field(
+        None,
+        description="The agent calls its own tools. One tool that `tool_choice` forces asks for an "
+        "answer of that tool's form, as its call; others are refused, or ignored if the "
+        "manifest's `chat.callerTools` says so.",
+    )
+    tool_choice: str | dict[str, Any] | None = Field(
+        None, description="Forces a tool: by its name, or as `required` if there is one."
+    )
     session_id: str | None = Field(None, description=_SESSION, json_schema_extra=_SESSION_ID)
-    on_disconnect: OnDisconnect = Field("continue", description=_ON_DISCONNECT)
+    on_disconnect: OnDisconnect | None = Field(None, description=_ON_DISCONNECT)
     n: Literal[1] | None = Field(None, description="There is one choice.")
 
 
 class RunBody(BaseModel):
-    """`POST /v1/runs`: either `input` or `messages`."""
+    """`POST /v1/runs`: either `input` or `messages`. A field that is null counts as absent."""
 
     model_config = ConfigDict(extra="forbid")
 
     input: str | None = Field(None, description="The user's message.")
     messages: Messages | None = Field(None, description="A conversation, in place of `input`.")
     session_id: str | None = Field(None, description=_SESSION, json_schema_extra=_SESSION_ID)
-    on_disconnect: OnDisconnect = Field("continue", description=_ON_DISCONNECT)
+    on_disconnect: OnDisconnect | None = Field(None, description=_ON_DISCONNECT)
+    output_schema: dict[str, Any] | None = Field(
+        None, description="A JSON Schema that the answer fits, as JSON."
+    )
+    max_steps: int | None = Field(
+        None, ge=1, description="The most steps of this run; at most the manifest's `maxSteps`."
+    )
+
+
+class ResumeBody(BaseModel):
+    """`POST /v1/runs/{id}/resume`; no body means `{}`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    max_steps: int | None = Field(
+        None, ge=1, description="The most steps of the new run; at most the manifest's `maxSteps`."
+    )
 
 
 class MessageBody(BaseModel):
@@ -97,21 +95,10 @@ class MessageBody(BaseModel):
     message: str = Field(description="Text that is not blank.")
 
 
-class Conversation(NamedTuple):
-    """The caller's messages without system messages, and apart from them the system text."""
-
-    messages: tuple[Message, ...]
-    system: str = ""
-
-
+_UNION_MEMBERS = ("str", "ContentPart")  # pydantic names them in a location
 Body = TypeVar("Body", bound=BaseModel)
 
 _UNSUPPORTED = {
-    "tools": "this agent calls its own tools; remove it",
-    "functions": "this agent calls its own tools; remove it",
-    "tool_choice": "this agent calls its own tools; remove it",
-    "response_format": "structured output is not supported by this version; remove it",
-    "output_schema": "structured output is not supported by this version; remove it",
     "budget": "budgets are not supported by this version; remove it",
     "audio": "this agent answers in text; remove it",
 }
@@ -127,34 +114,16 @@ async def read_body(request: Request, model: type[Body]) -> Body:
     if not isinstance(body, dict):
         raise InvalidRequest("the body must be a JSON object", code="invalid_json")
     for name, advice in _UNSUPPORTED.items():
-        if body.get(name) not in (None, [], {"type": "text"}, "none"):
+        if body.get(name) is not None:
             raise InvalidRequest(f"{name}: {advice}", param=name, code="unsupported_parameter")
     try:
         return model.model_validate(body, strict=True)
     except ValidationError as error:
-        raise _first_problem(error) from error
+        raise first_problem(error) from error
 
 
-def read_conversation(messages: list[CallerMessage]) -> Conversation:
-    """Read a conversation. Raises `InvalidRequest` if it has no question."""
-    system = "\n\n".join(m.text for m in messages if m.role in ("system", "developer"))
-    conversation: list[Message] = []
-    for n, message in enumerate(messages):
-        if message.role in ("system", "developer"):
-            continue
-        if message.role == "user":
-            if not message.text.strip():
-                raise InvalidRequest("the message is empty", param=f"messages[{n}].content")
-            conversation.append(Message("user", message.text))
-        elif message.text:
-            conversation.append(Message("assistant", message.text))
-    if not any(message.role == "user" for message in conversation):
-        raise InvalidRequest("there is no user message", param="messages")
-    return Conversation(tuple(conversation), system)
-
-
-def _first_problem(error: ValidationError) -> InvalidRequest:
-    """Describe the first problem in one sentence, without repeating the input."""
+def first_problem(error: ValidationError) -> InvalidRequest:
+    """Describe the first problem of a body in one sentence, without repeating the input."""
     problems = error.errors(include_url=False, include_context=True, include_input=False)
     problem = max(problems, key=lambda p: len(p["loc"])) if _is_union(problems) else problems[0]
     path = _path(problem["loc"])
@@ -164,17 +133,21 @@ def _first_problem(error: ValidationError) -> InvalidRequest:
         case "extra_forbidden":
             return InvalidRequest(f"{path} is not known here", param=path, code="unknown_parameter")
         case "too_long":
+            most = problem["ctx"]["max_length"]
+            advice = "; send fewer, or continue a session" if path == "messages" else "; send fewer"
             return InvalidRequest(
-                f"{path} has more than {MAX_MESSAGES} items; send fewer, or continue a session",
+                f"{path} has more than {most} items{advice}",
                 param=path,
                 code="array_above_max_length",
             )
         case "literal_error":
             expected = problem["ctx"]["expected"]
             return InvalidRequest(f"{path} must be {expected}", param=path, code="invalid_value")
-        case _:
+        case kind:
             sentence = problem["msg"][0].lower() + problem["msg"][1:]
-            return InvalidRequest(f"{path}: {sentence}", param=path, code="invalid_type")
+            is_bound = kind in {"greater_than_equal", "less_than_equal"}
+            code = "invalid_value" if is_bound else "invalid_type"
+            return InvalidRequest(f"{path}: {sentence}", param=path, code=code)
 
 
 def _is_union(problems: list[Any]) -> bool:
@@ -186,6 +159,6 @@ def _path(location: tuple[int | str, ...]) -> str:
     for step in location:
         if isinstance(step, int):
             path += f"[{step}]"
-        elif step.isidentifier() and step not in ("str", "TextPart"):
+        elif step.isidentifier() and step not in _UNION_MEMBERS:
             path += f".{step}" if path else step
     return path or "body"

@@ -14,8 +14,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from diptych.errors import RequestError, StoreError
+from diptych.http.guarded_runs import GuardedRuns
 from diptych.loop.codec import Record
-from diptych.runtime.service import RunService
 
 REASON = "the client disconnected"
 Result = TypeVar("Result")
@@ -56,7 +56,7 @@ async def result_unless_disconnected(receive: Receive, work: Coroutine[Any, Any,
         await asyncio.wait([task])
 
 
-async def cancel_if_abandoned(runs: RunService, run_id: str) -> None:
+async def cancel_if_abandoned(runs: GuardedRuns, run_id: str) -> None:
     """Cancel a run whose reader hung up, if its request asked for that and no reader is left."""
     if runs.has_subscribers(run_id):
         return
@@ -67,7 +67,7 @@ async def cancel_if_abandoned(runs: RunService, run_id: str) -> None:
         _logger.warning("run %s could not be cancelled when its client had gone: %s", run_id, error)
 
 
-async def _cancels_on_disconnect(runs: RunService, run_id: str) -> bool:
+async def _cancels_on_disconnect(runs: GuardedRuns, run_id: str) -> bool:
     """Read the run's first record; no more than one batch is read for it."""
     async with aclosing(runs.subscribe(run_id)) as batches:
         first, *_ = await anext(batches)

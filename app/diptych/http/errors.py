@@ -15,6 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from diptych.access.caller import Forbidden
+from diptych.access.limits import LimitExceeded
 from diptych.errors import (
     DiptychError,
     Overloaded,
@@ -24,12 +26,14 @@ from diptych.errors import (
     StoreError,
     StoreFull,
 )
+from diptych.http.request_id import SCOPE_KEY
 
 _logger = logging.getLogger(__name__)
 
 _STATUS_OF_CODE = {
     "session_busy": 409,
     "run_over": 409,
+    "not_resumable": 409,
     "model_not_found": 404,
     "session_not_found": 404,
     "unsupported_media_type": 415,
@@ -37,7 +41,8 @@ _STATUS_OF_CODE = {
     "foreign_host": 421,
     "foreign_origin": 403,
     "idempotency_mismatch": 422,
-    # how a run can fail, and how reading one can
+    # how a run can fail, and how reading one can; what is not here is the model's, 502
+    "context_too_long": 400,
     "model_timeout": 504,
     "deadline_exceeded": 504,
     "internal_error": 500,
@@ -81,7 +86,9 @@ def error_body(
 
 def run_error_body(code: str, message: str) -> dict[str, object]:
     """Write why a run has no answer."""
-    kind = "aborted" if code == "aborted" else "server_error"
+    kind = {"aborted": "aborted", "context_too_long": "invalid_request_error"}.get(
+        code, "server_error"
+    )
     return error_body(message, kind, code=code)
 
 
@@ -101,6 +108,8 @@ def store_failure(error: StoreError) -> tuple[str, str]:
 def add_error_handlers(app: FastAPI) -> None:
     """Answer every error, ours and the framework's, in the form of its path."""
     app.add_exception_handler(RequestError, _on_request_error)
+    app.add_exception_handler(Forbidden, _on_forbidden)
+    app.add_exception_handler(LimitExceeded, _on_limit)
     app.add_exception_handler(RunFailed, _on_run_failed)
     app.add_exception_handler(StoreError, _on_store_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
@@ -144,6 +153,18 @@ def _on_request_error(request: Request, error: Exception) -> Response:
     return error_response(request.url.path, status, request_error_body(error, status), headers)
 
 
+def _on_forbidden(request: Request, error: Exception) -> Response:
+    body = error_body(str(error), "invalid_request_error", code="forbidden")
+    return error_response(request.url.path, 403, body)
+
+
+def _on_limit(request: Request, error: Exception) -> Response:
+    assert isinstance(error, LimitExceeded)
+    body = error_body(error.message, "rate_limit_error", code="too_many_runs")
+    headers = {"Retry-After": str(error.retry_after)}
+    return error_response(request.url.path, 429, body, headers)
+
+
 def _on_run_failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, RunFailed)
     status = _STATUS_OF_CODE.get(error.code, _MODEL_FAILED)
@@ -183,7 +204,7 @@ def _on_disconnect(request: Request, error: Exception) -> Response:
 
 
 def _on_bug(request: Request, error: Exception) -> Response:
-    _logger.error("a request broke", exc_info=error)
+    _logger.error("request %s broke", request.scope.get(SCOPE_KEY), exc_info=error)
     body = error_body("the agent failed inside", "server_error", code="internal_error")
     return error_response(request.url.path, 500, body)
 

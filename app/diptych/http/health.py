@@ -9,16 +9,21 @@ from starlette.responses import Response
 
 from diptych.http.openapi import operations
 from diptych.loop.catalog import Unavailable
+from diptych.loop.events import CallFormat
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether the pod takes work, why not, which parts are missing, and notes for people."""
+    """Whether the pod takes work, why not, what is unavailable, and notes for people.
+
+    `action_format` is the format in which runs that start now ask for calls.
+    """
 
     is_ready: bool
     reason: str = ""
-    missing: Sequence[Unavailable] = ()
+    unavailable: Sequence[Unavailable] = ()
     notes: Sequence[str] = ()
+    action_format: CallFormat = "json"
 
 
 def health_routes(
@@ -38,8 +43,9 @@ def health_routes(
             "status": "ready" if now.is_ready else "not ready",
             "agent": name,
             "reason": now.reason,
-            "missing": [missing_value(item) for item in now.missing],
+            "missing": [unavailable_value(item) for item in now.unavailable],
             "notes": list(now.notes),
+            "action_format": now.action_format,
         }
         status = 200 if now.is_ready else 503
         return Response(orjson.dumps(body), status, media_type="application/json")
@@ -52,6 +58,6 @@ def health_routes(
     return router
 
 
-def missing_value(item: Unavailable) -> dict[str, str]:
-    """Give what `/ready` says of a missing part."""
+def unavailable_value(item: Unavailable) -> dict[str, str]:
+    """Give what `/ready` says of something unavailable."""
     return {"kind": item.kind, "name": item.name, "reason": item.reason}

@@ -1,7 +1,7 @@
 """Reads what every request for a run carries: its session, its origin, its idempotency key.
 
 Chats, `/v1/runs` and A2A all read these here. Not here: the conversation that a request brings
-(`http.bodies`, `http.a2a.message`), and whether a session id is a valid one (`runtime.request`).
+(`http.messages`, `http.a2a.message`), and whether a session id is a valid one (`runtime.request`).
 """
 
 import hashlib
@@ -12,7 +12,8 @@ import orjson
 from fastapi import Request
 
 from diptych.errors import InvalidRequest
-from diptych.http.bodies import Conversation, OnDisconnect
+from diptych.http.bodies import OnDisconnect
+from diptych.http.messages import Conversation
 from diptych.loop.events import Origin
 from diptych.ports.entries import IdempotencyKey
 from diptych.runtime.request import RunRequest
@@ -26,7 +27,7 @@ async def read_run_request(
     conversation: Conversation,
     *,
     session_id: str | None,
-    on_disconnect: OnDisconnect,
+    on_disconnect: OnDisconnect | None,
 ) -> RunRequest:
     """Make the request for a run of a conversation; the named fields are those of its body.
 

@@ -7,6 +7,7 @@ from typing import Any
 from diptych.loop.codec import TERMINAL, Record
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry, SessionEntry
+from diptych.ports.session_ids import owner_of, public_id
 from diptych.runtime.answers import TURN, answers_so_far, whole_answer
 
 
@@ -16,7 +17,7 @@ def event_view(record: Record) -> dict[str, Any]:
         "event_type": record.event_type,
         "seq": record.seq,
         "run_id": record.run_id,
-        "session_id": record.session_id,
+        "session_id": public_id(record.session_id),
         "timestamp": timestamp(record.timestamp),
         "content": record.content,
         "metadata": record.metadata,
@@ -43,6 +44,8 @@ def run_view(entry: RunEntry, records: Sequence[Record] = ()) -> dict[str, Any]:
         "updated_at": timestamp(newest.timestamp if newest else entry.updated),
         "last_seq": newest.seq if newest else entry.seq,
     }
+    if records and "resumes" in records[0].metadata:
+        view["resumes"] = records[0].metadata["resumes"]
     if newest and newest.event_type in TERMINAL:
         view |= _outcome(records)
     elif answers := answers_so_far(records):
@@ -53,7 +56,8 @@ def run_view(entry: RunEntry, records: Sequence[Record] = ()) -> dict[str, Any]:
 def session_view(entry: SessionEntry) -> dict[str, Any]:
     """Show a session, as `/memory/sessions` lists it."""
     return {
-        "session_id": entry.session_id,
+        "session_id": public_id(entry.session_id),
+        **({"owner": owner} if (owner := owner_of(entry.session_id)) else {}),
         "runs": entry.runs,
         "events": entry.events,
         "created_at": timestamp(entry.created),
@@ -83,6 +87,8 @@ def _outcome(records: Sequence[Record]) -> Mapping[str, Any]:
             outcome = {"finish_reason": "length", **_usage(end)}
         case "failed":
             outcome = {"error": {"code": end.metadata["code"], "message": end.content}}
+            if text := end.metadata.get("text"):  # the last answer, which does not fit its schema
+                outcome["text"] = text
         case _:
             outcome = {"error": {"code": "aborted", "message": end.content}}
     answer = whole_answer(records)

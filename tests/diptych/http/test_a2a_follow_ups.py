@@ -83,7 +83,7 @@ async def test_a_message_joins_a_task_that_another_replica_works_on() -> None:
     assert ended.status.state == TaskState.TASK_STATE_COMPLETED
     assert texts(ended) == [("answer", "Voilà.")]
     assert [(m.message_id, m.parts[0].text) for m in ended.history][1] == ("m-2", "and in French")
-    assert model.requests[1][-1].content == "and in French"
+    assert "and in French" in model.requests[1][-1].content
 
 
 async def test_a_message_that_comes_while_the_answer_is_told_is_answered_in_the_same_task() -> None:
@@ -173,4 +173,4 @@ async def test_a_task_whose_process_has_died_hears_it_from_its_next_owner() -> N
         await here.house.runs.close()
         ended = await task_of((await client(there)).send_message(asking("more", "m-2", task)))
     assert texts(ended) == [("answer", "Two.")]
-    assert any(m.content == "more" for m in models[1].requests[-1])
+    assert any("more" in m.content for m in models[1].requests[-1])

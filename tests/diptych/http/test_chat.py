@@ -1,6 +1,7 @@
 """Chat completions without a socket: what each frame says, sessions, and how failures are told."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -115,6 +116,35 @@ async def test_a_warning_and_a_delegation_are_told_as_progress_too() -> None:
         assert told == ["progress", "delegation_progress", "format_warning"]
 
 
+async def test_reasoning_is_told_in_the_form_that_clients_know_and_never_as_the_answer() -> None:
+    replies = ("<think>Need a tool?</think>{}", "<think>No. Greet.</think>Hello!")
+    async with face(*replies) as helper:
+        told = await streamed(helper)
+        deltas = [c["delta"] for f in told if f.data != "[DONE]" for c in f.json["choices"]]
+        reasoning = [d["reasoning_content"] for d in deltas if "reasoning_content" in d]
+        assert re.sub(r"\s", "", "".join(reasoning)) == "Needatool?No.Greet."
+        assert text_of(told) == "Hello!"
+        assert {f.event for f in told} == {None}
+        assert [f.id for f in told if "reasoning_content" in f.data] == [None] * len(reasoning)
+        message = (await ask(helper)).json()["choices"][0]["message"]
+        assert message["content"] == "Hello!"
+        assert message["reasoning_content"] == "".join(reasoning)
+
+
+async def test_an_answer_without_reasoning_has_no_field_for_it() -> None:
+    async with face() as helper:
+        assert "reasoning_content" not in (await ask(helper)).text
+
+
+async def test_the_agent_is_a_model_that_can_be_looked_up() -> None:
+    async with face() as helper:
+        (listed,) = (await helper.http.get("/v1/models")).json()["data"]
+        assert (await helper.http.get(f"/v1/models/{NAME}")).json() == listed
+        for other in ("gpt-5", f"{NAME}x", "%00", NAME.upper()):
+            response = await helper.http.get(f"/v1/models/{other}")
+            assert openai_error(response, 404)["code"] == "model_not_found"
+
+
 async def test_the_id_of_a_frame_is_the_seq_of_its_text_event() -> None:
     async with face("{}", {"content": "one two three", "chunk_ms": 30}) as helper:
         response = await ask(helper, stream=True)
@@ -171,9 +201,9 @@ async def test_a_header_and_a_field_that_agree_are_one_session() -> None:
 
 async def test_requests_without_a_session_know_nothing_of_each_other() -> None:
     async with face() as helper:
-        first, second = await ask(helper, "one"), await ask(helper, "two")
+        first, second = await ask(helper, "first question"), await ask(helper, "two")
         assert first.headers["X-Session-ID"] != second.headers["X-Session-ID"]
-        assert "one" not in str(helper.house.model.requests[2])
+        assert "first question" not in str(helper.house.model.requests[2])
 
 
 async def test_the_messages_of_a_request_are_its_history() -> None:
@@ -283,7 +313,7 @@ async def test_the_agent_is_listed_as_a_model() -> None:
         pytest.param('data: x\n\nevent: y\nid: 3\n\n"}', id="text that looks like frames"),
         pytest.param("\x00\x01 zero", id="control characters"),
         pytest.param("Grüße 🤝🏽 \u202ertl", id="emoji and directions"),
-        pytest.param("x" * 100_000, id="100,000 characters"),
+        pytest.param(" ".join(map(str, range(17_000))), id="100,000 characters"),
     ],
 )
 async def test_a_text_arrives_as_it_was_streamed_or_not(text: str) -> None:

@@ -7,12 +7,18 @@ from support.shared_store import SharedStore
 from support.stack import frames, text_of
 from support.stories import begin, log, virtually
 
+from diptych.http.chat.completion import CompletionFormat
 from diptych.http.chat.reader import ChatReader
 from diptych.loop.events import Steered
 
 
 def event_types(store, run_id):
     return [r.event_type for r in log(store, run_id)]
+
+
+async def reader(pod, run_id):
+    entry = await pod.runs.entry(run_id)
+    return ChatReader(pod.runs, entry, CompletionFormat(entry, "x"))
 
 
 @virtually
@@ -29,9 +35,10 @@ async def test_a_chat_that_is_told_again_parts_its_answers_also_after_an_answer_
     a.kill()
     await told(b, run_id)
     assert "answer_reset" in event_types(store, run_id)
-    entry = await b.runs.entry(run_id)
-    whole = (await ChatReader(b.runs, entry, "x").completion())["choices"][0]["message"]["content"]
-    raw = b"".join([f async for f in ChatReader(b.runs, entry, "x").frames(include_usage=False)])
+    completion = await (await reader(b, run_id)).completion()
+    whole = completion["choices"][0]["message"]["content"]
+    told_again = (await reader(b, run_id)).frames(include_usage=False)
+    raw = b"".join([content async for content in told_again])
     assert whole == "One. One.\n\nTwo."
     assert text_of(frames(raw.decode())) == whole
 
@@ -44,9 +51,9 @@ async def test_a_chat_that_is_not_streamed_leaves_out_an_answer_that_the_store_h
     b = replica(store, "b", "{}", "One.", "{}", "Two.")
     c = replica(store, "c", "{}", "One.", "{}", "Two.")  # reads, and never owns
     run_id = await begin(a)
-    whole = asyncio.create_task(
-        c.run(ChatReader(c.runs, await a.runs.entry(run_id), "x").completion())
-    )
+    entry = await a.runs.entry(run_id)  # `c` cannot know it yet
+    completion = ChatReader(c.runs, entry, CompletionFormat(entry, "x")).completion()
+    whole = asyncio.create_task(c.run(completion))
     await asyncio.sleep(1.5)
     await a.run(a.runs.steer(run_id, Steered("more", "m-1")))
     await asyncio.sleep(4)

@@ -141,12 +141,12 @@ async def test_a_limit_of_sessions_keeps_those_that_were_used_last_and_the_total
 
 async def test_a_deleted_session_is_gone_with_its_runs_and_begins_anew() -> None:
     async with face() as helper:
-        await ask(helper, "one", "s")
+        await ask(helper, "first question", "s")
         assert (await helper.http.delete("/memory/sessions/s")).status_code == 204
         assert (await events(helper))["total"] == 0
         assert problem(await helper.http.delete("/memory/sessions/s"), 404)
         await ask(helper, "two", "s")
-        assert "one" not in str(helper.house.model.requests[-1])
+        assert "first question" not in str(helper.house.model.requests[-1])
 
 
 async def test_a_session_at_work_is_not_deleted() -> None:

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from support.face import HI, Face, Speaker, face
 from support.stack import call, frames, until
 
-from diptych.http.health import missing_value
+from diptych.http.health import unavailable_value
 from diptych.loop.catalog import Unavailable
 
 ROOT = Path(__file__).parents[3]
@@ -37,7 +37,8 @@ def check(helper: Face, response: httpx.Response) -> httpx.Response:
         assert media_type in described["content"], (path, media_type)
         if "json" in media_type:
             validate(document, described["content"][media_type]["schema"], response.json())
-    for name in ("X-Run-ID", "X-Session-ID", "Retry-After", "x-should-retry"):
+    names = ("X-Run-ID", "X-Session-ID", "X-Diptych-Warning", "Retry-After", "x-should-retry")
+    for name in names:
         assert name not in response.headers or name in described.get("headers", {}), (path, name)
     return response
 
@@ -71,7 +72,7 @@ async def test_every_route_is_described_and_every_reference_leads_somewhere() ->
         assert described == {
             ("GET", "/.well-known/agent-card.json"),
             ("POST", "/a2a"),
-            *((method, route.path) for route in routes for method in route.methods),
+            *((method, route.path_format) for route in routes for method in route.methods),
         }
         for each in walk(document):
             if isinstance(ref := each.get("$ref"), str):
@@ -105,6 +106,26 @@ async def test_chats_are_what_the_document_says() -> None:
         for chunk in chunks:
             validate(document, {"$ref": "#/components/schemas/ChatCompletionChunk"}, chunk.json)
         check(helper, await helper.http.get("/v1/models"))
+        check(helper, await helper.http.get("/v1/models/helper"))
+
+
+async def test_typed_and_reasoned_chats_are_what_the_document_says() -> None:
+    forced = {
+        "tools": [{"type": "function", "function": {"name": "City"}}],
+        "tool_choice": "required",
+        "seed": 1,
+    }
+    async with face("{}", '<think>So.</think>{"a": 1}') as helper:
+        document = document_of(helper)
+        whole = check(helper, await helper.http.post("/v1/chat/completions", json={**HI, **forced}))
+        assert "tool_calls" in whole.text
+        assert "reasoning_content" in whole.text
+        assert "X-Diptych-Warning" in whole.headers
+        body = {**HI, **forced, "stream": True}
+        streamed = check(helper, await helper.http.post("/v1/chat/completions", json=body))
+        assert "reasoning_content" in streamed.text
+        for frame in frames(streamed.text)[:-1]:
+            validate(document, {"$ref": "#/components/schemas/ChatCompletionChunk"}, frame.json)
 
 
 async def test_runs_are_what_the_document_says() -> None:
@@ -141,6 +162,7 @@ async def test_runs_that_fail_are_what_the_document_says() -> None:
     [
         pytest.param("POST", "/v1/chat/completions", {}, 400, id="a chat of nothing"),
         pytest.param("POST", "/v1/chat/completions", {**HI, "model": "x"}, 404, id="a model"),
+        pytest.param("GET", "/v1/models/x", None, 404, id="another model"),
         pytest.param("POST", "/v1/runs", {"input": " "}, 400, id="a blank run"),
         pytest.param("POST", "/v1/runs", {"input": "x" * 2**20}, 413, id="a large run"),
         pytest.param("GET", "/v1/runs/run-x", None, 404, id="an unknown run"),
@@ -181,7 +203,7 @@ async def test_ready_names_what_is_missing_as_the_document_says() -> None:
     missing = Unavailable("server", "box", "refused", ("add",))
     async with face() as helper:
         schema = {"$ref": "#/components/schemas/Missing"}
-        validate(document_of(helper), schema, missing_value(missing))
+        validate(document_of(helper), schema, unavailable_value(missing))
 
 
 def test_the_committed_reference_is_what_the_generator_writes() -> None:

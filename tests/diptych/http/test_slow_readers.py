@@ -21,7 +21,7 @@ from diptych.http.sse_response import WRITE_BYTES, SseResponse
 
 CANCEL = {"on_disconnect": "cancel"}
 SCOPE = {"type": "http", "path": "/v1/runs/run-1/events"}
-LARGE = "x" * 3_000_000  # of it no connection takes more than a part before it is read
+LARGE = "".join(map("{:09d}".format, range(330_000)))  # no connection takes it whole at once
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,8 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 
+from diptych.access.caller import Forbidden
+from diptych.access.limits import LimitExceeded
 from diptych.errors import (
     Overloaded,
     RequestError,
@@ -37,7 +39,7 @@ class ErrorTranslation:
 
     def __enter__(self) -> None: ...
 
-    def __exit__(
+    def __exit__(  # noqa: C901 - a table
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
@@ -48,6 +50,11 @@ class ErrorTranslation:
                 return
             case RunNotFound() | RunLost():
                 raise TaskNotFoundError(error.message) from error
+            case Forbidden():
+                raise UnsupportedOperationError(str(error)) from error
+            case LimitExceeded():
+                retry = {"retryAfterSeconds": str(error.retry_after)}
+                raise InternalError(error.message, retry) from error
             case Overloaded():
                 retry = {"retryAfterSeconds": str(error.retry_after)}
                 raise InternalError(str(error), retry) from error

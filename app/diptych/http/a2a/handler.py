@@ -1,4 +1,4 @@
-"""The methods of A2A over `RunService`: a task is a run, and a context is a session.
+"""The methods of A2A over `GuardedRuns`: a task is a run, and a context is a session.
 
 So there is no second store of tasks (decision 7). A stream whose process leaves, or whose store
 has lost what was sent, ends before its task: the client subscribes again, and gets a snapshot.
@@ -36,17 +36,17 @@ from diptych.http.a2a.errors import ErrorTranslation
 from diptych.http.a2a.listing import list_tasks
 from diptych.http.a2a.message import read_a2a_request, read_steering
 from diptych.http.a2a.task import TaskUpdates, Update, submitted_task, task_snapshot
+from diptych.http.guarded_runs import GuardedRuns
 from diptych.loop.codec import TERMINAL, Record
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
 from diptych.runtime.answers import collect
-from diptych.runtime.service import RunService
 
 
 class TaskHandler(RequestHandler):
     """Fulfils the SDK's handler of A2A's methods (specification, section 3.1)."""
 
-    def __init__(self, runs: RunService) -> None:
+    def __init__(self, runs: GuardedRuns) -> None:
         self._runs = runs
 
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:

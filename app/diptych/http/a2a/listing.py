@@ -19,8 +19,8 @@ from a2a.utils.task import (
 
 from diptych.errors import RunLost, RunNotFound
 from diptych.http.a2a.task import TASK_STATES, milliseconds, task_snapshot
+from diptych.http.guarded_runs import GuardedRuns
 from diptych.ports.entries import RunEntry, RunPage
-from diptych.runtime.service import RunService
 
 _MAX_TOKEN = 512  # characters
 _NANOSECONDS = 1_000_000  # in a millisecond
@@ -29,7 +29,7 @@ _Position = tuple[int, str]
 """The position of a task in the list: the time of its status in milliseconds, and its id."""
 
 
-async def list_tasks(runs: RunService, params: ListTasksRequest) -> ListTasksResponse:
+async def list_tasks(runs: GuardedRuns, params: ListTasksRequest) -> ListTasksResponse:
     """Give a page of tasks. Raises the errors of A2A, `StoreError`."""
     validate_history_length(params)
     if params.HasField("page_size"):
@@ -46,7 +46,7 @@ async def list_tasks(runs: RunService, params: ListTasksRequest) -> ListTasksRes
     )
 
 
-async def _matching_entries(runs: RunService, params: ListTasksRequest, limit: int) -> RunPage:
+async def _matching_entries(runs: GuardedRuns, params: ListTasksRequest, limit: int) -> RunPage:
     """Give `limit` of the runs that match the filters, from the page token on, in the list's order.
 
     The runs of one context are few, so they are filtered and sorted here.
@@ -67,7 +67,7 @@ def _position(entry: RunEntry) -> _Position:
     return milliseconds(entry.updated), entry.run_id
 
 
-async def _task(runs: RunService, entry: RunEntry, params: ListTasksRequest) -> Task | None:
+async def _task(runs: GuardedRuns, entry: RunEntry, params: ListTasksRequest) -> Task | None:
     """Give a task as it was when it was listed; None if it is gone now."""
     try:
         records = (await runs.records(entry.run_id))[: entry.seq]

@@ -16,8 +16,8 @@ from starlette.routing import Route
 from diptych.http.a2a.card import RPC_PATH, card_route
 from diptych.http.a2a.handler import TaskHandler
 from diptych.http.agent_profile import AgentProfile
+from diptych.http.guarded_runs import GuardedRuns
 from diptych.net import a2a_extension
-from diptych.runtime.service import RunService
 
 SHUTDOWN_GRACE = 4.0  # seconds; the server's own is 5
 PARSE_ERROR = -32700
@@ -26,7 +26,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def a2a_routes(
-    runs: RunService, profile: AgentProfile, *, shutdown_grace_period: float = SHUTDOWN_GRACE
+    runs: GuardedRuns, profile: AgentProfile, *, shutdown_grace_period: float = SHUTDOWN_GRACE
 ) -> list[Route]:
     """Give the routes of the agent card and of JSON-RPC, at `/a2a` and `/a2a/`.
 

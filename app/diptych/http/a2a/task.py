@@ -6,7 +6,9 @@ Not here: the protocol's methods (`http.a2a.handler`) and errors (`http.a2a.erro
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 
+import orjson
 from a2a.types import (
     Artifact,
     Message,
@@ -18,10 +20,12 @@ from a2a.types import (
     TaskStatus,
     TaskStatusUpdateEvent,
 )
+from google.protobuf.json_format import ParseDict
 
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.messages import JSON
 from diptych.loop.text import well_formed
+from diptych.net import a2a_extension
 from diptych.ports.entries import RunEntry
 from diptych.runtime.answers import answers_so_far
 
@@ -65,7 +69,8 @@ def task_snapshot(
     The records decide the state, not the entry, which may have been read at another moment. The
     history shows `sent`, the first message, under the id that its sender gave it.
     """
-    answers = enumerate(answers_so_far(records), 1)
+    answers = answers_so_far(records)
+    ends = [r for r in records if r.event_type == "agent_response"]
     history = [_user_message(r) for r in records if r.event_type == _QUEUED_EVENT]
     if sent is not None:
         history[:1] = [_echo(entry, sent)]
@@ -73,7 +78,11 @@ def task_snapshot(
         id=entry.run_id,
         context_id=entry.session_id,
         status=_latest_status(entry, records),
-        artifacts=[_artifact(turn, well_formed(text)) for turn, text in answers if text],
+        artifacts=[
+            _artifact(turn, well_formed(text), end)
+            for turn, (text, end) in enumerate(zip_longest(answers, ends), 1)
+            if text
+        ],
         history=_newest(history, history_length),
     )
 
@@ -107,21 +116,21 @@ class TaskUpdates:
                 yield self._artifact_update(_text(record.content))
             case "agent_response":  # what was not streamed, often nothing: the end of the artifact
                 rest = _text(record.content)[self._sent_chars :]
-                yield self._artifact_update(rest, is_last=True)
+                yield self._artifact_update(rest, record)
                 self._sent_chars = 0
                 self._turn += 1
             case "answer_reset":
                 self._sent_chars = 0
 
-    def _artifact_update(self, text: str, *, is_last: bool = False) -> TaskArtifactUpdateEvent:
+    def _artifact_update(self, text: str, end: Record | None = None) -> TaskArtifactUpdateEvent:
         appends = self._sent_chars > 0
         self._sent_chars += len(text)
         return TaskArtifactUpdateEvent(
             task_id=self._entry.run_id,
             context_id=self._entry.session_id,
-            artifact=_artifact(self._turn, text),
+            artifact=_artifact(self._turn, text, end),
             append=appends,
-            last_chunk=is_last,
+            last_chunk=end is not None,
         )
 
     def _status_update(self, status: TaskStatus) -> TaskStatusUpdateEvent:
@@ -130,9 +139,22 @@ class TaskUpdates:
         )
 
 
-def _artifact(turn: int, text: str) -> Artifact:
+def _artifact(turn: int, text: str, end: Record | None) -> Artifact:
+    """Give an answer or a piece of it; `end` is the record of the whole one, if it is the last.
+
+    An answer by a schema has its value beside its text. One that was cut off says so.
+    """
     artifact_id = ANSWER if turn == 1 else f"{ANSWER}-{turn}"
-    return Artifact(artifact_id=artifact_id, parts=[Part(text=text)])
+    artifact = Artifact(artifact_id=artifact_id, parts=[Part(text=text)])
+    if end is not None and end.metadata.get("is_json"):
+        part = Part(media_type="application/json")
+        ParseDict(orjson.loads(_text(end.content)), part.data)
+        artifact.parts.append(part)
+    if end is not None and (reason := end.metadata.get("finish_reason", "stop")) != "stop":
+        artifact.extensions.append(a2a_extension.URI)
+        about = a2a_extension.answer_metadata(str(reason))
+        artifact.metadata.update({a2a_extension.URI: about})
+    return artifact
 
 
 def _latest_status(entry: RunEntry, records: Sequence[Record]) -> TaskStatus:

@@ -14,31 +14,46 @@ from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
 
 DONE = b"data: [DONE]\n\n"
+_CALL_ID_CHARS = 32
 STREAMED_NOTICES = frozenset({"progress", "tool_progress", "delegation_progress", "format_warning"})
 
 
 class CompletionFormat:
-    """Writes what one run of an agent gives; `model` is the agent's name."""
+    """Writes what one run of an agent gives; `model` is the agent's name.
 
-    def __init__(self, entry: RunEntry, model: str) -> None:
+    With a `tool`, the answer is written as the arguments of a call of this tool of the caller.
+    """
+
+    def __init__(self, entry: RunEntry, model: str, tool: str | None = None) -> None:
         self._entry = entry
         self._model = model
+        self._tool = tool
         self._created = int(entry.created)
         self._before_text, self._after_text = self._text_frame_parts()
 
-    def completion(self, answer: str, end: Record) -> dict[str, Any]:
+    def completion(self, answer: str, end: Record, reasoning: str = "") -> dict[str, Any]:
         """Write the whole completion of a run; `end` is its terminal record."""
-        message = {"role": "assistant", "content": answer, "refusal": None}
+        message: dict[str, Any] = {"role": "assistant", "content": answer, "refusal": None}
+        if self._tool and end.event_type == "completed":
+            message |= {"content": None, "tool_calls": [self._call(answer)]}
+        if reasoning:
+            message["reasoning_content"] = reasoning
         choice = {
             "index": 0,
             "message": message,
             "logprobs": None,
-            "finish_reason": _finish_reason(end),
+            "finish_reason": self._finish_reason(end),
         }
         return {**self._envelope("chat.completion"), "choices": [choice], "usage": _usage(end)}
 
     def first_frame(self) -> bytes:
-        return self.content_frame({"role": "assistant", "content": ""})
+        return self.content_frame({"role": "assistant", "content": "" if not self._tool else None})
+
+    def call_frame(self) -> bytes:
+        """Frame what precedes the arguments of the caller's tool; nothing if there is none."""
+        if self._tool is None:
+            return b""
+        return self.content_frame({"tool_calls": [{"index": 0, **self._call("")}]})
 
     def text_frame(self, record: Record) -> bytes:
         """Frame a `text` record. Only the text differs from one chunk to the next."""
@@ -49,14 +64,19 @@ class CompletionFormat:
         return frame(self._chunk(delta), seq=seq)
 
     def notice_frame(self, notice: Notice) -> bytes:
-        """Frame a notice as a valid and empty chunk, because clients break on anything else."""
+        """Frame a notice as a valid and empty chunk, because clients break on anything else.
+
+        Reasoning is a delta in the form that clients know from DeepSeek and vLLM.
+        """
+        if notice.type == "reasoning":
+            return self.content_frame({"reasoning_content": notice.fields["content"]})
         if notice.type not in STREAMED_NOTICES:
             return b""
         return frame({**self._chunk({}), "type": notice.type, **notice.fields}, event="progress")
 
     def last_frames(self, end: Record, *, include_usage: bool) -> bytes:
         """Frame what ends the stream of a run that gave an answer."""
-        frames = frame(self._chunk({}, _finish_reason(end)))
+        frames = frame(self._chunk({}, self._finish_reason(end)))
         if include_usage:
             envelope = self._envelope("chat.completion.chunk")
             frames += frame({**envelope, "choices": [], "usage": _usage(end)})
@@ -65,9 +85,25 @@ class CompletionFormat:
     def _text_frame_parts(self) -> tuple[bytes, bytes]:
         """Give what stands before and after the text of a chunk."""
         mark = "\x00"
-        chunk = orjson.dumps(self._chunk({"content": mark}))
+        delta: dict[str, Any] = {"content": mark}
+        if self._tool:
+            delta = {"tool_calls": [{"index": 0, "function": {"arguments": mark}}]}
+        chunk = orjson.dumps(self._chunk(delta))
         before, _, after = chunk.partition(orjson.dumps(mark))
         return before, after + b"\n\n"
+
+    def _call(self, arguments: str) -> dict[str, Any]:
+        """Write the answer as a call of the caller's tool; a run that is read again has its id."""
+        call_id = f"call_{self._entry.run_id[-_CALL_ID_CHARS:]}"
+        function = {"name": self._tool, "arguments": arguments}
+        return {"id": call_id, "type": "function", "function": function}
+
+    def _finish_reason(self, end: Record) -> str:
+        """Map the end of a run as loop.md §2 says; `tool_calls` for the caller's tool."""
+        if end.event_type == "max_steps":
+            return "length"
+        reason = str(end.metadata["finish_reason"])
+        return "tool_calls" if self._tool and reason == "stop" else reason
 
     def _chunk(self, delta: Mapping[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
         choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
@@ -91,11 +127,6 @@ def failure(end: Record) -> tuple[str, str] | None:
             return "aborted", f"the run was aborted: {end.content}"
         case _:
             return None
-
-
-def _finish_reason(end: Record) -> str:
-    """Map the end of a run as loop.md §2 says."""
-    return "length" if end.event_type == "max_steps" else str(end.metadata["finish_reason"])
 
 
 def _usage(end: Record) -> dict[str, int]:

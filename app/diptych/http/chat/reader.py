@@ -7,48 +7,66 @@ Not here: the response (`http.chat.routes`), OpenAI's JSON (`http.chat.completio
 """
 
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
 from diptych.errors import RequestError, StoreError
 from diptych.http.chat.completion import CompletionFormat, failure
 from diptych.http.errors import RunFailed, run_error_body, store_failure
+from diptych.http.guarded_runs import GuardedRuns
 from diptych.loop.codec import Record
 from diptych.net.sse import frame
 from diptych.ports import Item, Notice
 from diptych.ports.entries import RunEntry
 from diptych.runtime.answers import TURN, collect, whole_answer
 from diptych.runtime.buffer import is_terminal
-from diptych.runtime.service import RunService
 
 _CALLS = frozenset({"tool_call", "delegation_request"})
 _logger = logging.getLogger(__name__)
 
 
 class ChatReader:
-    """Reads one run, once; `model` is the agent's name. `headers` name the run in the response."""
+    """Reads one run, once, into a form. `headers` name the run in the response, beside `warnings`.
 
-    def __init__(self, runs: RunService, entry: RunEntry, model: str) -> None:
-        self.headers = {"X-Session-ID": entry.session_id, "X-Run-ID": entry.run_id}
+    A model's reasoning is never on record: it is told as far as it was heard live.
+    """
+
+    def __init__(
+        self,
+        runs: GuardedRuns,
+        entry: RunEntry,
+        written: CompletionFormat,
+        warnings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.headers = {
+            "X-Session-ID": entry.session_id,
+            "X-Run-ID": entry.run_id,
+            **(warnings or {}),
+        }
         self._runs = runs
         self._run_id = entry.run_id
-        self._format = CompletionFormat(entry, model)
+        self._format = written
         self._has_made_calls = False
         self._sent_seq = 0  # of the newest text that was sent
+        self._call_frame = written.call_frame()  # to send before the first text
         self._separator = ""  # to send before the next text
 
     async def completion(self) -> dict[str, Any]:
         """Wait for the run's end and give the whole completion. Raises `RunFailed`."""
         records: list[Record] = []
+        reasoning: list[str] = []
         async for batch in self._batches():
             for item in batch:
                 collect(records, item)
                 self._note_call(item)
+                if isinstance(item, Notice) and item.type == "reasoning":
+                    reasoning.append(str(item.fields["content"]))
         if not (records and is_terminal(records[-1])):
             raise self._handed_over()
         self._raise_if_failed(records[-1])
-        return self._format.completion(whole_answer(records) or "", records[-1])
+        answer = whole_answer(records) or ""
+        return self._format.completion(answer, records[-1], "".join(reasoning))
 
     async def frames(self, *, include_usage: bool) -> AsyncGenerator[bytes]:
         """Give the frames of a stream; what arrived together comes together.
@@ -96,6 +114,8 @@ class ChatReader:
                 if self._separator:
                     frames.append((0, self._format.content_frame({"content": self._separator})))
                     self._separator = ""
+                frames.append((0, self._call_frame))
+                self._call_frame = b""
                 frames.append((item.seq, self._format.text_frame(item)))
             elif item.event_type == "answer_reset":
                 frames = self._without(frames, cast("int", item.metadata["from_seq"]))

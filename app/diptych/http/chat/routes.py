@@ -1,8 +1,9 @@
-"""`POST /v1/chat/completions` and `GET /v1/models`: OpenAI's API in front of runs.
+"""`/v1/chat/completions` and `/v1/models`: OpenAI's API in front of runs.
 
 A chat starts a run like any other request, and then reads it.
 
-Not here: reading the run (`http.chat.reader`), OpenAI's JSON (`http.chat.completion`).
+Not here: reading the chat (`http.chat.chat_request`) and the run (`http.chat.reader`), OpenAI's
+JSON (`http.chat.completion`).
 """
 
 import asyncio
@@ -17,8 +18,8 @@ from fastapi import APIRouter, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from diptych.errors import InvalidRequest
-from diptych.http.bodies import ChatBody, read_body, read_conversation
+from diptych.http.chat.chat_request import ChatPolicy, check_model, read_chat
+from diptych.http.chat.completion import CompletionFormat
 from diptych.http.chat.reader import ChatReader
 from diptych.http.disconnect import (
     cancel_if_abandoned,
@@ -26,45 +27,47 @@ from diptych.http.disconnect import (
     result_unless_disconnected,
 )
 from diptych.http.errors import RunFailed, run_error_body
+from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import operations
-from diptych.http.run_request import read_run_request
 from diptych.http.sse_response import SseResponse
 from diptych.net.sse import frame
-from diptych.runtime.service import RunService
 
 FIRST_FRAME_SECONDS = 10.0  # for which the headers of a stream wait for its first frame
 
 
-def chat_routes(name: str, runs: RunService) -> APIRouter:
-    """Give the routes of the agent called `name`."""
+def chat_routes(policy: ChatPolicy, runs: GuardedRuns) -> APIRouter:
+    """Give the routes of an agent whose chats may bring what `policy` says."""
     router = APIRouter()
-    started = int(time.time())
+    name, started = policy.name, int(time.time())
 
     @router.post("/v1/chat/completions", **operations.COMPLETE_CHAT)
     async def complete(request: Request) -> Response:
-        body = await read_body(request, ChatBody)
-        _check_model(body.model, name)
-        run_request = await read_run_request(
-            request,
-            read_conversation(body.messages),
-            session_id=body.session_id,
-            on_disconnect=body.on_disconnect,
-        )
-        entry = await runs.start(run_request)
-        reader = ChatReader(runs, entry, name)
+        chat = await read_chat(request, policy)
+        entry = await runs.start(chat.run)
+        reader = ChatReader(runs, entry, CompletionFormat(entry, name, chat.tool), chat.headers)
         on_disconnect = None
-        if body.on_disconnect == "cancel":
+        if chat.run.origin.cancels_on_disconnect:
             on_disconnect = partial(cancel_if_abandoned, runs, entry.run_id)
-        if body.stream:
-            return await _stream(request, body, reader, on_disconnect)
+        if chat.streams:
+            frames = reader.frames(include_usage=chat.includes_usage)
+            first = await _first_frame(request, frames)
+            return SseResponse(_all_frames(first, frames), reader.headers, on_disconnect)
         return await _whole(request, reader, on_disconnect)
 
     @router.get("/v1/models", **operations.LIST_MODELS)
     async def models() -> dict[str, Any]:
-        model = {"id": name, "object": "model", "created": started, "owned_by": "diptych"}
-        return {"object": "list", "data": [model]}
+        return {"object": "list", "data": [_model(name, started)]}
+
+    @router.get("/v1/models/{model}", **operations.READ_MODEL)
+    async def model(model: str) -> dict[str, Any]:
+        check_model(model, name)
+        return _model(name, started)
 
     return router
+
+
+def _model(name: str, started: int) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": started, "owned_by": "diptych"}
 
 
 async def _whole(
@@ -79,18 +82,6 @@ async def _whole(
             await on_disconnect()
             raise
     return Response(orjson.dumps(completion), 200, reader.headers, "application/json")
-
-
-async def _stream(
-    request: Request,
-    body: ChatBody,
-    reader: ChatReader,
-    on_disconnect: Callable[[], Awaitable[None]] | None,
-) -> Response:
-    options = body.stream_options
-    frames = reader.frames(include_usage=options is not None and options.include_usage)
-    first = await _first_frame(request, frames)
-    return SseResponse(_all_frames(first, frames), reader.headers, on_disconnect)
 
 
 async def _first_frame(request: Request, frames: AsyncGenerator[bytes]) -> "asyncio.Future[bytes]":
@@ -117,12 +108,3 @@ async def _all_frames(
                 yield content
         except RunFailed as error:
             yield frame(run_error_body(error.code, error.message))
-
-
-def _check_model(model: str | None, name: str) -> None:
-    if model is not None and model != name:
-        raise InvalidRequest(
-            f"this agent is called {name!r}; use that as the model, or leave it out",
-            param="model",
-            code="model_not_found",
-        )

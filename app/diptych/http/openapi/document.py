@@ -13,8 +13,8 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from diptych.http.bodies import ChatBody, MessageBody, RunBody
-from diptych.http.openapi import schemas
+from diptych.http.bodies import ChatBody, MessageBody, ResumeBody, RunBody
+from diptych.http.openapi import error_schemas, schemas
 from diptych.http.openapi.operations import json_content
 
 REPLIES: tuple[type[BaseModel], ...] = (
@@ -22,15 +22,16 @@ REPLIES: tuple[type[BaseModel], ...] = (
     schemas.RunList,
     schemas.EventList,
     schemas.SessionList,
+    schemas.Model,
     schemas.ModelList,
     schemas.ChatCompletion,
     schemas.ChatCompletionChunk,
-    schemas.Error,
-    schemas.Problem,
+    error_schemas.Error,
+    error_schemas.Problem,
     schemas.Health,
     schemas.Ready,
 )
-BODIES: tuple[type[BaseModel], ...] = (ChatBody, RunBody, MessageBody)
+BODIES: tuple[type[BaseModel], ...] = (ChatBody, RunBody, ResumeBody, MessageBody)
 
 ERRORS = {
     400: "What was sent is wrong; `param` names it.",
@@ -74,6 +75,10 @@ _PARAMETERS: dict[str, dict[str, Any]] = {
 _HEADERS = {
     "X-Session-ID": {"description": "The run's session.", "schema": _SESSION_ID},
     "X-Run-ID": {"description": "The id of the run.", "schema": {"type": "string"}},
+    "X-Diptych-Warning": {
+        "description": "`ignored: ` and the names of the fields that have no effect.",
+        "schema": {"type": "string"},
+    },
     "Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}},
     "x-should-retry": {
         "description": "`false` if a call of the run may have started: a retry would repeat it.",
@@ -83,6 +88,8 @@ _HEADERS = {
 _DESCRIPTION = """
 
 Errors under `/v1/` have OpenAI's form (`Error`), those of other paths are problem+json (`Problem`).
+Every response has an `X-Request-Id`: the request's own, if it is 1 to 128 of the characters
+`A-Z a-z 0-9 _ . : / + = @ ~ -`, else one that was made.
 An agent on loopback answers a foreign `Host` with 421 and a foreign `Origin` with 403."""
 
 
@@ -156,7 +163,7 @@ def _error(path: str, status: int) -> dict[str, Any]:
     response: dict[str, Any] = {"description": ERRORS[status], "content": content}
     names = ["Retry-After"] if status == HTTPStatus.SERVICE_UNAVAILABLE else []
     if path == _CHAT and status in _RUN_FAILURES:
-        names += ["X-Session-ID", "X-Run-ID", "x-should-retry"]
+        names += ["X-Session-ID", "X-Run-ID", "X-Diptych-Warning", "x-should-retry"]
     if names:
         response["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
     return response

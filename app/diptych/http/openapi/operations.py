@@ -20,6 +20,7 @@ def _operation(  # noqa: PLR0913 - each is a part of OpenAPI's Operation Object
     responses: dict[int, dict[str, Any]],
     *,
     body: str | None = None,
+    needs_body: bool = True,
     headers: Sequence[str] = (),
     errors: Sequence[int] = (),
 ) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def _operation(  # noqa: PLR0913 - each is a part of OpenAPI's Operation Object
     if headers:
         extra["parameters"] = [{"$ref": f"#/components/parameters/{name}"} for name in headers]
     if body:
-        extra["requestBody"] = {"required": True, "content": json_content(body)}
+        extra["requestBody"] = {"required": needs_body, "content": json_content(body)}
         errors = (*errors, 400, 413, 415)
     return {
         "summary": summary,
@@ -56,7 +57,7 @@ def json_content(schema: str) -> dict[str, Any]:
     return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
 
 
-_COMPLETION = _json("ChatCompletion", "The answer.", _RUN_HEADERS)
+_COMPLETION = _json("ChatCompletion", "The answer.", (*_RUN_HEADERS, "X-Diptych-Warning"))
 _COMPLETION["content"] |= _event_stream(
     "With `stream`: each `data:` is a ChatCompletionChunk, the last one `[DONE]`. The frame of a "
     "text has the `id` of its event. After a failure the last frame is an Error, without `[DONE]`.",
@@ -86,6 +87,12 @@ COMPLETE_CHAT = _operation(
 )
 LIST_MODELS = _operation(
     "List the models", "The agent is the only one.", {200: _json("ModelList", "The agent.")}
+)
+READ_MODEL = _operation(
+    "Read a model",
+    "Gives the agent, by its name.",
+    {200: _json("Model", "The agent.")},
+    errors=(404,),
 )
 START_RUN = _operation(
     "Start a run",
@@ -121,6 +128,16 @@ STEER_RUN = _operation(
     {202: _json("Run", "The run.")},
     body="MessageBody",
     headers=("Idempotency-Key",),
+    errors=(409, 422, *_RUN_ERRORS),
+)
+RESUME_RUN = _operation(
+    "Resume a run",
+    "Takes up a run that failed or was aborted, with a new run of its session and no new message. "
+    "No call is made again. A run is resumed once: a second request gives the same new run.",
+    {202: _json("Run", "The new run; `resumes` is the id of the old one.")},
+    body="ResumeBody",
+    needs_body=False,
+    headers=("Idempotency-Key", "traceparent"),
     errors=(409, 422, *_RUN_ERRORS),
 )
 CANCEL_RUN = _operation(

@@ -59,6 +59,8 @@ class Run(Reply):
     """The time of its newest event."""
     last_seq: int = Field(ge=1)
     """The id of its newest event."""
+    resumes: str | None = None
+    """The id of the run that this one takes up."""
     text: str | None = None
     """The answer so far, until the run ends."""
     answer: str | None = None
@@ -139,12 +141,33 @@ class ModelList(Reply):
     data: list[Model]
 
 
+class MadeFunction(Reply):
+    """The caller's function, and the answer as its arguments."""
+
+    name: str
+    arguments: str
+    """JSON that fits the function's `parameters`."""
+
+
+class MadeCall(Reply):
+    """The answer to a chat that forces one tool of its own."""
+
+    id: str
+    type: Literal["function"]
+    function: MadeFunction
+
+
 class AssistantMessage(Reply):
     """The answer."""
 
     role: Literal["assistant"]
-    content: str
+    content: str | None
+    """Null if the answer is a call."""
     refusal: None
+    tool_calls: list[MadeCall] | None = None
+    """One, if the chat forced a tool of its own."""
+    reasoning_content: str | None = None
+    """The model's reasoning, as far as it was told while this reply was waited for."""
 
 
 class Choice(Reply):
@@ -154,6 +177,7 @@ class Choice(Reply):
     message: AssistantMessage
     logprobs: None
     finish_reason: str
+    """Of the model; `tool_calls` for a call; `length` if the run reached its `maxSteps`."""
 
 
 class ChatCompletion(Reply):
@@ -169,11 +193,31 @@ class ChatCompletion(Reply):
     usage: ChatUsage
 
 
+class FunctionDelta(Reply):
+    """A piece of a call: first the name, then pieces of the arguments."""
+
+    name: str | None = None
+    arguments: str
+
+
+class CallDelta(Reply):
+    """A piece of the call that a chat forced; only the first has `id` and `type`."""
+
+    index: Literal[0]
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: FunctionDelta
+
+
 class Delta(Reply):
     """A piece of the answer."""
 
     role: Literal["assistant"] | None = None
-    content: str | None = None
+    content: Any = Field(None, json_schema_extra={"type": ["string", "null"]})
+    """Null in the first chunk of an answer that is a call."""
+    tool_calls: list[CallDelta] | None = None
+    reasoning_content: str | None = None
+    """A piece of the model's reasoning, which is no part of the answer."""
 
 
 class ChunkChoice(Reply):
@@ -202,33 +246,6 @@ class ChatCompletionChunk(Reply):
     """In the last chunk alone, and only with `stream_options.include_usage`."""
 
 
-class ErrorFields(Reply):
-    """What went wrong, in OpenAI's form."""
-
-    message: str
-    type: Literal["invalid_request_error", "server_error", "aborted"]
-    param: str | None
-    """The field, header or parameter that is wrong."""
-    code: str | None
-
-
-class Error(Reply):
-    """The error of every path under `/v1/`."""
-
-    error: ErrorFields
-
-
-class Problem(Reply):
-    """The error of every other path (RFC 9457)."""
-
-    type: Literal["about:blank"]
-    title: str
-    status: int
-    detail: str
-    code: str | None = None
-    param: str | None = None
-
-
 class Health(Reply):
     """The process is alive."""
 
@@ -253,3 +270,5 @@ class Ready(Reply):
     """Why not; empty if it does."""
     missing: list[Missing]
     notes: list[str]
+    action_format: Literal["json", "native"]
+    """How runs that start now ask the model for calls."""

@@ -12,18 +12,18 @@ from weakref import WeakValueDictionary
 
 from diptych.errors import RequestError, StoreError
 from diptych.http.errors import request_error_body, run_error_body, store_failure
+from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.views import event_view, notice_view
 from diptych.loop.codec import Record
 from diptych.net.sse import frame
 from diptych.ports import Item
 from diptych.runtime.buffer import record_chars
-from diptych.runtime.service import RunService
 
 LARGE_RECORD = 2**16  # characters, from which a record's readers share one frame
 _logger = logging.getLogger(__name__)
 
 
-async def event_frames(runs: RunService, run_id: str, after: int) -> AsyncGenerator[bytes]:
+async def event_frames(runs: GuardedRuns, run_id: str, after: int) -> AsyncGenerator[bytes]:
     """Give the frames of a run's events after a seq, first recorded ones, then live ones.
 
     The events of one batch come together.

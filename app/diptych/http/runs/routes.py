@@ -3,7 +3,9 @@
 Not here: how a run's events become frames (`http.runs.event_stream`).
 """
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal
 from uuid import uuid4
@@ -13,19 +15,21 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from diptych.errors import InvalidRequest, RunNotFound
-from diptych.http.bodies import Conversation, MessageBody, RunBody, read_body, read_conversation
+from diptych.http.bodies import MessageBody, ResumeBody, RunBody, read_body
 from diptych.http.disconnect import cancel_if_abandoned
+from diptych.http.guarded_runs import GuardedRuns
+from diptych.http.messages import Conversation, read_conversation
 from diptych.http.openapi import operations
-from diptych.http.run_request import read_idempotency_key, read_run_request
+from diptych.http.run_request import origin, read_idempotency_key, read_run_request
 from diptych.http.runs.event_stream import event_frames
 from diptych.http.sse_response import SseResponse
+from diptych.http.typed_output import check_schema
 from diptych.http.views import run_view
 from diptych.loop.codec import TERMINAL
-from diptych.loop.events import Steered
+from diptych.loop.events import LoopSettings, Steered
 from diptych.loop.messages import Message
 from diptych.ports.entries import RunEntry
 from diptych.runtime.request import RunRequest
-from diptych.runtime.service import RunService
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000
@@ -47,13 +51,21 @@ StartingAfter = Annotated[
 ]
 
 
-def run_routes(runs: RunService) -> APIRouter:
+@dataclass(frozen=True, slots=True)
+class RunPolicy:
+    """What a run may ask for: what its model takes besides text, and the bound of its steps."""
+
+    inputs: tuple[str, ...] = ()
+    max_steps: int = LoopSettings().max_steps
+
+
+def run_routes(runs: GuardedRuns, policy: RunPolicy) -> APIRouter:
     """Give the routes under `/v1/runs`."""
     router = APIRouter()
 
     @router.post("/v1/runs", status_code=202, **operations.START_RUN)
     async def start(request: Request) -> dict[str, Any]:
-        return run_view(await runs.start(await _read_start(request)))
+        return run_view(await runs.start(await _read_start(request, policy)))
 
     @router.get("/v1/runs", **operations.LIST_RUNS)
     async def list_runs(
@@ -81,6 +93,12 @@ def run_routes(runs: RunService) -> APIRouter:
     async def steer(request: Request, run_id: str) -> dict[str, Any]:
         return run_view(await runs.steer(run_id, await _read_steering(request)))
 
+    @router.post("/v1/runs/{run_id}/resume", status_code=202, **operations.RESUME_RUN)
+    async def resume(request: Request, run_id: str) -> dict[str, Any]:
+        max_steps = await _read_resuming(request)
+        entry = await runs.resume(run_id, origin(request.headers), max_steps)
+        return {**run_view(entry), "resumes": run_id}
+
     @router.post("/v1/runs/{run_id}/cancel", **operations.CANCEL_RUN)
     async def cancel(run_id: str) -> Response:
         entry = await runs.cancel(run_id)
@@ -91,14 +109,32 @@ def run_routes(runs: RunService) -> APIRouter:
     return router
 
 
-async def _read_start(request: Request) -> RunRequest:
+async def _read_start(request: Request, policy: RunPolicy) -> RunRequest:
     body = await read_body(request, RunBody)
-    return await read_run_request(
+    if body.max_steps is not None and body.max_steps > policy.max_steps:
+        raise InvalidRequest(
+            f"max_steps: this agent's runs have at most {policy.max_steps}",
+            param="max_steps",
+            code="invalid_value",
+        )
+    schema = None
+    if body.output_schema is not None:
+        schema = await asyncio.to_thread(check_schema, body.output_schema, "output_schema")
+    run = await read_run_request(
         request,
-        _conversation(body),
+        _conversation(body, policy.inputs),
         session_id=body.session_id,
         on_disconnect=body.on_disconnect,
     )
+    return replace(run, output_schema=schema, max_steps=body.max_steps)
+
+
+async def _read_resuming(request: Request) -> int | None:
+    if not await request.body():
+        return None
+    body = await read_body(request, ResumeBody)
+    await read_idempotency_key(request, None)  # any does: a run is resumed only once
+    return body.max_steps
 
 
 async def _read_steering(request: Request) -> Steered:
@@ -109,18 +145,18 @@ async def _read_steering(request: Request) -> Steered:
     return Steered(body.message, key.key if key else f"http:{uuid4().hex}")
 
 
-def _conversation(body: RunBody) -> Conversation:
+def _conversation(body: RunBody, inputs: tuple[str, ...]) -> Conversation:
     if (body.input is None) == (body.messages is None):
         raise InvalidRequest("send either input or messages", param="input")
     if body.messages is not None:
-        return read_conversation(body.messages)
+        return read_conversation(body.messages, inputs)
     if not body.input or not body.input.strip():
         raise InvalidRequest("input is empty", param="input")
     return Conversation((Message("user", body.input),))
 
 
 async def _entries(
-    runs: RunService, session_id: str | None, status: str | None, before: str | None, limit: int
+    runs: GuardedRuns, session_id: str | None, status: str | None, before: str | None, limit: int
 ) -> Sequence[RunEntry]:
     try:
         return await runs.entries(session_id, status=status, before=before, limit=limit)

@@ -1,0 +1,111 @@
+"""Reads the bearer credential of a request and says who asks (RFC 6750, section 2.1).
+
+A verified token is remembered for a while, by its digest: a signature costs 50 µs and more.
+
+Not here: which rights that gives (`grants`), the form of a refusal (`http`).
+"""
+
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from diptych.access.subject import Subject
+from diptych.access.tokens import InvalidToken, Issuer, UnknownKey, claimed_issuer
+
+MAX_CREDENTIAL = 16 * 1024  # characters
+MAX_REMEMBERED = 4_096  # tokens
+REMEMBERED_SECONDS = 300.0  # at most: a key that its issuer has withdrawn does not count for long
+
+
+@dataclass(slots=True)
+class Unauthorized(Exception):
+    """Nobody has proved who asks. `error` is RFC 6750's code, None if there is no credential.
+
+    `unknown_key_of` is the issuer whose keys lack the token's: they may have changed.
+    """
+
+    message: str
+    error: str | None = None
+    unknown_key_of: str | None = None
+
+
+class Authenticator:
+    """Says who asks. `keys` are API keys by name, read at each use; None while one is missing.
+
+    `now` gives seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        issuers: Callable[[], Sequence[Issuer]],
+        keys: Mapping[str, Callable[[], str | None]],
+        now: Callable[[], float],
+    ) -> None:
+        self._issuers = issuers
+        self._keys = keys
+        self._now = now
+        self._verified: dict[bytes, tuple[Issuer, Subject, float]] = {}
+
+    def subject(self, authorization: Sequence[str]) -> Subject:
+        """Give the subject that the values of the `Authorization` header prove.
+
+        Raises `Unauthorized`.
+        """
+        if not authorization:
+            raise Unauthorized("this agent answers only to those who say who they are")
+        credential = _credential(authorization)
+        digest = hashlib.sha256(credential.encode()).digest()
+        if remembered := self._verified.get(digest):
+            issuer, subject, expires = remembered
+            if self._now() < expires:
+                return issuer.current(subject)
+            del self._verified[digest]
+        if subject_of_key := self._key_subject(credential):
+            return subject_of_key
+        return self._token_subject(credential, digest)
+
+    def _key_subject(self, credential: str) -> Subject | None:
+        """Compare with every key, in a time that does not tell how much of one was right."""
+        found = None
+        for name, read in self._keys.items():
+            key = (read() or "").strip()
+            if key and hmac.compare_digest(key.encode(), credential.encode()):
+                found = Subject("key", name)
+        return found
+
+    def _token_subject(self, credential: str, digest: bytes) -> Subject:
+        try:
+            issuer = self._issuer_of(credential)
+            subject, expires = issuer.verify(credential)
+        except UnknownKey as error:
+            raise Unauthorized(str(error), "invalid_token", error.issuer) from None
+        except InvalidToken as error:
+            raise Unauthorized(str(error), "invalid_token") from None
+        expires = min(expires, self._now() + REMEMBERED_SECONDS)
+        self._remember(digest, issuer, subject, expires)
+        return subject
+
+    def _issuer_of(self, credential: str) -> Issuer:
+        url = claimed_issuer(credential)
+        for issuer in self._issuers():
+            if issuer.url == url:
+                return issuer
+        raise InvalidToken("the token is of another issuer")
+
+    def _remember(self, digest: bytes, issuer: Issuer, subject: Subject, expires: float) -> None:
+        while len(self._verified) >= MAX_REMEMBERED:
+            del self._verified[next(iter(self._verified))]
+        self._verified[digest] = issuer, subject, expires
+
+
+def _credential(authorization: Sequence[str]) -> str:
+    if len(authorization) > 1:
+        raise Unauthorized("send one Authorization header", "invalid_request")
+    scheme, _, credential = authorization[0].partition(" ")
+    credential = credential.strip()
+    if scheme.lower() != "bearer" or not credential:
+        raise Unauthorized("send Authorization: Bearer, and a token or key", "invalid_request")
+    if len(credential) > MAX_CREDENTIAL:
+        raise Unauthorized("the credential is too long", "invalid_request")
+    return credential

@@ -1,0 +1,73 @@
+"""The caller of the request that is being answered: its subject, its rights, its sessions.
+
+It stands in a context variable, as the identity of a request usually does: `http.access_guard`
+sets it, and whatever works for the request finds it here.
+
+Not here: proving who asks (`bearer`), what each right opens (`http.guarded_runs`).
+"""
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from diptych.access.grants import Right
+from diptych.access.subject import Subject
+from diptych.ports.session_ids import OWNER_END, owned_session, owner_of
+
+
+class Forbidden(Exception):
+    """The caller lacks a right. Refusals name it, and never what was asked for."""
+
+    def __init__(self, right: Right) -> None:
+        super().__init__(f"this needs the right {right.value!r}")
+        self.right = right
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and what it may do. Without a subject everybody may do everything (mode open)."""
+
+    subject: Subject | None = None
+    rights: frozenset[Right] = frozenset(Right)
+
+    @property
+    def owner(self) -> str:
+        """The owner that the caller's sessions bear in the store; "" without a subject."""
+        return quote(str(self.subject), safe=":@._-/") if self.subject else ""
+
+    def may(self, right: Right) -> bool:
+        return right in self.rights
+
+    def require(self, right: Right) -> None:
+        """Raise `Forbidden` without the right."""
+        if right not in self.rights:
+            raise Forbidden(right)
+
+    def stored_id(self, session_id: str) -> str:
+        """Give the stored id of a session: of the caller's own, or a whole one by right.
+
+        For anybody else a whole one is the id of no session.
+        """
+        if OWNER_END in session_id:
+            if self.may(Right.READ):
+                return session_id
+            session_id = quote(session_id, safe="")
+        return owned_session(self.owner, session_id)
+
+    def owns(self, stored_id: str) -> bool:
+        """Whether a stored session is the caller's own; without a subject every one is."""
+        return not self.subject or owner_of(stored_id) == self.owner
+
+
+EVERYBODY = Caller()
+_current: ContextVar[Caller] = ContextVar("caller", default=EVERYBODY)
+
+
+def current_caller() -> Caller:
+    """Give the caller of the request that is being answered."""
+    return _current.get()
+
+
+def set_caller(caller: Caller) -> None:
+    """Set the caller for this task and what it starts."""
+    _current.set(caller)

@@ -1,0 +1,61 @@
+"""Limits of each subject: how many unfinished runs, and how many begun in a minute.
+
+Not here: which run is whose (`http.guarded_runs`).
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+MINUTE = 60.0  # seconds
+MAX_SUBJECTS = 10_000  # whose begun runs are remembered
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Per subject, at one pod; None is no limit."""
+
+    runs_at_once: int | None = None
+    runs_per_minute: int | None = None
+
+
+class LimitExceeded(Exception):
+    """A subject has too many runs. `retry_after` is in whole seconds, at least 1."""
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after = retry_after
+
+
+class RunLimiter:
+    """Admits runs; `now` gives seconds of a monotonic clock."""
+
+    def __init__(self, limits: Limits, now: Callable[[], float]) -> None:
+        self._limits = limits
+        self._now = now
+        self._begun: dict[str, deque[float]] = {}
+
+    def admit(self, subject: str, unfinished: Callable[[], int]) -> None:
+        """Count a run that is about to begin; `unfinished` counts those that the subject has.
+
+        Raises `LimitExceeded`, and then counts nothing.
+        """
+        at_once, per_minute = self._limits.runs_at_once, self._limits.runs_per_minute
+        if at_once is not None and unfinished() >= at_once:
+            raise LimitExceeded(f"{subject} has {at_once} unfinished runs, its limit", 1)
+        if per_minute is not None:
+            self._note_begun(subject, per_minute)
+
+    def _note_begun(self, subject: str, most: int) -> None:
+        now = self._now()
+        begun = self._begun.pop(subject, None) or deque()
+        while begun and begun[0] <= now - MINUTE:
+            begun.popleft()
+        self._begun[subject] = begun  # last, as the one that asked last
+        if len(begun) >= most:
+            wait = int(begun[0] + MINUTE - now) + 1
+            raise LimitExceeded(f"{subject} has begun {most} runs in a minute, its limit", wait)
+        begun.append(now)
+        while len(self._begun) > MAX_SUBJECTS:
+            del self._begun[next(iter(self._begun))]

@@ -1,0 +1,143 @@
+"""Verifies the tokens of one issuer: JSON Web Tokens (RFC 7519) by PyJWT.
+
+PyJWT checks signature, issuer, audience and times; which algorithms may sign is said here, and
+never by the token.
+
+Not here: API keys and the header that a token comes in (`bearer`), fetching keys (`adapters`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import jwt
+
+from diptych.access.subject import Subject
+
+ALGORITHMS = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "EdDSA"),
+)
+LEEWAY_SECONDS = 60
+SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"  # of `sub` (Kubernetes "Authenticating")
+MAX_NAME = 256  # characters of a user's or group's name
+MAX_GROUPS = 1_000
+
+Claims: TypeAlias = Mapping[str, Any]
+KeySet: TypeAlias = Callable[[], Sequence[Mapping[str, Any]]]
+"""Gives the issuer's current keys, each a JSON Web Key (RFC 7517)."""
+
+
+class InvalidToken(Exception):
+    """A token that proves nothing. The message says why and holds nothing of the token."""
+
+
+class UnknownKey(InvalidToken):
+    """The issuer's keys, as far as they are known, lack the one that signed the token."""
+
+    def __init__(self, issuer: str) -> None:
+        super().__init__("the token was signed with a key that its issuer does not have")
+        self.issuer = issuer
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """Whose tokens are accepted, and who they are about.
+
+    With `is_cluster` the tokens are those of ServiceAccounts; of these, `agents` are Agents.
+    """
+
+    url: str
+    audience: str
+    keys: KeySet
+    user_claim: str = "sub"
+    groups_claim: str = "groups"
+    is_cluster: bool = False
+    agents: Callable[[], frozenset[str]] = frozenset
+
+    def verify(self, token: str) -> tuple[Subject, float]:
+        """Give the subject of a token, and when it expires. Raises `InvalidToken`."""
+        claims = self._claims(token)
+        return self._subject(claims), float(claims["exp"])
+
+    def current(self, subject: Subject) -> Subject:
+        """Say who a verified subject is now: a ServiceAccount may have become an Agent's."""
+        return self._of_cluster(subject.name) if self.is_cluster else subject
+
+    def _claims(self, token: str) -> Claims:
+        try:
+            header = jwt.get_unverified_header(token)
+            key = self._key(header)
+            return jwt.decode(
+                token,
+                key,
+                algorithms=list(ALGORITHMS),
+                audience=self.audience,
+                issuer=self.url,
+                leeway=LEEWAY_SECONDS,
+                options={"require": ["exp", "iss", "aud"]},
+            )
+        except jwt.PyJWTError as error:
+            raise InvalidToken(_reason(error)) from None
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise InvalidToken("the token is malformed") from None
+
+    def _key(self, header: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a key of any algorithm
+        if header.get("alg") not in ALGORITHMS:
+            raise InvalidToken("the token's algorithm is not accepted")
+        kid = header.get("kid")
+        found = [k for k in self.keys() if kid is None or k.get("kid") == kid]
+        if len(found) != 1:
+            raise UnknownKey(self.url)
+        return jwt.PyJWK(dict(found[0])).key
+
+    def _subject(self, claims: Claims) -> Subject:
+        if self.is_cluster:
+            return self._service_account(claims)
+        name = claims.get(self.user_claim)
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or not name.isprintable():
+            raise InvalidToken(f"the token has no usable claim {self.user_claim!r}")
+        groups = claims.get(self.groups_claim, [])
+        if not isinstance(groups, list):
+            groups = [groups]
+        names = [g for g in groups[:MAX_GROUPS] if isinstance(g, str) and len(g) <= MAX_NAME]
+        return Subject("user", name, frozenset(names))
+
+    def _service_account(self, claims: Claims) -> Subject:
+        sub = claims.get("sub")
+        parts = sub.removeprefix(SERVICE_ACCOUNT_PREFIX).split(":") if isinstance(sub, str) else []
+        if not str(sub).startswith(SERVICE_ACCOUNT_PREFIX) or len(parts) != 2 or not all(parts):  # noqa: PLR2004
+            raise InvalidToken("the token is not one of a ServiceAccount")
+        return self._of_cluster("/".join(parts))
+
+    def _of_cluster(self, name: str) -> Subject:
+        return Subject("agent" if name in self.agents() else "serviceaccount", name)
+
+
+def claimed_issuer(token: str) -> str:
+    """Give the issuer that a token names, which is proved by nothing yet. Raises `InvalidToken`."""
+    try:
+        claims = jwt.decode(token, options={"verify_signature": False})
+    except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+        raise InvalidToken("the credential is neither a key of this agent nor a token") from None
+    issuer = claims.get("iss")
+    return issuer if isinstance(issuer, str) else ""
+
+
+def _reason(error: jwt.PyJWTError) -> str:
+    """Say what is wrong, in words of ours: PyJWT's may hold parts of the token."""
+    match error:
+        case jwt.ExpiredSignatureError():
+            return "the token has expired"
+        case jwt.ImmatureSignatureError():
+            return "the token is not valid yet"
+        case jwt.InvalidAudienceError():
+            return "the token is for another audience"
+        case jwt.InvalidIssuerError():
+            return "the token is of another issuer"
+        case jwt.InvalidSignatureError():
+            return "the token's signature is wrong"
+        case jwt.MissingRequiredClaimError():
+            return "the token lacks a claim that it needs: exp, iss or aud"
+        case _:
+            return "the token is malformed"

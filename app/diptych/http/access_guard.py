@@ -1,0 +1,112 @@
+"""The guard that asks every request who asks, before all routes.
+
+Not here: how that is proved (`access.bearer`), what a caller may see (`http.guarded_runs`), the
+other guards (`http.guards`).
+"""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from diptych.access.bearer import Authenticator, Unauthorized
+from diptych.access.caller import Caller, set_caller
+from diptych.access.grants import Grant, Right, rights_of
+from diptych.http.errors import error_body, error_response
+
+OPEN_PATHS = frozenset({"/health", "/ready", "/.well-known/agent-card.json"})
+"""Need no proof: a platform's probes, and what an agent says of itself."""
+
+_audit = logging.getLogger("diptych.audit")
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPolicy:
+    """Who may do what at one agent; grants are read at each request.
+
+    `refresh_keys` fetches the keys of issuers if that may help. `agent` names the agent in advice.
+    """
+
+    authenticator: Authenticator
+    grants: Callable[[], Iterable[Grant]]
+    refresh_keys: Callable[[str], Awaitable[None]]
+    agent: str
+    on_refused: Callable[[str], None]
+
+
+class AccessGuard:
+    """ASGI middleware: sets the caller of each request, or refuses it with 401 or 403."""
+
+    def __init__(self, app: ASGIApp, policy: AccessPolicy) -> None:
+        self._app = app
+        self._policy = policy
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        is_open = scope["path"] in OPEN_PATHS
+        header = [v.decode("latin-1") for n, v in scope["headers"] if n == b"authorization"]
+        if is_open and not header:
+            set_caller(Caller(None, frozenset()))
+            await self._app(scope, receive, send)
+            return
+        try:
+            caller = await self._caller(header)
+        except Unauthorized as error:
+            if not is_open:
+                await self._refuse(error, scope, receive, send)
+                return
+            caller = Caller(None, frozenset())
+        if not caller.rights and not is_open:
+            await self._forbid(caller, scope, receive, send)
+            return
+        set_caller(caller)
+        await self._app(scope, receive, send)
+
+    async def _caller(self, header: Sequence[str]) -> Caller:
+        policy = self._policy
+        try:
+            subject = policy.authenticator.subject(header)
+        except Unauthorized as error:
+            if error.unknown_key_of is None:
+                raise
+            await policy.refresh_keys(error.unknown_key_of)
+            subject = policy.authenticator.subject(header)
+        return Caller(subject, rights_of(subject, policy.grants()))
+
+    async def _refuse(
+        self, error: Unauthorized, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Refuse with 401 (RFC 6750, section 3)."""
+        self._note(scope, "anybody", error.message, error.error or "no_credential")
+        challenge = f'Bearer realm="diptych", error_description="{error.message}"'
+        if error.error:
+            challenge = f'{challenge}, error="{error.error}"'
+        message = (
+            f"{error.message}; send Authorization: Bearer with a token or key "
+            f"(`diptych token {self._policy.agent}` gives one)"
+        )
+        body = error_body(message, "invalid_request_error", code=error.error or "unauthorized")
+        headers = {"WWW-Authenticate": challenge}
+        await error_response(scope["path"], 401, body, headers)(scope, receive, send)
+
+    async def _forbid(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        self._note(scope, str(caller.subject), "it has no right here", "forbidden")
+        body = error_body(
+            f"this needs the right {Right.ASK.value!r}", "invalid_request_error", code="forbidden"
+        )
+        await error_response(scope["path"], 403, body)(scope, receive, send)
+
+    def _note(self, scope: Scope, subject: str, why: str, reason: str) -> None:
+        self._policy.on_refused(reason)
+        line = {
+            "subject": subject,
+            "outcome": "refused",
+            "method": scope["method"],
+            "path": scope["path"][:200],
+            "why": why,
+        }
+        _audit.warning("%s", json.dumps(line, ensure_ascii=True))

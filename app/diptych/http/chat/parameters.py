@@ -1,0 +1,98 @@
+"""Reads what a chat says about how the model shall answer: sampling, lengths, effort.
+
+What the manifest allows (`chat.allowParameters`) reaches the model. What it does not allow, and
+what is not known here, has no effect and is named in a header (decision 69).
+
+Not here: how parameters reach the model (`adapters.openai_chat`).
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, Field, ValidationError
+
+from diptych.http.bodies import first_problem
+from diptych.loop.messages import JSONObject
+
+WARNING_HEADER = "X-Diptych-Warning"
+_MAX_NAMED = 20  # fields in a warning
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_ALIASES = {"max_completion_tokens": "max_tokens"}
+_NEUTRAL = frozenset(
+    {
+        "metadata",
+        "parallel_tool_calls",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "user",
+    }
+)
+"""Fields that change nothing about an answer: they are for accounts, caches and statistics."""
+
+_Penalty = Annotated[float, Field(ge=-2, le=2)]
+_Word = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class ModelParameters(BaseModel):
+    """The parameters that can reach the model, with OpenAI's names and ranges."""
+
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    stop: str | Annotated[list[str], Field(max_length=16)] | None = None
+    seed: int | None = None
+    presence_penalty: _Penalty | None = None
+    frequency_penalty: _Penalty | None = None
+    logit_bias: dict[str, float] | None = None
+    reasoning_effort: _Word | None = None
+    verbosity: _Word | None = None
+
+
+class ReadParameters(NamedTuple):
+    """The parameters for the model, and the names of the fields that have no effect."""
+
+    allowed: JSONObject
+    ignored: tuple[str, ...] = ()
+
+
+def read_parameters(fields: Mapping[str, Any], allowed: Collection[str]) -> ReadParameters:
+    """Read the fields of a chat that no part of its body is made of.
+
+    Raises `InvalidRequest` for an allowed parameter with a value that it cannot have.
+    """
+    given: dict[str, Any] = {}
+    ignored: list[str] = []
+    for field, value in fields.items():
+        name = _ALIASES.get(field, field)
+        if value is None or field in _NEUTRAL:
+            continue
+        if name in allowed:
+            if name not in given or field in _ALIASES:  # the newer name of two counts
+                given[name] = value
+        elif not _says_nothing(value):
+            ignored.append(field)
+    return ReadParameters(_checked(given), tuple(ignored))
+
+
+def warning(ignored: Iterable[str]) -> Mapping[str, str]:
+    """Give the header that names fields without effect; none if there are none."""
+    names = [name for name in ignored if _NAME.fullmatch(name)][:_MAX_NAMED]
+    return {WARNING_HEADER: f"ignored: {', '.join(names)}"} if names else {}
+
+
+def _checked(given: Mapping[str, Any]) -> JSONObject:
+    try:
+        read = ModelParameters.model_validate(given, strict=True)
+    except ValidationError as error:
+        raise first_problem(error) from error
+    checked: JSONObject = read.model_dump(include=set(given))
+    return checked
+
+
+def _says_nothing(value: object) -> bool:
+    """Whether a value switches something off or is empty, as `logprobs: false` does."""
+    return value is False or value in ("", [], {})

@@ -1,0 +1,235 @@
+"""Runs and sessions as the current caller may see them: the routes know no other way to them.
+
+To everybody without the right to read, a foreign session, run or event is the same as an unknown
+one, in every protocol and list (access.md "Sessions have owners").
+
+Not here: who the caller is (`access.caller`), what runs do (`runtime.service`).
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+
+from diptych.access.caller import Caller, current_caller
+from diptych.access.grants import Right
+from diptych.access.limits import RunLimiter
+from diptych.errors import RunNotFound
+from diptych.loop.codec import Record
+from diptych.loop.events import Origin, Steered
+from diptych.ports import Item
+from diptych.ports.entries import RunEntry, RunPage, SessionEntry
+from diptych.ports.event_log import EventLog, Sessions
+from diptych.ports.session_ids import owner_of, public_id
+from diptych.runtime.request import RunRequest
+from diptych.runtime.service import RunService
+
+_BATCH = 200  # entries that are looked through at once for the caller's own
+
+
+class GuardedRuns:
+    """`RunService` for the current caller. Every method raises `Forbidden` too."""
+
+    def __init__(self, runs: RunService, limiter: RunLimiter) -> None:
+        self._runs = runs
+        self._limiter = limiter
+
+    async def start(self, request: RunRequest) -> RunEntry:
+        """Start a run in a session of the caller's; see `RunService.start`.
+
+        Raises `LimitExceeded`.
+        """
+        caller = current_caller()
+        caller.require(Right.ASK)
+        if caller.subject:
+            owner, subject = caller.owner, str(caller.subject)
+            self._limiter.admit(subject, lambda: self._runs.unfinished_of(owner))
+            request = replace(request, owner=owner, subject=subject)
+        return _public(await self._runs.start(request))
+
+    async def resume(
+        self, run_id: str, origin: Origin | None = None, max_steps: int | None = None
+    ) -> RunEntry:
+        """Take up a run of the caller's own; see `RunService.resume`. Raises `LimitExceeded`."""
+        caller = current_caller()
+        caller.require(Right.ASK)
+        await self._visible(run_id, Right.MANAGE)
+        if caller.subject:
+            owner, subject = caller.owner, str(caller.subject)
+            self._limiter.admit(subject, lambda: self._runs.unfinished_of(owner))
+            return _public(await self._runs.resume(run_id, origin, max_steps, subject))
+        return _public(await self._runs.resume(run_id, origin, max_steps))
+
+    async def entry(self, run_id: str) -> RunEntry:
+        """Give a run that the caller may see. Raises `RunNotFound` for any other."""
+        return _public(await self._visible(run_id))
+
+    async def records(self, run_id: str, after: int = 0) -> Sequence[Record]:
+        """Give the records of a run that the caller may see."""
+        await self._check_visible(run_id)
+        return await self._runs.records(run_id, after)
+
+    async def entries(
+        self,
+        session_id: str | None = None,
+        *,
+        status: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[RunEntry]:
+        """List the runs that the caller may see; see `EventLog.entries`."""
+        caller = current_caller()
+        stored = caller.stored_id(session_id) if session_id is not None else None
+        if stored or _sees_all(caller):
+            found = await self._runs.entries(stored, status=status, before=before, limit=limit)
+        else:
+            page = partial(self._runs.entries, None, status=status)
+            found = await _own_entries(caller, page, before, limit)
+        return [_public(entry) for entry in found]
+
+    async def updated_entries(
+        self,
+        statuses: Sequence[str],
+        limit: int,
+        *,
+        since: int = 0,
+        before: tuple[int, str] | None = None,
+    ) -> RunPage:
+        """List the runs that the caller may see; see `EventLog.updated_entries`."""
+        caller = current_caller()
+        if _sees_all(caller):
+            page = await self._runs.updated_entries(statuses, limit, since=since, before=before)
+            return RunPage([_public(entry) for entry in page.entries], page.total)
+        entries = await self.entries()
+        listed = [
+            entry for entry in entries if entry.status in statuses and _milliseconds(entry) >= since
+        ]
+        listed.sort(key=_position, reverse=True)
+        rest = [entry for entry in listed if before is None or _position(entry) < before]
+        return RunPage(rest[:limit], len(listed))
+
+    async def subscribe(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
+        """Follow a run that the caller may see; see `RunService.subscribe`."""
+        await self._check_visible(run_id)
+        async with aclosing(self._runs.subscribe(run_id, after)) as batches:
+            async for batch in batches:
+                yield batch
+
+    def has_subscribers(self, run_id: str) -> bool:
+        """Whether somebody is subscribed to a run at this process."""
+        return self._runs.has_subscribers(run_id)
+
+    async def steer(self, run_id: str, message: Steered) -> RunEntry:
+        """Send a message to a run of the caller's own; see `RunService.steer`."""
+        await self._visible(run_id, Right.MANAGE)
+        subject = current_caller().subject
+        said = replace(message, subject=str(subject)) if subject else message
+        return _public(await self._runs.steer(run_id, said))
+
+    async def cancel(self, run_id: str, reason: str = "cancelled by request") -> RunEntry:
+        """Cancel a run of the caller's own, or any by right; see `RunService.cancel`."""
+        await self._visible(run_id, Right.MANAGE)
+        return _public(await self._runs.cancel(run_id, reason))
+
+    async def _check_visible(self, run_id: str) -> None:
+        """Raise `RunNotFound` for a foreign run; who sees all costs the store no read."""
+        if not _sees_all(current_caller()):
+            await self._visible(run_id)
+
+    async def _visible(self, run_id: str, foreign: Right = Right.READ) -> RunEntry:
+        """Give a run of the caller's own, or any if it has the right to `foreign` ones."""
+        caller = current_caller()
+        entry = await self._runs.entry(run_id)
+        if caller.owns(entry.session_id):
+            if caller.rights:
+                return entry
+        elif caller.may(foreign):
+            return entry
+        elif caller.may(Right.READ):
+            caller.require(foreign)
+        raise RunNotFound
+
+
+class GuardedMemory:
+    """The log and the sessions of a store, as the current caller may see them."""
+
+    def __init__(self, log: EventLog, sessions: Sessions) -> None:
+        self._log = log
+        self._sessions = sessions
+
+    async def entries(
+        self, session_id: str | None, *, before: str | None, limit: int
+    ) -> Sequence[RunEntry]:
+        """List runs of a session, or of all that the caller may see, the newest first."""
+        caller = current_caller()
+        if session_id is not None:
+            stored = caller.stored_id(session_id)
+            return await self._log.entries(stored, before=before, limit=limit)
+        page = partial(self._log.entries, None)
+        if _sees_all(caller):
+            return await page(before=before, limit=limit)
+        return await _own_entries(caller, page, before, limit)
+
+    async def read(self, run_id: str, after: int, limit: int) -> Sequence[Record]:
+        """Read records of a run that `entries` gave."""
+        return await self._log.read(run_id, after, limit)
+
+    async def count_events(self, session_id: str | None) -> int:
+        """Count the events of a session, or of all that the caller may see."""
+        caller = current_caller()
+        if session_id is not None:
+            return await self._sessions.count_events(caller.stored_id(session_id))
+        if _sees_all(caller):
+            return await self._sessions.count_events()
+        return sum(s.events for s in await self._sessions.sessions() if caller.owns(s.session_id))
+
+    async def sessions(self, limit: int) -> tuple[Sequence[SessionEntry], int]:
+        """List the sessions that the caller may see, and say how many there are."""
+        caller = current_caller()
+        if _sees_all(caller):
+            return await self._sessions.sessions(limit), await self._sessions.count_sessions()
+        own = [s for s in await self._sessions.sessions() if caller.owns(s.session_id)]
+        return own[-limit:], len(own)
+
+    async def delete(self, session_id: str) -> bool:
+        """Delete a session of the caller's own, or any by right; False if there is none."""
+        caller = current_caller()
+        stored = caller.stored_id(session_id)
+        if not caller.owns(stored):
+            caller.require(Right.MANAGE)
+        return await self._sessions.delete(stored)
+
+
+async def _own_entries(
+    caller: Caller,
+    page: Callable[..., Awaitable[Sequence[RunEntry]]],
+    before: str | None,
+    limit: int | None,
+) -> Sequence[RunEntry]:
+    """Look through a list of runs for the caller's own."""
+    own: list[RunEntry] = []
+    while limit is None or len(own) < limit:
+        found = await page(before=before, limit=_BATCH)
+        own += [entry for entry in found if caller.owns(entry.session_id)]
+        if len(found) < _BATCH:
+            break
+        before = found[-1].run_id
+    return own[:limit]
+
+
+def _sees_all(caller: Caller) -> bool:
+    return caller.may(Right.READ)
+
+
+def _public(entry: RunEntry) -> RunEntry:
+    if not owner_of(entry.session_id):
+        return entry
+    return replace(entry, session_id=public_id(entry.session_id))
+
+
+def _milliseconds(entry: RunEntry) -> int:
+    return int(entry.updated * 1000)
+
+
+def _position(entry: RunEntry) -> tuple[int, str]:
+    return _milliseconds(entry), entry.run_id

@@ -1,0 +1,196 @@
+"""The messages that a caller brings: their model, and reading them as a conversation.
+
+Not here: the bodies that hold them (`http.bodies`), A2A's messages (`http.a2a.message`), which of
+them are new in a session (`runtime.request`).
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from diptych.errors import InvalidRequest
+from diptych.loop.messages import JSONObject, Message, NativeCall
+
+MAX_MESSAGES = 1_000
+
+_SYSTEM = ("system", "developer")
+_KINDS = {"image_url": "image", "input_audio": "audio", "file": "file"}
+"""What a model must take (`model.inputs`) for parts of a type, which are objects of that name."""
+
+
+class ContentPart(BaseModel):
+    """A part of a message's content, in OpenAI's form: a text, or what the model takes besides.
+
+    An image may be a URL, which the model's endpoint reads, or a `data:` URL.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["text", "input_text", "refusal", "image_url", "input_audio", "file"]
+    text: str | None = None
+    refusal: str | None = None
+    image_url: dict[str, Any] | None = None
+    input_audio: dict[str, Any] | None = None
+    file: dict[str, Any] | None = None
+
+
+class CalledFunction(BaseModel):
+    """The function that an assistant's message calls."""
+
+    name: str = Field(min_length=1)
+    arguments: str = Field(description="As JSON.")
+
+
+class CallerToolCall(BaseModel):
+    """A call that an earlier assistant's message holds; a `tool` message gives its result."""
+
+    id: str = Field(min_length=1)
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class CallerMessage(BaseModel):
+    """One message of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[ContentPart] | None = Field(None, description="A user's is not blank.")
+    tool_calls: list[CallerToolCall] | None = Field(
+        None, description="Of an assistant's message. Each has its `tool` message after it."
+    )
+    tool_call_id: str | None = Field(None, description="Of a `tool` message: the call it answers.")
+
+
+Messages = Annotated[
+    list[CallerMessage],
+    Field(
+        min_length=1,
+        max_length=MAX_MESSAGES,
+        description="The conversation. In a known session only what follows the last answer is "
+        "new. If its last message is the assistant's, the answer continues that.",
+    ),
+]
+
+
+class Conversation(NamedTuple):
+    """The caller's messages without system messages, and apart from them the system text."""
+
+    messages: tuple[Message, ...]
+    system: str = ""
+
+
+def read_conversation(
+    messages: Sequence[CallerMessage], inputs: Collection[str] = ()
+) -> Conversation:
+    """Read a conversation; `inputs` says what the model takes besides text (`model.inputs`).
+
+    Raises `InvalidRequest` if it has no question, or a part that the model does not take.
+    """
+    system: list[str] = []
+    conversation: list[Message] = []
+    for n, message in enumerate(messages):
+        place = f"messages[{n}]"
+        text, parts = _read_content(message, f"{place}.content", inputs)
+        if message.role in _SYSTEM:
+            system.append(text)
+        elif message.role == "user":
+            if not (text.strip() or parts):
+                raise InvalidRequest("the message is empty", param=f"{place}.content")
+            conversation.append(Message("user", text, parts=parts))
+        elif message.role == "tool":
+            conversation.append(Message("tool", text, call_id=message.tool_call_id))
+        elif text or message.tool_calls:
+            calls = tuple(map(_call, message.tool_calls or ()))
+            conversation.append(Message("assistant", text, calls=calls))
+    _check_results(messages)
+    if not any(message.role == "user" for message in conversation):
+        raise InvalidRequest("there is no user message", param="messages")
+    return Conversation(tuple(conversation), "\n\n".join(system))
+
+
+def _call(call: CallerToolCall) -> NativeCall:
+    return NativeCall(call.id, call.function.name, call.function.arguments)
+
+
+def _read_content(
+    message: CallerMessage, place: str, inputs: Collection[str]
+) -> tuple[str, tuple[JSONObject, ...]]:
+    """Give the text of a message, and its other parts in their order."""
+    if not isinstance(message.content, list):
+        return message.content or "", ()
+    texts: list[str] = []
+    others: list[JSONObject] = []
+    for n, part in enumerate(message.content):
+        kind = _KINDS.get(part.type)
+        if kind is None:
+            texts.append(_text(part, f"{place}[{n}]"))
+            continue
+        _check_input(message.role, kind, f"{place}[{n}]", inputs)
+        value = getattr(part, part.type)
+        if value is None:
+            raise _missing(f"{place}[{n}].{part.type}")
+        others.append({"type": part.type, part.type: value})
+    return "".join(texts), tuple(others)
+
+
+def _text(part: ContentPart, place: str) -> str:
+    field = "refusal" if part.type == "refusal" else "text"
+    text = getattr(part, field)
+    if text is None:
+        raise _missing(f"{place}.{field}")
+    return str(text)
+
+
+def _check_input(role: str, kind: str, place: str, inputs: Collection[str]) -> None:
+    """Refuse a part that is no text where the model, or the role, has none."""
+    if role != "user":
+        raise InvalidRequest(
+            f"{place}: only a user's message may hold a part of the kind {kind}; leave it out",
+            param=place,
+            code="unsupported_content",
+        )
+    if kind not in inputs:
+        takes = ", ".join(("text", *inputs))
+        raise InvalidRequest(
+            f"{place}: this agent's model takes {takes}, and no part of the kind {kind}; leave it "
+            f"out, or add {kind} to model.inputs in the agent's manifest",
+            param=place,
+            code="unsupported_content",
+        )
+
+
+def _check_results(messages: Sequence[CallerMessage]) -> None:
+    """Refuse calls without a result and results without a call: no model's endpoint takes them."""
+    open_calls: dict[str, str] = {}  # with the place of each
+    for n, message in enumerate(messages):
+        place = f"messages[{n}]"
+        if message.role == "tool":
+            if message.tool_call_id is None:
+                raise _missing(f"{place}.tool_call_id")
+            if open_calls.pop(message.tool_call_id, None) is None:
+                raise InvalidRequest(
+                    f"{place}: no assistant's message before it has tool_calls with this id",
+                    param=f"{place}.tool_call_id",
+                )
+            continue
+        _check_no_open(open_calls)
+        for m, call in enumerate(_calls(message)):
+            open_calls[call.id] = f"{place}.tool_calls[{m}]"
+    _check_no_open(open_calls)
+
+
+def _calls(message: CallerMessage) -> Iterator[CallerToolCall]:
+    yield from (message.tool_calls or ()) if message.role == "assistant" else ()
+
+
+def _check_no_open(open_calls: dict[str, str]) -> None:
+    if open_calls:
+        place = next(iter(open_calls.values()))
+        raise InvalidRequest(
+            f"{place}: no tool message follows that gives its result; add one with its id",
+            param=place,
+        )
+
+
+def _missing(path: str) -> InvalidRequest:
+    return InvalidRequest(f"{path} is missing", param=path, code="missing_required_field")

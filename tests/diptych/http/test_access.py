@@ -1,0 +1,243 @@
+"""Who is let in, and what each caller sees: over every route, and in every protocol."""
+
+import asyncio
+import json
+import logging
+import time
+from typing import Any
+
+import pytest
+from support.face import HI, Face, face
+
+from diptych.access.bearer import Authenticator
+from diptych.access.grants import Grant, Grantee, Right
+from diptych.access.limits import Limits
+from diptych.http.access_guard import OPEN_PATHS, AccessPolicy
+
+CHAT = "/v1/chat/completions"
+KEYS = {"ada": "key-of-ada", "bob": "key-of-bob", "auditor": "key-of-auditor", "nobody": "key-n"}
+GRANTS = [
+    Grant((Grantee("key", "ada"), Grantee("key", "bob")), frozenset({Right.ASK})),
+    Grant((Grantee("key", "auditor"),), frozenset({Right.READ})),
+    Grant((Grantee("key", "admin"),), frozenset({Right.READ, Right.MANAGE})),
+]
+
+
+def policy(refused: list[str] | None = None) -> AccessPolicy:
+    async def refresh(_: str) -> None: ...
+
+    keys = KEYS | {"admin": "key-of-admin"}
+    authenticator = Authenticator(
+        list, {name: (lambda key=key: key) for name, key in keys.items()}, time.time
+    )
+    refused = [] if refused is None else refused
+    return AccessPolicy(authenticator, lambda: GRANTS, refresh, "helper", refused.append)
+
+
+def as_(name: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer key-of-{name}"}
+
+
+async def ask(helper: Face, who: str, text: str = "hi", session: str | None = None) -> Any:
+    body = {"messages": [{"role": "user", "content": text}]}
+    headers = as_(who) | ({"X-Session-ID": session} if session else {})
+    reply = await helper.http.post(CHAT, json=body, headers=headers)
+    assert reply.status_code == 200, reply.text
+    return reply
+
+
+def routes(helper: Face) -> list[tuple[str, str]]:
+    """Every route of the OpenAPI document, with a path that leads somewhere."""
+    paths = helper.app.openapi()["paths"]
+    return [
+        (method.upper(), path.replace("{run_id}", "run-x").replace("{session_id}", "s"))
+        for path, operations in paths.items()
+        for method in operations
+        if method in {"get", "post", "delete", "put", "patch"}
+    ]
+
+
+@pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer forged"}])
+async def test_every_route_but_the_open_ones_refuses_who_proves_nothing(
+    header: dict[str, str],
+) -> None:
+    async with face(access=policy()) as helper:
+        documented = routes(helper)
+        assert len(documented) > 10
+        for method, path in [*documented, ("POST", "/a2a"), ("POST", "/a2a/"), ("GET", "/docs")]:
+            body = {} if method == "GET" else {"json": HI}
+            reply = await helper.http.request(method, path, headers=header, **body)
+            if path in OPEN_PATHS:
+                assert reply.status_code != 401, path
+                continue
+            assert reply.status_code == 401, (method, path)
+            challenge = reply.headers["WWW-Authenticate"]
+            assert challenge.startswith("Bearer ")
+            assert ("invalid_token" in challenge) is bool(header)
+            assert "diptych token helper" in reply.text
+            assert "forged" not in reply.text
+
+
+async def test_who_has_no_right_is_forbidden_on_every_route() -> None:
+    async with face(access=policy()) as helper:
+        for method, path in routes(helper):
+            body = {} if method == "GET" else {"json": HI}
+            header = {"Authorization": f"Bearer {KEYS['nobody']}"}
+            reply = await helper.http.request(method, path, headers=header, **body)
+            if path not in OPEN_PATHS:
+                assert reply.status_code == 403, (method, path)
+                assert "'ask'" in reply.text
+
+
+async def test_two_callers_with_the_same_session_have_two_sessions() -> None:
+    async with face(access=policy()) as helper:
+        await ask(helper, "ada", "the secret of ada", "s")
+        reply = await ask(helper, "bob", "the secret of bob", "s")
+        assert reply.headers["X-Session-ID"] == "s"
+        told = " ".join(m.content for m in helper.house.model.requests[-1])
+        assert "secret of ada" not in told
+        for who, other in (("ada", "bob"), ("bob", "ada")):
+            events = await helper.http.get("/memory/events?session_id=s", headers=as_(who))
+            assert f"secret of {who}" in events.text
+            assert f"secret of {other}" not in events.text
+
+
+async def test_lists_show_a_caller_its_own_alone() -> None:
+    async with face(access=policy()) as helper:
+        for n in range(3):
+            await ask(helper, "ada", f"ada {n}", f"a{n}")
+            await ask(helper, "bob", f"bob {n}", f"b{n}")
+        for path in ("/v1/runs", "/memory/events", "/memory/sessions", "/v1/runs?limit=2"):
+            shown = (await helper.http.get(path, headers=as_("ada"))).text
+            assert '"b' not in shown.replace('"bo', ""), path
+            assert "bob" not in shown, path
+            assert '"a' in shown, path
+        sessions = (await helper.http.get("/memory/sessions", headers=as_("ada"))).json()
+        assert sessions["total"] == 3
+
+
+async def test_a_foreign_run_is_the_same_as_an_unknown_one() -> None:
+    async with face(access=policy()) as helper:
+        run_id = (await ask(helper, "ada", "hi", "s")).headers["X-Run-ID"]
+        unknown = f"{run_id[:-4]}ffff"
+        for method, path, body in [
+            ("GET", "", None),
+            ("GET", "/events", None),
+            ("POST", "/cancel", {}),
+            ("POST", "/resume", {}),
+            ("POST", "/steer", {"message": "more"}),
+        ]:
+            replies = [
+                await helper.http.request(
+                    method, f"/v1/runs/{one}{path}", headers=as_("bob"), json=body
+                )
+                for one in (run_id, unknown)
+            ]
+            assert [r.status_code for r in replies] == [404, 404], path
+            texts = [r.text.replace(run_id, "").replace(unknown, "") for r in replies]
+            assert texts[0] == texts[1]
+        assert (await helper.http.get(f"/v1/runs/{run_id}", headers=as_("ada"))).json()[
+            "session_id"
+        ] == "s"
+
+
+async def test_a_foreign_task_is_the_same_as_an_unknown_one_over_a2a() -> None:
+    async with face(access=policy()) as helper:
+        run_id = (await ask(helper, "ada", "the secret", "s")).headers["X-Run-ID"]
+
+        async def call(who: str, method: str, **params: Any) -> str:
+            body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            headers = as_(who) | {"A2A-Version": "1.0"}
+            return (await helper.http.post("/a2a", json=body, headers=headers)).text
+
+        assert "secret" in await call("ada", "GetTask", id=run_id)
+        foreign = await call("bob", "GetTask", id=run_id)
+        assert "error" in json.loads(foreign)
+        unknown = await call("bob", "GetTask", id=f"{run_id[:-4]}ffff")
+        assert foreign.replace(run_id, "") == unknown.replace(f"{run_id[:-4]}ffff", "")
+        assert "secret" not in await call("bob", "ListTasks")
+        assert "secret" not in await call("bob", "ListTasks", contextId="s")
+        assert "secret" in await call("ada", "ListTasks", contextId="s")
+
+
+async def test_an_idempotency_key_is_its_caller_s_own() -> None:
+    async with face(access=policy()) as helper:
+        runs = []
+        for who in ("ada", "bob", "ada"):
+            headers = as_(who) | {"Idempotency-Key": "same"}
+            reply = await helper.http.post("/v1/runs", json={"input": "hi"}, headers=headers)
+            runs.append(reply.json()["id"])
+        assert runs[0] == runs[2] != runs[1]
+
+
+async def test_a_reader_sees_all_and_changes_nothing() -> None:
+    async with face(access=policy()) as helper:
+        run_id = (await ask(helper, "ada", "the secret", "s")).headers["X-Run-ID"]
+        get, post = helper.http.get, helper.http.post
+        assert "secret" in (await get("/memory/events", headers=as_("auditor"))).text
+        whole = "/memory/events?session_id=key:ada/s"
+        assert "secret" in (await get(whole, headers=as_("auditor"))).text
+        assert (await get(f"/v1/runs/{run_id}", headers=as_("auditor"))).status_code == 200
+        listed = (await get("/memory/sessions", headers=as_("auditor"))).json()["sessions"]
+        assert [(s["session_id"], s["owner"]) for s in listed] == [("s", "key:ada")]
+        for reply in (
+            await post(f"/v1/runs/{run_id}/cancel", headers=as_("auditor"), json={}),
+            await post(f"/v1/runs/{run_id}/steer", headers=as_("auditor"), json={"message": "x"}),
+            await post(CHAT, headers=as_("auditor"), json=HI),
+            await helper.http.delete("/memory/sessions/key:ada/s", headers=as_("auditor")),
+        ):
+            assert reply.status_code == 403, reply.text
+
+
+async def test_who_manages_may_delete_any_session_and_others_their_own() -> None:
+    async with face(access=policy()) as helper:
+        await ask(helper, "ada", "hi", "s")
+        await ask(helper, "bob", "hi", "s")
+        delete = helper.http.delete
+        assert (await delete("/memory/sessions/s", headers=as_("bob"))).status_code == 204
+        assert (await delete("/memory/sessions/key:ada/s", headers=as_("bob"))).status_code == 404
+        managed = await delete("/memory/sessions/key:ada/s", headers=as_("admin"))
+        assert managed.status_code == 204
+
+
+async def test_the_record_says_who_asked_and_who_steered() -> None:
+    async with face({"content": "{}", "delay_ms": 300}, "Yes.", access=policy()) as helper:
+        started = await helper.http.post("/v1/runs", json={"input": "hi"}, headers=as_("ada"))
+        path = f"/v1/runs/{started.json()['id']}"
+        await helper.http.post(f"{path}/steer", json={"message": "more"}, headers=as_("ada"))
+        await asyncio.sleep(0.5)
+        events = (await helper.http.get("/memory/events", headers=as_("ada"))).json()["events"]
+        said = [e["metadata"].get("subject") for e in events if e["event_type"] == "user_message"]
+        assert said == ["key:ada", "key:ada"]
+
+
+async def test_limits_hold_for_each_caller_alone_and_say_when_to_come_back() -> None:
+    slow = {"content": "{}", "delay_ms": 500}
+    async with face(slow, "Yes.", access=policy(), limits=Limits(runs_at_once=2)) as helper:
+        replies = [
+            await helper.http.post("/v1/runs", json={"input": "hi"}, headers=as_(who))
+            for who in ("ada", "ada", "ada", "bob")
+        ]
+        assert [r.status_code for r in replies] == [202, 202, 429, 202]
+        assert int(replies[2].headers["Retry-After"]) >= 1
+
+
+async def test_refusals_are_counted_and_on_the_audit_log(caplog: Any) -> None:
+    refused: list[str] = []
+    with caplog.at_level(logging.INFO, "diptych.audit"):
+        async with face(access=policy(refused)) as helper:
+            await helper.http.get("/v1/runs")
+            await helper.http.get("/v1/runs", headers={"Authorization": "Bearer a-secret-token"})
+    assert refused == ["no_credential", "invalid_token"]
+    lines = [json.loads(record.getMessage()) for record in caplog.records]
+    assert [line["outcome"] for line in lines] == ["refused", "refused"]
+    assert "a-secret-token" not in caplog.text
+
+
+async def test_without_a_policy_everybody_may_do_everything() -> None:
+    async with face() as helper:
+        reply = await helper.http.post(CHAT, json=HI, headers={"X-Session-ID": "s"})
+        assert reply.status_code == 200
+        sessions = (await helper.http.get("/memory/sessions")).json()["sessions"]
+        assert [s["session_id"] for s in sessions] == ["s"]
+        assert "owner" not in sessions[0]

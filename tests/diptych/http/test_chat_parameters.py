@@ -1,0 +1,123 @@
+"""Parameters of a chat: what reaches the model, and what is named because it does not."""
+
+from typing import Any
+
+import pytest
+from support.face import HI, face, openai_error
+from support.stack import call
+
+from diptych.config.settings import ChatConfig
+from diptych.loop.events import Asked
+
+CHAT = "/v1/chat/completions"
+WARNING = "X-Diptych-Warning"
+ALL: dict[str, Any] = {
+    "temperature": 0.5,
+    "top_p": 1,
+    "max_tokens": 100,
+    "stop": ["END"],
+    "seed": 7,
+    "presence_penalty": -2,
+    "frequency_penalty": 2,
+    "logit_bias": {"50256": -100},
+    "reasoning_effort": "low",
+    "verbosity": "high",
+}
+POLICY = ChatConfig(allow_parameters=tuple(ALL))
+
+
+async def sent(fields: Any, chat: ChatConfig) -> tuple[Any, str | None]:
+    """Send a chat with fields: give the recorded parameters, and the warning of the reply."""
+    async with face(chat=chat) as helper:
+        response = await helper.http.post(CHAT, json={**HI, **fields})
+        assert response.status_code == 200, response.text
+        (entry,) = await helper.house.runs.entries()
+        first = (await helper.house.events(entry.run_id))[0]
+        assert isinstance(first, Asked)
+        return first.parameters, response.headers.get(WARNING)
+
+
+async def test_all_that_the_manifest_allows_is_passed_on() -> None:
+    assert await sent(ALL, POLICY) == (ALL, None)
+
+
+async def test_all_that_it_does_not_allow_is_named_once() -> None:
+    assert await sent(ALL, ChatConfig()) == ({}, f"ignored: {', '.join(ALL)}")
+
+
+async def test_some_may_be_allowed_and_others_not() -> None:
+    chat = ChatConfig(allow_parameters=("seed",))
+    assert await sent({"temperature": 0, "seed": 1}, chat) == ({"seed": 1}, "ignored: temperature")
+
+
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [
+        pytest.param({"max_completion_tokens": 5}, {"max_tokens": 5}, id="the newer name"),
+        pytest.param(
+            {"max_completion_tokens": 5, "max_tokens": 9}, {"max_tokens": 5}, id="both names"
+        ),
+        pytest.param({"stop": "END"}, {"stop": "END"}, id="one text to stop at"),
+        pytest.param({"temperature": None, "stop": None}, {}, id="nulls"),
+    ],
+)
+async def test_a_parameter_is_passed_on_by_its_one_name(fields: Any, kept: Any) -> None:
+    assert await sent(fields, POLICY) == (kept, None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "warning"),
+    [
+        pytest.param({"max_completion_tokens": 5}, "max_completion_tokens", id="the newer name"),
+        pytest.param({"temperature": "hot"}, "temperature", id="even of the wrong type"),
+        pytest.param({"top_k": 40, "min_p": 0.1}, "top_k, min_p", id="other servers' parameters"),
+        pytest.param({"logprobs": True}, "logprobs", id="what the reply will not have"),
+        pytest.param({"logprobs": False, "modalities": []}, None, id="what is switched off"),
+        pytest.param(
+            {"user": "u", "metadata": {"a": "b"}, "store": True, "service_tier": "flex"},
+            None,
+            id="what changes no answer",
+        ),
+        pytest.param({"a\r\nX-Bad": 1, "ö": 1, "b" * 65: 1, "ok": 1}, "ok", id="odd names"),
+        pytest.param(
+            {f"p{n}": 1 for n in range(99)}, ", ".join(f"p{n}" for n in range(20)), id="many"
+        ),
+    ],
+)
+async def test_a_field_without_effect_is_named(fields: Any, warning: str | None) -> None:
+    assert await sent(fields, ChatConfig()) == ({}, warning and f"ignored: {warning}")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [
+        ("temperature", "0.2", "invalid_type"),
+        ("temperature", 2.1, "invalid_value"),
+        ("top_p", -0.1, "invalid_value"),
+        ("max_tokens", 0, "invalid_value"),
+        ("max_tokens", 1.5, "invalid_type"),
+        ("stop", 7, "invalid_type"),
+        ("stop", ["x"] * 17, "invalid_type"),
+        ("seed", True, "invalid_type"),
+        ("logit_bias", {"1": "x"}, "invalid_type"),
+        ("reasoning_effort", "", "invalid_type"),
+    ],
+)
+async def test_a_parameter_that_would_reach_the_model_must_have_a_value_of_its_kind(
+    field: str, value: Any, code: str
+) -> None:
+    async with face(chat=POLICY) as helper:
+        response = await helper.http.post(CHAT, json={**HI, field: value})
+        error = openai_error(response, 400)
+        assert (error["param"].partition(".")[0], error["code"]) == (field, code)
+        assert await helper.house.runs.entries() == []
+
+
+async def test_streams_and_errors_bring_the_warning_too() -> None:
+    async with face("{}", "Hello!") as helper:
+        streamed = await helper.http.post(CHAT, json={**HI, "stream": True, "seed": 1})
+        assert streamed.headers[WARNING] == "ignored: seed"
+    async with face(call("nope"), {"error": "it broke"}) as helper:
+        failed = await helper.http.post(CHAT, json={**HI, "seed": 1})
+        assert failed.status_code == 502
+        assert failed.headers[WARNING] == "ignored: seed"

@@ -1,0 +1,248 @@
+"""Answers of a given form: what a chat and a run ask for, and how the answer is written."""
+
+from typing import Any
+
+import pytest
+from support.doubles import FunctionTools
+from support.face import HI, Face, face, openai_error
+from support.stack import call, frames
+
+from diptych.config.settings import ChatConfig
+from diptych.loop.events import Asked, LoopSettings
+from diptych.runtime.definition import AgentDefinition
+
+CHAT = "/v1/chat/completions"
+RUNS = "/v1/runs"
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"$ref": "#/$defs/name"}},
+    "required": ["name"],
+    "$defs": {"name": {"type": "string"}},
+}
+CITY = '{"name": "Paris"}'
+TOOL = {"type": "function", "function": {"name": "City", "parameters": SCHEMA}}
+OTHER = {"type": "function", "function": {"name": "Other"}}
+BY_NAME = {"type": "function", "function": {"name": "City"}}
+
+
+def schema_format(schema: Any = SCHEMA, **about: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "city", "schema": schema, **about}}
+
+
+async def recorded(helper: Face) -> Asked:
+    (entry,) = await helper.house.runs.entries()
+    first = (await helper.house.events(entry.run_id))[0]
+    assert isinstance(first, Asked)
+    return first
+
+
+@pytest.mark.parametrize(
+    ("fields", "schema"),
+    [
+        pytest.param({"response_format": {"type": "text"}}, None, id="a text"),
+        pytest.param({"response_format": {"type": "json_object"}}, {}, id="any object"),
+        pytest.param(
+            {"response_format": {"type": "json_object", "schema": SCHEMA}}, SCHEMA, id="llama.cpp's"
+        ),
+        pytest.param({"response_format": schema_format(strict=True)}, SCHEMA, id="a schema"),
+        pytest.param(
+            {"response_format": schema_format(description="A city.")},
+            {**SCHEMA, "description": "A city."},
+            id="a described schema",
+        ),
+        pytest.param({"response_format": schema_format({})}, {}, id="an empty schema"),
+        pytest.param({"tools": [TOOL], "tool_choice": BY_NAME}, SCHEMA, id="a forced tool"),
+        pytest.param({"tools": [TOOL], "tool_choice": "required"}, SCHEMA, id="the only tool"),
+        pytest.param(
+            {"tools": [OTHER, TOOL], "tool_choice": BY_NAME}, SCHEMA, id="one tool of several"
+        ),
+        pytest.param(
+            {"tools": [OTHER], "tool_choice": "required"}, {"type": "object"}, id="a bare tool"
+        ),
+    ],
+)
+async def test_a_chat_asks_for_the_form_of_its_answer(fields: Any, schema: Any) -> None:
+    async with face("{}", CITY) as helper:
+        response = await helper.http.post(CHAT, json={**HI, **fields})
+        assert response.status_code == 200, response.text
+        assert (await recorded(helper)).output_schema == schema
+        assert "X-Diptych-Warning" not in response.headers
+
+
+async def test_a_run_asks_for_the_form_of_its_answer() -> None:
+    async with face("{}", CITY) as helper:
+        body = {"input": "hi", "output_schema": SCHEMA, "max_steps": 2}
+        assert (await helper.http.post(RUNS, json=body)).status_code == 202
+        first = await recorded(helper)
+        assert (first.output_schema, first.max_steps) == (SCHEMA, 2)
+
+
+BAD_SCHEMAS = [
+    pytest.param({"type": "thing"}, ".type", id="an unknown type"),
+    pytest.param(
+        {"properties": {"a": {"minimum": "x"}}}, ".properties.a.minimum", id="deep inside"
+    ),
+    pytest.param({"description": "x" * 2**16}, "", id="more than it needs"),
+    pytest.param({"$ref": "#/$defs/none"}, "", id="a reference to nothing"),
+    pytest.param({"$ref": "http://127.0.0.1:9/schema"}, "", id="a reference to elsewhere"),
+]
+
+
+@pytest.mark.parametrize(("schema", "place"), BAD_SCHEMAS)
+async def test_a_schema_that_is_none_is_refused_by_its_place(schema: Any, place: str) -> None:
+    tool = {"type": "function", "function": {"name": "City", "parameters": schema}}
+    ways: list[tuple[str, Any, str]] = [
+        (CHAT, {"response_format": schema_format(schema)}, "response_format.json_schema.schema"),
+        (CHAT, {"tools": [tool], "tool_choice": BY_NAME}, "tools[0].function.parameters"),
+        (RUNS, {"output_schema": schema}, "output_schema"),
+    ]
+    async with face() as helper:
+        for path, fields, param in ways:
+            error = openai_error(await helper.http.post(path, json={**HI, **fields}), 400)
+            assert (error["param"], error["code"]) == (param + place, "invalid_json_schema")
+        assert await helper.house.runs.entries() == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        pytest.param({"response_format": {}}, "response_format.type", id="no type"),
+        pytest.param(
+            {"response_format": {"type": "xml"}}, "response_format.type", id="another type"
+        ),
+        pytest.param({"response_format": "json"}, "response_format", id="a format in words"),
+        pytest.param(
+            {"response_format": {"type": "json_schema"}},
+            "response_format.json_schema.schema",
+            id="no schema",
+        ),
+        pytest.param(
+            {"response_format": schema_format([])},
+            "response_format.json_schema.schema",
+            id="a schema that is a list",
+        ),
+        pytest.param({"tools": [TOOL]}, "tools", id="a tool that may be called"),
+        pytest.param({"tools": [TOOL], "tool_choice": "auto"}, "tools", id="a tool and auto"),
+        pytest.param(
+            {"tools": [TOOL, OTHER], "tool_choice": "required"}, "tools", id="one tool or another"
+        ),
+        pytest.param({"functions": [{"name": "f"}]}, "functions", id="functions"),
+        pytest.param(
+            {"tools": [OTHER], "tool_choice": BY_NAME}, "tool_choice", id="a tool that is missing"
+        ),
+        pytest.param(
+            {"tools": [{**TOOL, "function": {"name": ""}}], "tool_choice": "required"},
+            "tools[0].function.name",
+            id="a tool without a name",
+        ),
+        pytest.param({"output_schema": {}}, "output_schema", id="the field of a run"),
+    ],
+)
+async def test_a_form_that_cannot_be_had_is_refused(fields: Any, param: str) -> None:
+    async with face() as helper:
+        response = await helper.http.post(CHAT, json={**HI, **fields})
+        assert openai_error(response, 400)["param"] == param
+        assert await helper.house.runs.entries() == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [pytest.param(6, "at most 5", id="too many"), pytest.param(0, "", id="none")],
+)
+async def test_steps_outside_the_agent_s_bound_are_refused(steps: int, message: str) -> None:
+    async with face() as helper:
+        response = await helper.http.post(RUNS, json={"input": "hi", "max_steps": steps})
+        error = openai_error(response, 400)
+        assert (error["param"], error["code"]) == ("max_steps", "invalid_value")
+        assert message in error["message"]
+
+
+# The caller's tool
+
+
+FORCED = {**HI, "tools": [TOOL], "tool_choice": BY_NAME}
+
+
+async def test_the_answer_is_written_as_the_call_that_was_forced() -> None:
+    async with face("{}", CITY) as helper:
+        (choice,) = (await helper.http.post(CHAT, json=FORCED)).json()["choices"]
+        assert choice["finish_reason"] == "tool_calls"
+        assert choice["message"]["content"] is None
+        (made,) = choice["message"]["tool_calls"]
+        assert (made["type"], made["function"]) == (
+            "function",
+            {"name": "City", "arguments": CITY},
+        )
+        assert made["id"]
+
+
+async def test_the_call_is_streamed_as_openai_s_clients_put_it_together() -> None:
+    async with face("{}", {"content": CITY, "chunk_ms": 30}) as helper:
+        told = frames((await helper.http.post(CHAT, json={**FORCED, "stream": True})).text)
+        deltas = [choice["delta"] for f in told[:-1] for choice in f.json["choices"]]
+        assert deltas[0] == {"role": "assistant", "content": None}
+        pieces = [each for delta in deltas for each in delta.get("tool_calls", ())]
+        assert pieces[0]["function"] == {"name": "City", "arguments": ""}
+        assert all(piece["index"] == 0 for piece in pieces)
+        assert len(pieces) >= 2
+        assert not any(piece.keys() & {"id", "type"} for piece in pieces[1:])
+        assert "".join(piece["function"]["arguments"] for piece in pieces) == CITY
+        assert told[-2].json["choices"][0]["finish_reason"] == "tool_calls"
+        assert not any("content" in delta for delta in deltas[1:])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_run_that_has_no_answer_makes_no_call(stream: bool) -> None:
+    async def echo(text: str = "") -> str:
+        return text
+
+    definition = AgentDefinition(settings=LoopSettings(max_steps=1))
+    tools = FunctionTools({"echo": echo})
+    async with face(call("echo"), tools=tools, definition=definition) as helper:
+        response = await helper.http.post(CHAT, json={**FORCED, "stream": stream})
+        assert "tool_calls" not in response.text
+        assert "Reached maximum reasoning steps (1)" in response.text
+        assert '"finish_reason":"length"' in response.text
+
+
+# Tools that are not forced
+
+
+@pytest.mark.parametrize(
+    ("fields", "ignored"),
+    [
+        pytest.param({"tools": [TOOL]}, "tools", id="tools"),
+        pytest.param(
+            {"tools": [TOOL, OTHER], "tool_choice": "required", "parallel_tool_calls": True},
+            "tools, tool_choice",
+            id="one of two",
+        ),
+        pytest.param(
+            {"functions": [{"name": "f"}], "function_call": {"name": "f"}},
+            "functions, function_call",
+            id="functions",
+        ),
+    ],
+)
+async def test_tools_are_left_out_where_the_manifest_says_so(fields: Any, ignored: str) -> None:
+    async with face(chat=ChatConfig(caller_tools="ignore")) as helper:
+        response = await helper.http.post(CHAT, json={**HI, **fields})
+        assert response.status_code == 200
+        assert response.headers["X-Diptych-Warning"] == f"ignored: {ignored}"
+        assert response.json()["choices"][0]["message"]["content"] == "Hello!"
+
+
+@pytest.mark.parametrize(
+    ("fields", "ignored"),
+    [
+        pytest.param({"tools": [TOOL], "tool_choice": "none"}, None, id="tools not to be used"),
+        pytest.param({"tools": [], "tool_choice": "auto"}, None, id="a choice of none"),
+        pytest.param({"tool_choice": "required"}, "tool_choice", id="llama-index's"),
+    ],
+)
+async def test_a_choice_without_tools_is_no_error(fields: Any, ignored: str | None) -> None:
+    async with face() as helper:
+        response = await helper.http.post(CHAT, json={**HI, **fields})
+        assert response.status_code == 200
+        warning = response.headers.get("X-Diptych-Warning")
+        assert warning == (ignored and f"ignored: {ignored}")
