@@ -15,50 +15,48 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, as
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias
-
-import orjson
+from typing import Any, Self, TypeAlias, overload
 
 from diptych.adapters.openai_chat.completions import open_session
+from diptych.agent_arguments import (
+    camel_case,
+    check_store_url,
+    checked_config,
+    environment,
+    model_spec,
+    sessions_spec,
+)
 from diptych.config.loader import (
     LoadedAgents,
     LocalOptions,
-    config_from_content,
     load_agents,
 )
-from diptych.config.manifest import API_VERSION, KIND
-from diptych.config.secret_sources import Reference
-from diptych.config.settings import AgentConfig, ToolConfig
-from diptych.config.source_location import FieldPath, SourceLocation
-from diptych.config.variables import MOCK
-from diptych.errors import ConfigError, DiptychError
+from diptych.config.settings import AgentConfig, ToolServerConfig
+from diptych.config.source_location import SourceLocation
+from diptych.errors import ConfigError
 from diptych.http.memory import session_events
-from diptych.loop.codec import TERMINAL, Record
+from diptych.loop.codec import Record
 from diptych.loop.messages import Message
 from diptych.ports import Item, Model
-from diptych.runtime.answers import collect, whole_answer
+from diptych.run_result import (
+    Output,
+    OutputForm,
+    RunError,
+    output_schema,
+    read_answer,
+    read_output,
+)
+from diptych.runtime.answers import collect
 from diptych.runtime.request import RunRequest
-from diptych.runtime.subscription import HANDED_OVER
-from diptych.serve.hosted_agent import HostedAgent, InProcessBackends, check_mock_scripts
+from diptych.serve.hosted_agent import HostedAgent, InProcessBackends
 from diptych.serve.server import ListenAddress, Sockets, serve_agents
+
+__all__ = ["Agent", "Memory", "RunError"]
 
 FUNCTIONS = "functions"  # the name of the tool server of plain Python functions
 ToolSource: TypeAlias = Callable[..., Any] | Mapping[str, Any]
 
-_IN_PROCESS = {"name": "in-process", "endpoint": "http://in-process.invalid"}
-"""The model of the manifest in place of a model object, which has no endpoint; never asked."""
-_STORE_PATH: FieldPath = ("spec", "sessions", "redis")
-_STORE_REF = {"name": "argument-of-agent", "key": "store"}
 """The reference of the manifest in place of a URL that is given as an argument."""
-
-
-class RunError(DiptychError):
-    """A run gave no answer here; `code` is that of its failure, `aborted`, or `handed_over`."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(f"{code}: {message}")
-        self.code = code
-        self.message = message
 
 
 class Memory:
@@ -79,7 +77,8 @@ class Agent:
     `model` is either the `spec.model` of a manifest, or any object that fulfils
     `diptych.ports.Model`. `mock_responses` (or DEBUG_MOCK_RESPONSES) replaces it by a script.
     `tools` holds plain typed functions, or entries of `spec.tools`; `agents` holds entries of
-    `spec.agents`. Other arguments are fields of `spec.loop`, in snake_case.
+    `spec.agents`. `action_format` is that of `spec.model`, for a model object. Other
+    arguments are fields of `spec.loop`, in snake_case.
 
     Runs and sessions are in memory and end with this object, unless `store` names a Redis: by its
     URL (`redis://…`, `rediss://…`, `redis+sentinel://…`), or by a reference to it, as in
@@ -107,24 +106,25 @@ class Agent:
         agents: Sequence[Mapping[str, Any]] = (),
         store: str | Mapping[str, Any] | None = None,
         retention: str | None = None,
+        action_format: str | None = None,
         mock_responses: Sequence[Any] | None = None,
         **loop: Any,  # noqa: ANN401 - checked by the manifest's own rules
     ) -> None:
         functions = tuple(tool for tool in tools if callable(tool))
-        servers = (ToolConfig(FUNCTIONS, functions=functions),) if functions else ()
+        servers = (ToolServerConfig(FUNCTIONS, functions=functions),) if functions else ()
         spec = {
             "description": description,
             "instructions": instructions,
-            "model": model if model is None or isinstance(model, Mapping) else _IN_PROCESS,
+            "model": model_spec(model, action_format),
             "tools": [tool for tool in tools if not callable(tool)],
             "agents": list(agents),
-            "loop": {_camel(key): value for key, value in loop.items()},
-            "sessions": _sessions(store, retention),
+            "loop": {camel_case(key): value for key, value in loop.items()},
+            "sessions": sessions_spec(store, retention),
         }
         location = SourceLocation(f"Agent({name!r})")
         if isinstance(store, str):
-            _check_store_url(store, location)
-        config = _config(name, spec, location, _environ(mock_responses, store))
+            check_store_url(store, location)
+        config = checked_config(name, spec, location, environment(mock_responses, store))
         in_process = InProcessBackends(None if isinstance(model, Mapping) else model, servers)
         self._prepare(partial(_host_one, config, in_process))
 
@@ -145,26 +145,57 @@ class Agent:
         )
         return agent
 
-    async def run(self, message: str, *, session_id: str | None = None) -> str:
+    @overload
+    async def run(self, message: str, *, session_id: str | None = None) -> str: ...
+
+    @overload
+    async def run(
+        self, message: str, *, session_id: str | None = None, output: type[Output]
+    ) -> Output: ...
+
+    @overload
+    async def run(
+        self, message: str, *, session_id: str | None = None, output: Mapping[str, Any]
+    ) -> Any: ...  # noqa: ANN401 - what the schema says
+
+    async def run(
+        self,
+        message: str,
+        *,
+        session_id: str | None = None,
+        output: OutputForm | None = None,
+    ) -> Any:
         """Start a run with a message, and give its answer (at `max_steps`, the text of loop.md §2).
 
-        Raises `RunError`, also with the code `handed_over` when this agent is closed meanwhile and
-        its store has the run for another one; `StoreError` while the store cannot be used.
+        With `output` the answer is JSON: a pydantic model gives an object of it, a JSON schema the
+        value. Raises `RunError`, with the code `invalid_output` if the model gave no such answer,
+        `max_steps` if it came to none, and `handed_over` when this agent is closed meanwhile and
+        its store has the run for another one; `InvalidRequest` for a schema that cannot be used;
+        `StoreError` while the store cannot be used.
         """
         records: list[Record] = []
-        async with aclosing(self.stream(message, session_id=session_id)) as items:
+        stream = self.stream(message, session_id=session_id, output=output)
+        async with aclosing(stream) as items:
             async for item in items:
                 collect(records, item)
-        return _answer(records)
+        return read_answer(records) if output is None else read_output(output, records)
 
-    async def stream(self, message: str, *, session_id: str | None = None) -> AsyncGenerator[Item]:
-        """Start a run with a message, and give each of its events and notices as it happens.
+    async def stream(
+        self,
+        message: str,
+        *,
+        session_id: str | None = None,
+        output: OutputForm | None = None,
+    ) -> AsyncGenerator[Item]:
+        """Start a run with a message (`output` as in `run`), and give its events and notices live.
 
-        The last one is the run's terminal event, or the notice `handed_over` (see `run`). Raises
-        `StoreError`.
+        The last one is its terminal event, or `handed_over`. Raises `InvalidRequest`, `StoreError`.
         """
+        messages = (Message("user", message),)
+        schema = output_schema(output) if output is not None else None
+        request = RunRequest(messages, session_id=session_id, output_schema=schema)
         runs = (await self.start()).runs
-        entry = await runs.start(RunRequest((Message("user", message),), session_id=session_id))
+        entry = await runs.start(request)
         async with aclosing(runs.subscribe(entry.run_id)) as batches:
             async for batch in batches:
                 for item in batch:
@@ -205,49 +236,6 @@ class Agent:
         self._starting = asyncio.Lock()
 
 
-def _sessions(store: str | Mapping[str, Any] | None, retention: str | None) -> dict[str, Any]:
-    redis = {"urlFrom": {"secretKeyRef": _STORE_REF}} if isinstance(store, str) else store
-    sessions = {"redis": redis, "retention": retention}
-    return {name: value for name, value in sessions.items() if value is not None}
-
-
-def _environ(
-    mock_responses: Sequence[Any] | None, store: str | Mapping[str, Any] | None
-) -> dict[str, str]:
-    """Give the environment, with the arguments that a manifest takes from there or by reference."""
-    environ = dict(os.environ)
-    if mock_responses is not None:
-        environ[MOCK] = orjson.dumps(list(mock_responses)).decode()
-    if isinstance(store, str):
-        environ[Reference("Secret", **_STORE_REF).variable] = store
-    return environ
-
-
-def _config(
-    name: str, spec: Mapping[str, Any], location: SourceLocation, environ: Mapping[str, str]
-) -> AgentConfig:
-    """Check the arguments by the manifest's rules; error lines name its fields."""
-    content = {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "metadata": {"name": name},
-        "spec": {key: value for key, value in spec.items() if value},
-    }
-    config = config_from_content(content, location, LocalOptions(environ))
-    check_mock_scripts([config])
-    return config
-
-
-def _check_store_url(url: str, location: SourceLocation) -> None:
-    """Refuse a wrong URL now: nobody corrects it later, as in a Secret."""
-    from diptych.adapters.redis.settings import read_url  # noqa: PLC0415 - heavy, and only needed here
-
-    try:
-        read_url(url)
-    except ConfigError as error:
-        raise ConfigError(f"{location.describe(_STORE_PATH)}: {error}") from None
-
-
 @asynccontextmanager
 async def _host_one(
     config: AgentConfig, in_process: InProcessBackends
@@ -260,23 +248,5 @@ async def _host_one(
 async def _host_file(loaded: LoadedAgents, name: str) -> AsyncGenerator[HostedAgent]:
     sockets = Sockets(ListenAddress(), len(loaded.names))
     async with serve_agents(loaded.resolve(sockets.urls), sockets) as agents:
-        await asyncio.gather(*(served.agent.wait_for_first_connect() for served in agents))
-        yield next(served.agent for served in agents if served.agent.name == name)
-
-
-def _answer(records: Sequence[Record]) -> str:
-    end = records[-1]
-    match end.event_type:
-        case "failed":
-            raise RunError(str(end.metadata["code"]), str(end.content))
-        case "aborted":
-            raise RunError("aborted", str(end.content))
-        case event_type if event_type in TERMINAL:
-            return whole_answer(records) or ""
-        case _:
-            raise RunError(HANDED_OVER, "this agent was closed; the run goes on at another one")
-
-
-def _camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(part.capitalize() for part in rest)
+        await asyncio.gather(*(agent.wait_for_first_connect() for agent in agents))
+        yield next(agent for agent in agents if agent.name == name)

@@ -8,6 +8,7 @@
     │   │   ├── IdempotencyMismatch its idempotency key stands for another request
     │   │   └── SessionBusy         a run of the session has not ended
     │   ├── RunEnded                the run has ended
+    │   ├── NotResumable            the run cannot be taken up again
     │   ├── RunNotFound             the run never was
     │   ├── RunLost                 the run was, and its record is gone
     │   └── Overloaded              there is no room now, or the process is leaving
@@ -91,6 +92,12 @@ class RunEnded(RequestError):
         super().__init__("the run has ended; go on in its session, with a new run")
 
 
+class NotResumable(RequestError):
+    """A run cannot be resumed: it did not fail, or its session has gone on."""
+
+    code = "not_resumable"
+
+
 class RunNotFound(RequestError):
     """No run with this id ever was."""
 
@@ -133,7 +140,9 @@ ModelCode = Literal[
     "model_unauthorized",  # 401, 403
     "model_overloaded",  # 429, 503, 529 after the retries
     "model_refused",  # another 4xx
-    "model_failed",  # another 5xx
+    "context_too_long",  # the request does not fit the model's window
+    "tools_refused",  # the endpoint does not take the `tools` field
+    "model_failed",  # another 5xx, and every error inside a 200
     "model_garbage",  # a reply that is not of the API's form
     "model_cut",  # a stream that ended before its end
     "mock_exhausted",  # DEBUG_MOCK_RESPONSES is used up
@@ -141,12 +150,25 @@ ModelCode = Literal[
 
 
 class ModelError(PortError):
-    """The model gave no reply that can be used."""
+    """The model gave no reply that can be used.
 
-    def __init__(self, code: ModelCode, message: str) -> None:
+    Of `context_too_long`, `max_tokens` is the model's window and `prompt_tokens` what the request
+    has, both in tokens; None if the endpoint does not say.
+    """
+
+    def __init__(
+        self,
+        code: ModelCode,
+        message: str,
+        *,
+        max_tokens: int | None = None,
+        prompt_tokens: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.code: ModelCode = code
         self.message = message
+        self.max_tokens = max_tokens
+        self.prompt_tokens = prompt_tokens
 
 
 CallErrorKind = Literal[

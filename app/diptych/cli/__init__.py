@@ -27,6 +27,7 @@ from diptych.cli.commands import (
     get,
     install,
     logs,
+    resume,
     run,
     serve,
     status,
@@ -53,6 +54,7 @@ app.command("run")(run.run)
 app.command("chat")(chat.chat)
 app.command("events")(events.events)
 app.command("attach")(attach.attach)
+app.command("resume")(resume.resume)
 app.command("check")(check.check)
 app.command("demo")(demo.demo)
 app.command("install", rich_help_panel=_CLUSTER_PANEL)(install.install)

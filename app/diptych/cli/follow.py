@@ -58,14 +58,14 @@ async def follow_run(agent: AgentClient, run_id: str, renderer: Renderer) -> str
     return follower.status
 
 
-async def print_readiness(agent: AgentClient, screen: Screen) -> None:
+async def print_availability(agent: AgentClient, screen: Screen) -> None:
     """Print what a person should know before the first question: a scripted model, outages."""
-    readiness = await agent.readiness()
-    if readiness.is_scripted:
+    availability = await agent.availability()
+    if availability.is_scripted:
         screen.print_line(
             ("DEBUG_MOCK_RESPONSES is on: a script answers instead of a model.", "dim")
         )
-    for unavailable in readiness.unavailable:
+    for unavailable in availability.unavailable:
         screen.print_line(("! ", "yellow"), f"unavailable: {unavailable_text(unavailable)}")
 
 

@@ -5,17 +5,22 @@ Not here: variables of the process that are in no manifest (`environment`).
 
 from diptych.config.manifest.container import ContainerSpec, Variable, VariablesFrom
 from diptych.config.references import References
-from diptych.config.secret_sources import Kind, constant_secret
+from diptych.config.secret_sources import Kind, constant_value
 from diptych.config.source_location import FieldPath
-from diptych.ports import Secret
+from diptych.config.variables import MOCK, PUBLIC_URL
+from diptych.net.redaction import SECRETS
+from diptych.ports import ValueProvider
+
+PUBLIC_VARIABLES = frozenset({MOCK, PUBLIC_URL})
+"""What is told to whoever asks, even if it comes from a Secret."""
 
 _ENV: FieldPath = ("spec", "container", "env")
 _ENV_FROM: FieldPath = ("spec", "container", "envFrom")
 
 
-def container_env(container: ContainerSpec, references: References) -> dict[str, Secret]:
+def container_env(container: ContainerSpec, references: References) -> dict[str, ValueProvider]:
     """Give the container's variables; `env` counts before `envFrom`, as in Kubernetes."""
-    env: dict[str, Secret] = {}
+    env: dict[str, ValueProvider] = {}
     for index, source in enumerate(container.env_from):
         env |= _variables(source, (*_ENV_FROM, index), references)
     for index, variable in enumerate(container.env):
@@ -29,7 +34,9 @@ def variable_path(container: ContainerSpec, name: str) -> FieldPath:
     return (*_ENV, names.index(name)) if name in names else _ENV_FROM
 
 
-def _variables(source: VariablesFrom, path: FieldPath, references: References) -> dict[str, Secret]:
+def _variables(
+    source: VariablesFrom, path: FieldPath, references: References
+) -> dict[str, ValueProvider]:
     kind: Kind = "Secret" if source.secret_ref else "ConfigMap"
     ref = source.secret_ref or source.config_map_ref
     if ref is None or references.is_mounted:
@@ -38,19 +45,23 @@ def _variables(source: VariablesFrom, path: FieldPath, references: References) -
     return {source.prefix + key: secret for key, secret in keys.items()}
 
 
-def _variable(variable: Variable, path: FieldPath, references: References) -> Secret:
+def _variable(variable: Variable, path: FieldPath, references: References) -> ValueProvider:
     source = variable.value_from
     if references.is_mounted or (source and (source.field_ref or source.resource_field_ref)):
-        return _process_variable(variable.name, path, references)
+        value = _process_variable(variable.name, path, references)
+        if source and source.secret_key_ref and variable.name not in PUBLIC_VARIABLES:
+            SECRETS.remember(value() or "")
+        return value
     path = (*path, "valueFrom")
     if source and (ref := source.secret_key_ref):
-        return references.key(path, "Secret", ref, is_required=not ref.optional)
+        read = references.text_of_key if variable.name in PUBLIC_VARIABLES else references.key
+        return read(path, "Secret", ref, is_required=not ref.optional)
     if source and (ref := source.config_map_key_ref):
         return references.key(path, "ConfigMap", ref, is_required=not ref.optional)
-    return constant_secret(variable.value or "")
+    return constant_value(variable.value or "")
 
 
-def _process_variable(name: str, path: FieldPath, references: References) -> Secret:
+def _process_variable(name: str, path: FieldPath, references: References) -> ValueProvider:
     """Read a variable of this process, which Kubernetes has set (on a laptop, the user)."""
     environ = references.targets.environ
     if not references.is_mounted and name not in environ:

@@ -14,10 +14,16 @@ from diptych.config.manifest import AgentManifest
 from diptych.config.manifest.peers import PeerSpec
 from diptych.config.manifest.references import KeyRef
 from diptych.config.manifest.tools import ServiceRef
-from diptych.config.secret_sources import Kind, Reference, SecretSources, secret_from_file
+from diptych.config.secret_sources import Kind, Reference, SecretSources, value_from_file
 from diptych.config.services import Services, redis_service_names, redis_service_url
 from diptych.config.source_location import FieldPath, SourceLocation
-from diptych.ports import Secret
+from diptych.net.redaction import remembered
+from diptych.ports import ValueProvider
+
+PLATFORM_FILE = "access/platform.json"
+"""In a pod's folder of references: what the operator says of callers (`platform_access`)."""
+TOKENS = "tokens"
+"""In the same folder: a token for each agent that this one may ask, `<namespace>.<name>`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,7 @@ class References:
     ) -> None:
         self.targets = targets
         self.problems: list[str] = []
-        self.mounted_keys: dict[str, Secret] = {}
+        self.mounted_keys: dict[str, ValueProvider] = {}
         self._manifest = manifest
         self._location = location
         self._folder = manifest.metadata.references
@@ -65,13 +71,26 @@ class References:
         """Note what is wrong with a field."""
         self.problems.append(f"{self.describe(path)}: {message}")
 
-    def key(self, path: FieldPath, kind: Kind, ref: KeyRef, *, is_required: bool = True) -> Secret:
-        """Give what reads one key of a Secret or ConfigMap."""
+    def key(
+        self, path: FieldPath, kind: Kind, ref: KeyRef, *, is_required: bool = True
+    ) -> ValueProvider:
+        """Give what reads one key of a Secret or ConfigMap.
+
+        What a Secret holds is taken out of logs and results from then on, unless it is shown to the
+        model anyway (`text_of_key`).
+        """
+        read = self.text_of_key(path, kind, ref, is_required=is_required)
+        return remembered(read) if kind == "Secret" else read
+
+    def text_of_key(
+        self, path: FieldPath, kind: Kind, ref: KeyRef, *, is_required: bool = True
+    ) -> ValueProvider:
+        """Give what reads one key, whose value is no secret wherever it lies."""
         reference = Reference(kind, ref.name, ref.key, self._manifest.metadata.namespace)
         if self._folder is not None:
             name = f"{ref.key} of {kind} {ref.name}"
             return self.mounted_keys.setdefault(
-                name, secret_from_file(self._folder / reference.file)
+                name, value_from_file(self._folder / reference.file)
             )
         secret = self.targets.secrets.find(reference)
         if is_required and secret() is None:
@@ -82,9 +101,19 @@ class References:
             )
         return secret
 
+    def token(self, namespace: str, name: str) -> ValueProvider | None:
+        """Give what reads the pod's own token for another agent, if the pod may have one."""
+        if self._folder is None:
+            return None
+        return value_from_file(self._folder / TOKENS / f"{namespace}.{name}")
+
+    def platform_file(self) -> ValueProvider | None:
+        """Give what reads the operator's word on callers, if the manifest is one of a pod."""
+        return value_from_file(self._folder / PLATFORM_FILE) if self._folder else None
+
     def all_keys(
         self, path: FieldPath, kind: Kind, name: str, *, optional: bool
-    ) -> dict[str, Secret]:
+    ) -> dict[str, ValueProvider]:
         """Give what reads each key of a whole Secret or ConfigMap, on a laptop."""
         keys = self.targets.secrets.keys_of(kind, name, self._manifest.metadata.namespace)
         if not keys and not optional:

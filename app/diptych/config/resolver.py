@@ -3,35 +3,43 @@
 Not here: where references lead (`references`), files and the environment's form (`loader`).
 """
 
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
+from diptych.access.grants import Grant, Grantee, Right
+from diptych.access.limits import Limits
 from diptych.config.container_env import container_env, variable_path
 from diptych.config.manifest import AgentManifest
-from diptych.config.manifest.model import ModelSpec
+from diptych.config.manifest.access import AccessSpec, GranteeSpec, IssuerSpec
+from diptych.config.manifest.agent import AgentSpec
+from diptych.config.manifest.headers import Header
+from diptych.config.manifest.model import FallbackSpec, ModelSpec
 from diptych.config.manifest.peers import PeerSpec
 from diptych.config.manifest.sessions import SessionsSpec
 from diptych.config.manifest.strict_model import StrictModel
-from diptych.config.manifest.tools import ToolSpec
+from diptych.config.manifest.tools import ToolServerSpec
 from diptych.config.manifest.urls import url_problem
 from diptych.config.references import References, ReferenceTargets
-from diptych.config.secret_sources import constant_secret
+from diptych.config.secret_sources import constant_value
 from diptych.config.services import agent_base_url
 from diptych.config.settings import (
+    AccessConfig,
     AgentConfig,
+    ChatConfig,
+    IssuerConfig,
     ModelConfig,
     OverrideConfig,
     PeerConfig,
     StoreConfig,
     TimeoutConfig,
-    ToolConfig,
+    ToolServerConfig,
 )
 from diptych.config.source_location import FieldPath, SourceLocation
 from diptych.config.validation import raise_problems
 from diptych.config.variables import MOCK, PUBLIC_URL
 from diptych.loop.events import LoopSettings
-from diptych.ports import Secret
+from diptych.ports import ValueProvider
 
 
 def resolve_manifest(
@@ -67,19 +75,22 @@ class _Resolver:
             mock_responses=mock,
             mock_source=mock_source,
             tools=tuple(
-                self._tool(("spec", "tools", i), tool, env) for i, tool in enumerate(spec.tools)
+                self._tool(("spec", "tools", i), tool) for i, tool in enumerate(spec.tools)
             ),
             agents=tuple(self._peer(("spec", "agents", i), p) for i, p in enumerate(spec.agents)),
-            loop=LoopSettings(**_same_fields(spec.loop, LoopSettings)),
+            loop=_loop_settings(spec),
             deadline=spec.loop.deadline,
             public_url=self._public_url(env),
             env=env,
             instructions_from=instructions_from,
             store=self._store(spec.sessions),
+            access=self._access(spec.access),
+            chat=ChatConfig(**_same_fields(spec.chat, ChatConfig)),
             mounted_keys=self.references.mounted_keys,
+            context_tokens=spec.context.max_tokens,
         )
 
-    def _mock(self, env: Mapping[str, Secret]) -> tuple[str | None, str]:
+    def _mock(self, env: Mapping[str, ValueProvider]) -> tuple[str | None, str]:
         """Give the script, if any, and where it is; an empty one in a manifest means none."""
         if MOCK not in env:
             text = self.references.targets.environ.get(MOCK, "")
@@ -89,7 +100,7 @@ class _Resolver:
         source = f"{self.references.describe(path)}: {MOCK}"
         return (text, source) if text.strip() else (None, "")
 
-    def _public_url(self, env: Mapping[str, Secret]) -> str | None:
+    def _public_url(self, env: Mapping[str, ValueProvider]) -> str | None:
         url = env[PUBLIC_URL]() if PUBLIC_URL in env else None
         if not url:
             return self.references.targets.public_url
@@ -98,37 +109,47 @@ class _Resolver:
             self.references.add_problem(path, f"{PUBLIC_URL} {problem}")
         return url.rstrip("/")
 
-    def _instructions_from(self) -> Secret | None:
+    def _instructions_from(self) -> ValueProvider | None:
         path, source = ("spec", "instructionsFrom"), self._manifest.spec.instructions_from
         if source and source.secret_key_ref:
-            return self.references.key(path, "Secret", source.secret_key_ref)
+            return self.references.text_of_key(path, "Secret", source.secret_key_ref)
         if source and source.config_map_key_ref:
             return self.references.key(path, "ConfigMap", source.config_map_key_ref)
         return None
 
     def _model(self, model: ModelSpec, *, is_mocked: bool) -> ModelConfig:
-        path: FieldPath = ("spec", "model", "apiKey")
-        api_key = None
-        if model.api_key:
-            ref = model.api_key.secret_key_ref
-            api_key = self.references.key(path, "Secret", ref, is_required=not is_mocked)
-        return ModelConfig(
-            name=model.name,
-            endpoint=model.endpoint.rstrip("/"),
-            api_key=api_key,
-            timeouts=TimeoutConfig(**_same_fields(model.timeouts, TimeoutConfig)),
-            **_same_fields(model.parameters, ModelConfig),
-        )
+        path: FieldPath = ("spec", "model")
+        timeouts = TimeoutConfig(**_same_fields(model.timeouts, TimeoutConfig))
 
-    def _tool(self, path: FieldPath, tool: ToolSpec, env: Mapping[str, Secret]) -> ToolConfig:
+        def endpoint(path: FieldPath, spec: ModelSpec | FallbackSpec) -> ModelConfig:
+            api_key = None
+            if spec.api_key:
+                place, ref = (*path, "apiKey"), spec.api_key.secret_key_ref
+                api_key = self.references.key(place, "Secret", ref, is_required=not is_mocked)
+            return ModelConfig(
+                name=spec.name,
+                endpoint=spec.endpoint.rstrip("/"),
+                api_key=api_key,
+                headers=self._headers((*path, "headers"), spec.headers, is_required=not is_mocked),
+                timeouts=timeouts,
+                **_same_fields(spec.parameters or model.parameters, ModelConfig),
+            )
+
+        fallbacks = tuple(
+            endpoint((*path, "fallbacks", index), spec)
+            for index, spec in enumerate(model.fallbacks)
+        )
+        return replace(endpoint(path, model), fallbacks=fallbacks, inputs=model.inputs)
+
+    def _tool(self, path: FieldPath, tool: ToolServerSpec) -> ToolServerConfig:
         ref = tool.service_ref
-        return ToolConfig(
+        return ToolServerConfig(
             name=tool.name,
             url=self.references.service_url((*path, "serviceRef"), ref) if ref else tool.url,
             command=tool.command or (),
-            env=env if tool.command else {},
+            env=self._tool_env((*path, "env"), tool),
             allow=tool.allow,
-            headers=self._headers((*path, "headers"), tool),
+            headers=self._headers((*path, "headers"), tool.headers),
             timeout=tool.timeout,
             overrides=tuple(
                 OverrideConfig(**_same_fields(override, OverrideConfig))
@@ -136,14 +157,29 @@ class _Resolver:
             ),
         )
 
-    def _headers(self, path: FieldPath, tool: ToolSpec) -> Mapping[str, Secret]:
+    def _tool_env(self, path: FieldPath, tool: ToolServerSpec) -> Mapping[str, ValueProvider | str]:
+        return {
+            variable.name: self.references.key(
+                (*path, index, "valueFrom"), "Secret", variable.value_from.secret_key_ref
+            )
+            if variable.value_from
+            else variable.value or ""
+            for index, variable in enumerate(tool.env)
+        }
+
+    def _headers(
+        self, path: FieldPath, headers: Sequence[Header], *, is_required: bool = True
+    ) -> Mapping[str, ValueProvider]:
         return {
             header.name: self.references.key(
-                (*path, index, "valueFrom"), "Secret", header.value_from.secret_key_ref
+                (*path, index, "valueFrom"),
+                "Secret",
+                header.value_from.secret_key_ref,
+                is_required=is_required,
             )
             if header.value_from
-            else constant_secret(header.value or "")
-            for index, header in enumerate(tool.headers)
+            else constant_value(header.value or "")
+            for index, header in enumerate(headers)
         }
 
     def _peer(self, path: FieldPath, peer: PeerSpec) -> PeerConfig:
@@ -154,7 +190,36 @@ class _Resolver:
                 share_context=bool(peer.share_context),
             )
         url = agent_base_url(self.references.agent_url(path, peer))
-        return PeerConfig(peer.visible_name, url, share_context=peer.share_context is not False)
+        namespace = peer.namespace or self._manifest.metadata.namespace
+        return PeerConfig(
+            peer.visible_name,
+            url,
+            share_context=peer.share_context is not False,
+            token=self.references.token(namespace, peer.name or ""),
+        )
+
+    def _access(self, access: AccessSpec) -> AccessConfig:
+        path: FieldPath = ("spec", "access", "keys")
+        keys = {
+            key.name: self.references.key((*path, n), "Secret", key.secret_key_ref)
+            for n, key in enumerate(access.keys)
+        }
+        namespace = self._manifest.metadata.namespace
+        for n, grant in enumerate(access.grants):
+            for m, grantee in enumerate(grant.to):
+                if grantee.key is not None and grantee.key not in keys:
+                    self.references.add_problem(
+                        ("spec", "access", "grants", n, "to", m, "key"),
+                        f"{grantee.key} is none of access.keys",
+                    )
+        return AccessConfig(
+            access.mode,
+            keys,
+            tuple(map(_issuer, access.issuers)),
+            access_grants(access, namespace),
+            Limits(access.limits.runs_at_once, access.limits.runs_per_minute),
+            self.references.platform_file(),
+        )
 
     def _store(self, sessions: SessionsSpec) -> StoreConfig | None:
         redis, metadata = sessions.redis, self._manifest.metadata
@@ -165,9 +230,52 @@ class _Resolver:
             ref = redis.url_from.secret_key_ref
             url = self.references.key((*path, "urlFrom"), "Secret", ref)
         else:
-            url = constant_secret(self.references.redis_url((*path, "serviceRef")))
+            url = constant_value(self.references.redis_url((*path, "serviceRef")))
         prefix = f"diptych:{metadata.namespace}:{metadata.name}"
         return StoreConfig(url, sessions.retention, prefix)
+
+
+def _issuer(issuer: IssuerSpec) -> IssuerConfig:
+    jwks = tuple(issuer.jwks.keys) if issuer.jwks else None
+    return IssuerConfig(issuer.url, issuer.audience, issuer.user_claim, issuer.groups_claim, jwks)
+
+
+def access_grants(access: AccessSpec, namespace: str) -> tuple[Grant, ...]:
+    """Give what a manifest grants.
+
+    Without grants the ServiceAccounts of the agent's own namespace and the holders of its keys may
+    ask. Holders of keys that no grant names may always ask.
+    """
+    grants = [
+        Grant(
+            tuple(_grantee(one, namespace) for one in grant.to),
+            frozenset(Right(right) for right in grant.may),
+        )
+        for grant in access.grants
+    ]
+    named = {one.name for grant in grants for one in grant.to if one.kind == "key"}
+    others = [Grantee("key", key.name) for key in access.keys if key.name not in named]
+    if not access.grants:
+        others.append(Grantee("serviceaccount", f"{namespace}/*"))
+    return (*grants, Grant(tuple(others), frozenset({Right.ASK})))
+
+
+def _grantee(grantee: GranteeSpec, namespace: str) -> Grantee:
+    if ref := grantee.service_account:
+        return Grantee("serviceaccount", f"{ref.namespace or namespace}/{ref.name}")
+    if ref := grantee.agent:
+        return Grantee("agent", f"{ref.namespace or namespace}/{ref.name}")
+    if grantee.group is not None:
+        return Grantee("group", grantee.group)
+    if grantee.user is not None:
+        return Grantee("user", grantee.user)
+    return Grantee("key", grantee.key or "")  # the model sees to it that one is given
+
+
+def _loop_settings(spec: AgentSpec) -> LoopSettings:
+    of_model = _same_fields(spec.model, LoopSettings) if spec.model else {}
+    of_loop = _same_fields(spec.loop, LoopSettings)
+    return LoopSettings(**of_loop, **of_model, output_schema=spec.output_schema)
 
 
 def _same_fields(model: StrictModel, config: type) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 On a laptop, key `api-key` of Secret `models` is looked up in the file of `--secrets`, then in
 Secret documents beside the Agents, then in the environment variable `MODELS_API_KEY`. Keys of
-ConfigMaps are looked up the same way. In a pod, keys are mounted files (`secret_from_file`).
+ConfigMaps are looked up the same way. In a pod, keys are mounted files (`value_from_file`).
 
 Not here: which field needs which secret (`references`).
 """
@@ -18,7 +18,7 @@ from typing import Generic, Literal, NoReturn, TypeAlias, TypeVar
 from diptych.config.documents import Document, parse_documents, read_text
 from diptych.config.settings import NAMESPACE
 from diptych.errors import ConfigError
-from diptych.ports import Secret
+from diptych.ports import ValueProvider
 
 Kind: TypeAlias = Literal["Secret", "ConfigMap"]
 ObjectValues: TypeAlias = dict[tuple[str, str], dict[str, dict[str, str]]]
@@ -87,8 +87,8 @@ class SecretSources:
         if self._file:
             self._file.load()
 
-    def find(self, reference: Reference) -> Secret:
-        """Give what reads the secret anew each time; it gives None while the secret is missing."""
+    def find(self, reference: Reference) -> ValueProvider:
+        """Give what reads the key anew each time; it gives None while the key is missing."""
 
         def read() -> str | None:
             in_file = self._file.current() if self._file else None
@@ -101,7 +101,7 @@ class SecretSources:
 
         return read
 
-    def keys_of(self, kind: Kind, name: str, namespace: str) -> dict[str, Secret]:
+    def keys_of(self, kind: Kind, name: str, namespace: str) -> dict[str, ValueProvider]:
         """Give what reads each known key of a Secret or ConfigMap; empty if it is not known."""
         sources = [self._documents, self._file.current() if self._file else None]
         keys = [
@@ -110,13 +110,13 @@ class SecretSources:
         return {key: self.find(Reference(kind, name, key, namespace)) for key in keys}
 
 
-def constant_secret(text: str) -> Secret:
-    """Give a value of the manifest itself in the form of a secret."""
+def constant_value(text: str) -> ValueProvider:
+    """Give a value of the manifest itself in the form of a provider."""
     return lambda: text
 
 
-def secret_from_file(path: Path) -> Secret:
-    """Give what reads a secret from a file, also after changes; None while there is no file."""
+def value_from_file(path: Path) -> ValueProvider:
+    """Give what reads a value from a file, also after changes; None while there is no file."""
     file = _ReloadedFile(path, lambda path: read_text(path).rstrip("\r\n"))
     return lambda: file.current() or None
 

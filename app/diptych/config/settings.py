@@ -6,23 +6,44 @@ models and the environment's form read it.
 Not here: where the values come from (`loader`, `environment`), what they do.
 """
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
+from diptych.access.grants import Grant
+from diptych.access.limits import Limits
 from diptych.errors import ConfigError
+from diptych.loop.catalog import SEPARATOR
 from diptych.loop.events import LoopSettings
-from diptych.ports import Secret
+from diptych.ports import ValueProvider
 
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 ToolFunction: TypeAlias = Callable[..., Any]
 """A plain typed Python function, sync or async, that is a tool."""
+
+CallerParameter: TypeAlias = Literal[
+    "temperature",
+    "top_p",
+    "max_tokens",
+    "stop",
+    "seed",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "reasoning_effort",
+    "verbosity",
+]
+"""A parameter of a chat that may reach the model, by its name in OpenAI's API."""
+InputKind: TypeAlias = Literal["image", "audio", "file"]
+"""A kind of content part that is not text."""
 
 NAMESPACE: Final = "default"
 DEADLINE: Final = 300.0  # of a run
 CALL_TIMEOUT: Final = 60.0  # of a tool call
 RETENTION: Final = 24 * 3600.0  # of a session, after its last run
 ALL_TOOLS: Final = ("*",)
+SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +64,36 @@ class TimeoutConfig:
 class ModelConfig:
     """A model behind an OpenAI-compatible endpoint; the endpoint decides what is None.
 
-    `endpoint` is the URL that `/chat/completions` is added to; a query in it stays. `api_key` is
-    read at each request, so that a rotated key takes effect. `proxy` is the URL of an HTTP proxy.
+    `endpoint` is the URL that `/chat/completions` is added to, unless it ends in that; a query in
+    it stays. `api_key` and `headers` are read at each request, so that a rotated key takes effect.
+    `fallbacks` are asked in turn when this one gives no reply; theirs are not read. `proxy` is the
+    URL of an HTTP proxy. `inputs` says what the model takes in messages besides text.
     """
 
     name: str
     endpoint: str = field(repr=False)
-    api_key: Secret | None = None
+    api_key: ValueProvider | None = None
     temperature: float | None = None
     max_tokens: int | None = None
     reasoning_effort: str | None = None
     timeouts: TimeoutConfig = field(default_factory=TimeoutConfig)
     proxy: str | None = field(default=None, repr=False)
+    headers: Mapping[str, ValueProvider] = field(default_factory=dict)
+    fallbacks: "tuple[ModelConfig, ...]" = ()
+    inputs: tuple[InputKind, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChatConfig:
+    """What callers of the HTTP API may bring.
+
+    `allow_parameters` of a chat reach the model. `cors_origins` holds the origins of web pages
+    that may use the API; `*` stands for all.
+    """
+
+    caller_tools: Literal["refuse", "ignore"] = "refuse"
+    allow_parameters: tuple[CallerParameter, ...] = ()
+    cors_origins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +112,7 @@ class OverrideConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolConfig:
+class ToolServerConfig:
     """One MCP server: exactly one of `url`, `command` (stdio) and `functions` (in this process).
 
     `allow` holds globs of tool names. `headers` are read at every request, `env` when the command
@@ -84,13 +123,18 @@ class ToolConfig:
     url: str | None = None
     command: tuple[str, ...] = ()
     functions: tuple[ToolFunction, ...] = ()
-    env: Mapping[str, Secret | str] = field(default_factory=dict)
-    headers: Mapping[str, Secret] = field(default_factory=dict)
+    env: Mapping[str, ValueProvider | str] = field(default_factory=dict)
+    headers: Mapping[str, ValueProvider] = field(default_factory=dict)
     allow: tuple[str, ...] = ALL_TOOLS
     timeout: float = CALL_TIMEOUT
     overrides: tuple[OverrideConfig, ...] = ()
 
     def __post_init__(self) -> None:
+        if not SERVER_NAME.fullmatch(self.name) or SEPARATOR in self.name:
+            raise ConfigError(
+                f"tool server {self.name!r}: its name must be 1 to 64 of A-Z, a-z, 0-9, "
+                f'".", "-" and "_", without "{SEPARATOR}"'
+            )
         if sum(map(bool, (self.url, self.command, self.functions))) != 1:
             raise ConfigError(
                 f"tool server {self.name}: give exactly one of url, command and functions"
@@ -104,14 +148,15 @@ class PeerConfig:
     """An agent that this one may delegate to.
 
     `name` is what the model calls it, `url` its base URL or that of its agent card. An agent with
-    `share_context` gets the conversation, and its card may say where it is reached. `headers` go
-    only to the host of `url`.
+    `share_context` gets the conversation, and its card may say where it is reached. `headers` and
+    the `token`, which says who asks, go only to the host of `url`.
     """
 
     name: str
     url: str
     share_context: bool = True
-    headers: Mapping[str, Secret] = field(default_factory=dict)
+    headers: Mapping[str, ValueProvider] = field(default_factory=dict)
+    token: ValueProvider | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +168,40 @@ class StoreConfig:
     has.
     """
 
-    url: Secret
+    url: ValueProvider
     retention: float
     prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerConfig:
+    """An issuer whose tokens are accepted; without `jwks` it is asked for its keys.
+
+    With `is_cluster` its tokens are those of ServiceAccounts.
+    """
+
+    url: str
+    audience: str
+    user_claim: str = "sub"
+    groups_claim: str = "groups"
+    jwks: tuple[Mapping[str, Any], ...] | None = None
+    is_cluster: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AccessConfig:
+    """Who may do what (access.md). `keys` are API keys by the name of their holder.
+
+    `platform` reads what the operator says for all callers of the agent, as JSON; see
+    `config.platform_access`.
+    """
+
+    mode: Literal["required", "open"] = "required"
+    keys: Mapping[str, ValueProvider] = field(default_factory=dict)
+    issuers: tuple[IssuerConfig, ...] = ()
+    grants: tuple[Grant, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    platform: ValueProvider | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +209,11 @@ class AgentConfig:
     """All that an agent is built from.
 
     `model` is None only if `mock_responses`, the text of DEBUG_MOCK_RESPONSES, replaces it;
-    `mock_source` says in error lines where that text is. `env` holds the container's variables,
-    which stdio servers get besides the usual ones. `instructions_from` reads the current
+    `mock_source` says in error lines where that text is. `env` holds the container's variables;
+    stdio servers do not get them (`ToolServerConfig.env`). `instructions_from` reads the current
     instructions, if another object holds them. `mounted_keys` are read from files that may be
-    missing, by the names that people know the keys by. Without a `store`, runs and sessions are in
-    memory.
+    missing, by the names that people know the keys by. `context_tokens` is the model's context
+    window, None if the model itself says it. Without a `store`, runs and sessions are in memory.
     """
 
     name: str
@@ -147,15 +223,23 @@ class AgentConfig:
     model: ModelConfig | None = None
     mock_responses: str | None = None
     mock_source: str = ""
-    tools: tuple[ToolConfig, ...] = ()
+    tools: tuple[ToolServerConfig, ...] = ()
     agents: tuple[PeerConfig, ...] = ()
     loop: LoopSettings = field(default_factory=LoopSettings)
     deadline: float = DEADLINE
     public_url: str | None = None
-    env: Mapping[str, Secret] = field(default_factory=dict)
-    instructions_from: Secret | None = None
-    mounted_keys: Mapping[str, Secret] = field(default_factory=dict)
+    env: Mapping[str, ValueProvider] = field(default_factory=dict)
+    instructions_from: ValueProvider | None = None
+    mounted_keys: Mapping[str, ValueProvider] = field(default_factory=dict)
     store: StoreConfig | None = None
+    context_tokens: int | None = None
+    chat: ChatConfig = field(default_factory=ChatConfig)
+    access: AccessConfig = field(default_factory=AccessConfig)
+
+
+def opened(config: AgentConfig) -> AgentConfig:
+    """Give the configuration of an agent at which everybody may do everything."""
+    return replace(config, access=replace(config.access, mode="open"))
 
 
 @dataclass(frozen=True, slots=True)

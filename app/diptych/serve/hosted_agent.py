@@ -9,7 +9,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from types import TracebackType
@@ -23,19 +23,20 @@ from diptych.adapters.memory.leases import NullFeed
 from diptych.adapters.memory.store import MemoryStore
 from diptych.adapters.metrics import Metrics
 from diptych.adapters.no_agents import NoAgents
-from diptych.adapters.openai_chat.completions import ChatModel, proxy_from_environment
+from diptych.adapters.openai_chat.completions import ChatModel, ModelObserver, with_proxies
 from diptych.adapters.scripted import ScriptedModel, read_script
-from diptych.config.settings import AgentConfig, ToolConfig
+from diptych.config.settings import AgentConfig, ToolServerConfig
 from diptych.errors import ConfigError
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.app import AppDependencies, create_app
 from diptych.http.health import Readiness
 from diptych.loop.catalog import Unavailable
-from diptych.ports import Clock, Model
-from diptych.runtime.definition import AgentDefinition
+from diptych.ports import Clock, Model, refuses_tools
+from diptych.runtime.definition import AgentDefinition, starting_format
 from diptych.runtime.effects import Backends
 from diptych.runtime.service import RunService
 from diptych.runtime.stores import Stores
+from diptych.serve.access import AgentAccess
 
 if TYPE_CHECKING:
     from diptych.adapters.a2a import A2aAgents
@@ -60,14 +61,15 @@ class InProcessBackends:
     """Python objects that a configuration cannot hold: a model, and tool servers of functions."""
 
     model: Model | None = None
-    tool_servers: tuple[ToolConfig, ...] = ()
+    tool_servers: tuple[ToolServerConfig, ...] = ()
 
 
 class HostedAgent:
     """An agent that runs inside `async with`.
 
-    `http` is the process's client for models. `url` is where the agent is served, for its own
-    delegations. Raises `ConfigError` for a script that cannot be read.
+    `http` is the process's client for models. `url` is the base URL where the agent is served, for
+    its own delegations; empty if it is not served. Raises `ConfigError` for a script that cannot be
+    read.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class HostedAgent:
     ) -> None:
         in_process = in_process or InProcessBackends()
         self.name = config.name
+        self.url = url
         self._config = config
         self._is_scripted = config.mock_responses is not None
         self._tools = McpTools([*config.tools, *in_process.tool_servers])
@@ -88,19 +91,26 @@ class HostedAgent:
         self._redis = _redis_store(config)
         self._memory = MemoryStore(clock.token()[:8])
         self.stores = _stores(self._redis, self._memory, clock)
-        model = _model(config, http, in_process.model)
-        self._metrics = Metrics(lambda: self.runs.active_count, lambda: self._memory.dropped)
+        self._metrics = Metrics(
+            lambda: self.runs.active_count,
+            lambda: self._memory.dropped,
+            in_process_model=_in_process_name(config, in_process.model),
+        )
+        self._model = _model(config, http, in_process.model, self._metrics.observe_model)
         self.runs = RunService(
             AgentDefinition(
                 config.instructions,
                 config.loop,
                 config.deadline,
                 read_instructions=config.instructions_from,
+                context_tokens=config.context_tokens,
             ),
-            Backends(model, self._tools, self._agents),
+            Backends(self._model, self._tools, self._agents),
             self.stores,
             [self._metrics.observe],
         )
+        self._access = AgentAccess(config.access, http)
+        self._is_open = True  # until it is served
         self._first_connect: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -108,6 +118,7 @@ class HostedAgent:
             await self._redis.start()
         self._tools.start()
         await self._agents.start()
+        await self._access.start()
         self.runs.open()
         self._first_connect = asyncio.create_task(self._connect_all())
         return self
@@ -123,7 +134,7 @@ class HostedAgent:
         finally:
             if self._first_connect:
                 self._first_connect.cancel()
-            await asyncio.gather(self._tools.aclose(), self._agents.aclose())
+            await asyncio.gather(self._tools.aclose(), self._agents.aclose(), self._access.aclose())
             if self._redis:
                 await self._redis.aclose()
 
@@ -138,31 +149,58 @@ class HostedAgent:
         return AgentProfile(config.name, config.description, VERSION, config.public_url)
 
     def app(self, *, on_loopback: bool) -> FastAPI:
-        """Make the web application of the agent."""
+        """Make the web application of the agent.
+
+        It is open to everybody on loopback, or by its configuration. Raises `ConfigError` if it is
+        not, and nobody could prove who asks.
+        """
+        config = self._config
+        self._is_open = on_loopback or config.access.mode == "open"
+        if not (self._is_open or self._access.proves_somebody):
+            raise ConfigError(
+                f"{self.name}: would listen beyond loopback with no way to say who asks; give "
+                "spec.access.keys or spec.access.issuers, or --open to let everybody do everything"
+            )
+        policy = self._access.policy(self.name, self._metrics.count_refused)
         dependencies = AppDependencies(
-            self.profile, self.runs, self.stores, self.readiness, self._metrics.render
+            self.profile,
+            self.runs,
+            self.stores,
+            self.readiness,
+            self._metrics.render,
+            limits=config.access.limits,
+            access=None if self._is_open else policy,
+            chat=config.chat,
+            inputs=config.model.inputs if config.model else (),
+            max_steps=config.loop.max_steps,
         )
         return create_app(dependencies, on_loopback=on_loopback)
 
     def readiness(self) -> Readiness:
-        """Say whether the agent takes runs, and which tool servers, agents and keys are missing."""
-        missing = (
+        """Say whether the agent takes runs, and which servers, agents and keys are unavailable."""
+        unavailable = (
             *self._tools.snapshot()[1],
             *self._agents.snapshot()[1],
             *(
-                _missing_key(name)
+                _unavailable_key(name)
                 for name, read in self._config.mounted_keys.items()
                 if read() is None
             ),
         )
         reason = self._not_ready_reason()
-        return Readiness(is_ready=not reason, reason=reason, missing=missing, notes=self._notes())
+        return Readiness(
+            is_ready=not reason,
+            reason=reason,
+            unavailable=unavailable,
+            notes=self._notes(),
+            action_format=starting_format(self._config.loop, self._model),
+        )
 
     def _not_ready_reason(self) -> str:
         if self.runs.is_closing:
             return "shutting down"
-        if self._redis and (problem := self._redis.problem()):
-            return problem
+        if self._redis and (reason := self._redis.unavailable_reason()):
+            return reason
         if self._first_connect and self._first_connect.done():
             return ""
         return "trying tool servers and agents for the first time"
@@ -171,8 +209,12 @@ class HostedAgent:
         notes = ["runs are kept in memory, and end with the process"]
         if self._redis:
             notes = ["runs are kept in Redis, and outlive the process", *self._redis.notes()]
+        if self._is_open and self._config.access.mode == "open":
+            notes.append("access is open: everybody who reaches this agent may do everything")
         if self._is_scripted:
             notes.append("DEBUG_MOCK_RESPONSES is on: a script answers instead of a model")
+        if self._config.loop.action_format == "auto" and refuses_tools(self._model):
+            notes.append("the model's endpoint refuses tools: calls are asked for as JSON")
         return notes
 
     async def _connect_all(self) -> None:
@@ -193,11 +235,11 @@ def _redis_store(config: AgentConfig) -> "RedisStore | None":
 
 def _stores(redis: "RedisStore | None", memory: MemoryStore, clock: Clock) -> Stores:
     if redis:
-        return Stores(redis, redis, redis, redis, clock)
-    return Stores(memory, memory, memory.leases, NullFeed(), clock)
+        return Stores(log=redis, sessions=redis, leases=redis, feed=redis, clock=clock)
+    return Stores(log=memory, sessions=memory, leases=memory.leases, feed=NullFeed(), clock=clock)
 
 
-def _missing_key(name: str) -> Unavailable:
+def _unavailable_key(name: str) -> Unavailable:
     return Unavailable("key", name, "is not there; it is taken up when it comes")
 
 
@@ -214,16 +256,25 @@ def check_mock_scripts(configs: Sequence[AgentConfig]) -> None:
         raise ConfigError(*problems)
 
 
-def _model(config: AgentConfig, http: aiohttp.ClientSession, model: Model | None) -> Model:
+def _in_process_name(config: AgentConfig, model: Model | None) -> str | None:
+    if config.mock_responses is not None:
+        return "DEBUG_MOCK_RESPONSES"
+    return None if model is None else type(model).__name__
+
+
+def _model(
+    config: AgentConfig,
+    http: aiohttp.ClientSession,
+    model: Model | None,
+    observe: ModelObserver,
+) -> Model:
     if config.mock_responses is not None:
         return ScriptedModel(read_script(config.mock_responses))
     if model is not None:
         return model
     if config.model is None:
         raise ConfigError(f"{config.name}: a model is missing")
-    return ChatModel(
-        http, replace(config.model, proxy=proxy_from_environment(config.model.endpoint))
-    )
+    return ChatModel(http, with_proxies(config.model), observe=observe)
 
 
 def _agent_client(config: AgentConfig, url: str) -> "A2aAgents | NoAgents":

@@ -1,8 +1,9 @@
 """Logging of a process: to stderr, as lines of text or of JSON (`LOG_LEVEL`, `LOG_FORMAT`).
 
-No key, header or message of a conversation is ever logged.
+No key, header or message of a conversation is ever logged: the secrets that this process has read
+are taken out, and of what the SDKs report only that they do, for their texts hold what was sent.
 
-Not here: what is logged.
+Not here: what is logged, what a secret is (`net.redaction`).
 """
 
 import logging
@@ -12,8 +13,18 @@ from typing import Literal
 
 import orjson
 
-_VERBOSE_LIBRARIES = ("a2a", "aiohttp", "asyncio", "httpcore", "httpx", "httpx2", "mcp", "uvicorn")
+from diptych.loop.text import shortened
+from diptych.net.redaction import SECRETS
+
+MAX_ARGUMENT_CHARS = 1_000  # of an id or another text within a message
+MAX_MESSAGE_CHARS = 8_000
+MAX_EXCEPTION_CHARS = 32_000
+
+_VERBOSE_LIBRARIES = ("aiohttp", "asyncio", "uvicorn")
 """Libraries of which only warnings and errors are logged, whatever the level."""
+
+_SDKS = ("a2a", "httpcore", "httpcore2", "httpx", "httpx2", "mcp")
+"""Libraries of which it is only logged that they have a warning or error, and of which kind."""
 
 
 def set_up_logging(level: str, form: Literal["text", "json"]) -> None:
@@ -21,13 +32,43 @@ def set_up_logging(level: str, form: Literal["text", "json"]) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    for name in _VERBOSE_LIBRARIES:
+    for name in (*_VERBOSE_LIBRARIES, *_SDKS):
         logging.getLogger(name).setLevel(max(logging.getLevelName(level), logging.WARNING))
 
 
+def _message(record: logging.LogRecord) -> str:
+    """Give a record's message, bounded and without secrets."""
+    if record.name.partition(".")[0] in _SDKS:
+        kind = record.exc_info[0] if record.exc_info else None
+        return f"reports {kind.__name__ if kind else 'a problem'} (line {record.lineno})"
+    if isinstance(record.args, tuple):
+        record.args = tuple(
+            shortened(each, MAX_ARGUMENT_CHARS) if isinstance(each, str) else each
+            for each in record.args
+        )
+    return SECRETS.redact(shortened(record.getMessage(), MAX_MESSAGE_CHARS))
+
+
+def _exception(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """Give the stack of a record's exception, its last part if it is long; empty if none."""
+    if not record.exc_info or record.name.partition(".")[0] in _SDKS:
+        return ""
+    return SECRETS.redact(formatter.formatException(record.exc_info)[-MAX_EXCEPTION_CHARS:])
+
+
+def _escaped(text: str) -> str:
+    """Write characters that a terminal would obey, and those that nobody sees, as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class _TextFormatter(logging.Formatter):
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    def format(self, record: logging.LogRecord) -> str:
+        time = self.formatTime(record)
+        line = f"{time} {record.levelname:<7} {record.name}: {_escaped(_message(record))}"
+        stack = _exception(self, record)
+        return "\n".join([line, *map(_escaped, stack.splitlines())])
 
 
 class _JsonFormatter(logging.Formatter):
@@ -36,8 +77,8 @@ class _JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
         }
-        if record.exc_info:
-            shown["exception"] = self.formatException(record.exc_info)
+        if stack := _exception(self, record):
+            shown["exception"] = stack
         return orjson.dumps(shown, default=str).decode()

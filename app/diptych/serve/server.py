@@ -23,6 +23,7 @@ from diptych.adapters.openai_chat.completions import open_session
 from diptych.config.settings import AgentConfig, ProcessSettings
 from diptych.errors import ConfigError
 from diptych.serve.hosted_agent import HostedAgent, check_mock_scripts
+from diptych.serve.undumpable import make_undumpable
 
 SEND_BUFFER_BYTES = 2**17  # that the kernel keeps for a slow reader; its own default is megabytes
 CLOSE_SECONDS = 5  # that open responses get to end, once all runs have ended or are handed over
@@ -45,14 +46,6 @@ class ListenAddress:
             return ip_address(self.host).is_loopback
         except ValueError:
             return False
-
-
-@dataclass(frozen=True, slots=True)
-class ServedAgent:
-    """An agent that is being served, and its base URL."""
-
-    agent: HostedAgent
-    url: str
 
 
 class Sockets:
@@ -82,7 +75,7 @@ class Sockets:
 @contextlib.asynccontextmanager
 async def serve_agents(
     configs: Sequence[AgentConfig], sockets: Sockets
-) -> AsyncIterator[list[ServedAgent]]:
+) -> AsyncIterator[list[HostedAgent]]:
     """Serve agents while the block lasts; at its end, stop their runs and close everything.
 
     Raises `ConfigError` before any port opens.
@@ -92,12 +85,12 @@ async def serve_agents(
         check_mock_scripts(configs)
         http = await stack.enter_async_context(open_session())
         agents = [
-            ServedAgent(HostedAgent(config, http, url=url), url)
+            HostedAgent(config, http, url=url)
             for config, url in zip(configs, sockets.urls, strict=True)
         ]
         stop_servers = await stack.enter_async_context(_run_servers(agents, sockets))
-        for served in agents:
-            await stack.enter_async_context(served.agent)
+        for agent in agents:
+            await stack.enter_async_context(agent)
         stack.push_async_callback(stop_servers)  # before the agents: open responses need the store
         stack.push_async_callback(_close_runs, agents, 0.0)
         yield agents
@@ -106,7 +99,7 @@ async def serve_agents(
 async def serve_until_signal(
     configs: Sequence[AgentConfig],
     sockets: Sockets,
-    on_ready: Callable[[Sequence[ServedAgent]], Coroutine[Any, Any, None]],
+    on_ready: Callable[[Sequence[HostedAgent]], Coroutine[Any, Any, None]],
     *,
     grace: float = ProcessSettings().shutdown_grace,
 ) -> None:
@@ -114,6 +107,7 @@ async def serve_until_signal(
 
     Active runs then have `grace` seconds to end; a second signal ends the wait.
     """
+    make_undumpable()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -131,21 +125,21 @@ async def serve_until_signal(
         await _drain(agents, stop, grace)
 
 
-async def _freeze_loaded_objects(agents: Sequence[ServedAgent]) -> None:
+async def _freeze_loaded_objects(agents: Sequence[HostedAgent]) -> None:
     """Exclude what is loaded by now from garbage collection: it stays.
 
     A collection of it takes some 90 ms, in which nothing else runs (docs/performance.md).
     """
-    await asyncio.gather(*(served.agent.wait_for_first_connect() for served in agents))
+    await asyncio.gather(*(agent.wait_for_first_connect() for agent in agents))
     gc.collect()
     gc.freeze()
 
 
-async def _drain(agents: Sequence[ServedAgent], second_signal: asyncio.Event, grace: float) -> None:
+async def _drain(agents: Sequence[HostedAgent], second_signal: asyncio.Event, grace: float) -> None:
     """Take no new runs, and let the active ones end within `grace` seconds."""
     closing = asyncio.create_task(_close_runs(agents, grace))
     interrupting = asyncio.create_task(second_signal.wait())
-    if active := sum(served.agent.runs.active_count for served in agents):
+    if active := sum(agent.runs.active_count for agent in agents):
         _logger.info("ending: %d runs get %g s; a second signal ends them now", active, grace)
     await asyncio.wait([closing, interrupting], return_when=asyncio.FIRST_COMPLETED)
     interrupting.cancel()
@@ -153,19 +147,17 @@ async def _drain(agents: Sequence[ServedAgent], second_signal: asyncio.Event, gr
     await closing
 
 
-async def _close_runs(agents: Sequence[ServedAgent], grace: float) -> None:
-    await asyncio.gather(*(served.agent.runs.close(grace) for served in agents))
+async def _close_runs(agents: Sequence[HostedAgent], grace: float) -> None:
+    await asyncio.gather(*(agent.runs.close(grace) for agent in agents))
 
 
 @contextlib.asynccontextmanager
 async def _run_servers(
-    agents: Sequence[ServedAgent], sockets: Sockets
+    agents: Sequence[HostedAgent], sockets: Sockets
 ) -> AsyncIterator[Callable[[], Coroutine[Any, Any, None]]]:
     """Run a server for each agent. Gives what stops them all, as the end of the block does."""
     on_loopback = sockets.address.is_loopback
-    servers = [
-        _Server(_server_config(served.agent.app(on_loopback=on_loopback))) for served in agents
-    ]
+    servers = [_Server(_server_config(agent.app(on_loopback=on_loopback))) for agent in agents]
     tasks = [
         asyncio.create_task(server.serve([sock]))
         for server, sock in zip(servers, sockets, strict=True)

@@ -5,7 +5,7 @@ import json
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 
-from diptych.config.settings import AgentConfig, ToolConfig
+from diptych.config.settings import AgentConfig, ToolServerConfig
 from diptych.serve.server import ListenAddress, Sockets, serve_agents
 
 
@@ -20,11 +20,11 @@ SCRIPT = json.dumps([CALL, CALL, "{}", "It is 4."])
 
 async def test_the_line_of_the_first_call_has_the_limit_of_steps():
     config = AgentConfig(
-        "helper", mock_responses=SCRIPT, tools=(ToolConfig("numbers", functions=(add,)),)
+        "helper", mock_responses=SCRIPT, tools=(ToolServerConfig("numbers", functions=(add,)),)
     )
     sockets = Sockets(ListenAddress(port=0), 1)
     async with serve_agents([config], sockets) as sites, asyncio.timeout(60):
-        await sites[0].agent.wait_for_first_connect()
+        await sites[0].wait_for_first_connect()
         run = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "diptych", "run", sockets.urls[0], "What is 2 + 2?"),
             stdin=DEVNULL,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from diptych.config.loader import LocalOptions, check_files, config_from_content, load_agents
-from diptych.config.settings import AgentConfig
+from diptych.config.settings import AgentConfig, ChatConfig
 from diptych.config.source_location import SourceLocation
 from diptych.errors import ConfigError
 
@@ -18,6 +18,7 @@ spec:
     name: gpt-5-mini
     endpoint: https://models.example.com/v1/
     apiKey: {{secretKeyRef: {{name: models, key: api-key}}}}
+    inputs: [image]
     parameters: {{temperature: "0.2", maxTokens: 2000, reasoningEffort: low}}
   tools:
   - name: calculator
@@ -28,6 +29,7 @@ spec:
   - name: researcher
   - {{name: lawyer, namespace: legal, as: counsel, shareContext: false}}
   - {{as: outside, url: "https://agents.example.com/.well-known/agent-card.json"}}
+  chat: {{callerTools: ignore, allowParameters: [seed], corsOrigins: ["*"]}}
   loop: {{maxSteps: 7}}
 """
 RESEARCHER = f"""{HEAD}metadata: {{name: researcher}}
@@ -89,6 +91,33 @@ def test_a_team_knows_each_other_by_the_urls_it_is_given() -> None:
     assert researcher.agents[0].url == "http://127.0.0.1:8001"
 
 
+def test_the_headers_and_fallbacks_of_a_model_are_resolved() -> None:
+    spec = """{model: {name: m, endpoint: "http://m/v1/", parameters: {temperature: "0.5"},
+      timeouts: {total: 9s},
+      headers: [{name: api-key, valueFrom: {secretKeyRef: {name: a, key: b}}}],
+      fallbacks: [
+        {name: n, endpoint: "http://n", apiKey: {secretKeyRef: {name: c, key: d}}},
+        {name: o, endpoint: "http://o?v=1", parameters: {maxTokens: 7}}]}}"""
+    (config,) = loaded(LocalOptions({"A_B": "k1", "C_D": "k2"}), agent(spec=spec))
+    model = config.model
+    assert model is not None
+    assert [read() for read in model.headers.values()] == ["k1"]
+    first, second = model.fallbacks
+    assert (first.name, first.endpoint) == ("n", "http://n")
+    assert first.api_key is not None
+    assert first.api_key() == "k2"
+    assert (first.temperature, first.timeouts.total, first.headers) == (0.5, 9.0, {})
+    assert (second.endpoint, second.temperature, second.max_tokens) == ("http://o?v=1", None, 7)
+    assert model.fallbacks[0].fallbacks == ()
+
+
+def test_a_fallbacks_missing_key_is_told_with_its_place() -> None:
+    spec = """{model: {name: m, endpoint: "http://m", fallbacks: [
+        {name: n, endpoint: "http://n", apiKey: {secretKeyRef: {name: c, key: d}}}]}}"""
+    (line,) = problems_of(LocalOptions({}), write("a.yaml", agent(spec=spec)))
+    assert line.startswith("a.yaml: spec.model.fallbacks[0].apiKey: key d of Secret c is missing")
+
+
 def test_every_reference_is_followed() -> None:
     coordinator, _ = loaded(OPTIONS, COORDINATOR, RESEARCHER, TOOLS_SECRET)
     assert coordinator.instructions == "Be careful."
@@ -97,12 +126,44 @@ def test_every_reference_is_followed() -> None:
     assert coordinator.model.api_key() == "k1"
     assert coordinator.model.endpoint == "https://models.example.com/v1"
     assert (coordinator.model.temperature, coordinator.model.max_tokens) == (0.2, 2000)
+    assert coordinator.model.inputs == ("image",)
+    assert coordinator.chat == ChatConfig("ignore", ("seed",), ("*",))
     (calculator,) = coordinator.tools
     assert calculator.url == "http://127.0.0.1:9001/mcp"
     assert calculator.headers["Authorization"]() == "Bearer t1"
     assert calculator.allow == ("*",)
     assert (calculator.overrides[0].read_only, calculator.overrides[0].timeout) == (False, 300)
     assert (coordinator.loop.max_steps, coordinator.deadline) == (7, 300)
+
+
+def test_a_command_gets_its_own_variables_and_not_those_of_the_container() -> None:
+    spec = """
+  model: {name: m, endpoint: "http://m"}
+  container: {env: [{name: OURS, value: canary}]}
+  tools:
+  - name: files
+    command: [files-server]
+    env:
+    - {name: ROOT, value: /srv}
+    - {name: TOKEN, valueFrom: {secretKeyRef: {name: tools, key: token}}}
+"""
+    (one,) = loaded(OPTIONS, agent(spec=spec), TOOLS_SECRET)
+    env = one.tools[0].env
+    assert {n: v if isinstance(v, str) else v() for n, v in env.items()} == {
+        "ROOT": "/srv",
+        "TOKEN": "Bearer t1",
+    }
+
+
+def test_a_secret_of_a_command_that_is_missing_is_named() -> None:
+    variable = "{name: T, valueFrom: {secretKeyRef: {name: gone, key: t}}}"
+    tool = f"{{name: files, command: [x], env: [{variable}]}}"
+    spec = f"{{model: {{name: m, endpoint: http://m}}, tools: [{tool}]}}"
+    (line,) = problems_of(OPTIONS, write("agent.yaml", agent(spec=spec)))
+    assert line == (
+        "agent.yaml: spec.tools[0].env[0].valueFrom: key t of Secret gone is missing; "
+        "set GONE_T, or give --secrets FILE"
+    )
 
 
 def test_variables_of_the_container_hold_for_their_agent() -> None:

@@ -42,6 +42,8 @@ def test_every_supported_field_is_taken() -> None:
     assert (times.connect, times.first_byte, times.idle, times.total) == (5, 90, 0.5, 3600)
     assert spec.tools[0].overrides[0].timeout == 300
     assert [peer.visible_name for peer in spec.agents] == ["researcher", "counsel", "outside"]
+    assert spec.model.inputs == ("image", "audio", "file")
+    assert spec.chat.allow_parameters == ("temperature", "max_tokens")
     assert spec.loop.deadline == 600
     assert spec.sessions.retention == 5400
     assert spec.replicas == 3
@@ -49,11 +51,60 @@ def test_every_supported_field_is_taken() -> None:
     assert spec.network.extra_egress[0].to[0].ip_block is not None
 
 
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (
+            manifest(chat={"callerTools": "run"}),
+            'spec.chat.callerTools: must be "refuse" or "ignore" (got "run")',
+        ),
+        (
+            manifest(chat={"callerSystem": "obey"}),
+            'spec.chat.callerSystem: must be "quote" (got "obey")',
+        ),
+        (
+            manifest(chat={"corsOrigins": ["https://app.example.com/"]}),
+            (
+                'spec.chat.corsOrigins[0]: must be "*" or an origin such as '
+                'https://app.example.com, in lower case, without a path (got "https://app.example.com/")'
+            ),
+        ),
+        (
+            manifest(model=MODEL | {"inputs": ["text"]}),
+            'spec.model.inputs[0]: must be "image", "audio" or "file" (got "text")',
+        ),
+    ],
+)
+def test_a_chat_may_bring_what_is_known(content: dict[str, Any], line: str) -> None:
+    assert problems_of(content) == [line]
+
+
 @pytest.mark.parametrize("field", ["maxSteps", "maxRetries"])
 def test_a_run_may_have_a_hundred_steps_and_retries(field: str) -> None:
     content = manifest(loop={field: 100})
     loop = validate_manifest(content, SourceLocation("agent.yaml")).spec.loop
     assert 100 in (loop.max_steps, loop.max_retries)
+
+
+def test_an_output_schema_is_kept_as_it_is_with_its_nulls() -> None:
+    schema = {"type": "object", "properties": {"a": {"default": None, "enum": ["x", None]}}}
+    content = manifest(outputSchema=schema, loop={"answerMode": "direct", "answerRepairs": 0})
+    spec = validate_manifest(content, SourceLocation("agent.yaml")).spec
+    assert spec.output_schema == schema
+    assert (spec.loop.answer_mode, spec.loop.answer_repairs) == ("direct", 0)
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"type": "strin"}, "is not a valid JSON schema: 'strin' is not valid"),
+        ({"$ref": "https://x.example/s"}, "refers to another document (https://x.example/s)"),
+        ({"description": "x" * 70_000}, "is longer than 64 KiB"),
+    ],
+)
+def test_an_output_schema_that_cannot_be_used_is_a_mistake(schema, problem) -> None:
+    (line,) = problems_of(manifest(outputSchema=schema))
+    assert line.startswith(f"spec.outputSchema: {problem}")
 
 
 def test_what_kubernetes_adds_to_an_object_is_no_mistake() -> None:
@@ -78,15 +129,12 @@ def env(**fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        pytest.param(model(fallbacks=[]), "spec.model.fallbacks: {}; remove it", id="fallbacks"),
         pytest.param(model(prices={}), "spec.model.prices: {}; remove it", id="prices"),
         *(
             pytest.param(manifest(**{field: {}}), f"spec.{field}: {{}}; remove it", id=field)
             for field in (
-                "outputSchema",
                 "policy",
                 "budget",
-                "context",
             )
         ),
         pytest.param(
@@ -94,21 +142,6 @@ def env(**fields: Any) -> dict[str, Any]:
         ),
         pytest.param(
             manifest(policy=[{"when": None}]), "spec.policy: {}; remove it", id="or blank inside"
-        ),
-        pytest.param(
-            manifest(loop={"answerRepairs": 2}),
-            "spec.loop.answerRepairs: {}; remove it",
-            id="answerRepairs",
-        ),
-        pytest.param(
-            model(actionFormat="native"),
-            'spec.model.actionFormat: "native" {}; use json',
-            id="native calls",
-        ),
-        pytest.param(
-            manifest(loop={"answerMode": "direct"}),
-            'spec.loop.answerMode: "direct" {}; use separate',
-            id="direct answers",
         ),
         pytest.param(
             manifest(sessions={"whenBusy": "interrupt"}),

@@ -218,9 +218,38 @@ def parameter(**fields: Any) -> dict[str, Any]:
             id="headers for a command",
         ),
         pytest.param(
+            tool(env=[{"name": "A", "value": "b"}]),
+            "spec.tools[0]: only a command has env; remove it, or give a command",
+            id="env for a url",
+        ),
+        pytest.param(
+            manifest(tools=[{"name": "a", "command": ["a"], "env": [{"name": "A"}]}]),
+            "spec.tools[0].env[0]: needs exactly one of value, valueFrom",
+            id="a variable without a value",
+        ),
+        pytest.param(
             tool(allow=[]),
             "spec.tools[0].allow: must not be an empty list; leave the field out instead",
             id="nothing allowed",
+        ),
+        pytest.param(
+            model(
+                apiKey={"secretKeyRef": {"name": "a", "key": "b"}},
+                headers=[{"name": "authorization", "value": "Bearer c"}],
+            ),
+            "spec.model: needs only one of apiKey and a header Authorization",
+            id="two keys for one model",
+        ),
+        pytest.param(
+            model(fallbacks=[{"name": "small"}]),
+            "spec.model.fallbacks[0].endpoint: is required",
+            id="a fallback without endpoint",
+        ),
+        pytest.param(
+            model(fallbacks=[MODEL | {"timeouts": {"total": "5s"}}]),
+            "spec.model.fallbacks[0].timeouts: is not a known field here (did you mean "
+            '"spec.model.timeouts"?)',
+            id="a fallback with timeouts",
         ),
         pytest.param(
             tool(headers=[{"name": "Authorization", "value": "Bearer\nsecret"}]),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from diptych.config.documents import Document
-from diptych.config.secret_sources import Reference, SecretSources, secret_from_file
+from diptych.config.secret_sources import Reference, SecretSources, value_from_file
 from diptych.errors import ConfigError
 
 API_KEY = Reference("Secret", "models", "api-key")
@@ -126,7 +126,7 @@ def test_a_changed_file_is_taken_up_and_a_broken_one_is_not(tmp_path: Path) -> N
 
 def test_a_mounted_secret_may_come_change_and_go(tmp_path: Path) -> None:
     file = tmp_path / "api-key"
-    read = secret_from_file(file)
+    read = value_from_file(file)
     assert read() is None
     file.write_text("k1\n")
     assert read() == "k1"

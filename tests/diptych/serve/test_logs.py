@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
-from diptych.serve.logs import set_up_logging
+from diptych.net.redaction import MARK, SECRETS
+from diptych.serve.logs import MAX_EXCEPTION_CHARS, MAX_MESSAGE_CHARS, set_up_logging
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +49,62 @@ def test_libraries_talk_only_of_what_went_wrong(
     for name in ("httpx", "httpx2", "mcp.client", "a2a.client", "uvicorn.access"):
         logging.getLogger(name).info("GET http://somewhere/?key=secret")
     assert not capsys.readouterr().err
+
+
+OURS = "diptych.runtime.service"
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_no_secret_is_logged(capsys: pytest.CaptureFixture[str], form: str) -> None:
+    SECRETS.remember("canary-9f8e7d6c5b4a")
+    set_up_logging("INFO", form)  # type: ignore[arg-type]
+    try:
+        int("canary-9f8e7d6c5b4a")
+    except ValueError:
+        logging.getLogger(OURS).exception("key %s, %s", "canary-9f8e7d6c5b4a", "9f8e7d6c5b4a"[::-1])
+    shown = capsys.readouterr().err
+    assert shown.count(MARK) == 4  # one of them in the line of the source
+    assert "9f8e7d6c" not in shown
+
+
+def test_nobody_writes_a_line_of_the_log_or_to_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    set_up_logging("INFO", "text")
+    try:
+        int("\x1b[2J")
+    except ValueError as error:
+        error.add_note("\x1b]0;title\x07")
+        logging.getLogger(OURS).exception("run %s", "a\n2026-01-01 ERROR forged\x1b[31m\u202e")
+    first, *stack = capsys.readouterr().err.splitlines()
+    assert first.endswith(r"run a\n2026-01-01 ERROR forged\x1b[31m\u202e")
+    assert stack[0].startswith("Traceback")
+    assert all(line.isprintable() for line in stack)
+
+
+def test_ids_messages_and_stacks_are_bounded(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging("INFO", "text")
+    logging.getLogger(OURS).info("run %s of %s", "x" * 1_000_000, "y" * 1_000_000)
+    assert len(capsys.readouterr().err) < 2_200
+    logging.getLogger(OURS).info("z" * 1_000_000)
+    assert len(capsys.readouterr().err) < MAX_MESSAGE_CHARS + 100
+    try:
+        int("1" * 1_000_000 + "x")
+    except ValueError:
+        logging.getLogger(OURS).exception("no number")
+    assert len(capsys.readouterr().err) < MAX_EXCEPTION_CHARS + 200
+
+
+def test_of_an_sdk_only_its_kind_of_problem_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging("DEBUG", "text")
+    sdk = logging.getLogger("mcp.client.streamable_http")
+    try:
+        int("payload")
+    except ValueError:
+        sdk.exception("Error parsing payload")
+    sdk.warning("Unknown SSE event: payload")
+    sdk.debug("SSE message: payload")
+    first, second = capsys.readouterr().err.splitlines()
+    assert "mcp.client.streamable_http: reports ValueError (line " in first
+    assert "mcp.client.streamable_http: reports a problem (line " in second
+    assert "payload" not in first + second

@@ -20,7 +20,7 @@ class StartedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Readiness:
+class Availability:
     """Which tool servers and agents are unavailable now, and whether a script is the model."""
 
     unavailable: Sequence[Unavailable] = ()
@@ -40,7 +40,7 @@ class AgentClient(Protocol):
 
     name: str
 
-    async def readiness(self) -> Readiness: ...
+    async def availability(self) -> Availability: ...
 
     async def start(
         self, question: str, session_id: str | None, on_notice: NoticeHandler = ignore_notice

@@ -8,26 +8,30 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
-from diptych.cli.client.agent_client import NoticeHandler, Readiness, StartedRun, ignore_notice
+from diptych.cli.client.agent_client import Availability, NoticeHandler, StartedRun, ignore_notice
 from diptych.config.loader import LoadedAgents, LocalOptions, load_agents
 from diptych.errors import ConfigError
 from diptych.loop.messages import Message
 from diptych.ports import Item
 from diptych.runtime.request import RunRequest
-from diptych.serve.server import ListenAddress, ServedAgent, Sockets, serve_agents
+from diptych.serve.hosted_agent import HostedAgent
+from diptych.serve.server import ListenAddress, Sockets, serve_agents
+from diptych.serve.undumpable import make_undumpable
 
 
 class LocalAgent:
     """An agent of this process; fulfils `AgentClient`."""
 
-    def __init__(self, site: ServedAgent) -> None:
-        self.name = site.agent.name
-        self.url = site.url
-        self._hosted = site.agent
+    def __init__(self, agent: HostedAgent) -> None:
+        self.name = agent.name
+        self.url = agent.url
+        self._agent = agent
 
-    async def readiness(self) -> Readiness:
-        now = self._hosted.readiness()
-        return Readiness(now.missing, any("DEBUG_MOCK_RESPONSES" in note for note in now.notes))
+    async def availability(self) -> Availability:
+        now = self._agent.readiness()
+        return Availability(
+            now.unavailable, any("DEBUG_MOCK_RESPONSES" in note for note in now.notes)
+        )
 
     async def start(
         self,
@@ -35,27 +39,28 @@ class LocalAgent:
         session_id: str | None,
         on_notice: NoticeHandler = ignore_notice,  # noqa: ARG002 - no connection can break here
     ) -> StartedRun:
-        entry = await self._hosted.runs.start(
+        entry = await self._agent.runs.start(
             RunRequest((Message("user", question),), "", session_id)
         )
         return StartedRun(entry.run_id, entry.session_id)
 
     async def subscribe(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
-        async with aclosing(self._hosted.runs.subscribe(run_id, after)) as batches:
+        async with aclosing(self._agent.runs.subscribe(run_id, after)) as batches:
             async for batch in batches:
                 yield batch
 
     async def cancel(self, run_id: str) -> None:
-        await self._hosted.runs.cancel(run_id)
+        await self._agent.runs.cancel(run_id)
 
 
 @asynccontextmanager
 async def local_agents(loaded: LoadedAgents) -> AsyncIterator[list[LocalAgent]]:
     """Serve all agents; give them once each has tried to reach its tools and agents."""
+    make_undumpable()
     sockets = Sockets(ListenAddress(port=0), len(loaded.names))
-    async with serve_agents(loaded.resolve(sockets.urls), sockets) as sites:
-        await asyncio.gather(*(site.agent.wait_for_first_connect() for site in sites))
-        yield [LocalAgent(site) for site in sites]
+    async with serve_agents(loaded.resolve(sockets.urls), sockets) as agents:
+        await asyncio.gather(*(agent.wait_for_first_connect() for agent in agents))
+        yield [LocalAgent(agent) for agent in agents]
 
 
 @asynccontextmanager

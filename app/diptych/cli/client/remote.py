@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 import orjson
 
-from diptych.cli.client.agent_client import NoticeHandler, Readiness, StartedRun, ignore_notice
+from diptych.cli.client.agent_client import Availability, NoticeHandler, StartedRun, ignore_notice
 from diptych.cli.client.failures import (
     RemoteError,
     TransientError,
@@ -67,11 +67,11 @@ class RemoteAgent:
         self._http = http
         self._has_responded = False
 
-    async def readiness(self) -> Readiness:
+    async def availability(self) -> Availability:
         body = await self._json("GET", "/ready", accepts=(200, 503))
         missing = [Unavailable(m["kind"], m["name"], m["reason"]) for m in body.get("missing", ())]
         notes = body.get("notes", ())
-        return Readiness(missing, any("DEBUG_MOCK_RESPONSES" in note for note in notes))
+        return Availability(missing, any("DEBUG_MOCK_RESPONSES" in note for note in notes))
 
     async def start(
         self, question: str, session_id: str | None, on_notice: NoticeHandler = ignore_notice
@@ -153,6 +153,12 @@ class RemoteAgent:
             await self._json("POST", f"/v1/runs/{run_id}/cancel", json={})
         except TransientError as error:
             raise RemoteError(f"{error}; {self.attach_hint(run_id)}") from error
+
+    async def resume(self, run_id: str, max_steps: int | None = None) -> StartedRun:
+        """Take up a run that failed or was aborted; asked again, it gives the same new run."""
+        body = {} if max_steps is None else {"max_steps": max_steps}
+        run = await self._json("POST", f"/v1/runs/{quote(run_id, safe='')}/resume", json=body)
+        return StartedRun(run["id"], run["session_id"])
 
     async def recorded_events(
         self, session_id: str | None = None, limit: int | None = None

@@ -60,7 +60,7 @@ def chat(
     from diptych.cli.cluster.flags import ClusterFlags
     from diptych.cli.environment import set_up_quiet_logging
     from diptych.cli.exit_codes import ABORTED
-    from diptych.cli.follow import print_readiness
+    from diptych.cli.follow import print_availability
     from diptych.cli.output.screen import Screen
 
     set_up_quiet_logging()
@@ -73,7 +73,7 @@ def chat(
         except CancelledError:
             raise typer.Exit(ABORTED) from None
         try:
-            thread.run(print_readiness(client, screen))
+            thread.run(print_availability(client, screen))
             _converse(thread, client, screen, session)
         finally:
             thread.run(connection.__aexit__(None, None, None))

@@ -1,27 +1,124 @@
-"""`diptych check`: validates manifests by the rules that a cluster applies to them."""
+"""`diptych check`: validates manifests as a cluster does; `--online` asks what they name.
 
+Not here: the rules (`config`), the asking (`serve.examination`), the sentences about it
+(`cli.output.findings`).
+"""
+
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from diptych.cli.commands.options import Json, Secrets, Services
 from diptych.errors import ConfigError
+
+if TYPE_CHECKING:
+    from diptych.cli.output.findings import Sentence
+    from diptych.config.loader import LoadedAgents
+    from diptych.serve.examination import AgentFindings
 
 
 def check(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files with Agents.")],
+    online: Annotated[
+        bool,
+        typer.Option("--online", help="Ask models, tool servers and agents, for a few tokens."),
+    ] = False,
+    as_json: Json = False,
+    secrets: Secrets = None,
+    service: Services = None,
 ) -> None:
     """Check manifests without running anything.
 
     Prints `ok` for each Agent, or one line per error. No secret is read and no reference
     is followed. The exit code is 2 if anything is wrong.
+
+    With `--online` each Agent's model is asked what it takes, its tool servers for their tools, and
+    other agents for their cards. It prints what works, and which fields would serve better; the
+    exit code is 1 if something does not work.
     """
     from diptych.config import loader
-    from diptych.config.documents import read_documents
 
+    if not online and (secrets or service):
+        raise ConfigError("--secrets and --service go with --online; else no reference is followed")
     if problems := loader.check_files(files):
         raise ConfigError(*problems)
+    if online:
+        from diptych.cli.environment import local_options, set_up_quiet_logging
+        from diptych.cli.signals import run_interruptible
+
+        set_up_quiet_logging()
+        loaded = loader.load_agents(files, local_options(secrets, service))
+        raise typer.Exit(run_interruptible(_check_online(loaded, as_json=as_json)))
+    _say_ok(files, as_json=as_json)
+
+
+def _say_ok(files: Sequence[Path], *, as_json: bool) -> None:
+    from diptych.config.documents import read_documents
+
     for file in files:
         for document in read_documents(file):
             if document.content["kind"] == "Agent":
-                typer.echo(f"{file}: {document.content['metadata']['name']}: ok")
+                name = document.content["metadata"]["name"]
+                if as_json:
+                    _print_json({"file": str(file), "agent": name, "ok": True})
+                else:
+                    typer.echo(f"{file}: {name}: ok")
+
+
+async def _check_online(loaded: "LoadedAgents", *, as_json: bool) -> int:
+    from diptych.adapters.openai_chat.connection import open_session
+    from diptych.cli.exit_codes import COMPLETED, FAILED
+    from diptych.cli.output.findings import sentences
+    from diptych.cli.output.marks import Mark
+    from diptych.serve.examination import Examiner
+
+    urls = [f"http://{number}.agent.invalid" for number in range(len(loaded.names))]
+    configs = loaded.resolve(urls)
+    is_ok = True
+    async with open_session() as session:
+        examiner = Examiner(session, urls)
+        for config, (manifest, location) in zip(configs, loaded.manifests, strict=True):
+            found = await examiner.examine(config)
+            said = list(sentences(found, manifest))
+            works = all(sentence.mark is not Mark.FAILED for sentence in said)
+            is_ok = is_ok and works
+            source = location.source.removesuffix(f" ({config.name})")
+            if as_json:
+                _print_json(_view(source, found, said, is_ok=works))
+            else:
+                _print(f"{source}: {config.name}", said)
+        if not as_json:
+            requests, tokens = examiner.requests, examiner.tokens
+            typer.echo(f"models were sent {requests} requests, which took {tokens:,} tokens")
+    return COMPLETED if is_ok else FAILED
+
+
+def _print(title: str, said: "Sequence[Sentence]") -> None:
+    from diptych.cli.output.report import print_report
+
+    print_report([((title, "bold"),), *(("  ", s.mark.value, s.text) for s in said)])
+
+
+def _view(
+    source: str, found: "AgentFindings", said: "Sequence[Sentence]", *, is_ok: bool
+) -> dict[str, Any]:
+    """Give the sentences, and what they are about, for programs."""
+    from dataclasses import asdict
+
+    return {
+        "file": source,
+        "agent": found.name,
+        "ok": is_ok,
+        "sentences": [{"level": s.mark.name.lower(), "text": s.text.strip()} for s in said],
+        "models": [asdict(model) for model in found.models],
+        "tools": [asdict(server) for server in found.servers],
+        "agents": [asdict(peer) for peer in found.peers],
+    }
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    import orjson
+
+    typer.echo(orjson.dumps(value).decode())

@@ -67,7 +67,7 @@ def run(
 
 async def _ask(target: "Target", question: str, session: str | None, *, as_json: bool) -> int:
     from diptych.cli.exit_codes import EXIT_CODE_BY_STATUS
-    from diptych.cli.follow import print_readiness, start_and_follow
+    from diptych.cli.follow import print_availability, start_and_follow
     from diptych.cli.output.json_lines import JsonLines
     from diptych.cli.output.renderer import Renderer
     from diptych.cli.output.screen import Screen
@@ -79,7 +79,7 @@ async def _ask(target: "Target", question: str, session: str | None, *, as_json:
             renderer = JsonLines()
         else:
             screen = Screen()
-            await print_readiness(agent, screen)
+            await print_availability(agent, screen)
             renderer = Timeline(screen)
         ended = await start_and_follow(agent, question, session, renderer)
     return EXIT_CODE_BY_STATUS[ended.status]

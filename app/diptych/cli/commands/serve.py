@@ -17,7 +17,9 @@ from diptych.cli.environment import local_options, process_environment
 
 if TYPE_CHECKING:
     from diptych.cli.output.screen import Part
-    from diptych.serve.server import ServedAgent
+    from diptych.config.settings import AgentConfig, ProcessSettings
+    from diptych.serve.hosted_agent import HostedAgent
+    from diptych.serve.server import Sockets
 
 _logger = logging.getLogger(__name__)
 _LOOPBACK = "127.0.0.1"
@@ -42,72 +44,86 @@ def serve(
     ] = None,
     secrets: Secrets = None,
     service: Services = None,
+    is_open: Annotated[
+        bool,
+        typer.Option("--open", help="Let everybody who reaches the agents do everything."),
+    ] = False,
 ) -> None:
     """Serve every Agent of the files, one port each.
 
-    References between the Agents lead to those ports. Without a file the agent is made of
-    AGENT_NAME, MODEL_API_URL, MODEL_NAME, MCP_SERVERS …, as in a plain container.
+    Without a file the agent is made of AGENT_NAME, MODEL_API_URL, MCP_SERVERS …, as in a plain
+    container. On loopback everybody may do everything; at any other address callers must say who
+    they are, by a key or token of `spec.access`, unless --open is given.
 
-    On Ctrl-C or SIGTERM it takes no new runs. Those that go on have SHUTDOWN_GRACE_SECONDS (20)
-    to end; what is left then is handed over, if there is a store.
+    On Ctrl-C or SIGTERM it takes no new runs; those that go on have SHUTDOWN_GRACE_SECONDS (20).
 
     Example: `diptych serve agent.yaml --port 8080`
     """
-    from diptych.cli.signals import loop_factory
     from diptych.config.environment import process_settings
-    from diptych.config.loader import LoadedAgents, config_from_environment, load_agents
+    from diptych.config.loader import config_from_environment, load_agents
+    from diptych.config.settings import opened
     from diptych.serve.logs import set_up_logging
-    from diptych.serve.server import ListenAddress, Sockets, serve_until_signal
+    from diptych.serve.server import ListenAddress, Sockets
 
     settings = process_settings(process_environment())
-    loaded: LoadedAgents | None = None
-    if files:
-        loaded = load_agents(files, local_options(secrets, service))
-        count = len(loaded.names)
-    else:
-        env_config, count = config_from_environment(os.environ), 1
+    loaded = load_agents(files, local_options(secrets, service)) if files else None
+    from_environment = [] if loaded else [config_from_environment(os.environ)]
+    count = len(loaded.names) if loaded else 1
     set_up_logging(settings.log_level, settings.log_format)
     sockets = Sockets(ListenAddress(host, settings.port if port is None else port), count)
-    configs = loaded.resolve(sockets.urls) if loaded else (env_config,)
+    configs = loaded.resolve(sockets.urls) if loaded else from_environment
+    if is_open:
+        configs = [opened(config) for config in configs]
+    _serve(configs, sockets, settings)
+
+
+def _serve(
+    configs: "Sequence[AgentConfig]", sockets: "Sockets", settings: "ProcessSettings"
+) -> None:
+    from diptych.cli.signals import loop_factory
+    from diptych.serve.server import serve_until_signal
+
     announce = _log_addresses if settings.log_format == "json" else _print_addresses
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         serving = serve_until_signal(configs, sockets, announce, grace=settings.shutdown_grace)
         runner.run(serving)
 
 
-async def _log_addresses(sites: Sequence["ServedAgent"]) -> None:
+async def _log_addresses(agents: Sequence["HostedAgent"]) -> None:
     """Log where the agents listen, for collectors of JSON logs."""
     from diptych.cli.output.wording import unavailable_text
 
-    for site in sites:
-        await site.agent.wait_for_first_connect()
-        now = site.agent.readiness()
-        _logger.info("agent %s listens at %s", site.agent.name, site.url)
-        for missing in now.missing:
-            _logger.warning("agent %s is without %s", site.agent.name, unavailable_text(missing))
+    for agent in agents:
+        await agent.wait_for_first_connect()
+        now = agent.readiness()
+        _logger.info("agent %s listens at %s", agent.name, agent.url)
+        for unavailable in now.unavailable:
+            _logger.warning("agent %s is without %s", agent.name, unavailable_text(unavailable))
         for note in now.notes:
-            _logger.info("agent %s: %s", site.agent.name, note)
+            _logger.info("agent %s: %s", agent.name, note)
 
 
-async def _print_addresses(sites: Sequence["ServedAgent"]) -> None:
+async def _print_addresses(agents: Sequence["HostedAgent"]) -> None:
     """Print where the agents listen and how to ask one, for people."""
     from diptych.cli.output.screen import Screen
     from diptych.cli.output.wording import unavailable_text
 
     screen = Screen()
-    for site in sites:
-        await site.agent.wait_for_first_connect()
-    width = max(len(site.agent.name) for site in sites)
-    for site in sites:
-        now = site.agent.readiness()
-        parts: list[Part] = [("● ", "green"), (f"{site.agent.name:<{width}}  ", "bold"), site.url]
-        if now.missing:
-            parts.append(("  without " + "; ".join(map(unavailable_text, now.missing)), "yellow"))
+    for agent in agents:
+        await agent.wait_for_first_connect()
+    width = max(len(agent.name) for agent in agents)
+    for agent in agents:
+        now = agent.readiness()
+        parts: list[Part] = [("● ", "green"), (f"{agent.name:<{width}}  ", "bold"), agent.url]
+        if now.unavailable:
+            parts.append(
+                ("  without " + "; ".join(map(unavailable_text, now.unavailable)), "yellow")
+            )
         screen.print_line(*parts)
-    notes = dict.fromkeys(note for site in sites for note in site.agent.readiness().notes)
+    notes = dict.fromkeys(note for agent in agents for note in agent.readiness().notes)
     for note in notes:
         screen.print_line((f"  {note}", "dim"))
-    for line in _usage_lines(sites[0].url):
+    for line in _usage_lines(agents[0].url):
         screen.print_line(line)
 
 

@@ -20,6 +20,8 @@ _STYLES: Mapping[str, str] = {
     "tool_error": "red",
     "delegation_error": "red",
     "action_error": "yellow",
+    "action_format": "yellow",
+    "compacted": "yellow",
     "failed": "red",
     "aborted": "red",
     "max_steps": "red",
@@ -58,8 +60,14 @@ def _text(record: Record) -> str:
     match record.event_type:
         case "tool_call" | "delegation_request":
             return call_text(record)
+        case "user_message" if "resumes" in record.metadata and not record.content:
+            return f"goes on with {record.metadata['resumes']}"
         case "action_error":
             return f"{record.metadata.get('error_type')}: {record.content}"
+        case "offered" if "action_format" in record.metadata:
+            return f"{record.metadata['action_format']} tool calls · {record.content}"
+        case "action_format":
+            return f"{record.content}: {record.metadata.get('reason')}"
         case "failed":
             return f"{record.metadata.get('code')}: {record.content}"
         case _:

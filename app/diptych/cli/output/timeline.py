@@ -58,6 +58,7 @@ class Timeline:
         self._max_steps = 0
         self._started_at: float | None = None
         self._model_calls = 0
+        self._is_native = False
         self._waiting_for = "the model"
         self._waiting_since = now()
 
@@ -92,9 +93,11 @@ class Timeline:
             case kind if kind in INTERRUPTIONS:
                 self._warn(INTERRUPTIONS[kind].format_map(fields))
 
-    def _render_record(self, record: Record) -> None:  # noqa: C901 - a table
+    def _render_record(self, record: Record) -> None:  # noqa: C901, PLR0912 - a table
         self._started_at = record.timestamp if self._started_at is None else self._started_at
         match record.event_type:
+            case "user_message" if "resumes" in record.metadata and not record.content:
+                self._print_line((f"goes on with {record.metadata['resumes']}", "dim"))
             case "user_message" if self._shows_question or record.seq > 1:
                 self._print_line(("❯ ", "bold"), (str(record.content), "bold"))
             case "model_reply":
@@ -109,10 +112,17 @@ class Timeline:
                 self._render_result(record)
             case "text":
                 self._write_answer(record)
+            case "compacted":
+                self._print_line(("a summary stands for the earlier conversation now", "dim"))
             case "answer_reset":
                 self._screen.end_answer()
                 self._warn("the answer starts over; what was said of it does not hold")
                 self._stage = _Stage.WORKING
+            case "offered":
+                self._is_native = record.metadata.get("action_format") == "native"
+            case "action_format":
+                self._is_native = False
+                self._warn("the model's endpoint refuses tools; calls are asked for as JSON")
             case "owner_changed":
                 self._warn("another process has taken the run over")
             case "agent_response":
@@ -188,6 +198,7 @@ class Timeline:
     def _cost(self, record: Record) -> str:
         usage: Any = record.metadata.get("usage") or {}
         calls = f"{self._model_calls} model calls · " if self._model_calls else ""
+        calls += "native tool calls · " if self._is_native else ""
         return (
             f"{calls}tokens: {usage.get('prompt_tokens', 0)} in, "
             f"{usage.get('completion_tokens', 0)} out"

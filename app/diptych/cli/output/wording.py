@@ -47,7 +47,8 @@ def clock_time(timestamp: float) -> str:
 
 def unavailable_text(unavailable: Unavailable) -> str:
     """Write what an agent cannot use: `the tools of calculator: connection refused`."""
-    what = "the tools of" if unavailable.kind == "server" else "the agent"
+    names = {"server": "the tools of", "tool": "some tools of", "agent": "the agent"}
+    what = names.get(unavailable.kind, unavailable.kind)
     return f"{what} {unavailable.name}: {unavailable.reason}"
 
 

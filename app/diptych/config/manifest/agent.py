@@ -14,8 +14,18 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from diptych.config.manifest.access import AccessSpec
+from diptych.config.manifest.chat import ChatSpec
 from diptych.config.manifest.container import ContainerSpec
-from diptych.config.manifest.field_types import DnsLabel, LongList, LongText, Text, Unsupported
+from diptych.config.manifest.context import ContextSpec
+from diptych.config.manifest.field_types import (
+    DnsLabel,
+    LongList,
+    LongText,
+    OutputSchema,
+    Text,
+    Unsupported,
+)
 from diptych.config.manifest.loop import LoopSpec
 from diptych.config.manifest.model import ModelSpec
 from diptych.config.manifest.network import AllowedNamespaces, NetworkSpec
@@ -25,7 +35,7 @@ from diptych.config.manifest.references import TextSource
 from diptych.config.manifest.rules import CelRule, Pattern, UniqueNames, rule_error
 from diptych.config.manifest.sessions import SessionsSpec
 from diptych.config.manifest.strict_model import StrictModel
-from diptych.config.manifest.tools import ToolSpec
+from diptych.config.manifest.tools import ToolServerSpec
 from diptych.config.settings import NAMESPACE
 
 API_VERSION = "diptych.dev/v1alpha1"
@@ -78,7 +88,9 @@ class AgentSpec(StrictModel):
     model: ModelSpec | None = None
     """The model that the agent asks. It is required, unless DEBUG_MOCK_RESPONSES is set in
     container.env."""
-    tools: Annotated[LongList[ToolSpec], UniqueNames("tool servers", lambda t: t.name, "name")] = ()
+    tools: Annotated[
+        LongList[ToolServerSpec], UniqueNames("tool servers", lambda t: t.name, "name")
+    ] = ()
     """MCP servers whose tools the agent may call."""
     agents: Annotated[
         LongList[PeerSpec],
@@ -90,12 +102,16 @@ class AgentSpec(StrictModel):
     ] = ()
     """Agents that this one may delegate to. They may delegate back: a delegation to an agent that
     is on the call path already is refused at run time."""
+    chat: ChatSpec = Field(default_factory=ChatSpec)
+    """What the callers of the HTTP API may bring."""
     loop: LoopSpec = Field(default_factory=LoopSpec)
     """The bounds of a run."""
-    output_schema: Unsupported = None
+    output_schema: OutputSchema | None = None
+    """The JSON schema that every answer must fit. A request's own schema comes before it."""
     policy: Unsupported = None
     budget: Unsupported = None
-    context: Unsupported = None
+    context: ContextSpec = Field(default_factory=ContextSpec)
+    """How much of a long conversation the model is sent."""
     sessions: SessionsSpec = Field(default_factory=SessionsSpec)
     """Where the runs of one conversation are stored, and how they queue."""
     replicas: Annotated[int, Field(ge=0, le=1000)] = 1
@@ -107,6 +123,8 @@ class AgentSpec(StrictModel):
     """Overrides of the pods' template; they are merged last."""
     network: NetworkSpec | None = None
     """Rules added to the agent's NetworkPolicy."""
+    access: AccessSpec = Field(default_factory=AccessSpec)
+    """Who may do what to the agent."""
     allowed_namespaces: AllowedNamespaces | None = None
     """The namespaces whose Agents may delegate to this one; its own namespace if absent."""
 

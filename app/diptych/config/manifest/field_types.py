@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Wit
 from pydantic_core import PydanticCustomError
 
 from diptych.config.manifest.rules import CEL_RULES, CelRule, Pattern, cel_matches, rule_error
+from diptych.loop.output_schema import schema_problem
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -36,6 +37,12 @@ def _non_empty(entries: tuple[T, ...]) -> tuple[T, ...]:
     if not entries:
         raise rule_error(_EMPTY_LIST_MESSAGE)
     return entries
+
+
+def _output_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    if problem := schema_problem(schema):
+        raise rule_error(problem.text)
+    return schema
 
 
 def _refuse(_: object) -> NoReturn:
@@ -82,6 +89,12 @@ Temperature: TypeAlias = Annotated[
         }
     ),
 ]
+OutputSchema: TypeAlias = Annotated[
+    dict[str, Any],
+    AfterValidator(_output_schema),
+    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+]
+"""A JSON schema, checked as one; `{}` is any JSON object."""
 Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
 
 # Names

@@ -8,8 +8,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from diptych.config.manifest.durations import Duration
-from diptych.config.manifest.field_types import Unsupported
-from diptych.config.manifest.rules import SupportedValues
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.settings import DEADLINE
 from diptych.loop.events import LoopSettings
@@ -28,16 +26,20 @@ class LoopSpec(StrictModel):
     on_max_steps: Literal["stop", "answer"] = _DEFAULTS.on_max_steps
     """What happens after the last step: `stop` ends the run with a text that says so, `answer` lets
     the model answer from the results so far."""
-    answer_mode: Annotated[Literal["separate", "direct"], SupportedValues(("separate",))] = (
-        "separate"
-    )
-    """How the answer is made: `separate` asks the model for it in a request of its own."""
+    answer_mode: Literal["separate", "direct"] = _DEFAULTS.answer_mode
+    """How the answer is made: `separate` asks the model for it in a request of its own; with
+    `direct` a reply that calls nothing is the answer, which saves a request."""
+    max_calls_per_step: Annotated[int, Field(ge=1, le=64)] = _DEFAULTS.max_calls_per_step
+    """The most calls that one reply of the model may ask for; the same call asked for twice counts
+    once. A reply that asks for more is refused, and nothing of it runs."""
     max_parallel_calls: Annotated[int, Field(ge=1, le=64)] = _DEFAULTS.max_parallel_calls
     """The most calls of one step that run at the same time."""
     max_retries: Annotated[int, Field(ge=0, le=100)] = _DEFAULTS.max_retries
     """How many replies in a row that cannot be read the model may correct. After the next one, the
     agent answers from the results so far."""
-    answer_repairs: Unsupported = None
+    answer_repairs: Annotated[int, Field(ge=0, le=10)] = _DEFAULTS.answer_repairs
+    """How often the model may correct an answer that does not fit `outputSchema`, or the schema of
+    the request."""
     memory_context_limit: Annotated[int, Field(ge=0, le=100)] = _DEFAULTS.memory_context_limit
     """The most messages of the conversation that a delegation carries with its task."""
     deadline: Duration = DEADLINE

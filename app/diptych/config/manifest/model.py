@@ -1,18 +1,21 @@
 """The part of a manifest that says which model an agent asks, and how."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from diptych.config.manifest.durations import Duration
-from diptych.config.manifest.field_types import OneLine, Temperature, Unsupported
+from diptych.config.manifest.field_types import OneLine, ShortList, Temperature, Unsupported
+from diptych.config.manifest.headers import Headers
 from diptych.config.manifest.references import SecretSource
-from diptych.config.manifest.rules import SupportedValues
+from diptych.config.manifest.rules import CelRule, rule_error
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.urls import Url
-from diptych.config.settings import TimeoutConfig
+from diptych.config.settings import InputKind, TimeoutConfig
+from diptych.loop.events import LoopSettings
 
 _TIMEOUTS = TimeoutConfig()
+_TWO_KEYS = "needs only one of apiKey and a header Authorization"
 
 
 class Parameters(StrictModel):
@@ -39,20 +42,55 @@ class Timeouts(StrictModel):
     """Until the reply is complete, with all retries."""
 
 
-class ModelSpec(StrictModel):
-    """A model behind any OpenAI-compatible endpoint."""
+class _Endpoint(StrictModel):
+    """What a model and its fallbacks have in common."""
+
+    cel_rules = (
+        CelRule(
+            "!has(self.apiKey) || !has(self.headers)"
+            " || self.headers.all(x, x.name.lowerAscii() != 'authorization')",
+            _TWO_KEYS,
+        ),
+    )
 
     name: OneLine
     """The model's name, as its endpoint knows it."""
     endpoint: Url
-    """The base URL of an OpenAI-compatible API, such as https://models.example.com/v1."""
+    """The base URL of an OpenAI-compatible API, such as https://models.example.com/v1. It may end
+    in /chat/completions, and have a query. A bare host gets /v1."""
     api_key: SecretSource | None = None
-    """The Secret that holds the endpoint's API key."""
-    action_format: Annotated[Literal["json", "native", "auto"], SupportedValues(("json",))] = "json"
-    """How the model says which tools to call: `json` means as JSON in the text of its reply."""
-    fallbacks: Unsupported = None
+    """The Secret that holds the endpoint's API key, which is sent as a bearer token."""
+    headers: Headers = ()
+    """HTTP headers that every request carries, such as the `api-key` of Azure."""
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> Self:
+        names = {header.name.lower() for header in self.headers}
+        if self.api_key is not None and "authorization" in names:
+            raise rule_error(_TWO_KEYS)
+        return self
+
+
+class FallbackSpec(_Endpoint):
+    """A model that is asked when the one before it gives no reply."""
+
+    parameters: Parameters | None = None
+    """Parameters of each request to this model; those of the model itself if absent."""
+
+
+class ModelSpec(_Endpoint):
+    """A model behind any OpenAI-compatible endpoint."""
+
+    action_format: Literal["json", "native", "auto"] = LoopSettings().action_format
+    """How the model says which tools and agents to call: `json` as JSON in the text of its reply,
+    `native` in the API's own `tool_calls`, `auto` natively unless the endpoint refuses tools."""
+    inputs: ShortList[InputKind] = ()
+    """What the model takes in messages besides text: `image`, `audio`, `file`. A chat that brings
+    something else is refused."""
+    fallbacks: Annotated[tuple[FallbackSpec, ...], Field(strict=False, max_length=8)] = ()
+    """Models to ask, one after the other, when this one cannot be reached, fails or is too slow."""
     parameters: Parameters = Field(default_factory=Parameters)
     """Parameters of each request to the model."""
     timeouts: Timeouts = Field(default_factory=Timeouts)
-    """How long the model may take."""
+    """How long the model may take; `total` holds for its fallbacks too."""
     prices: Unsupported = None

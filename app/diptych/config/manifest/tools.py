@@ -6,27 +6,36 @@ Not here: other agents (`peers`).
 import re
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from diptych.config.manifest.durations import Duration
 from diptych.config.manifest.field_types import (
     DnsLabel,
-    HeaderName,
-    HeaderValue,
     LongList,
+    LongText,
     NonEmptyList,
     OneLine,
     Port,
-    ShortList,
     Text,
+    VariableName,
 )
+from diptych.config.manifest.headers import Headers
 from diptych.config.manifest.references import SecretSource
 from diptych.config.manifest.rules import CelRule, UniqueNames, rule_error
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.urls import Url
 from diptych.config.settings import ALL_TOOLS, CALL_TIMEOUT
+from diptych.loop.catalog import RESULT_SERVER
 
+_RESERVED = f"{RESULT_SERVER} is the name of the agent's own tool result__read; use another"
 _VISIBLE = r"[^\x00-\x20\x7f-\xa0]"
+_ENV_MESSAGE = "only a command has env; remove it, or give a command"
+
+
+def _check_not_reserved(name: str) -> str:
+    if name == RESULT_SERVER:
+        raise rule_error(_RESERVED)
+    return name
 
 
 class ServiceRef(StrictModel):
@@ -44,17 +53,17 @@ class ServiceRef(StrictModel):
     """The path of the MCP endpoint."""
 
 
-class Header(StrictModel):
-    """An HTTP header that every request to a tool server carries."""
+class ToolVariable(StrictModel):
+    """A variable of the environment of a tool server's command."""
 
     exactly_one_of = ("value", "valueFrom")
 
-    name: HeaderName
-    """The header's name, such as Authorization."""
-    value: HeaderValue | None = None
-    """The header's value, if everybody may read it."""
+    name: VariableName
+    """The variable's name."""
+    value: LongText | None = None
+    """The variable's value, if everybody may read it."""
     value_from: SecretSource | None = None
-    """The Secret that holds the header's value."""
+    """The Secret that holds the variable's value."""
 
 
 class Override(StrictModel):
@@ -77,7 +86,7 @@ class Override(StrictModel):
     """How long one call of the tool may take; the server's timeout if absent."""
 
 
-class ToolSpec(StrictModel):
+class ToolServerSpec(StrictModel):
     """An MCP server; exactly one of url, serviceRef and command says how to reach it."""
 
     exactly_one_of = ("url", "serviceRef", "command")
@@ -86,6 +95,7 @@ class ToolSpec(StrictModel):
             "!has(self.command) || !has(self.headers) || size(self.headers) == 0",
             "a command has no headers",
         ),
+        CelRule("has(self.command) || !has(self.env) || size(self.env) == 0", _ENV_MESSAGE),
         CelRule(
             "!has(self.command) || size(self.command) == 0"
             f" || self.command[0].matches(r'{_VISIBLE}')",
@@ -93,19 +103,26 @@ class ToolSpec(StrictModel):
         ),
     )
 
-    name: DnsLabel
-    """The server's name in this agent. It begins the long names of its tools: `<name>__<tool>`."""
+    name: Annotated[
+        DnsLabel,
+        CelRule(f"self != '{RESULT_SERVER}'", _RESERVED),
+        AfterValidator(_check_not_reserved),
+    ]
+    """The server's name in this agent. It begins the long names of its tools: `<name>__<tool>`.
+    `result` is no name: the agent's own tool `result__read` has it."""
     url: Url | None = None
     """The server's MCP endpoint (streamable HTTP)."""
     service_ref: ServiceRef | None = None
     """The Service behind which the server runs."""
     command: NonEmptyList[Text] | None = None
     """A program in the pod, with its arguments, that speaks MCP over standard input and output."""
+    env: Annotated[
+        LongList[ToolVariable], UniqueNames("variables", lambda v: str(v.name), "name")
+    ] = ()
+    """Variables of the command. It gets these, PATH, HOME, LANG and TMPDIR, and nothing else."""
     allow: NonEmptyList[OneLine] = ALL_TOOLS
     """The tools that the agent may call: names or globs. All tools of the server if absent."""
-    headers: Annotated[
-        ShortList[Header], UniqueNames("headers", lambda h: h.name.lower(), "x.name.lowerAscii()")
-    ] = ()
+    headers: Headers = ()
     """HTTP headers that every request to the server carries."""
     timeout: Duration = CALL_TIMEOUT
     """How long one call may take."""
@@ -117,6 +134,8 @@ class ToolSpec(StrictModel):
     def _check_command(self) -> Self:
         if self.command is not None and self.headers:
             raise rule_error("a command has no headers; remove them, or give a url")
+        if self.command is None and self.env:
+            raise rule_error(_ENV_MESSAGE)
         if self.command is not None and not re.search(_VISIBLE, self.command[0]):
             raise rule_error("command must begin with the name of a program")
         return self

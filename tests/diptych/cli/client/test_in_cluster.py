@@ -69,7 +69,7 @@ async def pod(script: str = '["{}", "Hello."]') -> AsyncIterator[int]:
     """Serve an agent, and give its port."""
     sockets = Sockets(ListenAddress(port=0), 1)
     async with serve_agents([AgentConfig("helper", mock_responses=script)], sockets) as sites:
-        await sites[0].agent.wait_for_first_connect()
+        await sites[0].wait_for_first_connect()
         yield int(sockets.urls[0].rpartition(":")[2])
 
 
@@ -138,7 +138,7 @@ async def test_the_port_forward_ends_with_the_connection(cluster: Any) -> None:
     async with pod() as port:
         cluster.forward_to(port)
         async with connected() as helper:
-            await helper.readiness()
+            await helper.availability()
             assert all(map(is_alive, cluster.pids("port-forward")))
         assert await all_gone(cluster.pids("port-forward"))
 

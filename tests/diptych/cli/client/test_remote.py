@@ -10,10 +10,10 @@ import pytest
 
 from diptych.cli.client.failures import RemoteError
 from diptych.cli.client.remote import RemoteAgent, agent_at
-from diptych.cli.follow import print_readiness, start_and_follow
+from diptych.cli.follow import print_availability, start_and_follow
 from diptych.cli.output.screen import Screen
 from diptych.cli.output.timeline import Timeline
-from diptych.config.settings import AgentConfig, ToolConfig
+from diptych.config.settings import AgentConfig, ToolServerConfig
 from diptych.loop.codec import Record
 from diptych.net.backoff import Backoff
 from diptych.ports import Item
@@ -47,7 +47,7 @@ class RecordingRenderer:
 
 
 @asynccontextmanager
-async def agent(script: str, *tools: ToolConfig) -> AsyncIterator[RemoteAgent]:
+async def agent(script: str, *tools: ToolServerConfig) -> AsyncIterator[RemoteAgent]:
     config = AgentConfig("helper", mock_responses=script, tools=tools)
     sockets = Sockets(ListenAddress(port=0), 1)
     url = sockets.urls[0]
@@ -55,7 +55,7 @@ async def agent(script: str, *tools: ToolConfig) -> AsyncIterator[RemoteAgent]:
         serve_agents([config], sockets) as sites,
         agent_at(url.removeprefix("http://")) as remote,
     ):
-        await sites[0].agent.wait_for_first_connect()
+        await sites[0].wait_for_first_connect()
         yield remote
 
 
@@ -92,10 +92,10 @@ async def test_cancellation_aborts_the_run_and_shows_its_end() -> None:
 
 
 async def test_what_is_unavailable_is_printed_before_the_first_question() -> None:
-    bank = ToolConfig("bank", url="http://127.0.0.1:9/mcp")
+    bank = ToolServerConfig("bank", url="http://127.0.0.1:9/mcp")
     async with agent('["{}", "x"]', bank) as helper:
         err = io.StringIO()
-        await print_readiness(helper, Screen(io.StringIO(), err))
+        await print_availability(helper, Screen(io.StringIO(), err))
     assert err.getvalue().splitlines() == [
         "DEBUG_MOCK_RESPONSES is on: a script answers instead of a model.",
         "! unavailable: the tools of bank: connection refused",

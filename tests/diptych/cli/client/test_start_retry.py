@@ -52,8 +52,8 @@ async def behind_a_bad_network() -> AsyncIterator[tuple[RemoteAgent, TcpProxy, R
         tcp_proxy(int(sockets.urls[0].rpartition(":")[2])) as proxy,
         agent_at(f"http://127.0.0.1:{proxy.port}") as agent,
     ):
-        await sites[0].agent.wait_for_first_connect()
-        yield agent, proxy, sites[0].agent.runs
+        await sites[0].wait_for_first_connect()
+        yield agent, proxy, sites[0].runs
 
 
 async def has_started(runs: RunService) -> None:

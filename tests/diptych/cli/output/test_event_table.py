@@ -16,3 +16,14 @@ def test_each_event_is_a_row_below_its_run() -> None:
         "tool_call           add(n=1)",
         "failed              x: no",
     ]
+
+
+def test_the_table_says_how_the_model_is_asked_for_calls() -> None:
+    w = Writer()
+    records = [
+        w("offered", "abc"),
+        w("offered", "abc", action_format="native"),
+        w("action_format", "json", reason="no tools"),
+    ]
+    _, *rows = event_rows(records, 80)
+    assert [row[-1] for row in rows] == ["abc", "native tool calls · abc", "json: no tools"]

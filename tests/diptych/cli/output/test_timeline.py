@@ -186,6 +186,16 @@ def test_events_that_a_later_version_adds_are_ignored() -> None:
     assert rendered([Writer()("news"), Notice("news", {})]) == ([], "")
 
 
+def test_native_calls_and_their_refusal_are_told() -> None:
+    w = Writer()
+    native = w("offered", "abc", action_format="native")
+    lines, _ = rendered([native, w.completed()])
+    assert "native tool calls · " in lines[-1]
+    lines, _ = rendered([native, w("action_format", "json", reason="no tools"), w.completed()])
+    assert lines[0] == "! the model's endpoint refuses tools; calls are asked for as JSON"
+    assert "native" not in lines[-1]
+
+
 def test_an_answer_that_starts_over_is_announced() -> None:
     w = Writer()
     lines, answer = rendered(

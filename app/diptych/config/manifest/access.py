@@ -1,0 +1,117 @@
+"""The part of a manifest that says who may do what to an agent (access.md).
+
+Not here: how a caller proves who it is (`diptych.access`).
+"""
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field, WithJsonSchema
+
+from diptych.config.manifest.field_types import DnsLabel, NonEmptyList, OneLine, ShortList
+from diptych.config.manifest.references import KeyRef
+from diptych.config.manifest.rules import Pattern, UniqueNames
+from diptych.config.manifest.strict_model import StrictModel
+from diptych.config.manifest.urls import Url
+
+
+class AccessKey(StrictModel):
+    """An API key, for a program that has no token."""
+
+    name: DnsLabel
+    """The name of the key's holder. In grants, records and logs it is `key:<name>`."""
+    secret_key_ref: KeyRef
+    """The key of a Secret that holds the API key. It is read again when it changes."""
+
+
+JsonWebKey: TypeAlias = Annotated[
+    dict[str, Any],
+    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+]
+
+
+class JsonWebKeySet(StrictModel):
+    """The public keys of an issuer (RFC 7517), in place of asking it for them."""
+
+    keys: Annotated[
+        NonEmptyList[dict[str, Any]],
+        Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}),
+    ]
+    """JSON Web Keys."""
+
+
+class IssuerSpec(StrictModel):
+    """An issuer of tokens whose users may be granted rights."""
+
+    url: Annotated[
+        Url, Pattern("https://.*", "must start with https://: the keys come from there", 2048)
+    ]
+    """The issuer, exactly as the `iss` of its tokens says it."""
+    audience: OneLine
+    """The audience that a token must be for."""
+    user_claim: OneLine = "sub"
+    """The claim that names the user."""
+    groups_claim: OneLine = "groups"
+    """The claim that lists the user's groups."""
+    jwks: JsonWebKeySet | None = None
+    """The issuer's keys, in place of asking it."""
+
+
+class ServiceAccountRef(StrictModel):
+    """A ServiceAccount of the cluster."""
+
+    name: OneLine
+    """Its name; `*` stands for all of the namespace."""
+    namespace: DnsLabel | None = None
+    """Its namespace; the Agent's own if absent."""
+
+
+class GranteeSpec(StrictModel):
+    """Whom a grant is for: exactly one of these."""
+
+    exactly_one_of = ("serviceAccount", "agent", "group", "user", "key")
+
+    service_account: ServiceAccountRef | None = None
+    """A ServiceAccount, or all of a namespace."""
+    agent: ServiceAccountRef | None = None
+    """An Agent, or all of a namespace."""
+    group: OneLine | None = None
+    """A group of users, as their issuer says."""
+    user: OneLine | None = None
+    """A user, as the issuer says."""
+    key: DnsLabel | None = None
+    """The holder of an API key of `access.keys`."""
+
+
+class GrantSpec(StrictModel):
+    """Some rights for some subjects."""
+
+    to: NonEmptyList[GranteeSpec]
+    """Who gets the rights."""
+    may: NonEmptyList[Literal["ask", "read", "approve", "manage"]]
+    """`ask`: start runs, and see, follow, steer and cancel one's own. `read`: see all. `approve`:
+    decide approvals of others' runs. `manage`: cancel any run and delete any session."""
+
+
+class LimitsSpec(StrictModel):
+    """Limits of each subject."""
+
+    runs_at_once: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """The most unfinished runs of one subject at a pod."""
+    runs_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """The most runs that one subject may begin within a minute at a pod."""
+
+
+class AccessSpec(StrictModel):
+    """Who may do what to the agent."""
+
+    mode: Literal["required", "open"] = "required"
+    """`required`: whoever asks must prove who it is. `open`: everybody who reaches a pod may do
+    everything; `/ready`, the log and a condition say so."""
+    keys: Annotated[ShortList[AccessKey], UniqueNames("keys", lambda k: k.name, "name")] = ()
+    """API keys that are accepted. Their holders may ask, unless a grant names them."""
+    issuers: Annotated[ShortList[IssuerSpec], UniqueNames("issuers", lambda i: i.url, "url")] = ()
+    """Issuers whose tokens are accepted, besides the platform's."""
+    grants: ShortList[GrantSpec] = ()
+    """Who may do what, besides the Agents that `allowedNamespaces` lets in: they may ask."""
+    limits: LimitsSpec = Field(default_factory=LimitsSpec)
+    """Limits of each subject."""

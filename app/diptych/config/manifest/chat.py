@@ -1,0 +1,42 @@
+"""The part of a manifest that says what the callers of an agent's HTTP API may bring.
+
+Not here: what becomes of it (`http`), who may ask at all (a later version's `access`).
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+from diptych.config.manifest.field_types import ShortList
+from diptych.config.manifest.rules import Pattern
+from diptych.config.manifest.strict_model import StrictModel
+from diptych.config.settings import CallerParameter, ChatConfig
+
+_DEFAULTS = ChatConfig()
+_ORIGIN = r"\*|https?://([a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(:[0-9]{1,5})?"
+
+WebOrigin: TypeAlias = Annotated[
+    str,
+    Pattern(
+        _ORIGIN,
+        'must be "*" or an origin such as https://app.example.com, in lower case, without a path',
+        300,
+    ),
+]
+
+
+class ChatSpec(StrictModel):
+    """What the callers of the HTTP API may bring with a chat, and from which web pages."""
+
+    caller_system: Literal["quote"] = "quote"
+    """What becomes of a caller's system messages: `quote` adds them to the agent's own system
+    prompt, marked as subordinate to it."""
+    caller_tools: Literal["refuse", "ignore"] = _DEFAULTS.caller_tools
+    """What becomes of a chat that brings tools of its own: `refuse` answers with an error, `ignore`
+    goes on without them and says so in a header. A single tool that the caller forces is neither:
+    it asks for an answer of that tool's form."""
+    allow_parameters: ShortList[CallerParameter] = _DEFAULTS.allow_parameters
+    """The parameters of a chat that reach the model, such as `temperature`, in place of those in
+    model.parameters. `max_tokens` stands for `max_completion_tokens` too. Others have no effect,
+    and a header names them."""
+    cors_origins: ShortList[WebOrigin] = _DEFAULTS.cors_origins
+    """The origins of web pages whose scripts may use the paths under `/v1/` (CORS); "*" means all.
+    An agent on loopback refuses pages of other hosts all the same."""

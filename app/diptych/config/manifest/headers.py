@@ -1,0 +1,30 @@
+"""HTTP headers that a manifest adds to requests.
+
+Not here: who sends them (`tools`, `model`).
+"""
+
+from typing import Annotated, TypeAlias
+
+from diptych.config.manifest.field_types import HeaderName, HeaderValue, ShortList
+from diptych.config.manifest.references import SecretSource
+from diptych.config.manifest.rules import UniqueNames
+from diptych.config.manifest.strict_model import StrictModel
+
+
+class Header(StrictModel):
+    """An HTTP header that every request carries."""
+
+    exactly_one_of = ("value", "valueFrom")
+
+    name: HeaderName
+    """The header's name, such as Authorization."""
+    value: HeaderValue | None = None
+    """The header's value, if everybody may read it."""
+    value_from: SecretSource | None = None
+    """The Secret that holds the header's value."""
+
+
+Headers: TypeAlias = Annotated[
+    ShortList[Header], UniqueNames("headers", lambda h: h.name.lower(), "x.name.lowerAscii()")
+]
+"""Headers with different names, in any case of letters."""

@@ -1,0 +1,106 @@
+"""Puts together who may do what at one agent: its manifest, the platform's word, the keys.
+
+Not here: the rules (`diptych.access`), the manifest's form (`config.manifest.access`).
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import aiohttp
+
+from diptych.access.bearer import Authenticator
+from diptych.access.grants import Grant
+from diptych.access.tokens import Issuer
+from diptych.adapters.oidc import IssuerKeys
+from diptych.config.platform_access import PlatformAccess, read_platform_access
+from diptych.config.settings import AccessConfig, IssuerConfig
+from diptych.http.access_guard import AccessPolicy
+
+_logger = logging.getLogger(__name__)
+
+
+class AgentAccess:
+    """Who may do what at one agent. Its issuers and grants change with the platform's file."""
+
+    def __init__(self, config: AccessConfig, http: aiohttp.ClientSession) -> None:
+        self._config = config
+        self._http = http
+        self._keys: dict[str, IssuerKeys] = {}
+        self._text: str | None = None  # of the platform's file, that `_platform` was read from
+        self._platform = PlatformAccess()
+        self._issuers: tuple[Issuer, ...] = ()
+        self._grants: tuple[Grant, ...] = ()
+        self._update()
+
+    @property
+    def proves_somebody(self) -> bool:
+        """Whether anybody could prove who it is: there are keys or issuers."""
+        return bool(self._config.keys or self.issuers())
+
+    def policy(self, agent: str, on_refused: Callable[[str], None]) -> AccessPolicy:
+        """Give the policy for the web application of the agent called `agent`."""
+        authenticator = Authenticator(self.issuers, self._config.keys, time.time)
+        return AccessPolicy(authenticator, self.grants, self._refresh_keys, agent, on_refused)
+
+    async def start(self) -> None:
+        """Fetch the keys of issuers for the first time, if some must be asked."""
+        await asyncio.gather(*(k.refresh(is_unknown_key=True) for k in self._keys.values()))
+
+    async def aclose(self) -> None:
+        """End what is being fetched."""
+        await asyncio.gather(*(keys.aclose() for keys in self._keys.values()))
+
+    def issuers(self) -> Sequence[Issuer]:
+        """Give the issuers whose tokens are accepted now."""
+        self._update()
+        return self._issuers
+
+    def grants(self) -> Sequence[Grant]:
+        """Give the grants that hold now."""
+        self._update()
+        return self._grants
+
+    def _update(self) -> None:
+        """Read the platform's file again, if it has changed."""
+        text = self._config.platform() if self._config.platform else None
+        if text is None or text == self._text:
+            if not self._grants:
+                self._put_together()
+            return
+        self._text = text
+        try:
+            self._platform = read_platform_access(text)
+        except ValueError as error:
+            _logger.error("the platform's word on callers cannot be read: %s", error)
+        self._put_together()
+
+    def _put_together(self) -> None:
+        issuers = (*self._platform.issuers, *self._config.issuers)
+        self._issuers = tuple(map(self._issuer, issuers))
+        self._grants = (*self._config.grants, *self._platform.grants)
+
+    def _issuer(self, config: IssuerConfig) -> Issuer:
+        jwks = config.jwks
+        keys = (lambda: jwks) if jwks is not None else self._fetched_keys(config.url)
+        return Issuer(
+            config.url,
+            config.audience,
+            keys,
+            config.user_claim,
+            config.groups_claim,
+            is_cluster=config.is_cluster,
+            agents=lambda: self._platform.agents,
+        )
+
+    def _fetched_keys(self, url: str) -> Callable[[], Sequence[Mapping[str, Any]]]:
+        if url not in self._keys:
+            self._keys[url] = IssuerKeys(url, self._http, time.monotonic)
+        return self._keys[url].keys
+
+    async def _refresh_keys(self, url: str) -> None:
+        self._update()
+        if keys := self._keys.get(url):
+            await keys.refresh(is_unknown_key=True)

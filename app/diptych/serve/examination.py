@@ -1,0 +1,156 @@
+"""Examines an agent without serving it: asks its models, its tool servers and the other agents.
+
+Not here: what a model's endpoint is asked (`adapters.openai_chat.probe`), and what a person is told
+(`cli.commands`).
+"""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TypeAlias
+
+import aiohttp
+
+from diptych.adapters.mcp import McpTools
+from diptych.adapters.openai_chat.probe import EndpointFindings, probe_endpoint
+from diptych.config.settings import (
+    ALL_TOOLS,
+    AgentConfig,
+    ModelConfig,
+    PeerConfig,
+    ToolServerConfig,
+)
+
+HTTP_SECONDS = 6.0  # for a tool server or an agent to be tried once
+COMMAND_SECONDS = 60.0  # for a command, which may have to be downloaded first
+
+_ModelKey: TypeAlias = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolServerFindings:
+    """What one tool server said: why it cannot be used, or its tools and the seconds it took.
+
+    `unmatched` are those of the manifest's patterns in `allow` that let no tool through.
+    """
+
+    name: str
+    reason: str | None
+    tools: tuple[str, ...]
+    seconds: float
+    unmatched: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerFindings:
+    """What became of reading an agent's card; `is_asked` is False for one of the same files."""
+
+    name: str
+    reason: str | None = None
+    is_asked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFindings:
+    """What was found out about an agent; `models` are the model and its fallbacks, in order.
+
+    There are none if a script answers in the model's place.
+    """
+
+    name: str
+    models: tuple[EndpointFindings, ...]
+    servers: tuple[ToolServerFindings, ...]
+    peers: tuple[PeerFindings, ...]
+
+
+class Examiner:
+    """Examines agents one after the other; an endpoint that several have is asked once.
+
+    `session` is from `open_session`; `own_urls` are those of agents that are not served now.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, own_urls: Collection[str]) -> None:
+        self._session = session
+        self._own_urls = own_urls
+        self._known: dict[_ModelKey, EndpointFindings] = {}
+
+    @property
+    def requests(self) -> int:
+        """How many requests models were sent."""
+        return sum(found.requests for found in self._known.values())
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens they cost, as far as the endpoints say."""
+        return sum(found.tokens for found in self._known.values())
+
+    async def examine(self, config: AgentConfig) -> AgentFindings:
+        """Ask all that an agent needs. Raises `ConfigError` if an endpoint is no URL."""
+        servers = [asyncio.create_task(_examine_server(server)) for server in config.tools]
+        peers = asyncio.create_task(self._examine_peers(config.agents))
+        try:
+            models: list[EndpointFindings] = []
+            if config.model is not None and config.mock_responses is None:
+                for model in (config.model, *config.model.fallbacks):
+                    models.append(await self._examine_model(model))  # noqa: PERF401 - in turn
+            found = tuple([await server for server in servers])
+            return AgentFindings(config.name, tuple(models), found, await peers)
+        finally:
+            for task in (*servers, peers):
+                task.cancel()
+
+    async def _examine_model(self, model: ModelConfig) -> EndpointFindings:
+        key = _key(model)
+        if key not in self._known:
+            self._known[key] = await probe_endpoint(self._session, model)
+        return self._known[key]
+
+    async def _examine_peers(self, peers: Sequence[PeerConfig]) -> tuple[PeerFindings, ...]:
+        others = [peer for peer in peers if peer.url not in self._own_urls]
+        reasons = await _reasons(others) if others else {}
+        return tuple(
+            PeerFindings(peer.name, reasons.get(peer.name))
+            if peer in others
+            else PeerFindings(peer.name, is_asked=False)
+            for peer in peers
+        )
+
+
+async def _examine_server(server: ToolServerConfig) -> ToolServerFindings:
+    loop = asyncio.get_running_loop()
+    began_at = loop.time()
+    async with McpTools([server]) as connected:
+        await connected.wait_for_first_attempt(COMMAND_SECONDS if server.command else HTTP_SECONDS)
+        tools, unavailable = connected.snapshot()
+        seconds = loop.time() - began_at
+    names = tuple(tool.name for tool in tools)
+    patterns = () if server.allow == ALL_TOOLS else server.allow
+    unmatched = tuple(p for p in patterns if not any(fnmatchcase(name, p) for name in names))
+    reason = unavailable[0].reason if unavailable else None
+    return ToolServerFindings(server.name, reason, names, seconds, unmatched)
+
+
+async def _reasons(peers: Sequence[PeerConfig]) -> dict[str, str]:
+    """Read the agents' cards; say for each that cannot be used why."""
+    from diptych.adapters.a2a import A2aAgents  # noqa: PLC0415 - heavy, and only needed here
+
+    agents = A2aAgents(peers, "")
+    await agents.start()
+    try:
+        await agents.wait_for_first_attempt(HTTP_SECONDS)
+        return {item.name: item.reason for item in agents.snapshot()[1]}
+    finally:
+        await agents.aclose()
+
+
+def _key(model: ModelConfig) -> _ModelKey:
+    """Tell models apart by all that a request to them holds."""
+    return (
+        model.name,
+        model.endpoint,
+        model.api_key and model.api_key(),
+        tuple((name, read()) for name, read in model.headers.items()),
+        model.temperature,
+        model.reasoning_effort,
+    )

@@ -1,0 +1,132 @@
+"""`diptych check --online` as a person types it, against servers of a thread beside it."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+from support.upstream_habits import error, refusal, said, whole
+from support.upstream_server import Answer, upstream_in_thread
+
+Type = Callable[..., Any]
+CANARY = "sk-canary-0123456789"
+PING = {"id": "c", "type": "function", "function": {"name": "ping", "arguments": "{}"}}
+
+
+def good(body: Mapping[str, Any]) -> Answer:
+    if body["stream"]:
+        return said("ok")
+    if "tools" in body:
+        return whole({"content": None, "tool_calls": [PING]}, "tool_calls")
+    return whole({"content": '{"ok": true}'})
+
+
+def listed(*names: str) -> Answer:
+    return Answer((orjson.dumps({"data": [{"id": name} for name in names]}),))
+
+
+def agent(name: str, url: str, **spec: Any) -> dict[str, Any]:
+    key = {"secretKeyRef": {"name": "models", "key": "api-key"}}
+    model = {"name": "m", "endpoint": url, "apiKey": key}
+    return {
+        "apiVersion": "diptych.dev/v1alpha1",
+        "kind": "Agent",
+        "metadata": {"name": name},
+        "spec": {"model": model, **spec},
+    }
+
+
+def file_of(folder: Path, *agents: Any) -> str:
+    path = folder / "agents.yaml"
+    path.write_text(yaml.safe_dump_all(agents))
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODELS_API_KEY", CANARY)
+
+
+def test_it_says_what_works_and_what_would_serve_better(typed: Type, tmp_path: Path) -> None:
+    with upstream_in_thread(good) as there:
+        there.pages["/v1/models"] = listed("m")
+        tools = [{"name": "demo", "command": ["diptych", "demo-tools"]}]
+        file = file_of(
+            tmp_path,
+            agent("one", there.url, tools=tools, agents=[{"name": "two"}]),
+            agent("two", there.url),
+        )
+        outcome = typed("check", "--online", file)
+        assert len(there.paths) == 4  # both agents have one model, which is asked once
+        assert there.headers[0]["authorization"] == f"bearer {CANARY}"
+    assert outcome.code == 0, outcome.out
+    out = outcome.out
+    assert "actionFormat: native would serve better" in out
+    assert "✓ tool server demo: 3 tools in" in out
+    assert "✓ agent two: is in these files, and was not asked" in out
+    assert out.count("✓ model m: answers at http://127.0.0.1:") == 2
+    assert out.endswith("models were sent 4 requests, which took 0 tokens\n")
+    assert CANARY not in out + outcome.err
+
+
+def test_what_does_not_work_is_exit_1_with_a_fix(typed: Type, tmp_path: Path) -> None:
+    with upstream_in_thread(lambda _: refusal(error(f"key {CANARY} is bad"), 401)) as there:
+        agents = [{"as": "outside", "url": "http://127.0.0.1:9"}]
+        tools = [{"name": "gone", "url": "http://127.0.0.1:9/mcp"}]
+        outcome = typed(
+            "check", "--online", file_of(tmp_path, agent("one", there.url, agents=agents,
+                                                         tools=tools))
+        )  # fmt: skip
+    assert outcome.code == 1
+    assert "✗ model m: The model endpoint does not accept the API key (HTTP 401)." in outcome.out
+    assert "✗ tool server gone: connection refused" in outcome.out
+    assert "✗ agent outside: it cannot be reached" in outcome.out
+    assert CANARY not in outcome.out + outcome.err
+
+
+def test_as_json_it_is_one_object_for_each_agent(typed: Type, tmp_path: Path) -> None:
+    with upstream_in_thread(lambda _: refusal(error("no such model"), 404)) as there:
+        there.pages["/v1/models"] = listed("mm", "n")
+        file = file_of(tmp_path, agent("one", there.url))
+        outcome = typed("check", "--online", "--json", file)
+    assert outcome.code == 1
+    (found,) = map(json.loads, outcome.out.splitlines())
+    assert (found["file"], found["agent"], found["ok"]) == (file, "one", False)
+    assert [sentence["level"] for sentence in found["sentences"]] == ["failed", "failed"]
+    assert "set the name to one of mm" in found["sentences"][1]["text"]
+    assert found["models"][0]["requests"] == 2
+    assert CANARY not in outcome.out + outcome.err
+
+
+def test_a_script_is_not_asked(typed: Type, tmp_path: Path) -> None:
+    spec = {"container": {"env": [{"name": "DEBUG_MOCK_RESPONSES", "value": "[]"}]}}
+    outcome = typed(
+        "check", "--online", file_of(tmp_path, agent("one", "http://127.0.0.1:9", **spec))
+    )
+    assert (outcome.code, "a script answers" in outcome.out) == (0, True)
+
+
+def test_a_missing_secret_is_misuse(
+    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MODELS_API_KEY")
+    outcome = typed("check", "--online", file_of(tmp_path, agent("one", "http://127.0.0.1:9")))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "MODELS_API_KEY" in outcome.err
+
+
+def test_without_online_nothing_is_asked_or_read(
+    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MODELS_API_KEY")
+    with upstream_in_thread(good) as there:
+        file = file_of(tmp_path, agent("one", there.url))
+        assert typed("check", file).out == f"{file}: one: ok\n"
+        as_json = typed("check", "--json", file)
+        assert json.loads(as_json.out) == {"file": file, "agent": "one", "ok": True}
+        outcome = typed("check", "--secrets", "keys.env", file)
+        assert (outcome.code, "go with --online" in outcome.err) == (2, True)
+        assert not there.paths

@@ -1,0 +1,150 @@
+"""Who is let in at an agent as it is served: its manifest, the platform's file, the keys."""
+
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from diptych.adapters.openai_chat.completions import open_session
+from diptych.config.loader import LocalOptions, load_agents
+from diptych.config.settings import AgentConfig
+from diptych.errors import ConfigError
+from diptych.serve.hosted_agent import HostedAgent
+
+CHAT = {"messages": [{"role": "user", "content": "hi"}]}
+KEY = rsa.generate_private_key(65537, 2048)
+JWKS = {
+    "keys": [
+        {**json.loads(jwt.get_algorithm_by_name("RS256").to_jwk(KEY.public_key())), "kid": "k"}
+    ]
+}
+CLUSTER = "https://kubernetes.default.svc"
+
+
+def manifest(access: str) -> str:
+    return f"""
+apiVersion: diptych.dev/v1alpha1
+kind: Agent
+metadata: {{name: helper}}
+spec:
+  container: {{env: [{{name: DEBUG_MOCK_RESPONSES, value: '["{{}}", "Hello!"]'}}]}}
+  access: {access}
+"""
+
+
+def config(tmp_path: Path, access: str, **environ: str) -> AgentConfig:
+    file = tmp_path / "agent.yaml"
+    file.write_text(manifest(access))
+    (loaded,) = load_agents([file], LocalOptions(environ)).resolve(["http://127.0.0.1:1"])
+    return loaded
+
+
+@asynccontextmanager
+async def served(configured: AgentConfig) -> AsyncIterator[httpx.AsyncClient]:
+    async with open_session() as session, HostedAgent(configured, session) as agent:
+        transport = httpx.ASGITransport(agent.app(on_loopback=False))
+        async with httpx.AsyncClient(transport=transport, base_url="http://helper") as http:
+            yield http
+
+
+async def ask(http: httpx.AsyncClient, credential: str | None) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {credential}"} if credential else {}
+    return await http.post("/v1/chat/completions", json=CHAT, headers=headers)
+
+
+def token(**claims: Any) -> str:
+    now = int(time.time())
+    content = {
+        "iss": CLUSTER,
+        "aud": ["diptych.dev/default/helper"],
+        "exp": now + 600,
+        "sub": "system:serviceaccount:default:web",
+    } | claims
+    return jwt.encode(content, KEY, "RS256", headers={"kid": "k"})
+
+
+async def test_the_holder_of_a_key_may_ask_and_nobody_else(tmp_path: Path) -> None:
+    access = "{keys: [{name: ci, secretKeyRef: {name: agent-keys, key: ci}}]}"
+    async with served(config(tmp_path, access, AGENT_KEYS_CI="s3cret")) as http:
+        assert (await ask(http, "s3cret")).status_code == 200
+        assert (await ask(http, "other")).status_code == 401
+        assert (await ask(http, None)).status_code == 401
+        assert (await http.get("/health")).status_code == 200
+
+
+async def test_without_a_way_to_prove_anything_it_does_not_listen(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--open"):
+        async with served(config(tmp_path, "{}")):
+            pass
+
+
+async def test_open_lets_everybody_in_and_says_so(tmp_path: Path) -> None:
+    async with served(config(tmp_path, "{mode: open}")) as http:
+        assert (await ask(http, None)).status_code == 200
+        assert "access is open" in (await http.get("/ready")).text
+
+
+async def test_an_issuer_s_users_have_the_rights_of_their_grants(tmp_path: Path) -> None:
+    issuer = {"url": CLUSTER, "audience": "agents", "jwks": JWKS}
+    grants = [{"to": [{"group": "support"}], "may": ["ask"]}]
+    access = json.dumps({"issuers": [issuer], "grants": grants})
+    async with served(config(tmp_path, access)) as http:
+        support = token(aud="agents", sub="ada", groups=["support"])
+        assert (await ask(http, support)).status_code == 200
+        assert (await ask(http, token(aud="agents", sub="eve"))).status_code == 403
+        assert (await ask(http, token(sub="ada", groups=["support"]))).status_code == 401
+
+
+def platform(**content: Any) -> str:
+    cluster = {
+        "url": CLUSTER,
+        "audience": "diptych.dev/default/helper",
+        "jwks": JWKS,
+        "isCluster": True,
+    }
+    return json.dumps({"issuers": [cluster], **content})
+
+
+async def test_the_platform_s_file_lets_agents_in_and_changes_while_it_runs(tmp_path: Path) -> None:
+    text = [platform(agents=["legal/lawyer"])]
+    plain = config(tmp_path, "{}")
+    configured = replace(plain, access=replace(plain.access, platform=lambda: text[0]))
+    lawyer = token(sub="system:serviceaccount:legal:lawyer")
+    async with served(configured) as http:
+        assert (await ask(http, token())).status_code == 200  # of its own namespace
+        assert (await ask(http, lawyer)).status_code == 200
+        stranger = token(sub="system:serviceaccount:other:web")
+        assert (await ask(http, stranger)).status_code == 403
+        assert (await ask(http, token(aud="diptych.dev/default/other"))).status_code == 401
+        text[0] = platform(agents=[])
+        assert (await ask(http, lawyer)).status_code in {401, 403}
+        text[0] = "no JSON"
+        assert (await ask(http, token())).status_code == 200  # what it said last holds
+
+
+@pytest.mark.parametrize(
+    ("access", "problem"),
+    [
+        pytest.param("{grants: [{to: [{}], may: [ask]}]}", "exactly one of", id="no subject"),
+        pytest.param("{grants: [{to: [{robot: x}], may: [ask]}]}", "robot", id="unknown kind"),
+        pytest.param("{grants: [{to: [{user: x}], may: [fly]}]}", "may", id="unknown right"),
+        pytest.param("{limits: {runsAtOnce: 0}}", "runsAtOnce", id="a limit of 0"),
+        pytest.param("{issuers: [{url: 'http://a.b', audience: x}]}", "https://", id="no TLS"),
+        pytest.param("{grants: [{to: [{key: x}], may: [ask]}]}", "access.keys", id="unknown key"),
+    ],
+)
+def test_a_manifest_that_makes_no_sense_is_refused_with_the_field(
+    tmp_path: Path, access: str, problem: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config(tmp_path, access)
+    assert problem in str(caught.value)
+    assert "spec.access" in str(caught.value)

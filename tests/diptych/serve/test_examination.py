@@ -1,0 +1,67 @@
+"""What an examination asks, of servers that are really there."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from support.stack import stage
+from support.upstream_habits import said, whole
+from support.upstream_server import Answer, upstream_server
+
+from diptych.adapters.openai_chat.completions import open_session
+from diptych.config.settings import AgentConfig, ModelConfig, PeerConfig, ToolServerConfig
+from diptych.serve.examination import AgentFindings, Examiner, PeerFindings
+
+
+def hello(body: Mapping[str, Any]) -> Answer:
+    return said("ok") if body["stream"] else whole({"content": "ok"})
+
+
+async def examined(*configs: AgentConfig) -> tuple[list[AgentFindings], Examiner]:
+    async with open_session() as session:
+        examiner = Examiner(session, ["http://0.agent.invalid"])
+        return [await examiner.examine(config) for config in configs], examiner
+
+
+async def test_cards_are_read_of_all_but_the_agents_of_the_same_files() -> None:
+    async with stage("{}", "x") as there:
+        peers = (
+            PeerConfig("near", "http://0.agent.invalid"),
+            PeerConfig("well", there.url),
+            PeerConfig("ill", "http://127.0.0.1:9"),
+        )
+        (found,), _ = await examined(AgentConfig("a", mock_responses="[]", agents=peers))
+    assert found.peers == (
+        PeerFindings("near", is_asked=False),
+        PeerFindings("well"),
+        PeerFindings("ill", "it cannot be reached"),
+    )
+
+
+async def test_tool_servers_give_their_tools_and_patterns_that_let_none_through() -> None:
+    command = (sys.executable, "-m", "diptych", "demo-tools")
+    servers = (
+        ToolServerConfig("demo", command=command, allow=("echo", "pay*")),
+        ToolServerConfig("gone", url="http://127.0.0.1:9/mcp"),
+    )
+    (found,), _ = await examined(AgentConfig("a", mock_responses="[]", tools=servers))
+    demo, gone = found.servers
+    assert (demo.reason, demo.tools, demo.unmatched) == (None, ("echo",), ("pay*",))
+    assert demo.seconds > 0
+    assert gone.reason == "connection refused"
+
+
+async def test_an_endpoint_is_asked_once_for_each_name_and_key() -> None:
+    async with upstream_server(hello) as there:
+
+        def keyed(key: str, name: str = "m") -> ModelConfig:
+            return ModelConfig(name, there.url, api_key=lambda: key)
+
+        agents = [AgentConfig("a", model=keyed("one")), AgentConfig("b", model=keyed("one"))]
+        found, examiner = await examined(*agents)
+        assert found[0].models == found[1].models
+        assert len(there.paths) == examiner.requests == 4
+        model = ModelConfig("m", there.url, fallbacks=(keyed("one"), keyed("two"), keyed("", "n")))
+        (more,), examiner = await examined(AgentConfig("c", model=model))
+    assert [each.failure is None for each in more.models] == [True, True, True, False]
+    assert examiner.requests == 12  # without its key the last one is not sent anything
