@@ -190,14 +190,14 @@ async def test_ready_names_the_keys_that_are_missing_until_they_come(tmp_path):
     config = read(mount(REFERRING, tmp_path, keys={}))
     async with ClientSession() as http:
         pod = HostedAgent(config, http)
-        names = {key.name for key in pod.readiness().missing if key.kind == "key"}
+        names = {key.name for key in pod.readiness().unavailable if key.kind == "key"}
         assert names == {
             "coordinator of ConfigMap prompts",
             "api-key of Secret models",
             ".token of Secret tools",
         }
         mount(REFERRING, tmp_path)
-        assert [key for key in pod.readiness().missing if key.kind == "key"] == []
+        assert [key for key in pod.readiness().unavailable if key.kind == "key"] == []
         await pod.runs.close()
 
 

@@ -1,6 +1,7 @@
 """Where things lie: folders that must not be packages, and what a wheel holds."""
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -111,6 +112,21 @@ def test_no_module_and_no_function_is_long():
                 if lines > 50:
                     long.append(f"{path.relative_to(ROOT)}: {node.name} has {lines} lines")
     assert not long, "\n".join(long)
+
+
+def test_the_drawing_of_the_loop_names_each_of_its_modules():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    drawing = page.partition(" loop/ ")[2].partition("```")[0]
+    named = set(re.findall(r"\w+", drawing))
+    modules = {path.stem for path in (ROOT / "app/diptych/loop").glob("[a-z]*.py")}
+    assert modules <= named, modules - named
+
+
+def test_the_tests_that_the_readme_names_are_there():
+    named = re.findall(r"`(tests/[^`]+)`", (ROOT / "README.md").read_text())
+    assert named
+    for pattern in named:
+        assert list(ROOT.glob(pattern)), pattern
 
 
 def test_lines_of_documents_end_at_120_characters():

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from support.model_server import ModelServer, model_server, says
+from support.model_server import ModelServer, model_server, says, spoken
 from support.stack import Stage, agent, box, call, stage, stages
 
-from diptych.config.settings import PeerConfig, ToolConfig
-from diptych.loop.prompt import FINAL_PROMPT
+from diptych.config.settings import PeerConfig, ToolServerConfig
+from diptych.loop.prompt import final_prompt
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -158,9 +158,9 @@ async def test_what_is_no_action_leads_to_the_answer_and_is_not_kept(
 ) -> None:
     events = await asked(helper, model, reply, "The answer.")
     assert types(events) == ["user_message", "agent_response"]
-    assert model.told(1) == FINAL_PROMPT
+    assert model.told(1).endswith(f"\n\n{final_prompt()}")
     assert model.requests[1]["stream"] is True
-    assert [m["role"] for m in model.requests[1]["messages"]] == ["system", "user", "user"]
+    assert [m["role"] for m in model.requests[1]["messages"]] == ["system", "user"]
 
 
 def several(*calls: dict[str, Any]) -> str:
@@ -224,12 +224,13 @@ async def test_a_broken_action_is_told_and_nothing_of_it_runs(
     *_, said, told = model.requests[1]["messages"]
     assert said == {"role": "assistant", "content": reply}
     assert told["role"] == "user"
-    first, kind, *rest = told["content"].splitlines()
+    told = spoken(told["content"])
+    first, kind, *rest = told.splitlines()
     assert first.startswith("[Step 1/5]")
     assert kind == f"error_type: {error_type}"
     assert rest[0].startswith("detail: ")
     assert detail in rest[0]
-    assert told["content"].endswith(f"you said: {reply}")
+    assert told.endswith(f"you said: {reply}")
 
 
 async def test_of_a_long_reply_the_model_is_told_the_first_500_characters(
@@ -266,14 +267,14 @@ async def test_when_the_retries_run_out_the_answer_is_asked_for(
 ) -> None:
     events = await asked(helper, model, *[call("sub")] * 4, "I could not.")
     assert types(events) == ["user_message", *["action_error"] * 4, "agent_response"]
-    assert model.told(4) == FINAL_PROMPT
+    assert model.told(4).endswith(final_prompt("hi"))
     assert events[-1]["content"] == "I could not."
 
 
 async def test_a_tool_of_a_server_that_is_away_is_a_result_and_no_error_of_the_reply(
     model: ModelServer,
 ) -> None:
-    away = ToolConfig("calc", url="http://127.0.0.1:9/mcp")
+    away = ToolServerConfig("calc", url="http://127.0.0.1:9/mcp")
     async with stage(model=model, tools=(box(add), away)) as helper:
         events = await asked(helper, model, call("calc__sub"), "{}", "Sorry.")
         assert types(events) == ["user_message", "tool_error", "agent_response"]
@@ -285,7 +286,7 @@ async def test_a_tool_of_a_server_that_is_away_is_a_result_and_no_error_of_the_r
 async def test_a_server_that_is_away_is_not_blamed_for_a_name_that_it_never_had(
     model: ModelServer,
 ) -> None:
-    away = ToolConfig("calc", url="http://127.0.0.1:9/mcp")
+    away = ToolServerConfig("calc", url="http://127.0.0.1:9/mcp")
     async with stage(model=model, tools=(box(add), away)) as helper:
         events = await asked(helper, model, call("sub"), "{}", "Sorry.")
     assert types(events) == ["user_message", "action_error", "agent_response"]

@@ -33,7 +33,7 @@ async def hang_up_on(helper: Stage, model: ModelServer, **fields: Any) -> str:
         await asyncio.wait_for(model.asked.wait(), 5)
         asking.cancel()
         await asyncio.wait([asking])
-    (entry,) = await helper.served.agent.runs.entries()
+    (entry,) = await helper.served.runs.entries()
     return entry.run_id
 
 
@@ -119,7 +119,7 @@ async def test_a_reader_of_events_that_goes_ends_nothing() -> None:
                 async for line in response.aiter_lines():
                     if line == "event: text":
                         break
-        live = helper.served.agent.runs._scheduler._active[run_id]
+        live = helper.served.runs._scheduler._active[run_id]
         await until(lambda: not live.log._buffers)
         assert (await helper.run(run_id))["status"] == "running"
         assert not model.hung_up.is_set()
@@ -128,7 +128,7 @@ async def test_a_reader_of_events_that_goes_ends_nothing() -> None:
 async def test_a_chat_that_is_left_leaves_no_reader_behind() -> None:
     async with waiting(silence) as (helper, model):
         run_id = await hang_up_on(helper, model, stream=True)
-        live = helper.served.agent.runs._scheduler._active[run_id]
+        live = helper.served.runs._scheduler._active[run_id]
         await until(lambda: not live.log._buffers, 2)
 
 

@@ -8,7 +8,7 @@ import pytest
 from support.model_server import model_server, silence, stalls
 from support.stack import agent, box, call, frames, stage, stages
 
-from diptych.config.settings import PeerConfig, TimeoutConfig, ToolConfig
+from diptych.config.settings import PeerConfig, TimeoutConfig, ToolServerConfig
 from diptych.http import sse_response as sse
 from diptych.http.chat import routes as chat
 from diptych.serve.server import ListenAddress, Sockets, serve_agents
@@ -40,7 +40,7 @@ async def test_ready_says_nothing_of_a_script_when_there_is_none() -> None:
 
 async def test_ready_names_what_is_missing_and_is_green_all_the_same() -> None:
     fields: dict[str, Any] = {
-        "tools": (box(echo), ToolConfig("calc", url=f"{AWAY}/mcp")),
+        "tools": (box(echo), ToolServerConfig("calc", url=f"{AWAY}/mcp")),
         "agents": (PeerConfig("writer", AWAY),),
     }
     async with stage("{}", "x", **fields) as helper:
@@ -61,7 +61,7 @@ async def test_ready_is_red_until_all_was_tried_once_and_when_the_agent_leaves()
 
     silent = await asyncio.start_server(deaf, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}/mcp"
-    config = agent("{}", "x", tools=(ToolConfig("deaf", url=url),))
+    config = agent("{}", "x", tools=(ToolServerConfig("deaf", url=url),))
     sockets = Sockets(ListenAddress(port=0), 1)
     async with silent, serve_agents([config], sockets) as (served,):
         import httpx  # noqa: PLC0415
@@ -71,11 +71,14 @@ async def test_ready_is_red_until_all_was_tried_once_and_when_the_agent_leaves()
             assert ready.status_code == 503
             assert "first time" in ready.json()["reason"]
             assert (await http.get("/health")).status_code == 200
-            served.agent.runs.stop_admitting()
+            served.runs.stop_admitting()
             ready = await http.get("/ready")
             assert ready.status_code == 503
             assert ready.json()["reason"] == "shutting down"
             assert ready.json()["status"] == "not ready"
+
+
+MODEL_CALLS = 'diptych_model_calls_total{endpoint="",model="DEBUG_MOCK_RESPONSES",outcome="ok"}'
 
 
 def counted(text: str) -> dict[str, float]:
@@ -98,7 +101,7 @@ async def test_metrics_count_what_happened() -> None:
         counts = counted(response.text)
         expected = {
             'diptych_runs_total{status="completed"}': 1,
-            "diptych_model_calls_total": 4,
+            MODEL_CALLS: 4,
             'diptych_tokens_total{kind="prompt"}': 40,
             'diptych_tokens_total{kind="completion"}': 8,
             'diptych_calls_total{kind="tool",outcome="ok"}': 1,
@@ -114,8 +117,8 @@ async def test_metrics_count_what_happened() -> None:
 async def test_metrics_of_two_agents_in_one_process_are_apart() -> None:
     async with stages(agent("{}", "x", name="one"), agent("{}", "x", name="two")) as (one, two):
         await one.answer()
-        assert counted((await one.http.get("/metrics")).text)["diptych_model_calls_total"] == 2
-        assert counted((await two.http.get("/metrics")).text)["diptych_model_calls_total"] == 0
+        assert counted((await one.http.get("/metrics")).text)[MODEL_CALLS] == 2
+        assert MODEL_CALLS not in counted((await two.http.get("/metrics")).text)
 
 
 async def test_a_stream_is_opened_after_a_while_and_pinged_while_it_waits(
@@ -158,3 +161,12 @@ async def test_events_of_a_silent_run_are_pinged_too(monkeypatch: pytest.MonkeyP
             async for line in response.aiter_lines():
                 if line.startswith(": ping"):
                     break
+
+
+async def test_a_script_that_fails_counts_as_an_error_of_its_model() -> None:
+    async with stage("{}", {"error": {"message": "Cut.", "code": "model_cut"}}) as helper:
+        assert (await helper.chat()).status_code == 502
+        counts = counted((await helper.http.get("/metrics")).text)
+    assert counts[MODEL_CALLS] == 1
+    assert counts[MODEL_CALLS.replace('"ok"', '"error"')] == 1
+    assert counts['diptych_model_errors_total{reason="model_cut"}'] == 1

@@ -18,6 +18,7 @@ from support.model_server import (
     model_server,
     says,
     silence,
+    spoken,
     stalls,
     status,
 )
@@ -76,6 +77,7 @@ FAULTS = [
     pytest.param(answers(b""), 502, "model_garbage", id="an empty body"),
     pytest.param(silence, 504, "model_timeout", id="nothing"),
 ]
+TOO_LONG = b'{"error": {"message": "This model\'s maximum context length is 8 tokens"}}'
 ONE_OF_EACH = [FAULTS[n] for n in (0, 2, 5, 7, 11)]
 
 
@@ -96,6 +98,49 @@ async def test_a_model_that_fails_at_once_is_an_http_error_streamed_or_not(
         assert [event["event_type"] for event in facts] == ["user_message", "failed"]
         assert facts[-1]["metadata"]["code"] == code
         assert CANARY not in response.text + json.dumps(facts)
+
+
+async def test_a_conversation_that_is_too_long_is_the_callers_to_mend(model: ModelServer) -> None:
+    async with stage(model=model) as asked:  # an agent of its own, as it learns its window
+        for stream in (False, True):
+            model.play(status(400, TOO_LONG.decode()))
+            response = await asked.chat(stream=stream)
+            assert response.status_code == 400, response.text
+            error = response.json()["error"]
+            assert (error["type"], error["code"]) == ("invalid_request_error", "context_too_long")
+            assert (await asked.run(response.headers["X-Run-ID"]))["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("replies", "code"),
+    [
+        (["{}", "{}", "{}"], "answer_not_given"),
+        (["{}", "", ""], "empty_answer"),
+        ([{"error": {"message": "No tools.", "code": "tools_refused"}}], "tools_refused"),
+    ],
+)
+async def test_what_only_the_model_can_mend_is_a_bad_gateway(replies: Any, code: str) -> None:
+    async with stage(*replies) as asked:
+        response = await asked.chat()
+        error = response.json()["error"]
+        assert (response.status_code, error["type"], error["code"]) == (502, "server_error", code)
+
+
+async def test_metrics_count_each_attempt_by_model_endpoint_and_outcome(
+    model: ModelServer,
+) -> None:
+    async with stage(model=model) as asked:
+        model.play(status(500), "{}", breaks_off("Half"))
+        assert (await asked.chat(stream=True)).status_code == 200
+        counts = (await asked.http.get("/metrics")).text
+    about = f'endpoint="{model.url.removesuffix("/v1")}",model="m"'
+    for line in (
+        f'diptych_model_calls_total{{{about},outcome="ok"}} 1.0',
+        f'diptych_model_calls_total{{{about},outcome="error"}} 2.0',
+        'diptych_model_errors_total{reason="model_failed"} 1.0',
+        'diptych_model_errors_total{reason="model_cut"} 1.0',
+    ):
+        assert line in counts.splitlines()
 
 
 @pytest.mark.parametrize(("fault", "http_status", "code"), ONE_OF_EACH)
@@ -184,5 +229,5 @@ async def test_after_a_failure_the_session_goes_on(helper: Stage, model: ModelSe
     assert (await helper.chat("one", session_id="s")).status_code == 502
     model.play("{}", "Two.")
     assert await helper.answer("two", session_id="s") == "Two."
-    heard = [message["content"] for message in model.requests[0]["messages"][1:]]
-    assert heard == ["one", ECHO, "[Step 1/5] Result of tool echo:\nhello", "two"]
+    heard = [spoken(message["content"]) for message in model.requests[0]["messages"][1:]]
+    assert heard == ["one", ECHO, "[Step 1/5] Result of tool echo:\nhello\n\ntwo"]

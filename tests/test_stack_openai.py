@@ -10,8 +10,11 @@ import pytest
 import pytest_asyncio
 from langchain_openai import ChatOpenAI
 from openai import AsyncOpenAI, OpenAI
+from pydantic import BaseModel
 from support.model_server import ModelServer, breaks_off, model_server, silence, status
 from support.stack import Stage, box, call, stage
+
+from diptych.config.settings import ChatConfig
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -110,6 +113,124 @@ async def test_the_client_lists_the_agent_as_a_model(settings: dict[str, Any]) -
         assert [found.id async for found in client.models.list()] == ["helper"]
 
 
+async def test_the_client_looks_the_agent_up(settings: dict[str, Any]) -> None:
+    async with AsyncOpenAI(**settings) as client:
+        assert (await client.models.retrieve("helper")).owned_by == "diptych"
+        with pytest.raises(openai.NotFoundError) as wrong:
+            await client.models.retrieve("gpt-5")
+        assert wrong.value.code == "model_not_found"
+
+
+async def test_the_client_knows_the_id_of_its_request(
+    model: ModelServer, settings: dict[str, Any]
+) -> None:
+    model.play("{}", "Hi.")
+    async with AsyncOpenAI(**settings, default_headers={"X-Request-Id": "mine-1"}) as client:
+        whole = await client.chat.completions.create(model="helper", messages=HI)
+        assert whole._request_id == "mine-1"
+        with pytest.raises(openai.NotFoundError) as wrong:
+            await client.models.retrieve("gpt-5")
+        assert wrong.value.request_id == "mine-1"
+
+
+# Typed outputs
+
+
+class City(BaseModel):
+    """A city."""
+
+    name: str
+    population: int
+
+
+PARIS = City(name="Paris", population=2_100_000)
+WHOLE = PARIS.model_dump_json()
+TOOL: Any = {
+    "type": "function",
+    "function": {"name": "City", "parameters": City.model_json_schema()},
+}
+FORCED: Any = {
+    "tools": [TOOL],
+    "tool_choice": {"type": "function", "function": {"name": "City"}},
+}
+
+
+async def test_the_client_parses_typed_outputs_whole_and_streamed(
+    model: ModelServer, settings: dict[str, Any]
+) -> None:
+    model.play(*("{}", WHOLE) * 3)
+    async with AsyncOpenAI(**settings) as client:
+        chat = client.chat.completions
+        whole = await chat.parse(model="helper", messages=HI, response_format=City)
+        assert whole.choices[0].message.parsed == PARIS
+        async with chat.stream(model="helper", messages=HI, response_format=City) as stream:
+            seen = [event.type async for event in stream]
+            final = await stream.get_final_completion()
+        assert final.choices[0].message.parsed == PARIS
+        assert "content.done" in seen
+        plain = await chat.create(
+            model="helper", messages=HI, response_format={"type": "json_object"}
+        )
+        assert json.loads(plain.choices[0].message.content or "") == PARIS.model_dump()
+
+
+async def test_the_client_gets_the_call_that_it_forces_whole_and_streamed(
+    model: ModelServer, settings: dict[str, Any]
+) -> None:
+    model.play(*("{}", WHOLE) * 2)
+    async with AsyncOpenAI(**settings) as client:
+        chat = client.chat.completions
+        whole = await chat.create(model="helper", messages=HI, **FORCED)
+        async with chat.stream(model="helper", messages=HI, **FORCED) as stream:
+            seen = [event.type async for event in stream]
+            final = await stream.get_final_completion()
+        assert "tool_calls.function.arguments.done" in seen
+        for message in (whole.choices[0].message, final.choices[0].message):
+            assert not message.content
+            (made,) = message.tool_calls or ()
+            assert made.type == "function"
+            assert made.function.name == "City"
+            assert json.loads(made.function.arguments) == PARIS.model_dump()
+
+
+async def test_what_the_client_gets_can_be_sent_back_as_history(
+    model: ModelServer, settings: dict[str, Any]
+) -> None:
+    model.play("{}", WHOLE, "{}", "Yes.")
+    async with AsyncOpenAI(**settings) as client:
+        chat = client.chat.completions
+        first = (await chat.create(model="helper", messages=HI, **FORCED)).choices[0].message
+        made = (first.tool_calls or [])[0]
+        result: Any = {"role": "tool", "tool_call_id": made.id, "content": "saved"}
+        history: Any = [*HI, first.model_dump(exclude_none=True), result]
+        again = {"role": "user", "content": "Is it saved?"}
+        second = await chat.create(model="helper", messages=[*history, again])
+        assert second.choices[0].message.content == "Yes."
+    heard = "\n".join(str(message["content"]) for message in model.requests[-1]["messages"])
+    assert "Paris" in heard
+    assert "saved" in heard
+
+
+async def test_the_client_hears_reasoning_apart_from_the_answer(
+    model: ModelServer, settings: dict[str, Any]
+) -> None:
+    model.play(*("{}", "<think>Be kind.</think>Hi.") * 2)
+    async with AsyncOpenAI(**settings) as client:
+        chat = client.chat.completions
+        whole = (await chat.create(model="helper", messages=HI)).choices[0].message
+        whole_reasoning = (whole.model_extra or {})["reasoning_content"]
+        assert (whole.content, whole_reasoning.strip()) == ("Hi.", "Be kind.")
+        text = reasoning = ""
+        async for chunk in await chat.create(model="helper", messages=HI, stream=True):
+            delta = chunk.choices[0].delta
+            text += delta.content or ""
+            reasoning += (delta.model_extra or {}).get("reasoning_content", "")
+        assert (text, reasoning.strip()) == ("Hi.", "Be kind.")
+
+
+# Sessions
+
+
 async def test_the_client_continues_a_session(model: ModelServer, settings: dict[str, Any]) -> None:
     model.play("{}", "One.", "{}", "Two.")
     async with AsyncOpenAI(**settings) as client:
@@ -118,8 +239,39 @@ async def test_the_client_continues_a_session(model: ModelServer, settings: dict
         session = first.headers["X-Session-ID"]
         await chat.create(model="helper", messages=HI, extra_body={"session_id": session})
         await chat.create(model="helper", messages=HI, extra_headers={"X-Session-ID": session})
-    heard = [m["content"] for m in model.requests[4]["messages"][-5:]]
+    heard = [m["content"].partition("\n")[0] for m in model.requests[4]["messages"][-5:]]
     assert heard == ["hi", "One.", "hi", "Two.", "hi"]
+
+
+# What the manifest allows
+
+
+IMAGE: Any = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+
+
+async def test_what_the_manifest_allows_reaches_the_model_and_the_rest_is_named(
+    model: ModelServer,
+) -> None:
+    model.play("{}", "A cat.")
+    policy = ChatConfig(allow_parameters=("seed", "max_tokens"))
+    async with stage(model=model, inputs=("image",), chat=policy) as helper:
+        url = f"{helper.url}/v1"
+        async with AsyncOpenAI(base_url=url, api_key="none", timeout=10) as client:
+            reply = await client.chat.completions.with_raw_response.create(
+                model="helper",
+                messages=[{"role": "user", "content": [{"type": "text", "text": "See?"}, IMAGE]}],
+                seed=7,
+                max_completion_tokens=50,
+                temperature=0.3,
+            )
+    assert reply.headers["X-Diptych-Warning"] == "ignored: temperature"
+    answered = model.requests[-1]
+    assert answered["seed"] == 7
+    assert answered["max_tokens"] == 50
+    assert "temperature" not in answered
+    assert any(
+        isinstance(m["content"], list) and IMAGE in m["content"] for m in answered["messages"]
+    )
 
 
 # Errors
@@ -224,6 +376,19 @@ async def test_langchain_gets_the_same_in_all_four_ways(
     counts = [(u["input_tokens"], u["output_tokens"]) for u in usages if u]
     assert counts == [counts[0]] * 4
     assert counts[0][0] == USAGE[0]
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")  # of the client's
+@pytest.mark.parametrize("method", ["function_calling", "json_mode", "json_schema"])
+async def test_langchain_gets_typed_outputs_by_each_of_its_methods(
+    model: ModelServer, settings: dict[str, Any], method: Any
+) -> None:
+    model.play(*("{}", WHOLE) * 3)
+    chat = ChatOpenAI(model="helper", temperature=0.1, max_tokens=50, **settings)
+    typed = chat.with_structured_output(City, method=method)
+    assert await asyncio.to_thread(typed.invoke, "Which city, as JSON?") == PARIS
+    assert await typed.ainvoke("Which city, as JSON?") == PARIS
+    assert [piece async for piece in typed.astream("Which city, as JSON?")][-1] == PARIS
 
 
 async def test_langchain_raises_what_the_client_raises(

@@ -131,11 +131,12 @@ async def test_calls_that_may_not_overlap_do_not(bound: dict[str, Any]) -> None:
         live.pop()
         return "x"
 
-    async def slow() -> str:
+    async def slow(n: int) -> str:
         return await counted()
 
     overrides = bound.pop("overrides", ())
-    replies = (several(*[{"tool": "slow"}] * 4), "{}", "Done.")
+    calls = [{"tool": "slow", "arguments": {"n": n}} for n in range(4)]
+    replies = (several(*calls), "{}", "Done.")
     async with stage(*replies, tools=(box(slow, overrides=overrides),), **bound) as helper:
         await helper.answer()
         assert most == 1

@@ -5,7 +5,7 @@ import socket
 from support.model_server import ModelServer, model_server
 from support.stack import Stage, agent, call, stage, stages, tool_server, until
 
-from diptych.config.settings import PeerConfig, ToolConfig
+from diptych.config.settings import PeerConfig, ToolServerConfig
 
 
 async def echo(text: str) -> str:
@@ -28,7 +28,7 @@ async def asked(helper: Stage, model: ModelServer) -> str:
 
 async def test_a_tool_server_may_go_and_come_back_as_often_as_it_likes() -> None:
     port = free_port()
-    config = ToolConfig("box", url=f"http://127.0.0.1:{port}/mcp")
+    config = ToolServerConfig("box", url=f"http://127.0.0.1:{port}/mcp")
     async with model_server() as model, stage(model=model, tools=(config,)) as helper:
 
         async def used() -> bool:

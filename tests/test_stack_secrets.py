@@ -7,7 +7,7 @@ import pytest
 from support.model_server import ModelServer, breaks_off, model_server, status
 from support.stack import Stage, call, stage, tool_server
 
-from diptych.config.settings import PeerConfig, ToolConfig
+from diptych.config.settings import PeerConfig, ToolServerConfig
 
 KEY = "sk-canary-key-0123456789"
 HEADER = "canary-header-value"
@@ -82,13 +82,13 @@ def with_query(model: ModelServer) -> ModelServer:
     return ModelServer(model.steps, f"{model.url}?api-version={QUERY}")
 
 
-def wary(tools: ToolConfig) -> dict[str, Any]:
+def wary(tools: ToolServerConfig) -> dict[str, Any]:
     assert tools.url
     secret = {"Authorization": lambda: f"Bearer {HEADER}"}
     return {
         "tools": (
-            ToolConfig("box", url=tools.url, headers=secret),
-            ToolConfig("away", url="http://127.0.0.1:9/mcp", headers=secret),
+            ToolServerConfig("box", url=tools.url, headers=secret),
+            ToolServerConfig("away", url="http://127.0.0.1:9/mcp", headers=secret),
         ),
         "agents": (PeerConfig("gone", "http://127.0.0.1:9", headers=secret),),
     }

@@ -18,7 +18,7 @@ from diptych.serve.server import ListenAddress, Sockets, serve_until_signal
 from diptych.config.settings import AgentConfig
 
 async def announce(agents):
-    await agents[0].agent.wait_for_first_connect()
+    await agents[0].wait_for_first_connect()
     print(agents[0].url, flush=True)
 
 config = AgentConfig("helper", mock_responses=sys.argv[1])

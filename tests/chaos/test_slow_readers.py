@@ -29,7 +29,9 @@ async def at_length(exchange: Exchange) -> web.StreamResponse:
     stream = await exchange.open()
     begun = now()
     for n in range(PIECES):
-        await stream.write(_data({"content": f"{n:08d} ".ljust(PIECE, "x")}))
+        await stream.write(
+            _data({"content": "".join(f"{n:05d}{k:03d} " for k in range(PIECE // 9 + 1))})
+        )
         await asyncio.sleep(max(0.0, begun + n * PAUSE - now()))
     await stream.write(_data({}, "stop"))
     await stream.write(b"data: [DONE]\n\n")

@@ -52,7 +52,7 @@ def children(given: Agent, state: ObservedState | None = None) -> Children:
 def child(given: Agent, kind: Kind, state: ObservedState | None = None) -> Object:
     """The one child of a kind."""
     found = children(given, state)
-    return next(one for one in (found.config_map, *found.others) if one["kind"] == kind.name)
+    return next(one for one in (found.config_map, *found.to_apply) if one["kind"] == kind.name)
 
 
 def settled(deployment: Object) -> Object:

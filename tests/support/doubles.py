@@ -12,6 +12,7 @@ from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable
 from diptych.loop.codec import Record, decode
 from diptych.loop.events import Origin
 from diptych.loop.messages import CallOutput, Message
+from diptych.loop.model_request import ModelRequest
 from diptych.ports import DelegationRequest, Item, Model, Notice, Progress
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
@@ -54,12 +55,16 @@ class FunctionTools:
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     tools: tuple[Tool, ...] | None = None
     unavailable: tuple[Unavailable, ...] = ()
+    retries: int = 0
     called: list[tuple[str, Any]] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
 
     def snapshot(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
         offered = self.tools if self.tools is not None else tuple(map(tool, self.functions))
         return offered, self.unavailable
+
+    def retry_unavailable(self) -> None:
+        self.retries += 1
 
     async def call(self, tool: Tool, arguments: Any, progress: Progress) -> CallOutput:
         self.called.append((tool.name, arguments))
@@ -98,13 +103,13 @@ class ListeningModel(ScriptedModel):
         super().__init__(read_script(json.dumps(list(replies))))
         self.requests: list[tuple[Message, ...]] = []
 
-    async def complete(self, messages: Sequence[Message], index: int) -> Any:
-        self.requests.append(tuple(messages))
-        return await super().complete(messages, index)
+    async def complete(self, request: ModelRequest) -> Any:
+        self.requests.append(request.messages)
+        return await super().complete(request)
 
-    async def stream(self, messages: Sequence[Message], index: int) -> Any:
-        self.requests.append(tuple(messages))
-        async for delta in super().stream(messages, index):
+    async def stream(self, request: ModelRequest) -> Any:
+        self.requests.append(request.messages)
+        async for delta in super().stream(request):
             yield delta
 
 

@@ -16,8 +16,11 @@ from fastapi import FastAPI
 from support import redis_stores
 from support.doubles import EPOCH, CountingClock, FunctionAgents, FunctionTools, House, house
 
+from diptych.access.limits import Limits
 from diptych.adapters.memory.leases import MemoryLeases
 from diptych.adapters.memory.store import MemoryStore
+from diptych.config.settings import ChatConfig
+from diptych.http.access_guard import AccessPolicy
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.app import AppDependencies, create_app
 from diptych.http.health import Readiness
@@ -46,11 +49,25 @@ class Face:
 
 
 @asynccontextmanager
-async def face(*replies: Any, on_loopback: bool = False, **doubles: Any) -> AsyncIterator[Face]:
+async def face(
+    *replies: Any,
+    on_loopback: bool = False,
+    access: AccessPolicy | None = None,
+    limits: Limits | None = None,
+    chat: ChatConfig | None = None,
+    inputs: tuple[str, ...] = (),
+    **doubles: Any,
+) -> AsyncIterator[Face]:
     """Make the application of an agent called `helper`; `doubles` are those of `house`."""
     rooms = house(*(replies or ("{}", "Hello!")), **doubles)
     async with asyncio.timeout(30):  # the transport knows no timeouts
-        async with _faced(rooms, on_loopback=on_loopback) as helper:
+        bounds = {
+            "chat": chat or ChatConfig(),
+            "inputs": inputs,
+            "access": access,
+            "limits": limits or Limits(),
+        }
+        async with _faced(rooms, on_loopback=on_loopback, **bounds) as helper:
             yield helper
         await rooms.runs.close()
 
@@ -85,10 +102,10 @@ async def replicas(
 
 
 @asynccontextmanager
-async def _faced(rooms: House, *, on_loopback: bool = False) -> AsyncIterator[Face]:
+async def _faced(rooms: House, *, on_loopback: bool = False, **bounds: Any) -> AsyncIterator[Face]:
     stores = rooms.runs._stores
     card = AgentProfile(NAME, "Helps.", "1.0.0")
-    served = AppDependencies(card, rooms.runs, stores, _ready, _no_metrics)
+    served = AppDependencies(card, rooms.runs, stores, _ready, _no_metrics, **bounds)
     app = create_app(served, on_loopback=on_loopback)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url=LOCAL) as http:
@@ -103,10 +120,10 @@ class Speaker:
         self.go = asyncio.Event()
         self.has_stopped = asyncio.Event()
 
-    async def complete(self, messages: Any, index: int) -> Reply:
+    async def complete(self, request: Any) -> Reply:
         return Reply("{}")
 
-    async def stream(self, messages: Any, index: int) -> Any:
+    async def stream(self, request: Any) -> Any:
         for piece in self.pieces:
             if piece is ...:
                 self.has_stopped.set()
@@ -141,7 +158,7 @@ class SharedMemory(MemoryStore):
     def on_signal(self, asked: Callable[[str, str, Signal], None]) -> None:
         self.asked.append(asked)
 
-    def on_session_released(self, callback: Callable[[str], None]) -> None:
+    def on_hand_over(self, callback: Callable[[str], None]) -> None:
         """Do nothing: these replicas do not leave in order."""
 
     def _put(self, run_id: str, item: FeedItem) -> None:

@@ -3,7 +3,8 @@
 from support.doubles import catalog
 
 from diptych.loop.catalog import Catalog
-from diptych.loop.events import Asked, Emit, LoopSettings, MakeCall, Offered, Returned
+from diptych.loop.commands import Emit, MakeCall
+from diptych.loop.events import Asked, LoopSettings, Offered, Returned
 from diptych.loop.messages import Result
 from diptych.loop.reducer import advance
 from diptych.loop.state import Run

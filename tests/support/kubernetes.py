@@ -32,7 +32,7 @@ from diptych_operator.resources.kinds import (
     Kind,
     NamespacedName,
     Object,
-    name_of,
+    namespaced_name_of,
 )
 
 KEPT_BY_SERVER = {"clusterIP", "clusterIPs"}
@@ -68,7 +68,7 @@ class KubernetesApi:
         """Make or replace an object, as `kubectl replace` would."""
         content = copy(content)
         content = {"apiVersion": kind.api_version, "kind": kind.name, **content}
-        found = self._objects[kind].get(name_of(content))
+        found = self._objects[kind].get(namespaced_name_of(content))
         return self._store(kind, content, found, "Update:kubectl").content
 
     def edit(self, kind: Kind, name: NamespacedName, change: Callable[[Object], Any]) -> Object:
@@ -107,7 +107,7 @@ class KubernetesApi:
         """Give all objects but Events and Leases, without fields that differ from run to run."""
         kinds = [kind for kind in KINDS if kind not in (EVENT, LEASE)]
         found = [copy(stored.content) for kind in kinds for stored in self._objects[kind].values()]
-        return sorted(map(_normalised, found), key=lambda o: (o["kind"], *name_of(o)))
+        return sorted(map(_normalised, found), key=lambda o: (o["kind"], *namespaced_name_of(o)))
 
     def drop_watches(self) -> None:
         """Cut every open watch, and forget the events from which it could continue."""
@@ -220,7 +220,7 @@ class KubernetesApi:
     def _create(self, request: web.Request, kind: Kind, namespace: str, content: Object) -> Object:
         content["metadata"].setdefault("namespace", namespace)
         validate(kind, content, None)
-        if name_of(content) in self._objects[kind]:
+        if namespaced_name_of(content) in self._objects[kind]:
             raise ErrorResponse(
                 409, f'{kind.plural} "{content["metadata"]["name"]}" already exists'
             )
@@ -298,7 +298,7 @@ class KubernetesApi:
             return found or stored
         self._version += 1
         stored.content["metadata"]["resourceVersion"] = str(self._version)
-        self._objects[kind][name_of(stored.content)] = stored
+        self._objects[kind][namespaced_name_of(stored.content)] = stored
         self._tell(kind, before, stored.content)
         return stored
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -10,6 +11,10 @@ from typing import Any
 from aiohttp import web
 
 Step = str | Callable[["Exchange"], Any]
+_MARKS = re.compile(r"<result-\w+>\n|\n</result-\w+>")
+_RULES = re.compile(
+    r"(^|\n\n)To (use a tool|delegate a task to another agent), respond .*", re.DOTALL
+)
 
 
 @dataclass
@@ -65,8 +70,8 @@ class ModelServer:
         self.hung_up.clear()
 
     def told(self, n: int = -1) -> str:
-        """Give the last message of the n-th request."""
-        return str(self.requests[n]["messages"][-1]["content"])
+        """Give the last message of the n-th request, without marks and the rules for acting."""
+        return spoken(str(self.requests[n]["messages"][-1]["content"]))
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -161,3 +166,8 @@ async def model_server(*steps: Step) -> AsyncIterator[ModelServer]:
         yield server
     finally:
         await runner.cleanup()
+
+
+def spoken(content: str) -> str:
+    """Give what a message to the model says, without marks and the rules for acting."""
+    return _MARKS.sub("", _RULES.sub("", content))

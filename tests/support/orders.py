@@ -43,7 +43,7 @@ async def order_model(pace: Pace | None = None) -> AsyncIterator[ModelServer]:
 
     async def take(exchange: Exchange) -> web.StreamResponse:
         messages = exchange.body["messages"]
-        key = next(m["content"] for m in messages if m["role"] == "user")
+        key = next(m["content"] for m in messages if m["role"] == "user").partition("\n")[0]
         await asyncio.sleep(pace.reply)
         if not exchange.body["stream"]:
             asked = ("charge", "look", None)[sum(m["role"] == "assistant" for m in messages)]

@@ -52,7 +52,7 @@ class Harness:
             failed = False
             with contextlib.suppress(ApiError):
                 await self.observe()
-            for name in list(self.cache.agents()):
+            for name in list(self.cache.agent_names()):
                 try:
                     await self.reconciler.reconcile(name)
                 except ApiError:

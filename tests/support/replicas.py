@@ -20,7 +20,7 @@ from support.shared_store import SharedStore
 from diptych.errors import DiptychError, StoreError
 from diptych.loop.codec import Record
 from diptych.loop.messages import Message
-from diptych.ports import FeedItem, Item, Notice
+from diptych.ports import FeedItem, Gap, Item, Notice
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
@@ -276,7 +276,7 @@ class Replica:
 
         self.store.on_signal.append(hear)
 
-    def on_session_released(self, callback: Callable[[str], None]) -> None:
+    def on_hand_over(self, callback: Callable[[str], None]) -> None:
         def hear(session_id: str) -> None:
             if not self.loses_messages():
                 self._hear(lambda: callback(session_id))
@@ -293,14 +293,14 @@ class Replica:
     def _put(self, run_id: str, token: str | None, items: Sequence[FeedItem]) -> None:
         if token is not None and self._tokens.setdefault(run_id, token) != token:
             self._tokens[run_id] = token
-            items = [None, *items]
+            items = [Gap(), *items]
         for put in tuple(self._watches.get(run_id, ())):
             for item in items:
                 put(item)
 
     def _miss_all(self) -> None:
         for run_id in tuple(self._watches):
-            self._put(run_id, None, [None])
+            self._put(run_id, None, [Gap()])
 
     def _hear(self, hear: Callable[[], None]) -> None:
         """Have this process do what a message makes it do, once it goes on."""

@@ -17,8 +17,15 @@ import uvicorn
 from mcp.server import MCPServer
 from support.model_server import ModelServer
 
-from diptych.config.settings import AgentConfig, ModelConfig, PeerConfig, TimeoutConfig, ToolConfig
-from diptych.serve.server import ListenAddress, ServedAgent, Sockets, serve_agents
+from diptych.config.settings import (
+    AgentConfig,
+    ModelConfig,
+    PeerConfig,
+    TimeoutConfig,
+    ToolServerConfig,
+)
+from diptych.serve.hosted_agent import HostedAgent
+from diptych.serve.server import ListenAddress, Sockets, serve_agents
 
 QUICK = TimeoutConfig(connect=0.5, first_byte=0.2, idle=0.2, total=2.0)
 
@@ -36,19 +43,21 @@ def call(tool: str, **arguments: Any) -> str:
 # The tools
 
 
-def box(*functions: Callable[..., Any], **fields: Any) -> ToolConfig:
+def box(*functions: Callable[..., Any], **fields: Any) -> ToolServerConfig:
     """Offer functions as the tools of an MCP server of the agent's own process."""
-    return ToolConfig("box", functions=functions, **fields)
+    return ToolServerConfig("box", functions=functions, **fields)
 
 
 @asynccontextmanager
-async def tool_server(*functions: Callable[..., Any], port: int = 0) -> AsyncIterator[ToolConfig]:
+async def tool_server(
+    *functions: Callable[..., Any], port: int = 0
+) -> AsyncIterator[ToolServerConfig]:
     """Serve functions as the tools of an MCP server called `box`."""
     server = MCPServer("box", log_level="CRITICAL")
     for function in functions:
         server.add_tool(function)
     async with listening(server.streamable_http_app(), port) as url:
-        yield ToolConfig("box", url=f"{url}/mcp")
+        yield ToolServerConfig("box", url=f"{url}/mcp")
 
 
 @asynccontextmanager
@@ -81,7 +90,7 @@ async def listening(app: Any, port: int = 0) -> AsyncIterator[str]:
 class Stage:
     """An agent that is served, and a client that asks it."""
 
-    served: ServedAgent
+    served: HostedAgent
     http: httpx.AsyncClient
 
     @property
@@ -90,7 +99,7 @@ class Stage:
 
     @property
     def name(self) -> str:
-        return self.served.agent.name
+        return self.served.name
 
     async def chat(self, text: str = "hi", **fields: Any) -> httpx.Response:
         messages = [{"role": "user", "content": text}]
@@ -133,7 +142,7 @@ async def stages(*configs: AgentConfig) -> AsyncIterator[list[Stage]]:
     async with AsyncExitStack() as stack:
         served_agents = await stack.enter_async_context(serve_agents(resolved, sockets))
         for served in served_agents:
-            await served.agent.wait_for_first_connect()
+            await served.wait_for_first_connect()
         clients = [
             await stack.enter_async_context(httpx.AsyncClient(base_url=served.url, timeout=10))
             for served in served_agents
@@ -154,7 +163,7 @@ def agent(
     *replies: Any, model: ModelServer | None = None, name: str = "helper", **fields: Any
 ) -> AgentConfig:
     """Configure an agent; other fields are those of `AgentConfig` and `ModelConfig`."""
-    asked = {key: fields.pop(key) for key in ("api_key", "timeouts") if key in fields}
+    asked = {key: fields.pop(key) for key in ("api_key", "timeouts", "inputs") if key in fields}
     if model is None:
         return AgentConfig(name, mock_responses=script(*replies), **fields)
     timeouts = asked.pop("timeouts", QUICK)

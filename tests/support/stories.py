@@ -48,10 +48,10 @@ class Counted:
 class Hung:
     """A model that never answers."""
 
-    async def complete(self, messages, index):
+    async def complete(self, request):
         await asyncio.Event().wait()
 
-    async def stream(self, messages, index):
+    async def stream(self, request):
         yield Delta("begun ")
         await asyncio.Event().wait()
 

@@ -35,8 +35,11 @@ def now():
 class World:
     """One seed: the store, the processes that live, the clients, and what they all saw."""
 
-    def __init__(self, seed, store=SharedStore, runs=RunService, *, losing=False):
+    def __init__(self, seed, store=SharedStore, runs=RunService, *, losing=False, native=None):
         self.losing = losing  # the newest records, now and then
+        self.is_native = bool(seed % 2) if native is None else native  # how models call
+        self.endpoint = random.Random(f"{seed}, tools")
+        self.refusals = self.endpoint.choice([0, 0, 0.1, 1])  # of requests with tools
         self.seed, self.chance, self.runs = seed, random.Random(seed), runs
         random.seed(seed)
         self.others = random.Random(f"{seed}, again")
@@ -56,13 +59,22 @@ class World:
     def add(self):
         replica = Replica(self.store, f"p{next(self.names)}", self.befalls)
         replica.loses_messages = lambda: self.is_troubled and self.chance.random() < 0.05
-        settings = LoopSettings(max_steps=3, max_parallel_calls=2)
-        outside = Backends(Model(self, replica), self.tools(replica), NoAgents())
+        mode = "direct" if self.seed % 5 == 3 else "separate"
+        settings = LoopSettings(
+            max_steps=3,
+            max_parallel_calls=2,
+            answer_mode=mode,
+            action_format="auto" if self.is_native else "json",
+        )
+        outside = Backends(Model(self, replica), self.functions(replica), NoAgents())
         self.replicas.append(
             replica.begin(outside, AgentDefinition("", settings, self.seconds), self.runs)
         )
 
-    def tools(self, replica):
+    def refuses_tools(self):
+        return self.endpoint.random() < self.refusals
+
+    def functions(self, replica):
         async def call(name, key):
             await replica.passed()
             self.store.note("tool", "tool_started", key=key, repeatable=name == "look")

@@ -5,6 +5,8 @@ import json
 import random
 
 from diptych.errors import ModelError
+from diptych.loop.answer_prompt import DIRECT
+from diptych.loop.messages import NativeCall
 from diptych.ports import Delta, Reply
 
 
@@ -14,31 +16,43 @@ class Model:
     def __init__(self, world, replica):
         self.world, self.replica = world, replica
 
-    async def complete(self, messages, index):
-        chance = await self._think(messages, index)
+    async def complete(self, request):
+        chance = await self._think(request)
+        if request.tools and self.world.refuses_tools():
+            raise ModelError("tools_refused", "no tools")
         if chance.random() < 0.45:
-            return Reply(chance.choice(["{}", "<>", "I know it.", '{"tool": ']))
-        key = f"{_question(messages)}/{index}"
-        calls = [
-            {"tool": chance.choice(["charge", "look"]), "arguments": {"key": f"{key}/{n}"}}
-            for n in range(chance.randrange(1, 4))
-        ]
-        return Reply(json.dumps(calls))
+            said = chance.choice(["{}", "<>", "I know it.", '{"tool": '])
+            is_broken = said == '{"tool": ' and request.tools
+            return Reply("", calls=(NativeCall("a", "look", said),)) if is_broken else Reply(said)
+        calls = _calls(chance, request)
+        return _native(calls) if request.tools else Reply(json.dumps(calls))
 
-    async def stream(self, messages, index):
-        chance = await self._think(messages, index)
-        heard = {m.content.split()[1] for m in messages if m.content.startswith("Q ")}
+    async def stream(self, request):
+        chance = await self._think(request)
+        if request.tools and self.world.refuses_tools():
+            raise ModelError("tools_refused", "no tools")
+        is_direct = request.tools or request.messages[-1].content.endswith(DIRECT)
+        if is_direct and chance.random() < 0.6:
+            calls = _calls(chance, request)
+            if request.tools and chance.random() < 0.5:
+                reply = _native(calls)
+                yield Delta(chance.choice([reply.text, "a b " * 60]))
+                yield Delta(finish_reason="stop", calls=reply.calls)
+            else:
+                yield Delta(chance.choice(["{}", json.dumps(calls)]), finish_reason="stop")
+            return
+        heard = {question.split()[1] for question in _questions(request.messages)}
         words = [*sorted(heard), *chance.choices("abcd", k=chance.randrange(6))]
         for word in words:
             yield Delta(f"{word} ")
             await asyncio.sleep(chance.choice([0, 0.01, 0.1, 2, 4]))
             await self.replica.passed()
         answer = "".join(f"{word} " for word in words)
-        self.world.store.note("model", "answered", text=_question(messages), answer=answer)
+        self.world.store.note("model", "answered", text=_question(request.messages), answer=answer)
         yield Delta(finish_reason="stop")
 
-    async def _think(self, messages, index):
-        again = random.Random(f"{self.world.seed} {_question(messages)} {index}")
+    async def _think(self, request):
+        again = random.Random(f"{self.world.seed} {_question(request.messages)} {request.index}")
         chance = again if self.world.chance.random() < 0.5 else self.world.chance
         await asyncio.sleep(self.world.chance.choice([0, 0.1, 1, 4]))
         await self.replica.passed()
@@ -47,5 +61,27 @@ class Model:
         return chance
 
 
+def _calls(chance, request):
+    key = f"{_question(request.messages)}/{request.index}"
+    return [
+        {"tool": chance.choice(["charge", "look"]), "arguments": {"key": f"{key}/{n}"}}
+        for n in range(chance.randrange(1, 4))
+    ]
+
+
+def _native(calls):
+    """Ask for calls in the API's form; the last of them twice, under ids as some servers give."""
+    asked = [
+        NativeCall(f"a{n}", c["tool"], json.dumps(c["arguments"])) for n, c in enumerate(calls)
+    ]
+    return Reply("Hm.", calls=(*asked, NativeCall("again", asked[-1].name, asked[-1].arguments)))
+
+
 def _question(messages):
-    return next(m.content for m in reversed(messages) if m.content.startswith("Q "))
+    return _questions(messages)[-1]
+
+
+def _questions(messages):
+    """All that was asked; neighbours of one role come as one message."""
+    lines = [line for m in messages if m.role == "user" for line in m.content.splitlines()]
+    return [line for line in lines if line.startswith("Q ")]

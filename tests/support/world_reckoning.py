@@ -11,6 +11,7 @@ from support.shared_store import LEASE_SECONDS
 
 from diptych.loop.codec import decode
 from diptych.loop.reducer import replay
+from diptych.loop.rendering import with_whole_calls
 from diptych.loop.state import Phase
 
 ALLOWANCE = LEASE_SECONDS + 5
@@ -53,8 +54,11 @@ def note_lost(world):
 
 def _asked_in(record):
     """Give the keys of the calls that a model's reply asks for."""
-    is_reply = record.event_type == "model_reply"
-    return re.findall(r'"key": "([^"]+)"', record.content) if is_reply else []
+    if record.event_type != "model_reply":
+        return []
+    native = [call["arguments"] for call in record.metadata.get("tool_calls", ())]
+    found = re.findall(r'"key": "([^"]+)"', "\n".join([record.content, *native]))
+    return list(dict.fromkeys(found))
 
 
 def resets(store):
@@ -91,5 +95,7 @@ def untrue(store):
             calls = Counter(r.metadata["call_id"] for r in records if r.event_type == "tool_call")
             if any(count > 1 for count in calls.values()):
                 yield f"{run_id} has records of a call that was begun twice"
+        if list(with_whole_calls(said)) != said:
+            yield f"{name} has a call without a result"
         if tuple(said) != store.conversation(name):
             yield f"what is kept of {name} is not what its runs said"

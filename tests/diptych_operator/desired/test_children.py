@@ -47,12 +47,12 @@ def container(one):
 
 
 def test_an_agent_has_what_it_needs_and_no_more():
-    assert [c["kind"] for c in children(agent()).others] == KINDS
+    assert [c["kind"] for c in children(agent()).to_apply] == KINDS
 
 
 @pytest.mark.parametrize("replicas", [0, 1])
 def test_a_budget_is_for_several_pods_only(replicas):
-    assert [c["kind"] for c in children(agent(replicas=replicas)).others] == KINDS
+    assert [c["kind"] for c in children(agent(replicas=replicas)).to_apply] == KINDS
     assert child(agent(replicas=2), POD_DISRUPTION_BUDGET)["spec"]["maxUnavailable"] == 1
 
 
@@ -62,7 +62,7 @@ def test_the_same_agent_gives_the_same_objects_that_it_owns(name, spec):
     one = agent(name, **spec)
     found = children(one)
     assert found == children(agent(name, **json.loads(json.dumps(spec))))
-    for content in (found.config_map, *found.others):
+    for content in (found.config_map, *found.to_apply):
         metadata = content["metadata"]
         [owner] = metadata["ownerReferences"]
         assert (owner["kind"], owner["uid"], owner["controller"]) == ("Agent", one.uid, True)
@@ -70,7 +70,7 @@ def test_the_same_agent_gives_the_same_objects_that_it_owns(name, spec):
         assert metadata["labels"]["app.kubernetes.io/managed-by"] == "diptych-operator"
         assert all(len(value) <= 63 for value in metadata["labels"].values())
         assert "status" not in content
-    assert {c["metadata"]["name"] for c in found.others} == {name}
+    assert {c["metadata"]["name"] for c in found.to_apply} == {name}
     assert found.config_map["metadata"]["name"].startswith(f"{name}-")
 
 
@@ -235,12 +235,12 @@ def test_former_config_maps_are_kept_until_their_pods_are_gone():
     name = child(agent(), CONFIG_MAP)["metadata"]["name"]
     changed = agent(instructions="New.")
     rolling = desired_children(changed, observed(deployment=settled(before)), PLATFORM)
-    deployment = rolling.others[-1]
+    deployment = rolling.to_apply[-1]
     assert deployment["metadata"]["annotations"]["diptych.dev/former-configs"] == name
     assert rolling.obsolete_config_maps == ()
     done = desired_children(changed, observed(deployment=settled(deployment)), PLATFORM)
     assert done.obsolete_config_maps == (name,)
-    assert "diptych.dev/former-configs" not in done.others[-1]["metadata"]["annotations"]
+    assert "diptych.dev/former-configs" not in done.to_apply[-1]["metadata"]["annotations"]
 
 
 def test_the_config_maps_of_two_rollouts_in_a_row_are_kept():
@@ -260,7 +260,7 @@ def test_going_back_before_the_rollout_is_over_deletes_nothing_in_use():
     back = desired_children(first, observed(deployment=d2), PLATFORM)
     used = back.config_map["metadata"]["name"]
     assert used not in back.obsolete_config_maps
-    assert used not in back.others[-1]["metadata"]["annotations"]["diptych.dev/former-configs"]
+    assert used not in back.to_apply[-1]["metadata"]["annotations"]["diptych.dev/former-configs"]
 
 
 def test_overrides_are_merged_the_operators_first():

@@ -45,7 +45,7 @@ STATE = observed(agent("researcher"), LAWYER, service("wiki"))
 
 def test_the_children_are_those_of_the_golden_file():
     found = children(AGENT, STATE)
-    objects = [found.config_map, *found.others]
+    objects = [found.config_map, *found.to_apply]
     if "WRITE_GOLDEN" in os.environ:
         GOLDEN.write_text(
             yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, allow_unicode=True)

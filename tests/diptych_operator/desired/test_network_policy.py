@@ -31,10 +31,17 @@ def tcp(port):
     return [{"protocol": "TCP", "port": port}]
 
 
+def outside(port):
+    """What opens a port to every address but those of the link."""
+    blocks = (("0.0.0.0/0", "169.254.0.0/16"), ("::/0", "fe80::/10"))
+    to = [{"ipBlock": {"cidr": cidr, "except": [refused]}} for cidr, refused in blocks]
+    return {"to": to, "ports": tcp(port)}
+
+
 def egress(one, state=None):
     """The egress rules besides DNS and the model, which is outside the cluster."""
     rules = egress_rules(one, state or observed(), NETWORK)
-    return [rule for rule in rules[1:] if rule != {"ports": tcp(443)}]
+    return [rule for rule in rules[1:] if rule != outside(443)]
 
 
 def test_its_own_namespace_and_the_operator_may_always_reach_it():
@@ -91,18 +98,18 @@ def test_name_servers_of_another_kind_are_a_setting():
 
 def test_no_name_servers_open_nothing():
     dns = DnsSettings(namespaces=(), blocks=())
-    assert egress_rules(agent(), observed(), NetworkSettings(dns=dns)) == [{"ports": tcp(443)}]
+    assert egress_rules(agent(), observed(), NetworkSettings(dns=dns)) == [outside(443)]
 
 
 def test_an_outside_model_opens_its_port_alone():
-    assert egress_rules(agent(), observed(), NETWORK)[1:] == [{"ports": tcp(443)}]
+    assert egress_rules(agent(), observed(), NETWORK)[1:] == [outside(443)]
 
 
 @pytest.mark.parametrize(
     ("url", "rule"),
     [
-        pytest.param("http://mcp.example.com", {"ports": tcp(80)}, id="a host outside"),
-        pytest.param("http://example.com", {"ports": tcp(80)}, id="a host that may be a Service"),
+        pytest.param("http://mcp.example.com", outside(80), id="a host outside"),
+        pytest.param("http://example.com", outside(80), id="a host that may be a Service"),
         pytest.param(
             "http://10.0.0.7:99",
             {"to": [{"ipBlock": {"cidr": "10.0.0.7/32"}}], "ports": tcp(99)},
@@ -243,7 +250,7 @@ def test_the_users_own_rules_are_added():
 
 def test_no_rule_stands_twice():
     tools = [{"name": n, "url": f"https://{n}.example.com"} for n in ("a", "b")]
-    assert egress_rules(agent(tools=tools), observed(), NETWORK)[1:] == [{"ports": tcp(443)}]
+    assert egress_rules(agent(tools=tools), observed(), NETWORK)[1:] == [outside(443)]
 
 
 def test_what_the_former_revision_needs_stays_open_until_its_pods_are_gone():
@@ -252,6 +259,6 @@ def test_what_the_former_revision_needs_stays_open_until_its_pods_are_gone():
     deployment = settled(child(before, DEPLOYMENT))
     after = agent(tools=[{"name": "t", "url": "http://new.example.com:81"}])
     rolling = observed(deployment=deployment, network_policy=policy)
-    assert {"ports": tcp(80)} in child(after, NETWORK_POLICY, rolling)["spec"]["egress"]
+    assert outside(80) in child(after, NETWORK_POLICY, rolling)["spec"]["egress"]
     done = observed(deployment=settled(child(after, DEPLOYMENT, rolling)), network_policy=policy)
-    assert {"ports": tcp(80)} not in child(after, NETWORK_POLICY, done)["spec"]["egress"]
+    assert outside(80) not in child(after, NETWORK_POLICY, done)["spec"]["egress"]

@@ -27,7 +27,7 @@ DOMAIN = "cluster.local"
 )
 def test_a_host_is_resolved_as_in_a_pod(url, service_name, is_certain):
     found = address(url, "team", DOMAIN)
-    assert (found.service, found.is_certain) == (service_name, is_certain)
+    assert (found.service_name, found.is_certain) == (service_name, is_certain)
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ def test_an_agent_with_a_deletion_timestamp_is_terminating():
 def test_a_peer_has_the_manifests_defaults():
     entries = [{"name": "b"}, {"name": "c", "namespace": "n", "as": "d", "shareContext": False}]
     first, second = agent_of({"metadata": METADATA, "spec": {"agents": entries}}).peers
-    assert (first.agent, first.visible_name, first.shares_context) == (("team", "b"), "b", True)
-    assert (second.agent, second.visible_name, second.shares_context) == (("n", "c"), "d", False)
+    assert (first.name, first.visible_name, first.shares_context) == (("team", "b"), "b", True)
+    assert (second.name, second.visible_name, second.shares_context) == (("n", "c"), "d", False)
 
 
 def test_keys_are_listed_once_and_sorted_wherever_they_are_referred_to():
@@ -41,12 +41,12 @@ def test_keys_are_listed_once_and_sorted_wherever_they_are_referred_to():
 
 def test_urls_are_those_of_model_tools_and_agents_each_once():
     spec = {
-        "model": {"endpoint": "https://m"},
+        "model": {"endpoint": "https://m", "fallbacks": [{"endpoint": "https://n"}]},
         "tools": [{"url": "https://t"}, {"serviceRef": {"name": "w"}}, {"url": "https://m"}],
         "agents": [{"as": "a", "url": "https://a"}, {"name": "b"}],
     }
     one = agent_of({"metadata": METADATA, "spec": spec, "status": {"replicas": 1}})
-    assert one.urls == ("https://m", "https://t", "https://a")
+    assert one.urls == ("https://m", "https://n", "https://t", "https://a")
     assert one.status == {"replicas": 1}
 
 

@@ -13,7 +13,7 @@ from diptych_operator.resources.kinds import (
     OVERWRITE_MANAGER,
     POD,
     kind_of,
-    name_of,
+    namespaced_name_of,
 )
 
 
@@ -37,8 +37,8 @@ def test_a_kind_has_a_path(kind, place, path):
 
 def test_an_object_names_its_kind_and_itself():
     assert kind_of({"kind": "Agent"}) is AGENT
-    assert name_of({"metadata": {"namespace": "team", "name": "a"}}) == ("team", "a")
-    assert name_of({"metadata": {"name": "team"}}) == ("", "team")
+    assert namespaced_name_of({"metadata": {"namespace": "team", "name": "a"}}) == ("team", "a")
+    assert namespaced_name_of({"metadata": {"name": "team"}}) == ("", "team")
 
 
 def test_every_kind_has_its_group_version_and_plural():

@@ -1,0 +1,106 @@
+"""The measurement of prompts: its sets, how an answer is judged, and that the table is of today."""
+
+import functools
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from bench.models import measure, runs, stories
+from bench.models.questions import KINDS, Question, chosen
+
+from diptych.loop.codec import Record
+
+ROOT = Path(__file__).parents[3]
+LEAST = {"plain": 40, "results": 21, "calls": 10, "delegations": 7, "histories": 10}
+
+
+def test_the_table_in_the_docs_was_measured_with_the_prompts_of_today():
+    page = (ROOT / "docs" / "prompts.md").read_text()
+    assert f"Measured with prompts `{measure.digest()}`." in page, (
+        "what the model is sent has changed: measure it (`PARTS=prompts make models`), and put the "
+        "table into docs/prompts.md"
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_question_is_in_both_sets(kind):
+    tune, judge = ({question.ask for question in chosen(kind, name)} for name in ("tune", "judge"))
+    assert not tune & judge
+    assert len(tune) == len(judge) == LEAST[kind]
+
+
+@pytest.mark.parametrize(
+    ("right", "first", "answer", "is_right"),
+    [
+        (["4", "four"], [], "It is 4.", True),
+        (["4", "four"], [], "It is FOUR", True),
+        (["4"], [], "It is 40, 14, 4.5 or -4", False),
+        (["1020"], [], "There are 1,020 minutes.", True),
+        (["ant"], ["ant", "elephant"], "An elephant is bigger than an ant.", False),
+        (["elephant"], ["ant", "elephant"], "An elephant is bigger than an ant.", True),
+        (["Paris"], [], "comparison", False),
+    ],
+)
+def test_an_answer_is_right_if_it_names_the_word(right, first, answer, is_right):
+    question = Question("?", "", {"right": right, "first": first})
+    assert question.is_right(answer) is is_right
+
+
+@functools.cache
+def all_requests():
+    modes = "json, separate", "json, direct, schema", "native, separate"
+    return [r for story in stories.stories(modes) for r in stories.requests_of(story)]
+
+
+def test_every_request_of_the_stories_ends_with_the_user_and_never_repeats_a_role():
+    found = all_requests()
+    in_text = [r for r in found if not any(m.calls or m.role == "tool" for m in r.messages)]
+    assert len(in_text) > 500
+    for request in in_text:
+        roles = [m.role for m in request.messages if m.role != "system"]
+        assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"]
+
+
+def test_native_stories_hold_what_templates_refuse():
+    found = all_requests()
+    roles = [[message.role for message in request.messages] for request in found]
+    assert any(("tool", "user") in pairwise(of_request) for of_request in roles)
+    assert any(len(m.calls) > 1 for request in found for m in request.messages)
+    assert any(request.tools for request in found)
+    assert any(request.output_schema is not None for request in found)
+
+
+def record(seq, event_type, content=None, **metadata):
+    return Record("r", "s", seq, event_type, 0.0, content, metadata)
+
+
+def test_a_record_as_it_must_be_has_nothing_wrong():
+    whole = [
+        record(1, "user_message", "hi"),
+        record(2, "tool_call", {}, call_id="c"),
+        record(3, "tool_result", "1", call_id="c"),
+        record(4, "agent_response", "One."),
+        record(5, "completed"),
+    ]
+    assert not runs.wrong_with(whole)
+    assert runs.wrong_with(whole[:4]) == ["its terminal events are []"]
+
+
+@pytest.mark.parametrize(
+    ("events", "wrong"),
+    [
+        (
+            [("tool_call", None, {"call_id": "c"}), ("failed", "x", {"code": "x"})],
+            "without a resul",
+        ),
+        ([("agent_response", '{"tool": "echo"}', {}), ("completed", None, {})], "is an action"),
+        ([("agent_response", "{}", {}), ("completed", None, {})], "is an action"),
+        ([("failed", "x", {"code": "internal_error"})], "failed inside"),
+        ([("model_reply", "x", {})] * 7 + [("completed", None, {})], "7 model calls"),
+    ],
+)
+def test_a_record_that_is_not_as_it_must_be_is_named(events, wrong):
+    records = [
+        record(n, name, content, **more) for n, (name, content, more) in enumerate(events, 1)
+    ]
+    assert any(wrong in problem for problem in runs.wrong_with(records))

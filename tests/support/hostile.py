@@ -1,0 +1,85 @@
+"""Servers that mean harm, on loopback: MCP servers that list anything, and peers of raw bytes."""
+
+import resource
+import socket
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import mcp_types
+import uvicorn
+from mcp.server.lowlevel import Server
+
+App = Callable[..., Any]
+
+
+@asynccontextmanager
+async def serving(app: App) -> AsyncIterator[str]:
+    """Serve an ASGI app in this loop; gives its base URL."""
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    config = uvicorn.Config(app, log_level="critical")
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup([bound])
+    try:
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+    finally:
+        for listener in server.servers:
+            listener.close()
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
+        for task in list(server.server_state.tasks):
+            task.cancel()
+        await server.lifespan.shutdown()
+
+
+def mcp_app(tools: Sequence[mcp_types.Tool], answer: mcp_types.CallToolResult | None = None) -> App:
+    """Give an MCP server that lists any tools, and answers every call alike."""
+
+    async def listing(_: object, __: object) -> mcp_types.ListToolsResult:
+        return mcp_types.ListToolsResult(tools=list(tools))
+
+    async def answering(_: object, params: Any) -> mcp_types.CallToolResult:
+        text = mcp_types.TextContent(type="text", text=f"hostile {params.name}")
+        return answer or mcp_types.CallToolResult(content=[text])
+
+    server: Server[Any] = Server("hostile", on_list_tools=listing, on_call_tool=answering)
+    return server.streamable_http_app()
+
+
+def listed(name: str, description: str = "", schema: Any = None) -> mcp_types.Tool:
+    """Give a tool as a server lists it."""
+    return mcp_types.Tool(
+        name=name, description=description, input_schema=schema or {"type": "object"}
+    )
+
+
+def answering_calls(behind: App, body: Iterable[bytes], **headers: str) -> App:
+    """Give a server that answers each tool call with these bytes, and all else as it should."""
+    raw_headers = [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()]
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if dict(scope.get("headers", ())).get(b"mcp-method") != b"tools/call":
+            await behind(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": raw_headers})
+        for chunk in body:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    return app
+
+
+def gzip_bomb(mebibytes: int) -> bytes:
+    """Give so many MiB of zeros in gzip's form: a thousandth of that."""
+    packer = zlib.compressobj(1, wbits=31)
+    zeros = bytes(2**20)
+    return b"".join(packer.compress(zeros) for _ in range(mebibytes)) + packer.flush()
+
+
+def peak_memory() -> int:
+    """Give the most memory that this process ever had, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,126 @@
+"""Native calls through the whole stack: a model's HTTP server, tools, the record, `/ready`."""
+
+import json
+from typing import Any
+
+import pytest
+from aiohttp import web
+from support.model_server import Exchange, Step, model_server, usage
+from support.stack import agent, box, call, stage, stages
+
+from diptych.config.settings import PeerConfig
+from diptych.loop.events import LoopSettings
+
+pytestmark = pytest.mark.asyncio
+
+NATIVE = LoopSettings(action_format="native")
+AUTO = LoopSettings(action_format="auto")
+NO_TOOLS = '{"error": {"message": "registry.example/gemma2 does not support tools"}}'  # Ollama
+
+
+async def echo(text: str) -> str:
+    """Say a text again."""
+    return f"echo: {text}"
+
+
+def asks(*calls: tuple[str, str, dict[str, Any]]) -> Step:
+    """A step that calls natively: id, name and arguments of each call."""
+
+    async def ask(exchange: Exchange) -> web.Response:
+        asked = [
+            {
+                "id": call_id,
+                "type": "function",
+                "function": {"name": name, "arguments": json.dumps(arguments)},
+            }
+            for call_id, name, arguments in calls
+        ]
+        message = {"role": "assistant", "content": None, "tool_calls": asked}
+        choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+        return web.json_response({"choices": [choice], "usage": usage("x")})
+
+    return ask
+
+
+async def refuses_tools(exchange: Exchange) -> web.StreamResponse:
+    """A step of a model that takes no tools: in JSON it asks once, and then answers."""
+    if "tools" in exchange.body:
+        return web.Response(status=400, text=NO_TOOLS, content_type="application/json")
+    said = "".join(str(m["content"]) for m in exchange.body["messages"])
+    if exchange.body["stream"]:
+        return await exchange.say("It is x.")
+    return await exchange.say("{}" if "echo: x" in said else call("echo", text="x"))
+
+
+async def test_tools_and_agents_are_called_natively_side_by_side() -> None:
+    both = asks(("a", "echo", {"text": "x"}), ("b", "delegate_to_writer", {"task": "Write."}))
+    async with model_server(both, "I know.", "It is x.") as model:
+        lead = agent(
+            model=model,
+            tools=(box(echo),),
+            agents=(PeerConfig("writer", "writer"),),
+            loop=NATIVE,
+        )
+        async with stages(lead, agent("{}", "Written.", name="writer")) as (helper, _):
+            assert await helper.answer() == "It is x."
+            facts = await helper.facts()
+            ready = (await helper.http.get("/ready")).json()
+        first, second, answer = model.requests
+    names = [tool["function"]["name"] for tool in first["tools"]]
+    assert names == ["echo", "delegate_to_writer"]
+    assert [(m["tool_call_id"], m["content"]) for m in second["messages"][-2:]] == [
+        ("a", "echo: x"),
+        ("b", "Written."),
+    ]
+    assert "tools" not in answer
+    assert all(m["role"] != "tool" and "tool_calls" not in m for m in answer["messages"])
+    assert sorted(facts) == [
+        "agent_response", "delegation_request", "delegation_response", "tool_call", "tool_result",
+        "user_message",
+    ]  # fmt: skip
+    assert ready["action_format"] == "native"
+
+
+async def test_auto_learns_that_an_endpoint_takes_no_tools_and_says_so() -> None:
+    async with (
+        model_server(refuses_tools) as model,
+        stage(model=model, tools=(box(echo),), loop=AUTO) as helper,
+    ):
+        assert (await helper.http.get("/ready")).json()["action_format"] == "native"
+        first = await helper.start()
+        await helper.ended(first)
+        assert await helper.answer() == "It is x."
+        ready = (await helper.http.get("/ready")).json()
+        events = (await helper.http.get(f"/v1/runs/{first}/events")).text
+    assert events.count("event: action_format") == 1
+    assert ready["action_format"] == "json"
+    assert "the model's endpoint refuses tools: calls are asked for as JSON" in ready["notes"]
+    assert ["tools" in request for request in model.requests].count(True) == 1
+
+
+async def test_native_by_order_fails_with_a_sentence_where_tools_are_refused() -> None:
+    async with (
+        model_server(refuses_tools) as model,
+        stage(model=model, tools=(box(echo),), loop=NATIVE) as helper,
+    ):
+        run = await helper.ended(await helper.start())
+    assert run["status"] == "failed"
+    assert "tools_refused" in json.dumps(run)
+    assert "Set the model's actionFormat to json, or to auto" in json.dumps(run)
+
+
+@pytest.mark.parametrize("settings", [LoopSettings(), NATIVE, AUTO], ids=["json", "native", "auto"])
+@pytest.mark.parametrize(
+    "asking",
+    [call("echo", text="x"), {"tool_calls": [{"name": "echo", "arguments": {"text": "x"}}]}],
+    ids=["text", "native"],
+)
+async def test_a_script_s_calls_are_made_in_every_format(asking: Any, settings: Any) -> None:
+    async with stage(asking, "{}", "It is x.", tools=(box(echo),), loop=settings) as helper:
+        assert await helper.answer() == "It is x."
+        assert await helper.facts() == [
+            "user_message",
+            "tool_call",
+            "tool_result",
+            "agent_response",
+        ]
