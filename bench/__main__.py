@@ -9,7 +9,18 @@ from pathlib import Path
 
 import uvloop
 
-from bench import agents, durable, lists, redis_clients, speed, sse, start, streams
+from bench import (
+    agents,
+    answers,
+    durable,
+    formats,
+    lists,
+    redis_clients,
+    speed,
+    sse,
+    start,
+    streams,
+)
 from bench.processes import Backends, backends
 
 Part = Callable[[Backends, speed.Effort], str]
@@ -54,6 +65,16 @@ def _redis_clients(behind: Backends, effort: speed.Effort) -> str:
     return asyncio.run(redis_clients.measure())
 
 
+def _answers(behind: Backends, effort: speed.Effort) -> str:
+    del behind, effort
+    return asyncio.run(answers.measure())
+
+
+def _formats(behind: Backends, effort: speed.Effort) -> str:
+    del behind, effort
+    return formats.measure()
+
+
 PARTS: dict[str, Part] = {
     "start": _start,
     "speed": _speed,
@@ -62,7 +83,9 @@ PARTS: dict[str, Part] = {
     "agents": _agents,
     "durable": _durable,
     "lists": _lists,
+    "formats": _formats,
     "redis": _redis_clients,
+    "answers": _answers,
 }
 
 

@@ -2,7 +2,7 @@
 
 The same scripts with the same arguments go over each. `pool` is redis-py's asyncio client with its
 pool of connections; `batches` puts what is asked for at the same moment into one pipeline of that
-client. Pub/sub is compared as well: the store's subscriber, and `PubSub.listen`.
+client. Pub/sub is compared as well: the store's connection, and `PubSub.listen`.
 
 Not here: what a store costs a run (`durable`).
 """
@@ -21,10 +21,10 @@ from bench.processes import ROOT
 from bench.report import table
 from diptych.adapters.redis.event_log import RedisEventLog
 from diptych.adapters.redis.locator import MasterLocator
+from diptych.adapters.redis.pubsub import Channel, PubSubConnection
 from diptych.adapters.redis.scripts import Script
-from diptych.adapters.redis.server import Server
+from diptych.adapters.redis.server_info import ServerInfo
 from diptych.adapters.redis.settings import RedisSettings
-from diptych.adapters.redis.subscriber import Channel, Subscriber
 
 sys.path.append(str(ROOT / "tests"))
 
@@ -40,7 +40,7 @@ class Pool:
     """redis-py's client, each command on a connection of its pool."""
 
     def __init__(self, client: "Redis[bytes]") -> None:
-        self.server = Server()
+        self.server = ServerInfo()
         self.prefix = ""
         self.client = client
 
@@ -54,7 +54,7 @@ class Pool:
         except NoScriptError:
             return await self.client.execute_command("EVAL", script.source, *rest)
 
-    run_script_with_retry = run_script
+    run_script_when_available = run_script
 
 
 class Batches(Pool):
@@ -72,7 +72,7 @@ class Batches(Pool):
             self._task = asyncio.create_task(self._flush())
         return await future
 
-    run_script_with_retry = run_script
+    run_script_when_available = run_script
 
     async def _flush(self) -> None:
         while self._waiting:
@@ -142,7 +142,7 @@ def _row(name: str, at_once: int, cpu: dict[str, list[float]], times: list[float
 
 
 async def _messages(url: str) -> list[list[str]]:
-    ours = [await _heard(url, _subscriber) for _ in range(3)]
+    ours = [await _heard(url, _pubsub) for _ in range(3)]
     theirs = [await _heard(url, _pubsub) for _ in range(3)]
     one, other = statistics.median(ours) * 1e6, statistics.median(theirs) * 1e6
     return [["ours", f"{one:.1f}", "1.00"], ["PubSub", f"{other:.1f}", f"{other / one:.2f}"]]
@@ -175,13 +175,13 @@ async def _heard(url: str, hear: Hear) -> float:
     return used / MESSAGES
 
 
-async def _subscriber(url: str, on_message: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-    subscriber = Subscriber(MasterLocator(lambda: url))
+async def _pubsub(url: str, on_message: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+    pubsub = PubSubConnection(MasterLocator(lambda: url))
     channel = Channel(b"bench", lambda _: on_message(), lambda: None)
-    subscriber.subscribe(channel)
-    subscriber.start()
+    pubsub.subscribe(channel)
+    pubsub.start()
     await channel.confirmed.wait()
-    return subscriber.aclose
+    return pubsub.aclose
 
 
 async def _pubsub(url: str, on_message: Callable[[], None]) -> Callable[[], Awaitable[None]]:

@@ -1,0 +1,52 @@
+"""`python -m bench.models [PART …]`: what a small real model makes of the prompts, and every
+published chat template of the requests. Without a model server it says so, and fails unless
+IF_POSSIBLE=1."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+
+from bench.models import measure, runs, selection, templates
+from bench.models.server import NotToBeHad
+
+QUICK_RUNS, RUNS = 4, 40  # for each of five templates
+PARTS = ("prompts", "templates", "runs")
+
+
+def main() -> int:
+    asked = _asked()
+    parts: dict[str, Callable[[], tuple[str, bool]]] = {
+        "prompts": lambda: measure.measure("judge", quick=asked.quick),
+        "templates": lambda: templates.measure(quick=asked.quick),
+        "runs": lambda: runs.measure(QUICK_RUNS if asked.quick else RUNS),
+        "tune": lambda: measure.measure("tune", quick=True),
+        "select": selection.select,
+    }
+    is_well = True
+    try:
+        for name in asked.parts or PARTS:
+            print(f"## {name}\n", flush=True)
+            told, is_part_well = parts[name]()
+            print(f"{told}\n", flush=True)
+            is_well = is_well and is_part_well
+    except NotToBeHad as error:
+        sys.stderr.write(
+            f"\n*** NO REAL MODEL WAS ASKED: {error}\n"
+            "*** Nothing of what it shows is shown: not the prompts, nor the templates.\n\n"
+        )
+        return 0 if os.environ.get("IF_POSSIBLE") else 1
+    return 0 if is_well else 1
+
+
+def _asked() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.models")
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (all if none); tune, select"
+    )
+    parser.add_argument("--quick", action="store_true", default=bool(os.environ.get("QUICK")))
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

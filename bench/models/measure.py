@@ -1,0 +1,173 @@
+"""How often a small real model is right, asked in one way or another: the table of docs/prompts.md.
+
+Each way makes the requests of a set's questions; the model answers at temperature 0. "As it is" are
+the loop's own requests. "The seed's layout" is what it was before: the rules for acting in the
+system prompt, and the final prompt in a message of its own.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from bench.models.asking import replies
+from bench.models.questions import KINDS, Kind, Question, SetName, chosen, pool
+from bench.models.scenario import answering, catalog_for, names_it, names_of_calls, opened
+from bench.models.selection import alone
+from bench.models.server import ModelServer, model_servers, templates
+from bench.report import table
+from diptych.adapters.openai_chat.encoding import encode_request
+from diptych.loop.events import Completed
+from diptych.loop.messages import Message
+from diptych.loop.prompt import action_rules
+
+Asking = list[dict[str, Any]]
+CALLING: tuple[Kind, ...] = ("calls", "delegations")
+SEED_FINAL = (
+    "Now provide your final response to the user, in plain text. "
+    "Do not ask for a tool or an agent any more."
+)
+AIMS: dict[Kind, int] = {"plain": 35, "results": 17, "calls": 6}
+OWN = "its own"
+OTHER_TEMPLATES = (
+    "google-gemma-2-2b-it",
+    "meta-llama-Llama-3.2-3B-Instruct",
+    "mistralai-Mistral-Nemo-Instruct-2407",
+    "Qwen-Qwen2.5-7B-Instruct",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to ask: the messages for a question, or None where it has no meaning."""
+
+    name: str
+    messages: Callable[[Kind, Question], Asking | None]
+
+
+def as_it_is(kind: Kind, question: Question) -> Asking:
+    """The loop's own request: for actions where a call is wanted, else for the answer."""
+    stage = opened(kind, question) if kind in CALLING else answering(kind, question)
+    return written(stage.requests[-1].messages)
+
+
+def model_alone(kind: Kind, question: Question) -> Asking | None:
+    return None if kind in CALLING else alone(question)
+
+
+def seed_layout(kind: Kind, question: Question) -> Asking:
+    """The conversation of "as it is", with the prompts where the seed has them."""
+    stage = opened(kind, question) if kind in CALLING else answering(kind, question)
+    rules = action_rules(catalog_for(question))
+    run = stage.run
+    final = () if kind in CALLING else (Message("user", SEED_FINAL),)
+    said = (*run.history, *run.messages, *final)
+    return written([Message("system", f"{run.system}\n\n{rules}"), *said])
+
+
+def written(messages: Sequence[Message]) -> Asking:
+    """Give messages as the adapter writes them."""
+    found: Asking = orjson.loads(encode_request({}, messages))["messages"]
+    return found
+
+
+WAYS = (
+    Way("the model alone", model_alone),
+    Way("the seed's layout", seed_layout),
+    Way("as it is", as_it_is),
+)
+
+
+def digest() -> str:
+    """Give a short hash of what is sent: it changes with every text and every place of a text."""
+    asked = [as_it_is(kind, pool(kind)[0]) for kind in KINDS]
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def measure(name: SetName, *, quick: bool = False) -> tuple[str, bool]:
+    """Give the table of a set, and whether the aims are met.
+
+    Each way is asked with the model's own template, "as it is" with others too; `quick` is "as it
+    is" with its own alone.
+    """
+    rows = [_row(WAYS[-1], name)]
+    if not quick:
+        by_name = {path.stem: path for path in templates()}
+        rows = [*(_row(way, name) for way in WAYS[:-1]), *rows, _both_phases(name)]
+        rows += [_row(WAYS[-1], name, by_name[other]) for other in OTHER_TEMPLATES]
+    counts = next(row.counts for row in rows if row.way == WAYS[-1].name)
+    missed = [kind for kind, aim in AIMS.items() if (counts[kind] or 0) < aim]
+    head = ["asked in this way", "chat template"]
+    head += [f"{kind}, of {len(chosen(kind, name))}" for kind in KINDS]
+    head += [f"{kind}, named" for kind in CALLING]
+    lines = [table(head, [row.cells() for row in rows]), "", f"Measured with prompts `{digest()}`."]
+    lines += [f"{kind}: below the aim of {AIMS[kind]}." for kind in missed]
+    return "\n".join(lines), not missed
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """`named` counts the replies that name what they must call in JSON, of use or not."""
+
+    way: str
+    template: str
+    counts: dict[Kind, int | None]
+    named: dict[Kind, int | None]
+
+    def cells(self) -> list[str]:
+        counts = [*self.counts.values(), *(self.named.get(kind) for kind in CALLING)]
+        return [self.way, self.template, *("" if n is None else str(n) for n in counts)]
+
+
+def _row(way: Way, name: SetName, template: Path | None = None) -> _Row:
+    counts: dict[Kind, int | None] = {}
+    named: dict[Kind, int | None] = {}
+    with model_servers(template) as servers:
+        for kind in KINDS:
+            told = _told(way, kind, name, servers)
+            counts[kind] = sum(is_right(kind, q, a) for q, a in told) if told else None
+            if kind in CALLING:
+                named[kind] = sum(names_it(q, a) for q, a in told) if told else None
+    return _Row(way.name, template.stem if template else OWN, counts, named)
+
+
+def _told(
+    way: Way, kind: Kind, name: SetName, servers: Sequence[ModelServer]
+) -> list[tuple[Question, str]]:
+    """Ask the questions of a set; give each with the reply; nothing if it has no meaning."""
+    asked = [(q, way.messages(kind, q)) for q in chosen(kind, name)]
+    sent = [(q, messages) for q, messages in asked if messages is not None]
+    answers = replies(servers, [messages for _, messages in sent])
+    return [(q, answer) for (q, _), answer in zip(sent, answers, strict=True)]
+
+
+def is_right(kind: Kind, question: Question, reply: str) -> bool:
+    if kind in CALLING:
+        return question.fields["name"] in names_of_calls(question, reply)
+    return question.is_right(reply)
+
+
+def _both_phases(name: SetName) -> _Row:
+    """Let the model say everything itself, in both phases, and judge the answers."""
+    with model_servers() as servers:
+        counts = {
+            kind: None if kind in CALLING else sum(_played(kind, chosen(kind, name), servers))
+            for kind in KINDS
+        }
+    return _Row("as it is, the model in both phases", OWN, counts, {})
+
+
+def _played(
+    kind: Kind, questions: Sequence[Question], servers: Sequence[ModelServer]
+) -> Iterator[bool]:
+    stages = [opened(kind, question) for question in questions]
+    while going := [stage for stage in stages if not stage.is_over]:
+        asked = [written(stage.requests[-1].messages) for stage in going]
+        for stage, said in zip(going, replies(servers, asked), strict=True):
+            stage.say(said)
+    for stage, question in zip(stages, questions, strict=True):
+        yield isinstance(stage.run.end, Completed) and question.is_right(stage.run.answer)

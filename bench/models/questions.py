@@ -1,0 +1,58 @@
+"""The pools of questions, and which of their entries are in which set.
+
+TUNE is what prompts are tuned on; JUDGE is what they are judged by. `sets.yaml` keeps them apart;
+`selection` wrote it, by a rule that looks at the model alone and at no prompt of ours.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+FOLDER = Path(__file__).parent / "questions"
+Kind = Literal["plain", "results", "calls", "delegations", "histories"]
+SetName = Literal["tune", "judge"]
+KINDS: tuple[Kind, ...] = ("plain", "results", "calls", "delegations", "histories")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One entry of a pool: what is asked, the other fields of its file, and how it is judged."""
+
+    ask: str
+    group: str
+    fields: dict[str, Any]
+
+    def is_right(self, answer: str) -> bool:
+        """Whether an answer names what it must, as a word of its own, in any case."""
+        plain = re.sub(r"(?<=\d),(?=\d{3})", "", answer).replace("\u2212", "-")
+        right = [str(word) for word in self.fields["right"]]
+        options = [str(word) for word in self.fields.get("first", ())]
+        if options:
+            named = _first_of(options, plain)
+            return named is not None and named.lower() in {word.lower() for word in right}
+        return _first_of(right, plain) is not None
+
+
+def pool(kind: Kind) -> list[Question]:
+    found = yaml.safe_load((FOLDER / f"{kind}.yaml").read_text())
+    groups = found if isinstance(found, dict) else {kind: found}
+    return [Question(q["ask"], group, q) for group, entries in groups.items() for q in entries]
+
+
+def chosen(kind: Kind, name: SetName) -> list[Question]:
+    """Give one set of a kind, in the pool's order."""
+    asks = set(yaml.safe_load((FOLDER / "sets.yaml").read_text())[name][kind])
+    return [question for question in pool(kind) if question.ask in asks]
+
+
+def _first_of(words: list[str], text: str) -> str | None:
+    """Give the word that is named first. A sign or a decimal point is part of a number."""
+    found = [
+        (match.start(), -len(word), word)
+        for word in words
+        if (match := re.search(rf"(?<![\w.-]){re.escape(word)}(?![\w]|\.\d)", text, re.IGNORECASE))
+    ]
+    return min(found)[2] if found else None

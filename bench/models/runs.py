@@ -1,0 +1,215 @@
+"""Real runs, through all of Diptych, with a real model that answers in any form.
+
+Each run must end in one terminal event within its bounds, whatever the model writes; no answer may
+hold a call, and no call may be left open. Nothing is said of whether the answers are good.
+"""
+
+import asyncio
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+from bench.models.questions import KINDS, chosen
+from bench.models.server import ModelServer, model_server, templates
+from bench.report import table
+from diptych import Agent
+from diptych.loop.actions import Calls, NoOp, parse
+from diptych.loop.catalog import Catalog, Peer, Tool
+from diptych.loop.codec import TERMINAL, Record
+from diptych.ports import Notice
+from diptych.runtime.answers import whole_answer
+
+OWN = "its own"
+TEMPLATES = (
+    OWN,
+    "google-gemma-2-2b-it",
+    "meta-llama-Llama-3.2-3B-Instruct",
+    "mistralai-Mistral-Nemo-Instruct-2407",
+    "Qwen-Qwen2.5-7B-Instruct",
+)
+MAX_STEPS = 2
+MAX_REPAIRS = 2  # of an answer that does not fit a schema: the default
+MAX_MODEL_CALLS = MAX_STEPS + 1 + 1 + MAX_REPAIRS  # the answer, which is asked for once more
+RUN_SECONDS = 300.0
+AT_ONCE = 4
+TOKENS = 24  # of a reply: what it says matters less than that it is said
+MAX_NUMBER = 99
+SHARED = ("-np", "4", "-c", "12288", "-t", "1", "-tb", "1")
+JSON_TOKENS = 60  # of a JSON answer, which must come to its end
+OFFERED = Catalog(
+    tuple(Tool("demo", name, "", {}) for name in ("echo", "calculate", "planet")),
+    (Peer("researcher", ""),),
+)
+_ENDS_OF_CALLS = {"tool_result", "tool_error", "delegation_response", "delegation_error"}
+_STARTS_OF_CALLS = {"tool_call", "delegation_request"}
+
+MANIFEST = """\
+apiVersion: diptych.dev/v1alpha1
+kind: Agent
+metadata: {{name: helper}}
+spec:
+  description: Helps.
+  instructions: You are a helpful assistant.{schema}
+  model: &model
+    name: smollm2
+    endpoint: {url}
+    parameters: {{temperature: "0", maxTokens: {tokens}}}
+  tools:
+  - name: demo
+    command: [{python}, -m, diptych, demo-tools]
+  agents:
+  - name: researcher
+  loop: {{maxSteps: {steps}, onMaxSteps: answer, deadline: {seconds}s}}
+---
+apiVersion: diptych.dev/v1alpha1
+kind: Agent
+metadata: {{name: researcher}}
+spec:
+  description: Finds facts.
+  instructions: You find facts.
+  model:
+    name: smollm2
+    endpoint: {url}
+    parameters: {{temperature: "0", maxTokens: {tokens}}}
+  tools:
+  - name: demo
+    command: [{python}, -m, diptych, demo-tools]
+    allow: [planet]
+  loop: {{maxSteps: {steps}, deadline: {seconds}s}}
+"""
+SCHEMA_LINES = """
+  outputSchema:
+    type: object
+    properties: {found: {type: boolean}, number: {type: integer, maximum: 99}}
+    required: [found, number]
+    additionalProperties: false"""
+EXTRA = (
+    "Use the calculate tool: what is 6 * 7?",
+    "Call planet for Mars, and echo its name.",
+    "Ask the researcher how far Venus is from the Sun.",
+    "Delegate to researcher: the day of Saturn.",
+    "Echo hello three times, with three calls.",
+    "Reply with {} only.",
+    'Reply with {"tool": "echo"} only.',
+    "Write a JSON object with your name.",
+    "",
+    "Say nothing.",
+)
+
+
+def measure(per_template: int) -> tuple[str, bool]:
+    """Run so many runs under each template, and a quarter as many with a schema for the answer.
+
+    Give the table, and whether all is as it must be.
+    """
+    by_name = {path.stem: path for path in templates()}
+    rows, problems = [], list[str]()
+    for name in TEMPLATES:
+        with model_server(*SHARED, template=by_name.get(name)) as server:
+            for schema, count in (("", per_template), (SCHEMA_LINES, max(1, per_template // 4))):
+                ends, found = asyncio.run(_runs_with(server, count, schema))
+                told = ", ".join(f"{count} {end}" for end, count in ends.most_common())
+                form = "by a schema" if schema else "any"
+                rows.append([name, form, str(ends.total()), told, str(len(found))])
+                print(*rows[-1], *found, sep=" | ", file=sys.stderr, flush=True)
+                problems += [f"- {name}: {problem}" for problem in found]
+    head = ["chat template", "answers", "runs", "how they ended", "problems"]
+    return "\n".join([table(head, rows), "", *problems]), not problems
+
+
+def questions(count: int) -> list[str]:
+    """Give messages of every kind in turn, the odd ones first."""
+    pools = [[q.ask for name in ("tune", "judge") for q in chosen(kind, name)] for kind in KINDS]
+    turns = [pool[n] for n in range(max(map(len, pools))) for pool in pools if n < len(pool)]
+    return [*filter(None, EXTRA), *turns][:count]
+
+
+async def _runs_with(
+    server: ModelServer, count: int, schema: str
+) -> tuple[Counter[str], list[str]]:
+    ends, problems = Counter[str](), list[str]()
+    waiting = iter(questions(count))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "agents.yaml"
+        file.write_text(
+            MANIFEST.format(
+                url=server.url,
+                steps=MAX_STEPS,
+                seconds=int(RUN_SECONDS),
+                tokens=JSON_TOKENS if schema else TOKENS,
+                schema=schema,
+                python=sys.executable,
+            )
+        )
+        async with Agent.from_file(file) as agent:
+
+            async def work() -> None:
+                for message in waiting:
+                    async with asyncio.timeout(RUN_SECONDS + 30):
+                        records = await _run(agent, message)
+                    ends[_how_it_ended(records)] += 1
+                    wrong = wrong_with(records)
+                    if schema and not _is_in_schema(records):
+                        wrong.append(f"no answer that fits: {_how_it_ended(records)}")
+                    problems.extend(f"{message!r}: {what}" for what in wrong)
+
+            await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+    return ends, problems
+
+
+async def _run(agent: Agent, message: str) -> list[Record]:
+    async with aclosing(agent.stream(message)) as items:
+        return [item async for item in items if not isinstance(item, Notice)]
+
+
+def _how_it_ended(records: Sequence[Record]) -> str:
+    end = records[-1]
+    return str(end.metadata.get("code", "failed")) if end.event_type == "failed" else end.event_type
+
+
+def _is_in_schema(records: Sequence[Record]) -> bool:
+    """Whether a run ended with an answer that fits."""
+    try:
+        found = json.loads(whole_answer(records) or "")
+    except ValueError:
+        return False
+    return (
+        isinstance(found, dict)
+        and found.keys() == {"found", "number"}
+        and isinstance(found["found"], bool)
+        and type(found["number"]) is int
+        and found["number"] <= MAX_NUMBER
+    )
+
+
+def wrong_with(records: Sequence[Record]) -> list[str]:
+    """List what is not as it must be in the record of a run that has ended."""
+    types = [record.event_type for record in records]
+    wrong = []
+    if [t for t in types if t in TERMINAL] != types[-1:]:
+        wrong.append(f"its terminal events are {[t for t in types if t in TERMINAL]}")
+    if [record.seq for record in records] != list(range(1, len(records) + 1)):
+        wrong.append("its seq has gaps")
+    asked = types.count("model_reply")
+    if asked > MAX_MODEL_CALLS:
+        wrong.append(f"{asked} model calls")
+    started = [_call_id(record) for record in records if record.event_type in _STARTS_OF_CALLS]
+    ended = [_call_id(record) for record in records if record.event_type in _ENDS_OF_CALLS]
+    if open_ := set(started) - set(ended):
+        wrong.append(f"calls without a result: {sorted(open_)}")
+    if len(set(ended)) < len(ended):
+        wrong.append("a call has two results")
+    answer = whole_answer(records) or ""
+    if types[-1] == "completed" and isinstance(parse(answer, OFFERED), Calls | NoOp):
+        wrong.append(f"its answer is an action: {answer[:200]!r}")
+    if types[-1] == "failed" and records[-1].metadata.get("code") == "internal_error":
+        wrong.append(f"it failed inside: {records[-1].content}")
+    return wrong
+
+
+def _call_id(record: Record) -> str:
+    return str(record.metadata["call_id"])

@@ -1,0 +1,135 @@
+"""llama.cpp's server with a small model, as a process of its own on a free loopback port.
+
+`tools/llm` finds it. Temperature 0 and a fixed seed: the same request gives the same reply.
+"""
+
+import contextlib
+import functools
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+from bench.processes import ROOT, free_port
+
+FINDER = ROOT / "tools" / "llm"
+START_SECONDS = 120.0
+START_ATTEMPTS = 3
+REPLY_SECONDS = 300.0
+SEED = 1
+MAX_TOKENS = 80  # of a reply that is measured; this model seldom stops by itself
+# One request at a time, on one thread: no reply depends on what is asked beside it.
+ALONE = ("-np", "1", "-c", "4096", "-t", "1", "-tb", "1")
+
+
+class NotToBeHad(Exception):
+    """There is no model server on this machine; the message says how to get one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelServer:
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def post(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        """Send JSON; give the status and the JSON of the reply."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=REPLY_SECONDS)
+        try:
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", path, json.dumps(body), headers)
+            response = connection.getresponse()
+            return response.status, json.loads(response.read() or b"null")
+        finally:
+            connection.close()
+
+    def reply(self, messages: Sequence[dict[str, Any]]) -> str:
+        """Give the model's reply to messages, cut at `MAX_TOKENS`."""
+        body = {"messages": messages, "temperature": 0, "seed": SEED, "max_tokens": MAX_TOKENS}
+        status, found = self.post("/v1/chat/completions", body)
+        if status != 200:
+            raise RuntimeError(f"{status}: {found}")
+        return str(found["choices"][0]["message"].get("content") or "")
+
+
+@functools.cache
+def _told(command: str) -> str:
+    told = subprocess.run(["sh", str(FINDER), command], capture_output=True, text=True, check=False)
+    if told.returncode:
+        raise NotToBeHad(told.stderr.strip())
+    return told.stdout.strip()
+
+
+def templates() -> list[Path]:
+    """List the chat templates of published models. Raises `NotToBeHad`."""
+    return sorted(Path(_told("templates")).glob("*.jinja"))
+
+
+@contextlib.contextmanager
+def model_servers(template: Path | None = None, count: int = 2) -> Iterator[list[ModelServer]]:
+    """Start servers that each answer one request at a time. Raises `NotToBeHad`."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(model_server(*ALONE, template=template)) for _ in range(count)]
+
+
+@contextlib.contextmanager
+def model_server(*options: str, template: Path | None = None) -> Iterator[ModelServer]:
+    """Start a server, with its model's own chat template or another. Raises `NotToBeHad`."""
+    _told("which")
+    more = [] if template is None else ["--chat-template-file", str(template)]
+    process, port = _started([*more, *options])
+    try:
+        yield ModelServer(port)
+    finally:
+        _end(process)
+
+
+def _started(options: Sequence[str]) -> "tuple[subprocess.Popen[bytes], int]":
+    """Start a server, on another port if somebody else was quicker to take the first one."""
+    for _ in range(START_ATTEMPTS):
+        port = free_port()
+        process = subprocess.Popen(
+            ["sh", str(FINDER), "serve", str(port), *options],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            if _is_ready(process, port):
+                return process, port
+        except BaseException:
+            _end(process)
+            raise
+        _end(process)
+    raise RuntimeError(f"the model server did not start (exit code {process.returncode})")
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _is_ready(process: "subprocess.Popen[bytes]", port: int) -> bool:
+    """Wait until a server answers; say whether it does."""
+    deadline = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        connection = HTTPConnection("127.0.0.1", port, timeout=START_SECONDS)
+        try:
+            connection.request("GET", "/health")
+            if connection.getresponse().status == 200:
+                return True
+        except OSError:
+            pass
+        finally:
+            connection.close()
+        time.sleep(0.05)
+    return False
