@@ -1,7 +1,7 @@
 """The control loop: from the cache of observed objects to writes that make the cluster match.
 
-    work_queue       the Agents to reconcile, with backoff; the workers that take from it
-    reconciler       one Agent: observe, decide, apply, write the status
+    work_queue       the Agents to reconcile, with backoff
+    reconciler       workers take Agents from the queue; observe, decide, apply, write the status
     apply            one object of an Agent: server-side apply, and repair where that is refused
     config_maps      the ConfigMaps with resolved manifests, which the operator may not read
     status_writer    the Agent's status, and Events for what changed in it

@@ -24,7 +24,7 @@ from diptych_operator.resources.kinds import (
     NamespacedName,
     Object,
     kind_of,
-    name_of,
+    namespaced_name_of,
 )
 from diptych_operator.resources.ownership import is_controlled_by
 
@@ -50,7 +50,7 @@ class Applier:
 
         Raises `InvalidError` if the API does not accept it in any way, and other `ApiError`s.
         """
-        kind, name = kind_of(desired), name_of(desired)
+        kind, name = kind_of(desired), namespaced_name_of(desired)
         if live is not None:
             if not has_drifted(live, desired):
                 return
@@ -75,7 +75,7 @@ class Applier:
 
     async def _repair(self, desired: Object, live: Object, error: InvalidError) -> Object:
         """Overwrite an object, or recreate a Deployment whose selector cannot be changed."""
-        kind, name = kind_of(desired), name_of(desired)
+        kind, name = kind_of(desired), namespaced_name_of(desired)
         if not _has_another_selector(live, desired):
             answer = await self._client.overwrite(live, desired)
             _log.warning("%s/%s: overwrote its %s; applying failed: %s", *name, kind.name, error)

@@ -26,9 +26,9 @@ from diptych_operator.resources.kinds import (
     Kind,
     NamespacedName,
     Object,
-    name_of,
+    namespaced_name_of,
 )
-from diptych_operator.resources.labels import agent_of_pod
+from diptych_operator.resources.labels import agent_name_of_pod
 from diptych_operator.resources.ownership import is_owned_by
 from diptych_operator.status.conditions import MissingDependency
 
@@ -65,7 +65,7 @@ class ObjectCache:
 
     def put(self, kind: Kind, content: Object) -> set[NamespacedName]:
         """Store an object; give the Agents to reconcile because it has changed."""
-        name = name_of(content)
+        name = namespaced_name_of(content)
         former = self._objects[kind].get(name)
         if former is not None and _version(former) >= _version(content) >= 0:
             return set()
@@ -73,8 +73,8 @@ class ObjectCache:
             return set()
         self._note_readiness_change(kind, former, content)
         self._objects[kind][name] = _trimmed(kind, content)
-        if kind is POD and (agent := agent_of_pod(content)):
-            self._pods[agent][name[1]] = self._objects[kind][name]
+        if kind is POD and (agent_name := agent_name_of_pod(content)):
+            self._pods[agent_name][name[1]] = self._objects[kind][name]
         return self._affected_agents(kind, content)
 
     def remove(self, kind: Kind, content: Object) -> set[NamespacedName]:
@@ -82,29 +82,33 @@ class ObjectCache:
 
         Gives the Agents to reconcile.
         """
-        name = name_of(content)
+        name = namespaced_name_of(content)
         self._deleted[kind][name] = max(self._deleted[kind].get(name, -1), _version(content))
         former = self._objects[kind].get(name)
         if former is None or former["metadata"].get("uid") != content["metadata"].get("uid"):
             return set()
         self._note_readiness_change(kind, former, None)
         del self._objects[kind][name]
-        if kind is POD and (agent := agent_of_pod(content)):
-            self._pods[agent].pop(name[1], None)
+        if kind is POD and (agent_name := agent_name_of_pod(content)):
+            self._pods[agent_name].pop(name[1], None)
         return self._affected_agents(kind, content)
 
-    def absent_from(
+    def remove_absent(
         self, kind: Kind, namespace: str, listed: Iterable[Object], version: int
-    ) -> tuple[Object, ...]:
-        """Give stored objects that a list of this version lacks: they were deleted before it."""
-        names = set(map(name_of, listed))
+    ) -> set[NamespacedName]:
+        """Remove objects that a list of this version lacks: they were deleted before it.
+
+        Gives the Agents to reconcile.
+        """
+        names = set(map(namespaced_name_of, listed))
         deleted = self._deleted[kind]
         self._deleted[kind] = {name: at for name, at in deleted.items() if at > version}
-        return tuple(
+        absent = [
             content
             for name, content in self._objects[kind].items()
             if name not in names and namespace in {"", name[0]} and _version(content) <= version
-        )
+        ]
+        return {name for content in absent for name in self.remove(kind, content)}
 
     def pop_readiness_changes(self) -> set[NamespacedName]:
         """Give, once, the Agents whose pods or references have changed, to be polled soon."""
@@ -118,11 +122,12 @@ class ObjectCache:
         content = self._objects[AGENT].get(name)
         return agent_of(content) if content else None
 
-    def agents(self) -> Iterator[NamespacedName]:
+    def agent_names(self) -> Iterator[NamespacedName]:
+        """Name all Agents."""
         yield from self._objects[AGENT]
 
-    def pods(self, agent: NamespacedName) -> tuple[Object, ...]:
-        return tuple(self._pods.get(agent, {}).values())
+    def pods(self, name: NamespacedName) -> tuple[Object, ...]:
+        return tuple(self._pods.get(name, {}).values())
 
     def children(self, agent: Agent) -> Iterator[tuple[Kind, Object]]:
         """Give the live children that an Agent owns."""
@@ -134,8 +139,11 @@ class ObjectCache:
     def deployment(self, agent: Agent) -> Object | None:
         return dict(self.children(agent)).get(DEPLOYMENT)
 
-    def observed_state(self, agent: Agent) -> ObservedState:
-        """Give what a decision about an Agent depends on, and remember that it does."""
+    def observe(self, agent: Agent) -> ObservedState:
+        """Give what a decision about an Agent depends on.
+
+        From now on a change of any of it affects the Agent.
+        """
         wanted = references(agent, self.domain)
         self._referrers.set_references(agent.namespaced_name, wanted)
         agents = {name: self.agent(name) for name in _names(wanted, AGENT)}
@@ -168,10 +176,10 @@ class ObjectCache:
 
     def _affected_agents(self, kind: Kind, content: Object) -> set[NamespacedName]:
         """Give the Agents to reconcile when an object has changed."""
-        namespace, name = name_of(content)
+        namespace, name = namespaced_name_of(content)
         affected = set(self._referrers.of((kind.name, namespace, name)))
-        if kind is POD and (agent := agent_of_pod(content)):
-            affected.add(agent)
+        if kind is POD and (agent_name := agent_name_of_pod(content)):
+            affected.add(agent_name)
         elif kind is AGENT or kind in CHILD_KINDS:  # a child has the name of its Agent
             affected.add((namespace, name))
         return {one for one in affected if one in self._objects[AGENT] or kind is AGENT}
@@ -180,9 +188,9 @@ class ObjectCache:
         self, kind: Kind, before: Object | None, after: Object | None
     ) -> None:
         content = after or before or {}
-        namespace, name = name_of(content)
-        if kind is POD and (agent := agent_of_pod(content)):
-            self._readiness_changes.add(agent)
+        namespace, name = namespaced_name_of(content)
+        if kind is POD and (agent_name := agent_name_of_pod(content)):
+            self._readiness_changes.add(agent_name)
         elif (kind is AGENT and ready_status(before) != ready_status(after)) or (
             kind is SERVICE and (before is None or after is None)
         ):

@@ -21,7 +21,7 @@ from diptych_operator.desired.rollout import mounted_config_map
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError, UnavailableError
 from diptych_operator.resources.agent import Agent
-from diptych_operator.resources.kinds import CONFIG_MAP, NamespacedName, Object, name_of
+from diptych_operator.resources.kinds import CONFIG_MAP, NamespacedName, Object, namespaced_name_of
 from diptych_operator.resources.ownership import has_lost_its_owner, is_controlled_by
 
 PERIOD = 25.0
@@ -72,7 +72,7 @@ class ConfigMaps:
         While pods mount it, `run` restores it, and nothing is requested here. Raises `ApiError`.
         """
         self._desired[agent.namespaced_name] = config_map
-        is_mounted = name_of(config_map)[1] == mounted
+        is_mounted = namespaced_name_of(config_map)[1] == mounted
         if is_mounted and agent.namespaced_name not in self._foreign:
             return ConfigMapState.EXISTS
         state = await self._create(agent, config_map, is_verified=False)
@@ -141,12 +141,14 @@ class ConfigMaps:
             return ConfigMapState.CREATED
         if is_verified:
             return ConfigMapState.EXISTS
-        found = await self._client.read_metadata(CONFIG_MAP, name_of(config_map))
+        found = await self._client.read_metadata(CONFIG_MAP, namespaced_name_of(config_map))
         if found is not None and is_controlled_by(found, agent):
             return ConfigMapState.EXISTS
         if found is not None and not has_lost_its_owner(found):
             return ConfigMapState.FOREIGN
         if found is not None:
-            await self._client.delete(CONFIG_MAP, name_of(config_map), found["metadata"]["uid"])
+            await self._client.delete(
+                CONFIG_MAP, namespaced_name_of(config_map), found["metadata"]["uid"]
+            )
         is_created = await self._client.create(config_map)
         return ConfigMapState.CREATED if is_created else ConfigMapState.FOREIGN

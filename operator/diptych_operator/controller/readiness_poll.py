@@ -52,7 +52,7 @@ class ReadinessPoll:
             while True:
                 for name in self._cache.pop_readiness_changes():
                     self._schedule.expedite(name, CHANGE_DELAY)
-                names = iter(self._schedule.pop_due(self._cache.agents(), self._period()))
+                names = iter(self._schedule.pop_due(self._cache.agent_names(), self._period()))
                 await asyncio.gather(*(self._poll_all(names, session) for _ in range(_CONCURRENCY)))
                 await asyncio.sleep(TICK)
 
@@ -77,7 +77,7 @@ class ReadinessPoll:
             self._queue.add(name)
 
     def _period(self) -> float:
-        return max(PERIOD, sum(1 for _ in self._cache.agents()) / MAX_PER_SECOND)
+        return max(PERIOD, sum(1 for _ in self._cache.agent_names()) / MAX_PER_SECOND)
 
     async def _ask_pods(
         self, name: NamespacedName, session: aiohttp.ClientSession

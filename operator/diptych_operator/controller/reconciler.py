@@ -1,20 +1,27 @@
-"""Reconciles one Agent: observe, decide, apply, delete surplus children, write the status.
+"""Takes Agents from the work queue and reconciles each of them.
+
+A reconcile observes, decides, applies, deletes surplus children and writes the status.
 
 Level-based: whatever has changed, the whole Agent is reconciled, and a child that has not drifted
 costs no request. So the outcome depends on the current state alone, not on which event came, and
 a crash between two writes does no harm.
 
-Not here: what is decided (`desired`, `status`), when an Agent is reconciled (`work_queue`).
+Not here: what is decided (`desired`, `status`), when an Agent is queued (`watch`) or retried
+(`work_queue`).
 """
 
+import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from diptych_operator.controller.apply import Applier
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.config_maps import ConfigMaps, ConfigMapState
+from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.status_writer import StatusWriter
+from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.desired.children import (
     Children,
     Platform,
@@ -25,7 +32,7 @@ from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.rollout import mounted_config_map
 from diptych_operator.desired.strategic_merge import MergeError
 from diptych_operator.kubernetes.client import KubernetesClient
-from diptych_operator.kubernetes.errors import ForbiddenError, InvalidError
+from diptych_operator.kubernetes.errors import ApiError, ForbiddenError, InvalidError
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
     AGENT,
@@ -33,7 +40,7 @@ from diptych_operator.resources.kinds import (
     NamespacedName,
     Object,
     kind_of,
-    name_of,
+    namespaced_name_of,
 )
 from diptych_operator.resources.ownership import controller_of, is_owned_by
 from diptych_operator.status.conditions import StatusInputs
@@ -43,8 +50,49 @@ from diptych_operator.status.unresolved import unresolved_references
 
 RETRY_SECONDS = 30.0
 """After which a problem that only a user can solve is tried again."""
+WORKERS = 8
+BUG_DELAY = 30.0
+"""Seconds after which an Agent is tried again whose reconcile met a bug of the operator."""
 
+_BUGS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 _log = logging.getLogger(__name__)
+
+
+class Workers:
+    """Take Agents from the queue and reconcile them, `WORKERS` at a time."""
+
+    def __init__(self, queue: WorkQueue, reconciler: "Reconciler", metrics: Metrics) -> None:
+        self._queue = queue
+        self._reconciler = reconciler
+        self._metrics = metrics
+
+    def start(self) -> list["asyncio.Task[None]"]:
+        """Start all workers; the caller cancels their tasks."""
+        return [asyncio.create_task(self._run(), name=f"worker {n}") for n in range(WORKERS)]
+
+    async def _run(self) -> None:
+        while True:
+            name = await self._queue.get()
+            started = time.monotonic()
+            result = await self._process(name)
+            self._metrics.count_reconcile(result, time.monotonic() - started)
+
+    async def _process(self, name: NamespacedName) -> str:
+        """Reconcile one Agent; give the result for the metrics."""
+        try:
+            requeue_after = await self._reconciler.reconcile(name)
+        except ApiError as error:
+            delay = self._queue.retry(name, error.retry_after)
+            _log.warning("%s/%s: %s; trying again in %g s", *name, error, delay)
+            return error.result
+        except _BUGS:  # an object of a shape that the code does not expect
+            _log.exception("%s/%s: a bug in the operator; trying again", *name)
+            self._queue.retry(name, BUG_DELAY)
+            return "bug"
+        self._queue.done(name)
+        if requeue_after is not None:
+            self._queue.add_after(name, requeue_after)
+        return "ok"
 
 
 class _Rejected(Exception):
@@ -90,10 +138,11 @@ class Reconciler:
         if agent is None or agent.is_terminating:  # the garbage collector deletes its children
             self._forget(name)
             return None
-        observed = self._cache.observed_state(agent)
+        observed = self._cache.observe(agent)
         rejection = blocker = None
         try:
-            await self._apply_children(agent, _children(agent, observed, self._platform))
+            children = _decide_children(agent, observed, self._platform)
+            await self._apply_children(agent, children)
         except _Rejected as error:
             rejection = error.problem
         except _Blocked as error:
@@ -115,18 +164,18 @@ class Reconciler:
 
     async def _apply_children(self, agent: Agent, children: Children) -> None:
         """Apply children that have drifted, and delete those that are not desired any more."""
-        live = [await self._find_live(child) for child in children.others]
+        live = [await self._find_live(child) for child in children.to_apply]
         _check_ownership(agent, children, live)
         mounted = mounted_config_map(self._cache.deployment(agent))
         for obsolete in children.obsolete_config_maps:  # first: applying removes the list of them
             await self._config_maps.delete(agent, obsolete)
         child = children.config_map
-        name = name_of(child)[1]
+        name = namespaced_name_of(child)[1]
         try:
             state = await self._config_maps.ensure(agent, child, mounted)
             if state is ConfigMapState.FOREIGN and name != mounted:
                 raise _name_conflict("ConfigMap", name, "delete it")
-            for child, found in zip(children.others, live, strict=True):
+            for child, found in zip(children.to_apply, live, strict=True):
                 await self._applier.apply(agent, child, found)
         except InvalidError as error:
             if name != mounted:  # no pod will ever mount it
@@ -139,17 +188,17 @@ class Reconciler:
 
     async def _find_live(self, child: Object) -> Object | None:
         """Find the live object of a child's name, whoever owns it."""
-        kind, name = kind_of(child), name_of(child)
+        kind, name = kind_of(child), namespaced_name_of(child)
         live = self._cache.find(kind, name)
         if live is None and kind is not SERVICE:  # of other kinds, the cache has our own only
             live = await self._client.find(kind, name)
         return live
 
     async def _delete_surplus(self, agent: Agent, children: Children) -> None:
-        desired = {kind_of(child) for child in children.others}
+        desired = {kind_of(child) for child in children.to_apply}
         for kind, live in tuple(self._cache.children(agent)):
             if kind not in desired and "deletionTimestamp" not in live["metadata"]:
-                await self._client.delete(kind, name_of(live), live["metadata"]["uid"])
+                await self._client.delete(kind, namespaced_name_of(live), live["metadata"]["uid"])
 
     def _forget(self, name: NamespacedName) -> None:
         self._cache.forget(name)
@@ -157,7 +206,8 @@ class Reconciler:
         self._applier.forget(name)
 
 
-def _children(agent: Agent, observed: ObservedState, platform: Platform) -> Children:
+def _decide_children(agent: Agent, observed: ObservedState, platform: Platform) -> Children:
+    """Give the desired children. Raises `_Rejected` if there can be none."""
     try:
         return desired_children(agent, observed, platform)
     except MergeError as error:
@@ -173,7 +223,7 @@ def _check_ownership(agent: Agent, children: Children, live: list[Object | None]
     """Raise `_Blocked` or `_Rejected` if a live object is not the Agent's."""
     foreign = {
         kind_of(child).name: found
-        for child, found in zip(children.others, live, strict=True)
+        for child, found in zip(children.to_apply, live, strict=True)
         if found is not None and not is_owned_by(found, agent)
     }
     for kind, found in foreign.items():

@@ -1,31 +1,22 @@
-"""The queue of Agents to reconcile, and the workers that take from it.
+"""The queue of Agents to reconcile.
 
-The queue works as client-go's: an Agent is in it once, and is never reconciled by two workers at
-the same time. If it changes during its reconcile, it is queued once more afterwards. A failure is
-retried with exponential backoff, up to `MAX_DELAY`, and never keeps other Agents waiting.
+It works as client-go's: an Agent is in it once, and is never reconciled by two workers at the same
+time. If it changes during its reconcile, it is queued once more afterwards. A failure is retried
+with exponential backoff, up to `MAX_DELAY`, and never keeps other Agents waiting.
 
-Not here: what a reconcile does (`reconciler`).
+Not here: the workers, which take from it and reconcile (`reconciler`).
 """
 
 import asyncio
-import logging
-import time
 from collections import deque
-from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 
-from diptych_operator.controller.metrics import Metrics
-from diptych_operator.kubernetes.errors import ApiError
 from diptych_operator.resources.kinds import NamespacedName
 
 FIRST_DELAY = 0.5
 MAX_DELAY = 30.0
-WORKERS = 8
-BUG_DELAY = 30.0
 
-_BUGS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 _MAX_DOUBLINGS = 10
-_log = logging.getLogger(__name__)
 
 
 class Stage(Enum):
@@ -119,48 +110,3 @@ class WorkQueue:
         if stage is Stage.QUEUED:
             self._queue.append(name)
             self._wake_up.set()
-
-
-class Workers:
-    """Take Agents from the queue and reconcile them, `WORKERS` at a time.
-
-    `reconcile` gives the seconds after which to reconcile an Agent again, or None.
-    """
-
-    def __init__(
-        self,
-        queue: WorkQueue,
-        reconcile: Callable[[NamespacedName], Awaitable[float | None]],
-        metrics: Metrics,
-    ) -> None:
-        self._queue = queue
-        self._reconcile = reconcile
-        self._metrics = metrics
-
-    def start(self) -> list["asyncio.Task[None]"]:
-        """Start all workers; the caller cancels their tasks."""
-        return [asyncio.create_task(self._run(), name=f"worker {n}") for n in range(WORKERS)]
-
-    async def _run(self) -> None:
-        while True:
-            name = await self._queue.get()
-            started = time.monotonic()
-            result = await self._process(name)
-            self._metrics.count_reconcile(result, time.monotonic() - started)
-
-    async def _process(self, name: NamespacedName) -> str:
-        """Reconcile one Agent; give the result for the metrics."""
-        try:
-            requeue_after = await self._reconcile(name)
-        except ApiError as error:
-            delay = self._queue.retry(name, error.retry_after)
-            _log.warning("%s/%s: %s; trying again in %g s", *name, error, delay)
-            return error.result
-        except _BUGS:  # an object of a shape that the code does not expect
-            _log.exception("%s/%s: a bug in the operator; trying again", *name)
-            self._queue.retry(name, BUG_DELAY)
-            return "bug"
-        self._queue.done(name)
-        if requeue_after is not None:
-            self._queue.add_after(name, requeue_after)
-        return "ok"

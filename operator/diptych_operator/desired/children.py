@@ -60,10 +60,10 @@ class Platform:
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """The desired children: the ConfigMap, and the others in the order of their creation."""
+    """The desired children: a ConfigMap to create, and objects to apply, in this order."""
 
     config_map: Object
-    others: tuple[Object, ...]
+    to_apply: tuple[Object, ...]
     obsolete_config_maps: tuple[str, ...]
     """ConfigMaps of earlier revisions that no pod mounts any more."""
 
@@ -78,7 +78,7 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
     live = observed.deployment
     is_rolling = mounted_config_map(live) != name or not is_rolled_out(live)
     former = _former_config_maps(live, name) if is_rolling else ()
-    others = (
+    to_apply = (
         _child(agent, SERVICE_ACCOUNT, automountServiceAccountToken=False),
         _child(
             agent,
@@ -95,7 +95,7 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
         ),
     )
     obsolete = tuple(n for n in former_config_maps(live) if n not in {name, *former})
-    return Children(config_map, tuple(map(_with_digest, others)), obsolete)
+    return Children(config_map, tuple(map(_with_digest, to_apply)), obsolete)
 
 
 def _config_map(agent: Agent, observed: ObservedState) -> Object:

@@ -102,7 +102,7 @@ def _container(agent: Agent, defaults: PodDefaults) -> dict[str, Any]:
         "image": overrides.get("image", defaults.image),
         "imagePullPolicy": overrides.get("imagePullPolicy", defaults.pull_policy),
         "command": ["diptych"],
-        "args": ["serve", f"{FOLDER}/{FILE}", "--host", "0.0.0.0", "--port", str(PORT)],  # noqa: S104
+        "args": _serve_args(),
         "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
         "env": _environment(agent),
         "resources": overrides.get("resources", _RESOURCES),
@@ -124,6 +124,12 @@ def _container(agent: Agent, defaults: PodDefaults) -> dict[str, Any]:
     if overrides.get("envFrom"):
         container["envFrom"] = overrides["envFrom"]
     return container
+
+
+def _serve_args() -> list[str]:
+    """Serve beyond loopback, open to whoever the NetworkPolicy lets through: tokens are to come."""
+    address = ["--host", "0.0.0.0", "--port", str(PORT)]  # noqa: S104
+    return ["serve", f"{FOLDER}/{FILE}", *address, "--open"]
 
 
 def _environment(agent: Agent) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The NetworkPolicy of an Agent: who may reach it, and what it may reach. Pure.
 
-A NetworkPolicy knows no host names, so a URL outside the cluster opens its port to any address.
+A NetworkPolicy knows no host names, so a URL outside the cluster opens its port to any address
+but link-local ones.
 Inside the cluster, a rule selects the pods behind the Service, at the port that they listen on.
 For a URL in a Secret, which the operator cannot read, the usual ports are open to any address.
 """
@@ -24,6 +25,11 @@ from diptych_operator.resources.labels import NAMESPACE_NAME, OPERATOR_POD_LABEL
 Rule: TypeAlias = dict[str, Any]
 
 _SENTINEL_PORT = 26379
+_ANYWHERE: tuple[Rule, ...] = (
+    {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}},
+    {"ipBlock": {"cidr": "::/0", "except": ["fe80::/10"]}},
+)
+"""Every address but those of this link, at which clouds give credentials to whoever asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +130,14 @@ def _to_name_servers(dns: DnsSettings) -> Iterator[Rule]:
 
 def _to_peers(agent: Agent, observed: ObservedState) -> Iterator[Rule]:
     for peer in agent.peers:
-        namespace, name = peer.agent
+        namespace, name = peer.name
         if may_delegate(agent, peer, observed):
             yield {"to": [_pods(namespace, selector_labels(name))], "ports": [_tcp(PORT)]}
 
 
 def _to_services(agent: Agent, observed: ObservedState) -> Iterator[Rule]:
     for ref in agent.service_refs:
-        yield from _to_service(ref.service, ref.port, observed)
+        yield from _to_service(ref.name, ref.port, observed)
 
 
 def _to_redis(agent: Agent) -> Iterator[Rule]:
@@ -143,8 +149,8 @@ def _to_redis(agent: Agent) -> Iterator[Rule]:
 def _to_urls(agent: Agent, observed: ObservedState, domain: str) -> Iterator[Rule]:
     for url in agent.urls:
         found = address(url, agent.namespace, domain)
-        if found.service and (found.is_certain or found.service in observed.services):
-            yield from _to_service(found.service, found.port, observed)
+        if found.service_name and (found.is_certain or found.service_name in observed.services):
+            yield from _to_service(found.service_name, found.port, observed)
         elif not _is_loopback(found):
             yield _to_outside(found)
 
@@ -172,7 +178,7 @@ def _to_outside(found: Address) -> Rule:
         return {"to": [{"ipBlock": {"cidr": f"{found.host}/128"}}], "ports": ports}
     if found.host.replace(".", "").isdigit():
         return {"to": [{"ipBlock": {"cidr": f"{found.host}/32"}}], "ports": ports}
-    return {"ports": ports}
+    return {"to": list(_ANYWHERE), "ports": ports}
 
 
 def _is_loopback(found: Address) -> bool:

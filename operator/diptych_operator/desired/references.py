@@ -33,14 +33,14 @@ class Permission(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Host and port of a URL; `service` is the Service that the host may name.
+    """Host and port of a URL; `service_name` is the Service that the host may name.
 
     `is_certain` says that the host can be nothing but a Service of the cluster.
     """
 
     host: str
     port: int
-    service: NamespacedName | None = None
+    service_name: NamespacedName | None = None
     is_certain: bool = False
 
 
@@ -73,11 +73,11 @@ def addresses(agent: Agent, domain: str) -> Iterator[Address]:
 
 def references(agent: Agent, domain: str) -> frozenset[Reference]:
     """List the objects whose creation, change or deletion may change what the Agent needs."""
-    services = [ref.service for ref in agent.service_refs]
-    services += [found.service for found in addresses(agent, domain) if found.service]
+    services = [ref.name for ref in agent.service_refs]
+    services += [found.service_name for found in addresses(agent, domain) if found.service_name]
     found = {("Service", *name) for name in services}
-    found |= {("Agent", *peer.agent) for peer in agent.peers}
-    if any(peer.agent[0] != agent.namespace for peer in agent.peers):
+    found |= {("Agent", *peer.name) for peer in agent.peers}
+    if any(peer.name[0] != agent.namespace for peer in agent.peers):
         found.add(("Namespace", "", agent.namespace))
     return frozenset(found)
 
@@ -93,8 +93,8 @@ def delegation_permission(agent: Agent, peer: PeerRef, observed: ObservedState) 
     An operator that watches some namespaces only may not read Namespaces. Of their labels it knows
     one: the label with the namespace's name.
     """
-    namespace, _ = peer.agent
-    target = observed.agents.get(peer.agent)
+    namespace, _ = peer.name
+    target = observed.agents.get(peer.name)
     if target is None or namespace == agent.namespace:
         return Permission.ALLOWED
     allowed = target.spec.get("allowedNamespaces") or {}

@@ -74,7 +74,7 @@ def _tool(agent: Agent, tool: Mapping[str, Any]) -> Mapping[str, Any]:
     if "serviceRef" not in tool:
         return tool
     ref = agent.tool_service(tool["serviceRef"])
-    namespace, name = ref.service
+    namespace, name = ref.name
     path = tool["serviceRef"].get("path", "/mcp")
     rest = {field: value for field, value in tool.items() if field != "serviceRef"}
     return {**rest, "url": f"http://{name}.{namespace}.svc:{ref.port}{path}"}
@@ -90,6 +90,6 @@ def _peer(
         return None
     return {
         "as": peer.visible_name,
-        "url": agent_url(peer.agent),
+        "url": agent_url(peer.name),
         "shareContext": peer.shares_context,
     }

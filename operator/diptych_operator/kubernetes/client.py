@@ -29,7 +29,7 @@ from diptych_operator.resources.kinds import (
     NamespacedName,
     Object,
     kind_of,
-    name_of,
+    namespaced_name_of,
 )
 
 _TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=5)
@@ -85,18 +85,18 @@ class KubernetesClient:
         if uid:
             desired = {**desired, "metadata": {**desired["metadata"], "uid": uid}}
         query = {"fieldManager": FIELD_MANAGER, "force": "true" if uid else "false"}
-        path = kind_of(desired).path(*name_of(desired))
+        path = kind_of(desired).path(*namespaced_name_of(desired))
         return await self._request("PATCH", path, desired, query, _APPLY)
 
     async def apply_status(
         self, name: NamespacedName, uid: str, status: Mapping[str, Any]
     ) -> Object:
         """Apply the status of an Agent; give the live Agent."""
-        namespace, agent = name
+        namespace, own_name = name
         content = {
             "apiVersion": AGENT.api_version,
             "kind": AGENT.name,
-            "metadata": {"name": agent, "namespace": namespace, "uid": uid},
+            "metadata": {"name": own_name, "namespace": namespace, "uid": uid},
             "status": status,
         }
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
@@ -104,7 +104,7 @@ class KubernetesClient:
 
     async def create(self, content: Object) -> bool:
         """Create an object; False if there is one of this name, which stays as it is."""
-        kind, (namespace, _) = kind_of(content), name_of(content)
+        kind, (namespace, _) = kind_of(content), namespaced_name_of(content)
         query = {"fieldManager": FIELD_MANAGER}
         try:
             await self._request("POST", kind.path(namespace), content, query)
@@ -114,7 +114,7 @@ class KubernetesClient:
 
     async def can_create(self, content: Object) -> bool:
         """Say whether the API would accept an object if its name were free (a dry run)."""
-        kind, (namespace, _) = kind_of(content), name_of(content)
+        kind, (namespace, _) = kind_of(content), namespaced_name_of(content)
         try:
             await self._request("POST", kind.path(namespace), content, {"dryRun": "All"})
         except AlreadyExistsError:  # the API validates the object before it checks the name
@@ -130,7 +130,8 @@ class KubernetesClient:
         PUT, which would need another right; the API server keeps what it has allocated.
         """
         patch = _overwriting_patch(live, desired)
-        path, query = kind_of(desired).path(*name_of(desired)), {"fieldManager": OVERWRITE_MANAGER}
+        path = kind_of(desired).path(*namespaced_name_of(desired))
+        query = {"fieldManager": OVERWRITE_MANAGER}
         return await self._request("PATCH", path, patch, query, _JSON_PATCH)
 
     async def read_metadata(self, kind: Kind, name: NamespacedName) -> Object | None:
@@ -149,7 +150,9 @@ class KubernetesClient:
 
     async def replace(self, content: Object) -> Object:
         """Replace an object, if its `resourceVersion` is still the live one."""
-        return await self._request("PUT", kind_of(content).path(*name_of(content)), content)
+        return await self._request(
+            "PUT", kind_of(content).path(*namespaced_name_of(content)), content
+        )
 
     async def delete(self, kind: Kind, name: NamespacedName, uid: str | None = None) -> None:
         """Delete an object (with `uid`: only that one). It is no error if it does not exist."""

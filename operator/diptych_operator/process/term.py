@@ -24,9 +24,9 @@ from diptych_operator.controller.config_maps import ConfigMaps
 from diptych_operator.controller.leader_election import LeaderElection
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.readiness_poll import ReadinessPoll
-from diptych_operator.controller.reconciler import Reconciler
+from diptych_operator.controller.reconciler import Reconciler, Workers
 from diptych_operator.controller.status_writer import StatusWriter
-from diptych_operator.controller.work_queue import Workers, WorkQueue
+from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.connection import Connection
 from diptych_operator.process.health import Health
@@ -110,7 +110,7 @@ class Operator:
             config_maps.run(),
         ]
         tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
-        tasks += Workers(queue, reconciler.reconcile, self.metrics).start()
+        tasks += Workers(queue, reconciler, self.metrics).start()
         # The last one: kopf cancels every task of the loop that was created after it started.
         resync = Resync(client, cache, queue, self.staleness)
         watch = asyncio.create_task(self._watch(resync, cache, queue))

@@ -39,7 +39,7 @@ class KeyRef:
 class ServiceRef:
     """A port of a Service, in any namespace."""
 
-    service: NamespacedName
+    name: NamespacedName
     port: int
 
 
@@ -47,7 +47,7 @@ class ServiceRef:
 class PeerRef:
     """An Agent that another one may delegate to; the model knows it as `visible_name`."""
 
-    agent: NamespacedName
+    name: NamespacedName
     visible_name: str
     shares_context: bool
 
@@ -117,7 +117,7 @@ class Agent:
     def peer(self, entry: Mapping[str, Any]) -> PeerRef:
         """Read an entry of `spec.agents` that names an Agent, with the manifest's defaults."""
         return PeerRef(
-            agent=(entry.get("namespace", self.namespace), entry["name"]),
+            name=(entry.get("namespace", self.namespace), entry["name"]),
             visible_name=entry.get("as", entry["name"]),
             shares_context=entry.get("shareContext", True),
         )
@@ -126,7 +126,8 @@ class Agent:
     def urls(self) -> tuple[str, ...]:
         """All URLs of the manifest, each once, in its order."""
         model = self.spec.get("model") or {}
-        entries = (model, *self.tools, *self.spec.get("agents", ()))
+        fallbacks = model.get("fallbacks") or ()
+        entries = (model, *fallbacks, *self.tools, *self.spec.get("agents", ()))
         urls = [entry.get("endpoint") or entry.get("url") for entry in entries]
         return tuple(dict.fromkeys(url for url in urls if url))
 
@@ -153,8 +154,8 @@ def agent_of(content: Object) -> Agent:
 
 def agent_url(name: NamespacedName) -> str:
     """Give the base URL of an Agent, whether or not it exists."""
-    namespace, agent = name
-    return f"http://{agent}.{namespace}:{PORT}"
+    namespace, own_name = name
+    return f"http://{own_name}.{namespace}:{PORT}"
 
 
 def ready_status(content: Object | None) -> str:

@@ -75,7 +75,7 @@ def kind_of(content: Mapping[str, Any]) -> Kind:
     return KINDS[content["kind"]]
 
 
-def name_of(content: Mapping[str, Any]) -> NamespacedName:
+def namespaced_name_of(content: Mapping[str, Any]) -> NamespacedName:
     """Give the namespace and name of an object."""
     metadata = content["metadata"]
     return metadata.get("namespace", ""), metadata["name"]

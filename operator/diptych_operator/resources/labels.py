@@ -18,25 +18,25 @@ OPERATOR_POD_LABELS: Final = {f"{_PREFIX}/name": "diptych", f"{_PREFIX}/componen
 _AGENT_APP: Final = "diptych-agent"
 
 
-def selector_labels(agent: str) -> dict[str, str]:
+def selector_labels(name: str) -> dict[str, str]:
     """Give the labels that select an Agent's pods. A Deployment's selector can never change."""
-    return {f"{_PREFIX}/name": _AGENT_APP, INSTANCE: agent}
+    return {f"{_PREFIX}/name": _AGENT_APP, INSTANCE: name}
 
 
-def child_labels(agent: str) -> dict[str, str]:
+def child_labels(name: str) -> dict[str, str]:
     """Give the labels of an Agent's children and pods."""
     return {
-        **selector_labels(agent),
+        **selector_labels(name),
         f"{_PREFIX}/component": "agent",
         f"{_PREFIX}/part-of": "diptych",
         MANAGED_BY: OPERATOR_NAME,
     }
 
 
-def agent_of_pod(pod: Object) -> NamespacedName | None:
+def agent_name_of_pod(pod: Object) -> NamespacedName | None:
     """Name the Agent that a pod runs, by the pod's labels."""
-    agent = pod["metadata"].get("labels", {}).get(INSTANCE)
-    return (pod["metadata"]["namespace"], agent) if agent else None
+    name = pod["metadata"].get("labels", {}).get(INSTANCE)
+    return (pod["metadata"]["namespace"], name) if name else None
 
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

@@ -204,6 +204,7 @@ def _transition_time(former: Mapping[str, Any] | None, condition: Condition, now
 
 _MISSING_REASONS = {
     "server": "ToolServerUnavailable",
+    "tool": "ToolsLeftOut",
     "agent": "AgentUnavailable",
     "key": "KeyMissing",
 }

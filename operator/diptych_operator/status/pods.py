@@ -31,8 +31,8 @@ def pod_problem(pod: Object) -> Problem | None:
         return Problem("Unschedulable", f"No node takes the pod: {scheduled.get('message', '')}")
     if status.get("phase") == "Failed":
         return Problem("PodFailed", f"The pod failed: {_last_words(status.get('message'))}")
-    agent = pod["metadata"].get("labels", {}).get(INSTANCE, "")
-    problems = (_container_problem(container, agent) for container in _containers(status))
+    agent_name = pod["metadata"].get("labels", {}).get(INSTANCE, "")
+    problems = (_container_problem(container, agent_name) for container in _containers(status))
     return next(filter(None, problems), None)
 
 
@@ -50,7 +50,7 @@ def _containers(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield from status.get("containerStatuses", ())
 
 
-def _container_problem(container: Mapping[str, Any], agent: str) -> Problem | None:
+def _container_problem(container: Mapping[str, Any], agent_name: str) -> Problem | None:
     waiting = (container.get("state") or {}).get("waiting") or {}
     reason, message = waiting.get("reason", ""), _last_words(waiting.get("message"))
     if reason in _IMAGE_REASONS:
@@ -62,10 +62,10 @@ def _container_problem(container: Mapping[str, Any], agent: str) -> Problem | No
         )
     if reason in _CREATE_REASONS:
         return Problem("ContainerNotMade", f"The container cannot be made: {message}")
-    return _crash(container, agent)
+    return _crash(container, agent_name)
 
 
-def _crash(container: Mapping[str, Any], agent: str) -> Problem | None:
+def _crash(container: Mapping[str, Any], agent_name: str) -> Problem | None:
     """Report a container that has exited with an error, even if it runs again now."""
     exits = [(container.get(state) or {}).get("terminated") for state in ("state", "lastState")]
     last_exit = next(filter(None, exits), None)
@@ -82,7 +82,7 @@ def _crash(container: Mapping[str, Any], agent: str) -> Problem | None:
         return Problem("ConfigError", f"The agent does not start: {output}")
     message = (
         f"The container ends with exit code {code}; kubectl logs --previous "
-        f"-l {INSTANCE}={agent} says why."
+        f"-l {INSTANCE}={agent_name} says why."
     )
     return Problem("CrashLooping", message)
 

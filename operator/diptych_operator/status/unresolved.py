@@ -35,14 +35,14 @@ def unresolved_references(
 
 def _unresolved_peers(agent: Agent, observed: ObservedState) -> Iterator[Problem]:
     for peer in agent.peers:
-        namespace, name = peer.agent
+        namespace, name = peer.name
         where = f"Agent {name}" if namespace == agent.namespace else f"Agent {namespace}/{name}"
         if not observed.is_watched(namespace):
             yield Problem(
                 "NamespaceNotWatched",
                 f"{where} cannot be seen: this operator does not watch namespace {namespace}",
             )
-        elif peer.agent not in observed.agents:
+        elif peer.name not in observed.agents:
             yield Problem(
                 "AgentNotFound", f"{where} is not there; create it or remove it from spec.agents"
             )
@@ -71,13 +71,13 @@ def _missing_permission(
 
 def _unresolved_services(agent: Agent, observed: ObservedState) -> Iterator[Problem]:
     for ref in agent.service_refs:
-        yield from _unresolved_port(observed, ref.service, ref.port)
+        yield from _unresolved_port(observed, ref.name, ref.port)
 
 
 def _unresolved_hosts(agent: Agent, observed: ObservedState, domain: str) -> Iterator[Problem]:
     for found in addresses(agent, domain):
-        if found.service and (found.is_certain or found.service in observed.services):
-            yield from _unresolved_port(observed, found.service, found.port)
+        if found.service_name and (found.is_certain or found.service_name in observed.services):
+            yield from _unresolved_port(observed, found.service_name, found.port)
 
 
 def _unresolved_port(observed: ObservedState, name: NamespacedName, port: int) -> Iterator[Problem]:

@@ -62,5 +62,5 @@ def _register(
     @kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)
     async def on_event(event: Mapping[str, Any], **_: object) -> None:
         change = cache.remove if event["type"] == "DELETED" else cache.put
-        for agent in change(kind, event["object"]):
-            queue.add(agent)
+        for agent_name in change(kind, event["object"]):
+            queue.add(agent_name)

@@ -78,10 +78,9 @@ class Resync:
     async def _list(self, kind: Kind, namespace: str) -> None:
         listed, version = await self._client.list(kind, namespace, label_selector(kind))
         for number, content in enumerate(listed):
-            for agent in self._cache.put(kind, content):
-                self._queue.add(agent)
+            for agent_name in self._cache.put(kind, content):
+                self._queue.add(agent_name)
             if number % _YIELD_EVERY == 0:  # a long list must not block the event loop
                 await asyncio.sleep(0)
-        for content in self._cache.absent_from(kind, namespace, listed, version):
-            for agent in self._cache.remove(kind, content):
-                self._queue.add(agent)
+        for agent_name in self._cache.remove_absent(kind, namespace, listed, version):
+            self._queue.add(agent_name)
