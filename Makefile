@@ -1,4 +1,4 @@
-.PHONY: setup run test check format bench kind e2e soak
+.PHONY: setup run test check format bench models kind e2e soak
 # Everything here needs Python 3.11 or newer and make, and sets up the rest in .venv by itself.
 BIN := .venv/bin
 
@@ -11,4 +11,5 @@ format: setup ; @$(BIN)/ruff check --fix . ; $(BIN)/ruff format . ; sh tools/ref
 kind: setup ; @sh tools/kind $(BIN)
 e2e: setup ; @sh tools/e2e $(BIN)
 bench: setup ; @$(BIN)/python -m bench
+models: setup ; @sh tools/models $(BIN)
 soak: setup ; @sh tools/redis && DIPTYCH_SOAK=1 $(BIN)/pytest --no-cov -s -o faulthandler_timeout=0 tests/chaos -k soak

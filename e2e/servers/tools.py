@@ -1,5 +1,7 @@
 """An MCP server over HTTP, run inside a pod: the demo's tools, and `whoami`."""
 
+import hashlib
+
 import uvicorn
 from mcp.server.mcpserver import Context
 from mcp.server.transport_security import TransportSecuritySettings
@@ -11,9 +13,9 @@ server = tool_server()
 
 @server.tool()
 def whoami(context: Context) -> str:
-    """Say which key the caller has shown."""
-    headers = context.request_context.request.headers
-    return f"key={headers.get('x-key', 'none')}"
+    """Say which key the caller has shown, by its digest: the key itself would be redacted."""
+    key = context.request_context.request.headers.get("x-key", "none")
+    return f"key={hashlib.sha256(key.encode()).hexdigest()}"
 
 
 # The Host header is the Service's name, whatever that is.
