@@ -246,7 +246,8 @@ def opened(config: AgentConfig) -> AgentConfig:
 class ProcessSettings:
     """What holds for the whole process, whatever agents it serves.
 
-    Runs get `shutdown_grace` seconds to end after SIGTERM.
+    Runs get `shutdown_grace` seconds to end after SIGTERM. With a `metrics_port` the metrics are
+    served there, and nowhere else.
     """
 
     port: int = 8000
@@ -254,3 +255,4 @@ class ProcessSettings:
     log_format: Literal["text", "json"] = "text"
     public_url: str | None = None
     shutdown_grace: float = 20.0
+    metrics_port: int | None = None

@@ -33,10 +33,14 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where agents listen: at `port` and those after it, or at free ports if it is 0."""
+    """Where agents listen: at `port` and those after it, or at free ports if it is 0.
+
+    `setting` is what errors call the port by.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0
+    setting: str = "--port"
 
     @property
     def is_loopback(self) -> bool:
@@ -57,7 +61,7 @@ class Sockets:
     def __init__(self, address: ListenAddress, count: int) -> None:
         self.address = address
         self._sockets = [
-            _bind(address.host, address.port + n if address.port else 0) for n in range(count)
+            _bind(address, address.port + n if address.port else 0) for n in range(count)
         ]
 
     @property
@@ -74,21 +78,25 @@ class Sockets:
 
 @contextlib.asynccontextmanager
 async def serve_agents(
-    configs: Sequence[AgentConfig], sockets: Sockets
+    configs: Sequence[AgentConfig], sockets: Sockets, metrics_sockets: Sockets | None = None
 ) -> AsyncIterator[list[HostedAgent]]:
     """Serve agents while the block lasts; at its end, stop their runs and close everything.
 
-    Raises `ConfigError` before any port opens.
+    With sockets for them, the metrics of each agent are served there alone. Raises `ConfigError`
+    before any port opens.
     """
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(sockets.close)
+        if metrics_sockets:
+            stack.callback(metrics_sockets.close)
         check_mock_scripts(configs)
         http = await stack.enter_async_context(open_session())
         agents = [
             HostedAgent(config, http, url=url)
             for config, url in zip(configs, sockets.urls, strict=True)
         ]
-        stop_servers = await stack.enter_async_context(_run_servers(agents, sockets))
+        servers = _servers(agents, sockets, metrics_sockets)
+        stop_servers = await stack.enter_async_context(_run_servers(servers))
         for agent in agents:
             await stack.enter_async_context(agent)
         stack.push_async_callback(stop_servers)  # before the agents: open responses need the store
@@ -102,8 +110,9 @@ async def serve_until_signal(
     on_ready: Callable[[Sequence[HostedAgent]], Coroutine[Any, Any, None]],
     *,
     grace: float = ProcessSettings().shutdown_grace,
+    metrics_sockets: Sockets | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM.
+    """Serve until SIGINT or SIGTERM; of the sockets see `serve_agents`.
 
     Active runs then have `grace` seconds to end; a second signal ends the wait.
     """
@@ -112,7 +121,7 @@ async def serve_until_signal(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with serve_agents(configs, sockets) as agents:
+    async with serve_agents(configs, sockets, metrics_sockets) as agents:
         async with asyncio.TaskGroup() as group:
             starting = [
                 group.create_task(on_ready(agents)),
@@ -151,17 +160,32 @@ async def _close_runs(agents: Sequence[HostedAgent], grace: float) -> None:
     await asyncio.gather(*(agent.runs.close(grace) for agent in agents))
 
 
+def _servers(
+    agents: Sequence[HostedAgent], sockets: Sockets, metrics_sockets: Sockets | None
+) -> list[tuple["_Server", socket.socket]]:
+    """Make a server for each agent, and one for its metrics if these have a socket."""
+    on_loopback = sockets.address.is_loopback
+    apps = [
+        (agent.app(on_loopback=on_loopback, has_metrics=metrics_sockets is None), sock)
+        for agent, sock in zip(agents, sockets, strict=True)
+    ]
+    if metrics_sockets:
+        apps += [
+            (agent.metrics_app(on_loopback=on_loopback), sock)
+            for agent, sock in zip(agents, metrics_sockets, strict=True)
+        ]
+        for agent, url in zip(agents, metrics_sockets.urls, strict=True):
+            _logger.info("the metrics of %s are at %s/metrics", agent.name, url)
+    return [(_Server(_server_config(app)), sock) for app, sock in apps]
+
+
 @contextlib.asynccontextmanager
 async def _run_servers(
-    agents: Sequence[HostedAgent], sockets: Sockets
+    served: Sequence[tuple["_Server", socket.socket]],
 ) -> AsyncIterator[Callable[[], Coroutine[Any, Any, None]]]:
-    """Run a server for each agent. Gives what stops them all, as the end of the block does."""
-    on_loopback = sockets.address.is_loopback
-    servers = [_Server(_server_config(agent.app(on_loopback=on_loopback))) for agent in agents]
-    tasks = [
-        asyncio.create_task(server.serve([sock]))
-        for server, sock in zip(servers, sockets, strict=True)
-    ]
+    """Run servers. Gives what stops them all, as the end of the block does."""
+    servers = [server for server, _ in served]
+    tasks = [asyncio.create_task(server.serve([sock])) for server, sock in served]
 
     async def stop_servers() -> None:
         for server in servers:  # together, so that all take as long as one
@@ -200,7 +224,8 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _bind(address: ListenAddress, port: int) -> socket.socket:
+    host = address.host
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sets TCP_NODELAY only if the protocol is named; without it a reply may wait 40 ms.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -211,7 +236,7 @@ def _bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         sock.close()
         raise ConfigError(
-            f"--port {port}: cannot listen on {host}:{port}: {error.strerror or error}"
+            f"{address.setting} {port}: cannot listen on {host}:{port}: {error.strerror or error}"
         ) from error
     return sock
 
