@@ -13,6 +13,7 @@ from diptych.loop.commands import AskModel
 from diptych.loop.context_window import ContextWindow
 from diptych.loop.events import (
     Aborted,
+    AnswerReset,
     Asked,
     Called,
     Compacted,
@@ -418,3 +419,24 @@ def test_a_whole_native_run_ends():
     run, _ = feed(begun()[0], replied(ECHO), returned("call_1_1"), Replied("ok"), Streamed("So."))
     run, _ = feed(run, Replied(""))
     assert run.end == Completed("stop", Usage())
+
+
+PREAMBLE = "I will look at it. " * 10
+
+
+@pytest.mark.parametrize("call", [ECHO, BROKEN], ids=["a call", "a broken one"])
+def test_what_was_told_before_calls_came_stays_part_of_the_reply(call):
+    settings = LoopSettings(action_format="native", answer_mode="direct")
+    run, (ask,) = begun(settings=settings)
+    assert ask.purpose == "either"
+    run, _ = feed(run, Streamed(PREAMBLE), Replied("First a.", calls=(call,)))
+    assert run.answer == ""  # it is void for those who read the answer
+    asked = next(m for m in run.messages if m.calls)
+    assert asked == Message("assistant", f"{PREAMBLE}First a.", (call,))
+
+
+def test_of_a_repeated_answer_only_the_newest_text_is_part_of_a_late_reply():
+    settings = LoopSettings(action_format="native", answer_mode="direct")
+    run, _ = feed(begun(settings=settings)[0], Streamed(PREAMBLE), OwnerChanged())
+    run, _ = feed(run, AnswerReset(run.answer_seq, 2), Streamed("So, "), replied(ECHO, text="a."))
+    assert next(m for m in run.messages if m.calls).content == "So, a."
