@@ -46,7 +46,8 @@ _CONDITION: Schema = {
             "string",
             "Accepted: the manifest can be served. ResolvedRefs: all Agents and "
             "Services that it names exist and agree. Progressing: pods are being changed. "
-            "Ready: the pods can take work. Degraded: something that the agent uses is missing.",
+            "Ready: the pods can take work. Degraded: something that the agent uses is missing. "
+            "ToolsDrifted: tools are not as they were pinned; only Agents with pins have it.",
             maxLength=64,
         ),
         "status": _field(
