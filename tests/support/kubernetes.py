@@ -15,7 +15,14 @@ from typing import Any
 
 import orjson
 from aiohttp import web
-from support.api_server_rules import KINDS, complete, discovery, parse_path, validate
+from support.api_server_rules import (
+    KINDS,
+    check_types,
+    complete,
+    discovery,
+    parse_path,
+    validate,
+)
 from support.server_side_apply import (
     MADE_BY_SERVER,
     ErrorResponse,
@@ -144,7 +151,8 @@ class KubernetesApi:
             answer = await self._answer(request, content)
         except ErrorResponse as error:
             status = {"kind": "Status", "message": str(error), "code": error.status}
-            status["reason"] = "AlreadyExists" if "already exists" in str(error) else "Other"
+            if error.status != 500:  # as the real one, whose errors inside have no reason
+                status["reason"] = "AlreadyExists" if "already exists" in str(error) else "Other"
             answer = web.json_response(status, status=error.status, headers=error.headers)
         if request.method in WRITES and not _is_dry(request):
             self.writes.append((request.method, request.path, answer.status))
@@ -275,6 +283,7 @@ class KubernetesApi:
             raise ErrorResponse(409, f"uid mismatch: {uid}")
         if subresource and found is None:
             raise ErrorResponse(404, f'{kind.plural} "{name[1]}" not found')
+        check_types(kind, content)
         manager = f"Apply:{request.query['fieldManager']}"
         force = request.query.get("force") == "true"
         if subresource:

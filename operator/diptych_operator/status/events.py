@@ -19,8 +19,11 @@ _GOOD_STATUS = {
     "ResolvedRefs": "True",
     "Ready": "True",
     "Degraded": "False",
+    "Progressing": "True",
 }
 _EXPECTED_REASONS = {"RollingOut", "ScaledToZero", FORMER_AGENT}
+_AT_REST = {"UpToDate", "NotAccepted", "Stuck", FORMER_AGENT}
+"""Reasons of Progressing=False that are no obstacle, or of which another condition says more."""
 _MAX_NOTE = 1024  # bytes, by the API
 
 
@@ -41,6 +44,8 @@ def transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
         if condition["type"] not in _GOOD_STATUS or condition["status"] == "Unknown":
             continue
         reason = condition["reason"]
+        if condition["type"] == "Progressing" and not _is_warning(condition):
+            continue  # Ready tells of its end
         if reason in reported or not _is_news(former.get(condition["type"]), condition):
             continue
         reported.add(reason)
@@ -85,4 +90,6 @@ def _is_news(former: Mapping[str, Any] | None, condition: Mapping[str, Any]) -> 
 
 def _is_warning(condition: Mapping[str, Any]) -> bool:
     is_good = condition["status"] == _GOOD_STATUS[condition["type"]]
+    if condition["type"] == "Progressing" and condition["reason"] in _AT_REST:
+        return False
     return not is_good and condition["reason"] not in _EXPECTED_REASONS

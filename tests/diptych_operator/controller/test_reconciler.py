@@ -7,6 +7,7 @@ from support.agents import agent_object, service
 from support.kubernetes import ErrorResponse
 from support.reconciler_harness import NAME, Harness, served
 
+from diptych_operator.controller.reconciler import BLOCKED_SECONDS
 from diptych_operator.desired.resolved_manifest import FILE
 from diptych_operator.kubernetes.errors import ApiError
 from diptych_operator.resources.kinds import (
@@ -307,7 +308,7 @@ async def test_a_missing_right_is_reported_and_tried_again(harness, verb):
 
     harness.api.before = before
     put(harness)
-    assert await harness.reconcile() == 30
+    assert await harness.reconcile() == BLOCKED_SECONDS
     assert harness.conditions()["Progressing"] == ("False", "Forbidden")
     assert "The operator may not do its work: cannot" in harness.message("Progressing")
     harness.api.before = lambda *_: None
