@@ -19,6 +19,7 @@ from typing import Any
 
 from diptych_operator.controller.apply import Applier
 from diptych_operator.controller.cache import ObjectCache
+from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.config_maps import ConfigMaps, ConfigMapState
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.obstacles import (
@@ -106,12 +107,14 @@ class Reconciler:
         self,
         client: KubernetesClient,
         cache: ObjectCache,
+        claims: NamespaceClaims,
         config_maps: ConfigMaps,
         status_writer: StatusWriter,
         platform: Platform,
     ) -> None:
         self._client = client
         self._cache = cache
+        self._claims = claims
         self._config_maps = config_maps
         self._status_writer = status_writer
         self._platform = platform
@@ -128,6 +131,8 @@ class Reconciler:
         if agent is None or agent.is_terminating:  # the garbage collector deletes its children
             self._forget(name)
             return None
+        if not await self._claims.claim(agent.namespace):
+            return None  # another operator serves it; if that one goes, `claims` queues the Agent
         observed = self._cache.observe(agent)
         rejection = blocker = failure = None
         try:

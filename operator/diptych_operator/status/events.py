@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diptych_operator.resources.agent import Agent
-from diptych_operator.resources.kinds import AGENT, EVENT, OPERATOR_NAME, Object
+from diptych_operator.resources.kinds import AGENT, EVENT, LEASE, OPERATOR_NAME, Object
 
 FORMER_AGENT = "FormerAgent"
 """The reason while an Agent waits until the children of a deleted Agent of its name are gone."""
@@ -52,18 +52,41 @@ def transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
         yield Transition(
             is_warning=_is_warning(condition),
             reason=reason,
-            note=condition["message"].encode()[:_MAX_NOTE].decode(errors="ignore"),
+            note=_cut(condition["message"]),
         )
 
 
 def event_of(agent: Agent, transition: Transition, now: str, suffix: str) -> Object:
     """Make the Event of a transition. `now` is in whole seconds; `suffix` makes the name unique."""
+    regarding = {
+        "apiVersion": AGENT.api_version,
+        "kind": AGENT.name,
+        "namespace": agent.namespace,
+        "name": agent.name,
+        "uid": agent.uid,
+    }
+    return _event(regarding, transition, now, suffix)
+
+
+def claim_event(lease: Object, sentence: str, now: str, suffix: str) -> Object:
+    """Make the Event of an operator that stands back, at the Lease of the one that serves."""
+    metadata = lease["metadata"]
+    regarding = {
+        "apiVersion": LEASE.api_version,
+        "kind": LEASE.name,
+        **{field: metadata[field] for field in ("namespace", "name", "uid")},
+    }
+    transition = Transition(is_warning=True, reason="StandsBack", note=_cut(sentence))
+    return _event(regarding, transition, now, suffix)
+
+
+def _event(regarding: Object, transition: Transition, now: str, suffix: str) -> Object:
     return {
         "apiVersion": EVENT.api_version,
         "kind": EVENT.name,
         "metadata": {
-            "name": f"{agent.name}.{suffix}",
-            "namespace": agent.namespace,
+            "name": f"{regarding['name']}.{suffix}",
+            "namespace": regarding["namespace"],
         },
         "eventTime": f"{now.removesuffix('Z')}.000000Z",
         "reportingController": f"diptych.dev/{OPERATOR_NAME}",
@@ -72,14 +95,12 @@ def event_of(agent: Agent, transition: Transition, now: str, suffix: str) -> Obj
         "reason": transition.reason,
         "note": transition.note,
         "type": "Warning" if transition.is_warning else "Normal",
-        "regarding": {
-            "apiVersion": AGENT.api_version,
-            "kind": AGENT.name,
-            "namespace": agent.namespace,
-            "name": agent.name,
-            "uid": agent.uid,
-        },
+        "regarding": regarding,
     }
+
+
+def _cut(note: str) -> str:
+    return note.encode()[:_MAX_NOTE].decode(errors="ignore")
 
 
 def _is_news(former: Mapping[str, Any] | None, condition: Mapping[str, Any]) -> bool:
