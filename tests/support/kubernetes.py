@@ -86,7 +86,7 @@ class KubernetesApi:
         return self._store(kind, content, found, "Update:kubectl-edit").content
 
     def remove(self, kind: Kind, name: NamespacedName) -> None:
-        """Delete an object and what it owns."""
+        """Delete an object and what has no other owner, as the garbage collector would."""
         found = self._objects[kind].pop(name)
         self._version += 1
         found.content["metadata"]["resourceVersion"] = str(self._version)
@@ -95,8 +95,19 @@ class KubernetesApi:
         for other, objects in self._objects.items():
             for owned, stored in list(objects.items()):
                 owners = stored.content["metadata"].get("ownerReferences", ())
-                if any(owner["uid"] == uid for owner in owners):
+                left = [owner for owner in owners if owner["uid"] != uid]
+                if len(left) < len(owners) and not self._exists(left):
                     self.remove(other, owned)
+                elif len(left) < len(owners):
+                    self.edit(
+                        other,
+                        owned,
+                        lambda c, left=left: c["metadata"].update(ownerReferences=left),
+                    )
+
+    def _exists(self, owners: list[Object]) -> bool:
+        uids = {o.content["metadata"]["uid"] for among in self._objects.values() for o in among.values()}
+        return any(owner["uid"] in uids for owner in owners)
 
     def get(self, kind: Kind, name: NamespacedName) -> Object | None:
         stored = self._objects[kind].get(name)

@@ -16,6 +16,7 @@ from diptych_operator.resources.kinds import (
     DEPLOYMENT,
     EVENT,
     NETWORK_POLICY,
+    POD,
     POD_DISRUPTION_BUDGET,
     SERVICE,
     SERVICE_ACCOUNT,
@@ -372,3 +373,48 @@ async def test_an_agent_that_is_gone_before_its_status_is_written_is_no_failure(
     put(harness)
     harness.api.before = before
     assert await harness.reconcile() is None
+
+
+def put_pod(harness, name, phase="Running"):
+    labels = {
+        "app.kubernetes.io/instance": "coordinator",
+        "app.kubernetes.io/managed-by": "diptych-operator",
+    }
+    metadata = {"name": name, "namespace": "team", "labels": labels}
+    return harness.api.put(POD, {"metadata": metadata, "status": {"phase": phase}})
+
+
+async def test_the_network_policy_stays_until_the_last_pod_of_a_deleted_agent_is_gone(harness):
+    put(harness)
+    await harness.until_done()
+    for name in ("one", "two"):
+        put_pod(harness, name)
+    put_pod(harness, "evicted", "Failed")
+    await harness.until_done()
+    spec = harness.api.get(NETWORK_POLICY, NAME)["spec"]
+    harness.api.remove(AGENT, NAME)
+    await harness.reconcile()
+    assert harness.names(DEPLOYMENT) == harness.names(SERVICE) == []
+    assert harness.api.get(NETWORK_POLICY, NAME)["spec"] == spec
+    harness.api.remove(POD, ("team", "one"))
+    assert harness.names(NETWORK_POLICY) == ["coordinator"]
+    harness.api.remove(POD, ("team", "two"))
+    assert harness.names(NETWORK_POLICY) == []
+
+
+async def test_an_agent_that_is_made_again_takes_over_the_policy_of_pods_that_drain(harness):
+    put(harness)
+    await harness.until_done()
+    put_pod(harness, "one")
+    await harness.until_done()
+    harness.api.remove(AGENT, NAME)
+    await harness.reconcile()
+    put(harness, tools=[{"name": "t", "url": "https://t.example.com:8443"}])
+    await harness.until_done()
+    assert harness.conditions()["Accepted"] == ("True", "Accepted")
+    policy = harness.api.get(NETWORK_POLICY, NAME)
+    kinds = [owner["kind"] for owner in policy["metadata"]["ownerReferences"]]
+    assert sorted(kinds) == ["Agent", "Pod"]
+    harness.api.remove(POD, ("team", "one"))
+    await harness.until_done()
+    assert harness.names(NETWORK_POLICY) == ["coordinator"]
