@@ -23,6 +23,12 @@ NAME = ("team", "coordinator")
 NOW = "2026-11-21T12:00:00Z"
 
 
+class Clock:
+    """The time that a status is written at."""
+
+    now = NOW
+
+
 class AllNamespaces:
     """The claims of an operator that is alone; `test_claims.py` has the true ones."""
 
@@ -46,7 +52,8 @@ class Harness:
     def __post_init__(self):
         client, cache = self.client, self.cache
         self.config_maps = ConfigMaps(client, cache, self.queue, self.claims)
-        status_writer = StatusWriter(client, cache, lambda: NOW)
+        self.clock = Clock()
+        status_writer = StatusWriter(client, cache, lambda: self.clock.now)
         self.reconciler = Reconciler(
             client, cache, self.claims, self.config_maps, status_writer, PLATFORM
         )

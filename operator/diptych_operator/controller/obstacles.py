@@ -15,8 +15,7 @@ from diptych_operator.kubernetes.errors import ApiError, ForbiddenError
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import AGENT, Object, kind_of
 from diptych_operator.resources.ownership import controller_of, is_owned_by
-from diptych_operator.status.events import FORMER_AGENT
-from diptych_operator.status.problem import Problem
+from diptych_operator.status.problem import FORMER_AGENT, Problem
 
 
 class Rejected(Exception):

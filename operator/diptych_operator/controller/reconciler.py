@@ -161,10 +161,11 @@ class Reconciler:
             missing_dependencies=missing.get(name),
             former_degraded=None if name in missing else _degraded_condition(agent),
         )
-        await self._status_writer.write(name, inputs)
+        again = await self._status_writer.write(name, inputs)
         if failure:
             raise failure
-        return RETRY_SECONDS if rejection else BLOCKED_SECONDS if blocker else None
+        retry = RETRY_SECONDS if rejection else BLOCKED_SECONDS if blocker else None
+        return min(filter(None, (again, retry)), default=None)
 
     async def _apply_children(self, agent: Agent, children: Children) -> None:
         """Apply children that have drifted, and delete those that are not desired any more."""
@@ -208,6 +209,7 @@ class Reconciler:
         self._cache.forget(name)
         self._config_maps.forget(name)
         self._applier.forget(name)
+        self._status_writer.forget(name)
         self._failures.pop(name, None)
 
 

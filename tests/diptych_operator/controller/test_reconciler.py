@@ -21,6 +21,7 @@ from diptych_operator.resources.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
 )
+from diptych_operator.status.events import PATIENCE
 
 CHILDREN = (SERVICE_ACCOUNT, NETWORK_POLICY, SERVICE, DEPLOYMENT)
 
@@ -45,6 +46,8 @@ async def test_an_agent_gets_what_it_needs_in_six_writes(harness):
         "Accepted": ("True", "Accepted"),
         "ResolvedRefs": ("True", "ResolvedRefs"),
         "Progressing": ("True", "RollingOut"),
+        "Available": ("False", "NoPodAvailable"),
+        "Reconciling": ("True", "RollingOut"),
         "Ready": ("False", "RollingOut"),
         "Degraded": ("Unknown", "NotAsked"),
     }
@@ -418,3 +421,32 @@ async def test_an_agent_that_is_made_again_takes_over_the_policy_of_pods_that_dr
     harness.api.remove(POD, ("team", "one"))
     await harness.until_done()
     assert harness.names(NETWORK_POLICY) == ["coordinator"]
+
+
+def told(harness):
+    return [(event["type"], event["reason"]) for event in harness.api.all(EVENT)]
+
+
+async def test_agents_of_one_file_are_no_reason_for_a_warning(harness):
+    put(harness, agents=[{"name": "researcher"}])
+    assert await harness.reconcile() == PATIENCE
+    assert harness.conditions()["ResolvedRefs"] == ("False", "AgentNotFound")
+    harness.api.put(AGENT, agent_object("researcher"))
+    await harness.reconcile()
+    assert harness.conditions()["ResolvedRefs"] == ("True", "ResolvedRefs")
+    assert told(harness) == []
+
+
+async def test_what_stays_missing_is_a_warning_after_a_moment_and_its_end_is_told(harness):
+    put(harness, agents=[{"name": "researcher"}])
+    await harness.reconcile()
+    harness.clock.now = "2026-11-21T12:00:07Z"
+    await harness.reconcile()
+    assert told(harness) == []
+    harness.clock.now = "2026-11-21T12:00:08Z"
+    assert await harness.reconcile() is None
+    assert told(harness) == [("Warning", "AgentNotFound")]
+    await harness.reconcile()
+    harness.api.put(AGENT, agent_object("researcher"))
+    await harness.reconcile()
+    assert told(harness) == [("Warning", "AgentNotFound"), ("Normal", "ResolvedRefs")]
