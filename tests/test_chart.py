@@ -65,7 +65,9 @@ RIGHTS = {
     "pods": "list watch",
     "events.events.k8s.io": "create",
     "namespaces": "list watch",
-    "leases.coordination.k8s.io": "get update",
+    "leases.coordination.k8s.io": "create",
+    "leases.coordination.k8s.io diptych-agents": "get update delete",
+    "leases.coordination.k8s.io diptych": "get update",
 }
 """All that the operator may do."""
 
@@ -125,7 +127,9 @@ def test_the_crd_may_be_somebody_elses_affair():
 
 def test_the_operator_has_the_rights_that_are_listed_and_no_other():
     assert {
-        f"{resource}.{group}".rstrip("."): " ".join(rule["verbs"])
+        " ".join([f"{resource}.{group}".rstrip("."), *rule.get("resourceNames", ())]): " ".join(
+            rule["verbs"]
+        )
         for rule in _operator_rules()
         for group in rule["apiGroups"]
         for resource in rule["resources"]

@@ -66,6 +66,12 @@ class Sockets:
     def urls(self) -> list[str]:
         return [_url(self.address, s.getsockname()[1]) for s in self._sockets]
 
+    @property
+    def addresses(self) -> list[str]:
+        """Where they listen, which is not where this machine reaches them: `http://0.0.0.0:8000`."""
+        host = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
+        return [f"http://{host}:{s.getsockname()[1]}" for s in self._sockets]
+
     def __iter__(self) -> Iterator[socket.socket]:
         return iter(self._sockets)
 
