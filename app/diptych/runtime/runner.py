@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from diptych.loop.commands import AskModel, Emit, MakeCall, Warn
+from diptych.loop.call_graph import failure
+from diptych.loop.commands import AskModel, Command, Emit, MakeCall, Warn
 from diptych.loop.context_window import ContextWindow
 from diptych.loop.events import (
     Aborted,
@@ -35,6 +36,7 @@ from diptych.loop.events import (
 from diptych.loop.messages import JSON, Delegation
 from diptych.loop.reducer import advance, apply_all, closing_events
 from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run
+from diptych.policy.rules import Asker
 from diptych.ports import Notice
 from diptych.runtime.effects import Backends, Effects, TaskCrashed, TextArrived, target
 from diptych.runtime.run_log import PROGRESS, RunLog
@@ -76,6 +78,7 @@ class Runner:
     ) -> None:
         self._learn = learn
         self._log = log
+        self._policy = backends.policy
         self._deadline = deadline
         self._inbox: asyncio.Queue[_InboxItem] = asyncio.Queue()
         self._writer = RunWriter(run, log, lambda e: self._inbox.put_nowait(TaskCrashed(e)))
@@ -157,20 +160,8 @@ class Runner:
         self._writer.decided, commands = advance(self._writer.decided, event)
         if self._learn and self._writer.decided.context is not known:
             self._learn(self._writer.decided.context)
-        items: list[Event | Notice] = [event]
-        todo, calls = deque(commands), list[MakeCall]()
-        while todo:
-            match todo.popleft():
-                case Emit(following):
-                    self._writer.decided, more = advance(self._writer.decided, following)
-                    items.append(following)
-                    todo.extend(more)
-                case AskModel() as ask:
-                    self._ask_model(ask)
-                case MakeCall() as call:
-                    calls.append(call)
-                case Warn(text):
-                    items.append(Notice("format_warning", {"message": text}))
+        following, calls = self._carry_out(commands)
+        items = [event, *following]
         if all(isinstance(item, (*_DEFERRABLE, Notice)) for item in items):
             is_start = isinstance(event, Offered)
             self._writer.write_later(
@@ -180,6 +171,43 @@ class Runner:
             await self._writer.write(*items)
         if calls and self._stage is _Stage.DRIVING:
             await self._make_calls(calls)
+
+    def _carry_out(
+        self, commands: Sequence[Command]
+    ) -> tuple[list[Event | Notice], list[MakeCall]]:
+        """Ask the model, and decide all that follows; gives what to write, and calls to make."""
+        items, calls = list[Event | Notice](), list[MakeCall]()
+        todo = deque(commands)
+        while todo:
+            match todo.popleft():
+                case Emit(event):
+                    self._writer.decided, more = advance(self._writer.decided, event)
+                    items.append(event)
+                    todo.extend(more)
+                case AskModel() as ask:
+                    self._ask_model(ask)
+                case MakeCall() as call:
+                    if refusal := self._refusal(call):
+                        todo.appendleft(Emit(refusal))
+                    else:
+                        calls.append(call)
+                case Warn(text):
+                    items.append(Notice("format_warning", {"message": text}))
+        return items, calls
+
+    def _refusal(self, command: MakeCall) -> Returned | None:
+        """Ask the policy about a call. Gives the result of one that is not made.
+
+        What was sent before was decided on then; whoever goes on with a run decides on the rest.
+        """
+        if command.is_retry or self._stage is not _Stage.DRIVING:
+            return None
+        run = self._writer.decided
+        asker = Asker(self._log.run_id, run.subject)
+        verdict = self._policy.decide(command.call, run.catalog, asker)
+        if verdict.outcome == "allow":
+            return None
+        return failure(command.call, "denied", f"denied: {verdict.reason}")
 
     def _ask_model(self, command: AskModel) -> None:
         if self._stage is _Stage.DRIVING:
