@@ -16,18 +16,16 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
-import uvicorn
 from fastapi import FastAPI
 
 from diptych.adapters.openai_chat.completions import open_session
 from diptych.config.settings import AgentConfig, ProcessSettings
 from diptych.errors import ConfigError
 from diptych.serve.hosted_agent import HostedAgent, check_mock_scripts
+from diptych.serve.http_server import HttpServers, run_http_servers
 from diptych.serve.undumpable import make_undumpable
 
 SEND_BUFFER_BYTES = 2**17  # that the kernel keeps for a slow reader; its own default is megabytes
-CLOSE_SECONDS = 5  # that open responses get to end, once all runs have ended or are handed over
-_POLL_SECONDS = 0.005
 _logger = logging.getLogger(__name__)
 
 
@@ -68,6 +66,12 @@ class Sockets:
     def urls(self) -> list[str]:
         return [_url(self.address, s.getsockname()[1]) for s in self._sockets]
 
+    @property
+    def addresses(self) -> list[str]:
+        """Where they listen, which is not where this machine reaches them: `http://0.0.0.0:8000`."""
+        host = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
+        return [f"http://{host}:{s.getsockname()[1]}" for s in self._sockets]
+
     def __iter__(self) -> Iterator[socket.socket]:
         return iter(self._sockets)
 
@@ -85,6 +89,14 @@ async def serve_agents(
     With sockets for them, the metrics of each agent are served there alone. Raises `ConfigError`
     before any port opens.
     """
+    async with _serve(configs, sockets, metrics_sockets) as (agents, _servers):
+        yield agents
+
+
+@contextlib.asynccontextmanager
+async def _serve(
+    configs: Sequence[AgentConfig], sockets: Sockets, metrics_sockets: Sockets | None
+) -> AsyncIterator[tuple[list[HostedAgent], HttpServers]]:
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(sockets.close)
         if metrics_sockets:
@@ -95,13 +107,13 @@ async def serve_agents(
             HostedAgent(config, http, url=url)
             for config, url in zip(configs, sockets.urls, strict=True)
         ]
-        servers = _servers(agents, sockets, metrics_sockets)
-        stop_servers = await stack.enter_async_context(_run_servers(servers))
+        apps = _apps(agents, sockets, metrics_sockets)
+        servers = await stack.enter_async_context(run_http_servers(apps))
         for agent in agents:
             await stack.enter_async_context(agent)
-        stack.push_async_callback(stop_servers)  # before the agents: open responses need the store
+        stack.push_async_callback(servers.stop)  # before the agents: open responses need the store
         stack.push_async_callback(_close_runs, agents, 0.0)
-        yield agents
+        yield agents, servers
 
 
 async def serve_until_signal(
@@ -121,7 +133,7 @@ async def serve_until_signal(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with serve_agents(configs, sockets, metrics_sockets) as agents:
+    async with _serve(configs, sockets, metrics_sockets) as (agents, servers):
         async with asyncio.TaskGroup() as group:
             starting = [
                 group.create_task(on_ready(agents)),
@@ -131,7 +143,7 @@ async def serve_until_signal(
             for task in starting:
                 task.cancel()
         stop.clear()
-        await _drain(agents, stop, grace)
+        await _drain(agents, servers, stop, grace)
 
 
 async def _freeze_loaded_objects(agents: Sequence[HostedAgent]) -> None:
@@ -144,10 +156,18 @@ async def _freeze_loaded_objects(agents: Sequence[HostedAgent]) -> None:
     gc.freeze()
 
 
-async def _drain(agents: Sequence[HostedAgent], second_signal: asyncio.Event, grace: float) -> None:
-    """Take no new runs, and let the active ones end within `grace` seconds."""
-    closing = asyncio.create_task(_close_runs(agents, grace))
+async def _drain(
+    agents: Sequence[HostedAgent],
+    servers: HttpServers,
+    second_signal: asyncio.Event,
+    grace: float,
+) -> None:
+    """Take the requests that are on their way, then no new runs; give the active ones `grace` s."""
     interrupting = asyncio.create_task(second_signal.wait())
+    arriving = asyncio.create_task(servers.wait_for_first_requests())
+    await asyncio.wait([arriving, interrupting], return_when=asyncio.FIRST_COMPLETED)
+    arriving.cancel()
+    closing = asyncio.create_task(_close_runs(agents, grace))
     if active := sum(agent.runs.active_count for agent in agents):
         _logger.info("ending: %d runs get %g s; a second signal ends them now", active, grace)
     await asyncio.wait([closing, interrupting], return_when=asyncio.FIRST_COMPLETED)
@@ -160,10 +180,10 @@ async def _close_runs(agents: Sequence[HostedAgent], grace: float) -> None:
     await asyncio.gather(*(agent.runs.close(grace) for agent in agents))
 
 
-def _servers(
+def _apps(
     agents: Sequence[HostedAgent], sockets: Sockets, metrics_sockets: Sockets | None
-) -> list[tuple["_Server", socket.socket]]:
-    """Make a server for each agent, and one for its metrics if these have a socket."""
+) -> list[tuple[FastAPI, socket.socket]]:
+    """Make an app for each agent, and one for its metrics if these have a socket."""
     on_loopback = sockets.address.is_loopback
     apps = [
         (agent.app(on_loopback=on_loopback, has_metrics=metrics_sockets is None), sock)
@@ -176,52 +196,7 @@ def _servers(
         ]
         for agent, url in zip(agents, metrics_sockets.urls, strict=True):
             _logger.info("the metrics of %s are at %s/metrics", agent.name, url)
-    return [(_Server(_server_config(app)), sock) for app, sock in apps]
-
-
-@contextlib.asynccontextmanager
-async def _run_servers(
-    served: Sequence[tuple["_Server", socket.socket]],
-) -> AsyncIterator[Callable[[], Coroutine[Any, Any, None]]]:
-    """Run servers. Gives what stops them all, as the end of the block does."""
-    servers = [server for server, _ in served]
-    tasks = [asyncio.create_task(server.serve([sock])) for server, sock in served]
-
-    async def stop_servers() -> None:
-        for server in servers:  # together, so that all take as long as one
-            server.should_exit = True
-        await asyncio.gather(*tasks)
-
-    try:
-        for server, task in zip(servers, tasks, strict=True):
-            while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event
-                await asyncio.sleep(_POLL_SECONDS)
-            if task.done():
-                await task  # it could not start: raises why
-        yield stop_servers
-    finally:
-        await stop_servers()
-
-
-def _server_config(app: FastAPI) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        lifespan="off",
-        ws="none",  # the library that serves them costs memory, and nothing here does
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=75,  # longer than the usual idle time of a proxy's pool
-        timeout_graceful_shutdown=CLOSE_SECONDS,
-    )
-
-
-class _Server(uvicorn.Server):
-    """A server that handles no signals: several run side by side here."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+    return apps
 
 
 def _bind(address: ListenAddress, port: int) -> socket.socket:

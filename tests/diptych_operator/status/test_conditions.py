@@ -51,7 +51,7 @@ def condition(inputs, kind):
         ),
         pytest.param(
             StatusInputs(deployment=deployment(0, 0, 0)),
-            "False",
+            "True",
             "ScaledToZero",
             id="scaled to none",
         ),
@@ -240,9 +240,19 @@ ALL_GOOD = {
     ),
     "Progressing": ("False", "UpToDate", "All pods run the newest revision."),
     "Ready": ("True", "Ready", "1 of 1 pods can take work."),
-    "Degraded": ("False", "NothingMissing", "The agent misses nothing."),
+    "Available": ("True", "Available", "1 pod can take work."),
+    "Degraded": ("False", "NothingMissing", "All that the agent uses is there."),
 }
+NOTHING = ("False", "NoPodAvailable", "No pod can take work.")
 GOOD = StatusInputs(deployment=deployment(), missing_dependencies=())
+PAUSED = deployment(updated=0, total=1)
+PAUSED["spec"]["paused"] = True
+PAUSED_WORDS = (
+    "Somebody has paused the Deployment, so that changes wait; `kubectl rollout resume deployment` "
+    "of the Agent's name goes on."
+)
+QUOTA = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: q."}
+QUOTA_WORDS = "The cluster refuses the pods: exceeded quota: q."
 STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
 
 
@@ -255,6 +265,7 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
             {
                 "Accepted": ("False", "NameConflict", "There is another."),
                 "Progressing": ("False", "NotAccepted", "Nothing is changed meanwhile."),
+                "Stalled": ("True", "NameConflict", "There is another."),
                 "Ready": (
                     "True",
                     "LastGoodRevision",
@@ -270,6 +281,8 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
             replace(GOOD, deployment=None, missing_dependencies=None),
             {
                 "Progressing": ("True", "RollingOut", "0 of 1 pods run the newest revision."),
+                "Reconciling": ("True", "RollingOut", "0 of 1 pods run the newest revision."),
+                "Available": NOTHING,
                 "Ready": ("False", "RollingOut", "There are no pods yet."),
                 "Degraded": ("Unknown", "NotAsked", "No pod has been asked yet."),
             },
@@ -277,7 +290,14 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
         ),
         pytest.param(
             replace(GOOD, deployment=deployment(0, 0, 0)),
-            {"Ready": ("False", "ScaledToZero", "The agent is scaled to no pods.")},
+            {
+                "Available": ("False", "ScaledToZero", "No pod can take work."),
+                "Ready": (
+                    "True",
+                    "ScaledToZero",
+                    "The agent is scaled to no pods, as its manifest says.",
+                ),
+            },
             id="scaled to zero",
         ),
         pytest.param(
@@ -288,9 +308,57 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
                     "Stuck",
                     "The newest revision does not come up; Ready says why.",
                 ),
+                "Stalled": (
+                    "True",
+                    "Stuck",
+                    "The newest revision does not come up; Ready says why.",
+                ),
+                "Available": NOTHING,
                 "Ready": ("False", "RollingOut", "0 of 1 pods can take work."),
             },
             id="stuck",
+        ),
+        pytest.param(
+            replace(GOOD, blocker=Problem("WriteFailed", "A webhook is gone.")),
+            {
+                "Progressing": ("False", "WriteFailed", "A webhook is gone."),
+                "Stalled": ("True", "WriteFailed", "A webhook is gone."),
+            },
+            id="a write that fails",
+        ),
+        pytest.param(
+            replace(GOOD, blocker=Problem("FormerAgent", "It is still there.")),
+            {
+                "Progressing": ("False", "FormerAgent", "It is still there."),
+                "Reconciling": ("True", "FormerAgent", "It is still there."),
+            },
+            id="waiting for a former Agent's children",
+        ),
+        pytest.param(
+            replace(GOOD, deployment=PAUSED),
+            {
+                "Progressing": ("False", "Paused", PAUSED_WORDS),
+                "Stalled": ("True", "Paused", PAUSED_WORDS),
+                "Ready": (
+                    "False",
+                    "Paused",
+                    f"{PAUSED_WORDS} The revision before it keeps serving meanwhile.",
+                ),
+            },
+            id="a change of a paused Deployment",
+        ),
+        pytest.param(
+            replace(GOOD, deployment=deployment(updated=0, total=1, conditions=[QUOTA])),
+            {
+                "Progressing": ("False", "PodsRefused", QUOTA_WORDS),
+                "Stalled": ("True", "PodsRefused", QUOTA_WORDS),
+                "Ready": (
+                    "False",
+                    "PodsRefused",
+                    f"{QUOTA_WORDS} The revision before it keeps serving meanwhile.",
+                ),
+            },
+            id="a rollout that a quota blocks",
         ),
         pytest.param(
             replace(GOOD, missing_dependencies=(MissingDependency("moon", "m", "far"),)),
@@ -302,7 +370,7 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
         ),
     ],
 )
-def test_five_conditions_say_all(inputs, changed):
+def test_the_conditions_say_all(inputs, changed):
     found = {c.type: (c.status, c.reason, c.message) for c in conditions(inputs)}
     assert found == ALL_GOOD | changed
 
@@ -312,6 +380,7 @@ def test_the_status_is_of_the_generation_that_was_seen():
     assert status["observedGeneration"] == 1
     assert {c["observedGeneration"] for c in status["conditions"]} == {1}
     assert status["replicas"] == 1
+    assert status["pods"] == "1/1"
     assert status["url"] == "http://coordinator.team:8000"
     assert status["selector"] == (
         "app.kubernetes.io/instance=coordinator,app.kubernetes.io/name=diptych-agent"

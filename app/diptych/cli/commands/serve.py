@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -87,7 +88,8 @@ def _serve(
     if (at := settings.metrics_port) is not None:
         address = ListenAddress(sockets.address.host, at, "METRICS_PORT")
         metrics_sockets = Sockets(address, len(configs))
-    announce = _log_addresses if settings.log_format == "json" else _print_addresses
+    log_addresses = partial(_log_addresses, sockets.addresses)
+    announce = log_addresses if settings.log_format == "json" else _print_addresses
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         serving = serve_until_signal(
             configs,
@@ -99,14 +101,14 @@ def _serve(
         runner.run(serving)
 
 
-async def _log_addresses(agents: Sequence["HostedAgent"]) -> None:
+async def _log_addresses(addresses: Sequence[str], agents: Sequence["HostedAgent"]) -> None:
     """Log where the agents listen, for collectors of JSON logs."""
     from diptych.cli.output.wording import unavailable_text
 
-    for agent in agents:
+    for agent, address in zip(agents, addresses, strict=True):
         await agent.wait_for_first_connect()
         now = agent.readiness()
-        _logger.info("agent %s listens at %s", agent.name, agent.url)
+        _logger.info("agent %s listens at %s", agent.name, address)
         for unavailable in now.unavailable:
             _logger.warning("agent %s is without %s", agent.name, unavailable_text(unavailable))
         for note in now.notes:
