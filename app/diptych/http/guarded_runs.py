@@ -37,6 +37,9 @@ class GuardedRuns:
     async def start(self, request: RunRequest) -> RunEntry:
         """Start a run in a session of the caller's; see `RunService.start`.
 
+        A `subject` of the request is whom the caller says that it works for: that is recorded, and
+        gives no right. From whom nobody knows it is not taken.
+
         Raises `LimitExceeded`.
         """
         caller = current_caller()
@@ -44,7 +47,12 @@ class GuardedRuns:
         if caller.subject:
             owner, subject = caller.owner, str(caller.subject)
             self._limiter.admit(subject, lambda: self._runs.unfinished_of(owner))
-            request = replace(request, owner=owner, subject=subject)
+            if request.subject:
+                request = replace(request, owner=owner, caller=subject)
+            else:
+                request = replace(request, owner=owner, subject=subject)
+        else:
+            request = replace(request, subject="")
         return _public(await self._runs.start(request))
 
     async def resume(

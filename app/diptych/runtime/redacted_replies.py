@@ -9,9 +9,10 @@ Not here: what a secret is (`net.redaction`), asking the model (`model_caller`).
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
+from typing import cast
 
 from diptych.errors import ModelError
-from diptych.loop.messages import NativeCall
+from diptych.loop.messages import JSONObject, NativeCall
 from diptych.net.redaction import SECRETS
 from diptych.ports import Delta, Reply
 
@@ -64,4 +65,6 @@ def _redacted_calls(calls: tuple[NativeCall, ...]) -> tuple[NativeCall, ...]:
 def _redacted_call(call: NativeCall, position: int) -> NativeCall:
     """Redact a call; ids stay unique in their reply."""
     call_id = call.id if SECRETS.redact(call.id) == call.id else f"redacted_{position}"
-    return NativeCall(call_id, SECRETS.redact(call.name), SECRETS.redact(call.arguments))
+    extra = cast("JSONObject | None", SECRETS.redact_value(call.extra))
+    name, arguments = SECRETS.redact(call.name), SECRETS.redact(call.arguments)
+    return NativeCall(call_id, name, arguments, extra)
