@@ -30,9 +30,11 @@ _BATCH = 200  # entries that are looked through at once for the caller's own
 class GuardedRuns:
     """`RunService` for the current caller. Every method raises `Forbidden` too."""
 
-    def __init__(self, runs: RunService, limiter: RunLimiter) -> None:
+    def __init__(self, runs: RunService, limiter: RunLimiter, *, takes_system: bool = True) -> None:
+        """Without `takes_system` the callers' own system text is left out."""
         self._runs = runs
         self._limiter = limiter
+        self._takes_system = takes_system
 
     async def start(self, request: RunRequest) -> RunEntry:
         """Start a run in a session of the caller's; see `RunService.start`.
@@ -44,6 +46,8 @@ class GuardedRuns:
         """
         caller = current_caller()
         caller.require(Right.ASK)
+        if not self._takes_system:
+            request = replace(request, system="")
         if caller.subject:
             owner, subject = caller.owner, str(caller.subject)
             self._limiter.admit(subject, lambda: self._runs.unfinished_of(owner))
