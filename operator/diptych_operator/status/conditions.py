@@ -182,6 +182,7 @@ def _ready(inputs: StatusInputs) -> Condition:
     problem = _pods_problem(inputs)
     if problem is None and _is_paused(inputs.deployment):
         problem = Problem("Paused", _progressing(inputs).message)
+    problem = problem or _store_problem(inputs)
     message = problem.message if problem else _availability(inputs)
     older = _count(inputs.deployment, "replicas") - _count(inputs.deployment, "updatedReplicas")
     if available and older > 0:
@@ -221,6 +222,13 @@ def _pods_problem(inputs: StatusInputs) -> Problem | None:
         return refusal
     problems = [problem for pod in inputs.pods if (problem := pod_problem(pod))]
     return min(problems, key=lambda problem: problem.reason, default=None)
+
+
+def _store_problem(inputs: StatusInputs) -> Problem | None:
+    """Say that pods take no work because their store is away, if that is so."""
+    missing = inputs.missing_dependencies or ()
+    reason = next((one.reason for one in missing if one.kind == "store"), None)
+    return Problem("StoreUnavailable", f"The pods take no work: {reason}.") if reason else None
 
 
 def _refusal(deployment: Object | None) -> Problem | None:
@@ -266,4 +274,6 @@ _MISSING_REASONS = {
     "tool": "ToolsLeftOut",
     "agent": "AgentUnavailable",
     "key": "KeyMissing",
+    "model": "ModelUnavailable",
+    "store": "StoreUnavailable",
 }
