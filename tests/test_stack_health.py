@@ -8,7 +8,13 @@ import pytest
 from support.model_server import model_server, silence, stalls, status
 from support.stack import agent, box, call, frames, stage, stages
 
-from diptych.config.settings import AgentConfig, ModelConfig, PeerConfig, TimeoutConfig, ToolServerConfig
+from diptych.config.settings import (
+    AgentConfig,
+    ModelConfig,
+    PeerConfig,
+    TimeoutConfig,
+    ToolServerConfig,
+)
 from diptych.http import sse_response as sse
 from diptych.http.chat import routes as chat
 from diptych.serve.server import ListenAddress, Sockets, serve_agents

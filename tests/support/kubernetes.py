@@ -106,7 +106,9 @@ class KubernetesApi:
                     )
 
     def _exists(self, owners: list[Object]) -> bool:
-        uids = {o.content["metadata"]["uid"] for among in self._objects.values() for o in among.values()}
+        uids = {
+            o.content["metadata"]["uid"] for among in self._objects.values() for o in among.values()
+        }
         return any(owner["uid"] in uids for owner in owners)
 
     def get(self, kind: Kind, name: NamespacedName) -> Object | None:

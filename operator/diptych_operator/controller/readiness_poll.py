@@ -88,9 +88,7 @@ class ReadinessPoll:
         asked = [(pod, address) for pod, address in pods.items() if address][:_MAX_PODS]
         found = await asyncio.gather(*(_ask_pod(session, address) for _, address in asked))
         answers = {
-            pod: answer
-            for (pod, _), answer in zip(asked, found, strict=True)
-            if answer is not None
+            pod: answer for (pod, _), answer in zip(asked, found, strict=True) if answer is not None
         }
         return _merged(answers) if answers else None
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from diptych_operator.controller.apply import Applier
 from diptych_operator.controller.cache import ObjectCache
+from diptych_operator.controller.changes import Verb, log_change
 from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.config_maps import ConfigMaps, ConfigMapState
 from diptych_operator.controller.metrics import Metrics
@@ -38,7 +39,6 @@ from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError, ForbiddenError, InvalidError
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
-    AGENT,
     SERVICE,
     NamespacedName,
     Object,
@@ -204,6 +204,7 @@ class Reconciler:
         for kind, live in tuple(self._cache.children(agent)):
             if kind not in desired and "deletionTimestamp" not in live["metadata"]:
                 await self._client.delete(kind, namespaced_name_of(live), live["metadata"]["uid"])
+                log_change(agent, Verb.DELETED, kind, live["metadata"]["name"], "it is not needed")
 
     def _forget(self, name: NamespacedName) -> None:
         self._cache.forget(name)

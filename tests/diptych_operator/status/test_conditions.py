@@ -134,8 +134,12 @@ def test_progressing_says_whether_pods_are_being_changed(inputs, status, reason)
         pytest.param(
             (MissingDependency("agent", "a", "b"),), "True", "AgentUnavailable", id="an agent"
         ),
-        pytest.param((MissingDependency("model", "m", "b"),), "True", "ModelUnavailable", id="model"),
-        pytest.param((MissingDependency("store", "r", "b"),), "True", "StoreUnavailable", id="store"),
+        pytest.param(
+            (MissingDependency("model", "m", "b"),), "True", "ModelUnavailable", id="model"
+        ),
+        pytest.param(
+            (MissingDependency("store", "r", "b"),), "True", "StoreUnavailable", id="store"
+        ),
         pytest.param(
             (MissingDependency("agent", "a", "b"), MissingDependency("key", "c", "d")),
             "True",
@@ -338,7 +342,9 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
         ),
         pytest.param(
             replace(
-                GOOD, deployment=DOWN, missing_dependencies=(MissingDependency("store", "r", "gone"),)
+                GOOD,
+                deployment=DOWN,
+                missing_dependencies=(MissingDependency("store", "r", "gone"),),
             ),
             {
                 "Progressing": ("True", "RollingOut", "1 of 1 pods run the newest revision."),
