@@ -47,8 +47,9 @@ _CONDITION: Schema = {
             "Accepted: the manifest can be served. ResolvedRefs: all Agents and "
             "Services that it names exist and agree. Progressing: pods are being changed. "
             "Available: some pod can take work. Ready: all pods are of the newest revision and can "
-            "take work. Degraded: something that the agent uses is missing. Reconciling, Stalled: "
-            "as kstatus reads them; there only while True.",
+            "take work. Degraded: something that the agent uses is missing. ToolsDrifted: tools "
+            "are not as they were pinned; only Agents with pins have it. Reconciling, Stalled: as "
+            "kstatus reads them; there only while True.",
             maxLength=64,
         ),
         "status": _field(

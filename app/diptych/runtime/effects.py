@@ -24,7 +24,7 @@ from diptych.loop.rendering import without_native_calls
 from diptych.loop.state import Run, conversation
 from diptych.loop.text import RESULT_BYTES, bounded, well_formed
 from diptych.ports import Agents, DelegationRequest, Model, Notice, Tools
-from diptych.runtime.answer_text import TextBatcher
+from diptych.runtime.answer_stream import TextBatcher
 from diptych.runtime.model_caller import ModelCaller, ModelHabits
 
 CANCEL_SECONDS = 0.9  # for cancelled tasks to tell their servers: an abort takes effect in 1 s

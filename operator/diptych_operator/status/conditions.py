@@ -30,6 +30,7 @@ ConditionType: TypeAlias = Literal[
     "Available",
     "Ready",
     "Degraded",
+    "ToolsDrifted",
     "Reconciling",
     "Stalled",
 ]
@@ -44,6 +45,11 @@ class MissingDependency:
     kind: str
     name: str
     reason: str
+
+    @property
+    def is_drift(self) -> bool:
+        """Whether it stands for tools that are not as the manifest pinned them."""
+        return self.kind == "tool" and self.reason.startswith("changed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,9 @@ class Condition:
 def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]:
     """Give the whole status. `now` becomes the time of conditions whose status has changed."""
     former = {c["type"]: c for c in agent.status.get("conditions", ())}
+    shown = conditions(inputs)
+    if any(tool.get("pin") for tool in agent.tools):
+        shown += (_tools_drifted(inputs, former.get("ToolsDrifted")),)
     labels = selector_labels(agent.name).items()
     return {
         "observedGeneration": agent.generation,
@@ -93,7 +102,7 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
                 "observedGeneration": agent.generation,
                 "lastTransitionTime": _transition_time(former.get(condition.type), condition, now),
             }
-            for condition in conditions(inputs)
+            for condition in shown
         ],
     }
 
@@ -210,10 +219,24 @@ def _degraded(inputs: StatusInputs) -> Condition:
         return Condition("Degraded", "Unknown", "NotAsked", "No pod has been asked yet.")
     if not inputs.missing_dependencies:
         return Condition("Degraded", "False", "NothingMissing", "All that the agent uses is there.")
-    kinds = {missing.kind for missing in inputs.missing_dependencies}
+    kinds = {"drift" if m.is_drift else m.kind for m in inputs.missing_dependencies}
     reason = _MISSING_REASONS.get(kinds.pop(), "Missing") if len(kinds) == 1 else "Missing"
     lines = dict.fromkeys(f"{m.kind} {m.name}: {m.reason}" for m in inputs.missing_dependencies)
     return Condition("Degraded", "True", reason, "; ".join(lines))
+
+
+def _tools_drifted(inputs: StatusInputs, former: Mapping[str, Any] | None) -> Condition:
+    """Say which pinned tools have changed; as before while no pod has been asked."""
+    if inputs.missing_dependencies is None:
+        if former is not None:
+            return Condition("ToolsDrifted", former["status"], former["reason"], former["message"])
+        return Condition("ToolsDrifted", "Unknown", "NotAsked", "No pod has been asked yet.")
+    drifts = [missing for missing in inputs.missing_dependencies if missing.is_drift]
+    if not drifts:
+        return Condition("ToolsDrifted", "False", "AsPinned", "No tool differs from its pin.")
+    lines = dict.fromkeys(f"{drift.name}: {drift.reason}" for drift in drifts)
+    message = f"{'; '.join(lines)}. Look at these tools, then pin them anew (`diptych pin`)."
+    return Condition("ToolsDrifted", "True", "ToolsChanged", message)
 
 
 def _pods_problem(inputs: StatusInputs) -> Problem | None:
@@ -272,6 +295,7 @@ _STANDSTILL = {"Paused", "PodsRefused", "Stuck"}
 _MISSING_REASONS = {
     "server": "ToolServerUnavailable",
     "tool": "ToolsLeftOut",
+    "drift": "ToolsDrifted",
     "agent": "AgentUnavailable",
     "key": "KeyMissing",
     "model": "ModelUnavailable",

@@ -19,6 +19,7 @@ _GOOD_STATUS = {
     "Ready": "True",
     "Degraded": "False",
     "Progressing": "True",
+    "ToolsDrifted": "False",
 }
 _EXPECTED_REASONS = {"RollingOut", "ScaledToZero", FORMER_AGENT}
 _AT_REST = {"UpToDate", "NotAccepted", "Stuck", FORMER_AGENT}

@@ -417,3 +417,35 @@ def test_a_message_never_outgrows_the_crd():
 def _with(status):
     one = agent()
     return type(one)(**{f: getattr(one, f) for f in one.__slots__} | {"status": status})
+
+
+def drift_of(missing, pins=({"tool": "pay", "digest": "sha256:0"},), status=None):
+    tools = [{"name": "bank", "url": "http://bank", "pin": list(pins)}]
+    inputs = StatusInputs(deployment=deployment(), missing_dependencies=missing)
+    pinned = replace(agent(tools=tools), status=status or {})
+    shown = agent_status(pinned, inputs, NOW)["conditions"]
+    return next((c for c in shown if c["type"] == "ToolsDrifted"), None), shown
+
+
+def test_changed_tools_have_a_condition_of_their_own() -> None:
+    changed = MissingDependency("tool", "bank", "changed since pinned: pay, void (gone)")
+    other = MissingDependency("tool", "bank", "1 left out, as its schema is long: big")
+    drift, shown = drift_of([changed])
+    assert (drift["status"], drift["reason"]) == ("True", "ToolsChanged")
+    assert drift["message"].startswith("bank: changed since pinned: pay, void (gone). ")
+    degraded = next(c for c in shown if c["type"] == "Degraded")
+    assert (degraded["status"], degraded["reason"]) == ("True", "ToolsDrifted")
+    drift, shown = drift_of([other])
+    assert (drift["status"], drift["reason"]) == ("False", "AsPinned")
+    assert next(c for c in shown if c["type"] == "Degraded")["reason"] == "ToolsLeftOut"
+
+
+def test_only_agents_with_pins_say_whether_tools_have_changed() -> None:
+    assert drift_of([], pins=())[0] is None
+    assert drift_of([])[0]["status"] == "False"
+
+
+def test_an_operator_that_has_not_asked_yet_leaves_the_word_of_the_one_before() -> None:
+    assert drift_of(None)[0]["status"] == "Unknown"
+    former, _ = drift_of([MissingDependency("tool", "bank", "changed since pinned: pay")])
+    assert drift_of(None, status={"conditions": [former]})[0] == former

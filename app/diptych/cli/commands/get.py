@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from diptych.cli.output.screen import Line
 
 OutputFormat: TypeAlias = Literal["json", "yaml", "wide", "name"]
-_FALSE_IS_OK = {"Progressing", "Degraded"}
+_FALSE_IS_OK = {"Progressing", "Degraded", "ToolsDrifted"}
 """Conditions whose good status is False."""
 _AT_REST = {"UpToDate", "ScaledToZero"}
 """Reasons for Progressing=False that are no obstacle."""

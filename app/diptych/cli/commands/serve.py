@@ -54,7 +54,8 @@ def serve(
 
     Without a file the agent is made of AGENT_NAME, MODEL_API_URL, MCP_SERVERS …, as in a plain
     container. On loopback everybody may do everything; at any other address callers must say who
-    they are, by a key or token of `spec.access`, unless --open is given.
+    they are, by a key or token of `spec.access`, unless --open is given. METRICS_PORT takes the
+    metrics to a port of their own.
 
     On Ctrl-C or SIGTERM it takes no new runs; those that go on have SHUTDOWN_GRACE_SECONDS (20).
 
@@ -73,8 +74,7 @@ def serve(
     set_up_logging(settings.log_level, settings.log_format)
     sockets = Sockets(ListenAddress(host, settings.port if port is None else port), count)
     configs = loaded.resolve(sockets.urls) if loaded else from_environment
-    if is_open:
-        configs = [opened(config) for config in configs]
+    configs = [opened(config) for config in configs] if is_open else configs
     _serve(configs, sockets, settings)
 
 
@@ -82,12 +82,22 @@ def _serve(
     configs: "Sequence[AgentConfig]", sockets: "Sockets", settings: "ProcessSettings"
 ) -> None:
     from diptych.cli.signals import loop_factory
-    from diptych.serve.server import serve_until_signal
+    from diptych.serve.server import ListenAddress, Sockets, serve_until_signal
 
+    metrics_sockets = None
+    if (at := settings.metrics_port) is not None:
+        address = ListenAddress(sockets.address.host, at, "METRICS_PORT")
+        metrics_sockets = Sockets(address, len(configs))
     log_addresses = partial(_log_addresses, sockets.addresses)
     announce = log_addresses if settings.log_format == "json" else _print_addresses
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        serving = serve_until_signal(configs, sockets, announce, grace=settings.shutdown_grace)
+        serving = serve_until_signal(
+            configs,
+            sockets,
+            announce,
+            grace=settings.shutdown_grace,
+            metrics_sockets=metrics_sockets,
+        )
         runner.run(serving)
 
 
