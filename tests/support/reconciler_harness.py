@@ -10,7 +10,7 @@ from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.config_maps import ConfigMaps
 from diptych_operator.controller.metrics import Metrics
-from diptych_operator.controller.reconciler import Reconciler
+from diptych_operator.controller.reconciler import Reconciler, Writers
 from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.client import KubernetesClient
@@ -55,7 +55,7 @@ class Harness:
         self.clock = Clock()
         status_writer = StatusWriter(client, cache, lambda: self.clock.now)
         self.reconciler = Reconciler(
-            client, cache, self.claims, self.config_maps, status_writer, PLATFORM
+            client, cache, self.claims, Writers(self.config_maps, status_writer), PLATFORM
         )
 
     async def observe(self):

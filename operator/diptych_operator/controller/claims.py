@@ -68,21 +68,20 @@ class NamespaceClaims:
         queue: WorkQueue,
         operator: OperatorName,
         report: Callable[[Object, str], Object],
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._cache = cache
         self._queue = queue
         self._operator = operator
         self._report = report
-        self._clock = clock
+        self.clock: Callable[[], float] = time.monotonic
         self._claims: dict[str, _Claim] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
     def holds(self, namespace: str) -> bool:
         """Say whether this operator may write in a namespace now."""
         claim = self._claims.get(namespace)
-        return claim is not None and self._clock() < claim.held_until
+        return claim is not None and self.clock() < claim.held_until
 
     async def claim(self, namespace: str) -> bool:
         """Claim a namespace if nobody else has; say whether it is held. Raises `ApiError`."""
@@ -90,7 +89,7 @@ class NamespaceClaims:
             return True
         async with self._locks.setdefault(namespace, asyncio.Lock()):
             claim = self._claims.get(namespace)
-            if claim is None or self._clock() >= claim.next_look:
+            if claim is None or self.clock() >= claim.next_look:
                 await self._look(namespace)
         return self.holds(namespace)
 
@@ -107,7 +106,7 @@ class NamespaceClaims:
             try:
                 if namespace not in namespaces:
                     await self._give_up(namespace)
-                elif self._clock() >= self._claims[namespace].next_look:
+                elif self.clock() >= self._claims[namespace].next_look:
                     await self._renew(namespace)
             except ApiError as error:
                 _log.warning("the claim of namespace %s cannot be renewed: %s", namespace, error)
@@ -125,7 +124,7 @@ class NamespaceClaims:
         period = max(PERIOD, len(self._claims) / MAX_PER_SECOND)
         if (claim := self._claims.get(namespace)) is None:
             claim = self._claims[namespace] = _Claim(self._election(namespace, period))
-        now = self._clock()
+        now = self.clock()
         claim.next_look = now + period
         try:
             holder = await claim.election.try_acquire_or_renew()
@@ -147,7 +146,7 @@ class NamespaceClaims:
         name = (namespace, CLAIM_NAME)
         note = {VERSION: self._operator.version}
         candidate = Candidate(name, self._operator.identity, _PERIODS * period, note)
-        return LeaderElection(self._client, candidate, self._clock)
+        return LeaderElection(self._client, candidate, self.clock)
 
     async def _stand_back(self, claim: _Claim, namespace: str, holder: str) -> None:
         """Say, once, that another operator serves a namespace, also to that operator."""

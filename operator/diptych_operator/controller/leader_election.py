@@ -146,7 +146,7 @@ class LeaderElection:
         spec = lease["spec"] if lease else {}
         is_new_holder = spec.get("holderIdentity") != self._candidate.identity
         transitions = spec.get("leaseTransitions", 0) + bool(lease and is_new_holder)
-        metadata = lease["metadata"] if lease else {"name": name, "namespace": namespace}
+        metadata: Object = lease["metadata"] if lease else {"name": name, "namespace": namespace}
         annotations = {**metadata.get("annotations", {}), **self._candidate.note}
         return {
             "apiVersion": LEASE.api_version,

@@ -1,8 +1,9 @@
 """Asks pods what no watch tells: which of their dependencies are missing.
 
-A pod's `/ready` lists missing dependencies: a tool server, an agent, a key, its model, its store. An Agent's pods are
-polled soon after they change, or an Agent or Service that the Agent refers to. An Agent that misses
-something is polled more often, so that `Degraded` does not outlive its cause for long.
+A pod's `/ready` lists missing dependencies: a tool server, an agent, a key, its model, its store.
+An Agent's pods are polled soon after they change, or an Agent or Service that the Agent refers to.
+An Agent that misses something is polled more often, so that `Degraded` does not outlive its cause
+for long.
 
 Not here: the condition that follows (`status.conditions`).
 """

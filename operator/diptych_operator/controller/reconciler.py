@@ -6,8 +6,8 @@ Level-based: whatever has changed, the whole Agent is reconciled, and a child th
 costs no request. So the outcome depends on the current state alone, not on which event came, and
 a crash between two writes does no harm.
 
-Not here: what is decided (`desired`, `obstacles`, `status`), when an Agent is queued (`watch`) or retried
-(`work_queue`).
+Not here: what is decided (`desired`, `obstacles`, `status`), when an Agent is queued (`watch`) or
+retried (`work_queue`).
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from diptych_operator.controller.apply import Applier
@@ -100,6 +101,14 @@ class Workers:
         return "ok"
 
 
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """What writes beside the children that are applied."""
+
+    config_maps: ConfigMaps
+    status: StatusWriter
+
+
 class Reconciler:
     """Makes the cluster match the Agents."""
 
@@ -108,15 +117,14 @@ class Reconciler:
         client: KubernetesClient,
         cache: ObjectCache,
         claims: NamespaceClaims,
-        config_maps: ConfigMaps,
-        status_writer: StatusWriter,
+        writers: Writers,
         platform: Platform,
     ) -> None:
         self._client = client
         self._cache = cache
         self._claims = claims
-        self._config_maps = config_maps
-        self._status_writer = status_writer
+        self._config_maps = writers.config_maps
+        self._status_writer = writers.status
         self._platform = platform
         self._applier = Applier(client, cache)
         self._failures: Counter[NamespacedName] = Counter()

@@ -26,7 +26,7 @@ from diptych_operator.controller.config_maps import ConfigMaps
 from diptych_operator.controller.leader_election import LeaderElection
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.readiness_poll import ReadinessPoll
-from diptych_operator.controller.reconciler import Reconciler, Workers
+from diptych_operator.controller.reconciler import Reconciler, Workers, Writers
 from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.client import KubernetesClient
@@ -110,8 +110,7 @@ class Operator:
             client,
             cache,
             claims,
-            config_maps,
-            StatusWriter(client, cache, _now),
+            Writers(config_maps, StatusWriter(client, cache, _now)),
             self.settings.platform,
         )
         coroutines: list[Coroutine[Any, Any, Any]] = [

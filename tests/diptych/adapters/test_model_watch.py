@@ -52,7 +52,7 @@ def found(model: ChatModel) -> Unavailable | None:
 
 async def until(claim: Any) -> None:
     async with asyncio.timeout(5):
-        while not claim():
+        while not claim():  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0.01)
 
 

@@ -39,7 +39,8 @@ def operator_of(api, client, name, clock):
     def report(lease, sentence):
         return claim_event(lease, sentence, NOW, f"{name.version}-{next(numbers)}")
 
-    held = NamespaceClaims(client, cache, queue, name, report, clock)
+    held = NamespaceClaims(client, cache, queue, name, report)
+    held.clock = clock
     return Harness(api, client, cache, queue, held)
 
 
@@ -68,8 +69,10 @@ async def test_the_first_one_serves_and_the_second_stands_back(pair, caplog):
     assert old.api.get(DEPLOYMENT, NAME) == before
     assert holder(old.api) == "a/diptych"
     assert caplog.messages == [
-        "operator a/diptych 0.1.0 serves namespace team; operator b/diptych 0.2.0 watches it, "
-        "too, and stands back; let only one of them watch it"
+        (
+            "operator a/diptych 0.1.0 serves namespace team; operator b/diptych 0.2.0 watches it, "
+            "too, and stands back; let only one of them watch it"
+        )
     ]
     [event] = old.api.all(EVENT)
     assert (event["type"], event["reason"]) == ("Warning", "StandsBack")
@@ -87,8 +90,10 @@ async def test_the_one_that_serves_learns_of_the_other_and_says_so_once(pair, ca
             clock.now += PERIOD
             await old.claims.renew()
     assert caplog.messages == [
-        "operator a/diptych 0.1.0 serves namespace team; operator b/diptych 0.2.0 has watched it, "
-        "too, and stood back; let only one of them watch it"
+        (
+            "operator a/diptych 0.1.0 serves namespace team; operator b/diptych 0.2.0 has watched "
+            "it, too, and stood back; let only one of them watch it"
+        )
     ]
     annotations = old.api.get(LEASE, CLAIM)["metadata"]["annotations"]
     assert annotations == {VERSION: "0.1.0", STANDING_BACK: "b/diptych 0.2.0"}

@@ -61,7 +61,7 @@ class ModelWatch:
         self._clock = clock
         self._troubles: dict[ChatEndpoint, _Trouble] = {}
         self._proven: set[ChatEndpoint] = set()
-        """Endpoints that have given a reply: if one refuses its list of models, that means nothing."""
+        """Endpoints that have given a reply: their refusal of a list of models means nothing."""
         self._has_news = asyncio.Event()
 
     def unavailable(self) -> tuple[Unavailable, ...]:
