@@ -16,6 +16,7 @@ from diptych.access.limits import Limits
 from diptych.errors import ConfigError
 from diptych.loop.catalog import SEPARATOR
 from diptych.loop.events import LoopSettings
+from diptych.policy.rules import Policy
 from diptych.ports import ValueProvider
 
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
@@ -237,6 +238,7 @@ class AgentConfig:
     context_tokens: int | None = None
     chat: ChatConfig = field(default_factory=ChatConfig)
     access: AccessConfig = field(default_factory=AccessConfig)
+    policy: Policy = field(default_factory=Policy)
 
 
 def opened(config: AgentConfig) -> AgentConfig:

@@ -25,6 +25,7 @@ class Tool:
     `read_only` and `idempotent` come from the manifest or the server's annotations; a call of a
     tool that is neither is never sent twice. `sequential` calls never overlap another of their
     server in a run; a step whose results are all `terminal` ends phase 1 (loop.md §12).
+    `destructive` and `open_world` are what the server says, None if it says nothing.
     """
 
     server: str
@@ -35,6 +36,8 @@ class Tool:
     idempotent: bool = False
     sequential: bool = False
     terminal: bool = False
+    destructive: bool | None = None
+    open_world: bool | None = None
 
     @property
     def long_name(self) -> str:

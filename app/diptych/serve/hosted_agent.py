@@ -105,7 +105,7 @@ class HostedAgent:
                 read_instructions=config.instructions_from,
                 context_tokens=config.context_tokens,
             ),
-            Backends(self._model, self._tools, self._agents),
+            Backends(self._model, self._tools, self._agents, policy=config.policy),
             self.stores,
             [self._metrics.observe],
         )

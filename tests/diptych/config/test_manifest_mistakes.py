@@ -73,6 +73,22 @@ DIGEST = 'must be "sha256:" and 64 hexadecimal digits; remove it and run `diptyc
             id="two pins of a tool",
         ),
         pytest.param(
+            manifest(policy=[{"match": {"tool": "a"}, "do": "deny", "when": "argz.x > 1"}]),
+            "spec.policy[0].when: column 5: undeclared reference to 'argz.x' (got \"argz.x > 1\")",
+            id="a condition that is no CEL over the call",
+        ),
+        pytest.param(
+            manifest(policy=[{"match": {"agent": "a"}, "do": "deny", "when": "has(tool.name)"}]),
+            "spec.policy[0].when: column 4: undeclared reference to 'tool.name' "
+            '(got "has(tool.name)")',
+            id="a condition about a tool where a rule is about agents",
+        ),
+        pytest.param(
+            manifest(policy=[{"match": {}, "do": "ask"}]),
+            "spec.policy[0].match: needs exactly one of tool, agent",
+            id="a rule about nothing",
+        ),
+        pytest.param(
             manifest() | {"apiVersion": "diptych.dev/v1"},
             'apiVersion: must be "diptych.dev/v1alpha1" (got "diptych.dev/v1")',
             id="another version of the API",
