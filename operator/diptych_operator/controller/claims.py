@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from diptych_operator.controller.cache import ObjectCache
-from diptych_operator.controller.leader_election import Candidate, LeaderElection
+from diptych_operator.controller.leader_election import JUST_LOST, Candidate, LeaderElection
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError, ForbiddenError
@@ -113,7 +113,8 @@ class NamespaceClaims:
 
     async def _renew(self, namespace: str) -> None:
         was_held = self.holds(namespace)
-        await self._look(namespace)
+        async with self._locks.setdefault(namespace, asyncio.Lock()):
+            await self._look(namespace)
         if self.holds(namespace) and not was_held:
             for name in [*self._cache.agent_names()]:
                 if name[0] == namespace:
@@ -122,8 +123,13 @@ class NamespaceClaims:
     async def _look(self, namespace: str) -> None:
         """Acquire or renew a claim, or see who holds it."""
         period = max(PERIOD, len(self._claims) / MAX_PER_SECOND)
+        note = {VERSION: self._operator.version}
+        name, identity = (namespace, CLAIM_NAME), self._operator.identity
+        candidate = Candidate(name, identity, _PERIODS * period, note)
         if (claim := self._claims.get(namespace)) is None:
-            claim = self._claims[namespace] = _Claim(self._election(namespace, period))
+            election = LeaderElection(self._client, candidate, self.clock)
+            claim = self._claims[namespace] = _Claim(election)
+        claim.election.candidate = candidate  # the period may have changed
         now = self.clock()
         claim.next_look = now + period
         try:
@@ -135,22 +141,18 @@ class NamespaceClaims:
         except ApiError:
             claim.next_look = now
             raise
-        if holder == self._operator.identity:
+        if holder == JUST_LOST:  # or the other operator has just noted its name on it
+            claim.next_look = now
+        elif holder == self._operator.identity:
             claim.held_until = now + (_PERIODS - 1) * period
             self._say_who_stands_back(claim, namespace)
         else:
             claim.held_until = 0.0
             await self._stand_back(claim, namespace, holder)
 
-    def _election(self, namespace: str, period: float) -> LeaderElection:
-        name = (namespace, CLAIM_NAME)
-        note = {VERSION: self._operator.version}
-        candidate = Candidate(name, self._operator.identity, _PERIODS * period, note)
-        return LeaderElection(self._client, candidate, self.clock)
-
     async def _stand_back(self, claim: _Claim, namespace: str, holder: str) -> None:
         """Say, once, that another operator serves a namespace, also to that operator."""
-        if (lease := claim.election.lease) is None:  # it was made just now: at the next look
+        if (lease := claim.election.lease) is None:
             return
         annotations = lease["metadata"].get("annotations") or {}
         other = OperatorName(holder, annotations.get(VERSION, "of an unknown version"))

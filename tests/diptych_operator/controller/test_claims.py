@@ -134,6 +134,26 @@ async def test_a_claim_outlives_two_missed_renewals_and_then_another_operator_ta
     assert await old.reconcile() is None
 
 
+async def test_a_lease_that_changes_under_the_hand_is_not_lost(pair, caplog):
+    (old, _), clock = pair
+    await old.reconcile()
+    clock.now += PERIOD
+
+    def before(request, content):
+        if request.method == "PUT":
+            raise ErrorResponse(409, "the object has been modified")
+
+    old.api.before = before
+    with caplog.at_level(logging.WARNING):
+        await old.claims.renew()
+    assert old.claims.holds("team")
+    assert caplog.messages == []
+    old.api.before = lambda *_: None
+    before_that = old.api.get(LEASE, CLAIM)["spec"]["renewTime"]
+    await old.claims.renew()
+    assert old.api.get(LEASE, CLAIM)["spec"]["renewTime"] > before_that
+
+
 async def test_another_replica_of_the_same_operator_goes_on_at_once(pair):
     (old, _), clock = pair
     await old.reconcile()
@@ -191,8 +211,13 @@ async def test_many_namespaces_are_renewed_less_often(pair, monkeypatch):
         await old.claims.claim(name)
         old.api.put(AGENT, agent_object(namespace=name))
     await old.observe()
+    for _ in range(4):
+        clock.now += PERIOD
+        await old.claims.renew()
     old.api.writes.clear()
     clock.now += PERIOD
     await old.claims.renew()
-    assert 0 < len(old.api.writes) < 4
-    assert old.api.get(LEASE, ("four", CLAIM_NAME))["spec"]["leaseDurationSeconds"] > 60
+    assert len(old.api.writes) < 4
+    for name in ("one", "four"):
+        spec = old.api.get(LEASE, (name, CLAIM_NAME))["spec"]
+        assert spec["leaseDurationSeconds"] == 3 * 4 / 0.05
