@@ -12,9 +12,10 @@ from typing import Final
 
 MAX_REFUSALS: Final = 4
 """Requests in a row that a model may refuse as too long. They cost nothing; each is smaller."""
+LEAST_LIMIT: Final = 512
+"""Tokens: no window that is learned is smaller, nor one that a manifest sets."""
 _LEAST_WEIGHT = 200  # of a request that says how tokens are counted: less is mostly the template
 _LEAST_FACTOR, _GREATEST_FACTOR = 0.5, 8.0
-_LEAST_LIMIT = 64
 _LESS, _MUCH_LESS = 0.75, 0.5  # of what was refused, where nobody says how much fits
 
 
@@ -61,7 +62,11 @@ class ContextWindow:
         """Learn from a refusal of a request of the weight `sent`.
 
         An endpoint that tells a number of tokens smaller than its window counts the reply's too.
+        A window in which nothing has room is a mistake of the endpoint's, or of ours in reading it:
+        it would make all later requests useless.
         """
+        if max_tokens is not None and max_tokens < LEAST_LIMIT:
+            max_tokens = None
         learned = replace(self, sent=sent, refusals=self.refusals + 1)
         tokens = prompt_tokens or 0
         if max_tokens and not prompt_tokens and self.tokens(sent) <= max_tokens:
@@ -69,7 +74,7 @@ class ContextWindow:
         if (factor := _factor(tokens, sent)) is not None:
             learned = replace(learned, factor=factor, is_measured=True)
         limit = _limit(learned, max_tokens, prompt_tokens)
-        return replace(learned, limit=max(limit, _LEAST_LIMIT))
+        return replace(learned, limit=max(limit, LEAST_LIMIT))
 
 
 def _limit(window: ContextWindow, max_tokens: int | None, prompt_tokens: int | None) -> int:
