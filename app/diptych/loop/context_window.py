@@ -78,15 +78,19 @@ class ContextWindow:
 
 
 def _limit(window: ContextWindow, max_tokens: int | None, prompt_tokens: int | None) -> int:
-    """Say how much fits after a refusal of what was sent."""
+    """Say how much fits after a refusal of what was sent.
+
+    A window that is told again is no smaller for that: what was wrong is how tokens are counted.
+    """
     less = _LESS if window.refusals == 1 else _MUCH_LESS
-    if max_tokens and (not prompt_tokens or prompt_tokens > max_tokens):
+    is_told = max_tokens is not None and (not prompt_tokens or prompt_tokens > max_tokens)
+    if max_tokens is not None and is_told:
         limit = max_tokens
     else:
         limit = round((prompt_tokens or window.tokens(window.sent)) * less)
     if window.limit is None or limit < window.limit:
         return limit
-    return window.limit if window.refusals == 1 else round(window.limit * less)
+    return window.limit if is_told or window.refusals == 1 else round(window.limit * less)
 
 
 def _factor(tokens: int, sent: int) -> float | None:
