@@ -9,6 +9,7 @@ import orjson
 from diptych.errors import DiptychError
 from diptych.net.sse import SseTooLong
 
+_UNAUTHORIZED = 401
 _OVERLOADED = {429, 503}
 _TRANSIENT = {500, 502, 504} | _OVERLOADED
 
@@ -56,6 +57,8 @@ def status_error(status: int, body: bytes) -> RemoteError:
     except (orjson.JSONDecodeError, KeyError, TypeError):
         message = "what answers there is no Diptych agent"
     message = f"HTTP {status}: {message}"
+    if status == _UNAUTHORIZED:
+        message += "; DIPTYCH_TOKEN holds the token or key that is sent"
     if status in _TRANSIENT:
         return TransientError(message, may_have_started=status not in _OVERLOADED)
     return RemoteError(message)
