@@ -1,6 +1,7 @@
 """Asks pods what no watch tells: which of their dependencies are missing.
 
-A pod's `/ready` lists missing dependencies: a tool server, an agent, a key. An Agent's pods are
+A pod's `/ready` lists missing dependencies, to whoever proves that it is the operator or may read
+all (`status_tokens`): a tool server, an agent, a key. An Agent's pods are
 polled soon after they change, or an Agent or Service that the Agent refers to. An Agent that misses
 something is polled more often, so that `Degraded` does not outlive its cause for long.
 
@@ -15,6 +16,7 @@ import orjson
 
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.poll_schedule import PollSchedule
+from diptych_operator.controller.status_tokens import StatusTokens
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.resources.kinds import PORT, NamespacedName, Object
 from diptych_operator.status.conditions import MissingDependency
@@ -40,9 +42,10 @@ _MAX_TEXT = 200
 class ReadinessPoll:
     """Polls the pods of all Agents; a changed answer queues the Agent."""
 
-    def __init__(self, cache: ObjectCache, queue: WorkQueue) -> None:
+    def __init__(self, cache: ObjectCache, queue: WorkQueue, tokens: StatusTokens) -> None:
         self._cache = cache
         self._queue = queue
+        self._tokens = tokens
         self._schedule = PollSchedule()
 
     async def run(self) -> None:
@@ -52,6 +55,7 @@ class ReadinessPoll:
             while True:
                 for name in self._cache.pop_readiness_changes():
                     self._schedule.expedite(name, CHANGE_DELAY)
+                self._tokens.keep(set(self._cache.agent_names()))
                 names = iter(self._schedule.pop_due(self._cache.agent_names(), self._period()))
                 await asyncio.gather(*(self._poll_all(names, session) for _ in range(_CONCURRENCY)))
                 await asyncio.sleep(TICK)
@@ -83,21 +87,27 @@ class ReadinessPoll:
         self, name: NamespacedName, session: aiohttp.ClientSession
     ) -> tuple[MissingDependency, ...] | None:
         """Give what any pod misses, each once; None if no pod answers."""
-        addresses = filter(None, map(pod_address, self._cache.pods(name)))
-        requests = [_ask_pod(session, address) for address in list(addresses)[:_MAX_PODS]]
+        addresses = list(filter(None, map(pod_address, self._cache.pods(name))))[:_MAX_PODS]
+        token = await self._tokens.token(name) if addresses else None
+        requests = [_ask_pod(session, address, token) for address in addresses]
         answers = [answer for answer in await asyncio.gather(*requests) if answer is not None]
         if not answers:
             return None
         return tuple(dict.fromkeys(missing for answer in answers for missing in answer))
 
 
-async def _ask_pod(session: aiohttp.ClientSession, address: str) -> list[MissingDependency] | None:
+async def _ask_pod(
+    session: aiohttp.ClientSession, address: str, token: str | None
+) -> list[MissingDependency] | None:
     """Ask one pod what it misses; None without a usable answer."""
     host = f"[{address}]" if ":" in address else address
+    url, headers = f"http://{host}:{PORT}/ready", {"Authorization": f"Bearer {token}"}
     try:
-        async with session.get(f"http://{host}:{PORT}/ready", allow_redirects=False) as response:
+        async with session.get(
+            url, headers=headers if token else None, allow_redirects=False
+        ) as response:
             body = await response.content.read(_MAX_BODY)
-        return list(_missing_dependencies(orjson.loads(body).get("missing", ())))
+        return list(_missing_dependencies(orjson.loads(body)["missing"]))
     except (aiohttp.ClientError, TimeoutError, OSError):
         return None
     except (AttributeError, KeyError, TypeError, ValueError):  # the answer of some other server

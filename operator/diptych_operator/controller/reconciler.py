@@ -14,14 +14,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from diptych_operator.controller.access_files import AccessFiles, AccessFileState
 from diptych_operator.controller.apply import Applier
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.config_maps import ConfigMaps, ConfigMapState
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.work_queue import WorkQueue
+from diptych_operator.desired.access import access_config_map_name
 from diptych_operator.desired.children import (
     Children,
     Platform,
@@ -111,6 +114,15 @@ class _Blocked(Exception):
         self.problem = problem
 
 
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """What writes beside the children that are applied."""
+
+    config_maps: ConfigMaps
+    access_files: AccessFiles
+    status: StatusWriter
+
+
 class Reconciler:
     """Makes the cluster match the Agents."""
 
@@ -118,14 +130,14 @@ class Reconciler:
         self,
         client: KubernetesClient,
         cache: ObjectCache,
-        config_maps: ConfigMaps,
-        status_writer: StatusWriter,
+        writers: Writers,
         platform: Platform,
     ) -> None:
         self._client = client
         self._cache = cache
-        self._config_maps = config_maps
-        self._status_writer = status_writer
+        self._config_maps = writers.config_maps
+        self._access_files = writers.access_files
+        self._status_writer = writers.status
         self._platform = platform
         self._applier = Applier(client, cache)
 
@@ -175,6 +187,7 @@ class Reconciler:
             state = await self._config_maps.ensure(agent, child, mounted)
             if state is ConfigMapState.FOREIGN and name != mounted:
                 raise _name_conflict("ConfigMap", name, "delete it")
+            await self._ensure_access_file(agent)
             for child, found in zip(children.to_apply, live, strict=True):
                 await self._applier.apply(agent, child, found)
         except InvalidError as error:
@@ -185,6 +198,16 @@ class Reconciler:
         await self._delete_surplus(agent, children)
         if state is ConfigMapState.FOREIGN:
             raise _name_conflict("ConfigMap", name, "delete it")
+
+    async def _ensure_access_file(self, agent: Agent) -> None:
+        """Have the access file written before there are pods that mount it."""
+        match await self._access_files.ensure(agent):
+            case AccessFileState.FOREIGN:
+                raise _name_conflict("ConfigMap", access_config_map_name(agent), "delete it")
+            case AccessFileState.ISSUER_UNKNOWN:
+                why = self._access_files.issuer.problem
+                message = f"The cluster's issuer of tokens is not known, so no pod starts: {why}"
+                raise _Blocked(Problem("IssuerUnknown", message))
 
     async def _find_live(self, child: Object) -> Object | None:
         """Find the live object of a child's name, whoever owns it."""
@@ -203,6 +226,7 @@ class Reconciler:
     def _forget(self, name: NamespacedName) -> None:
         self._cache.forget(name)
         self._config_maps.forget(name)
+        self._access_files.forget(name)
         self._applier.forget(name)
 
 

@@ -19,12 +19,15 @@ from typing import Any, cast
 import kopf
 from aiohttp import web
 
+from diptych_operator.controller.access_files import AccessFiles
 from diptych_operator.controller.cache import ObjectCache
+from diptych_operator.controller.cluster_issuer import ClusterIssuer
 from diptych_operator.controller.config_maps import ConfigMaps
 from diptych_operator.controller.leader_election import LeaderElection
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.readiness_poll import ReadinessPoll
-from diptych_operator.controller.reconciler import Reconciler, Workers
+from diptych_operator.controller.reconciler import Reconciler, Workers, Writers
+from diptych_operator.controller.status_tokens import StatusTokens
 from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.client import KubernetesClient
@@ -100,14 +103,19 @@ class Operator:
     ) -> bool:
         """Watch and reconcile until something ends; say whether another term should follow."""
         queue = WorkQueue()
+        platform = self.settings.platform
         config_maps = ConfigMaps(client, cache, queue)
-        status_writer = StatusWriter(client, cache, _now)
-        reconciler = Reconciler(client, cache, config_maps, status_writer, self.settings.platform)
+        issuer = ClusterIssuer(client)
+        access_files = AccessFiles(client, cache, queue, issuer, platform.access)
+        writers = Writers(config_maps, access_files, StatusWriter(client, cache, _now))
+        reconciler = Reconciler(client, cache, writers, platform)
         coroutines: list[Coroutine[Any, Any, Any]] = [
             stop.wait(),
             lease_lost,
-            ReadinessPoll(cache, queue).run(),
+            ReadinessPoll(cache, queue, StatusTokens(client, platform.access.operator)).run(),
             config_maps.run(),
+            issuer.run(),
+            access_files.run(),
         ]
         tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
         tasks += Workers(queue, reconciler, self.metrics).start()

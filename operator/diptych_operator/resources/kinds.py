@@ -20,6 +20,7 @@ APPLIED_DIGEST: Final = "diptych.dev/applied"
 """The annotation with the digest of what was applied last; shows that a field must be removed."""
 OPERATOR_NAME: Final = "diptych-operator"
 PORT: Final = 8000
+METRICS_PORT: Final = 9090
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,9 @@ from diptych_operator.status.pods import pod_problem
 from diptych_operator.status.problem import Problem
 
 Status: TypeAlias = Literal["True", "False", "Unknown"]
-ConditionType: TypeAlias = Literal["Accepted", "ResolvedRefs", "Progressing", "Ready", "Degraded"]
+ConditionType: TypeAlias = Literal[
+    "Accepted", "ResolvedRefs", "Progressing", "Ready", "Degraded", "AccessOpen"
+]
 
 MAX_MESSAGE = 2048  # characters; the CRD allows twice as many
 
@@ -80,13 +82,13 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
                 "observedGeneration": agent.generation,
                 "lastTransitionTime": _transition_time(former.get(condition.type), condition, now),
             }
-            for condition in conditions(inputs)
+            for condition in (*conditions(inputs), access_open(agent))
         ],
     }
 
 
 def conditions(inputs: StatusInputs) -> tuple[Condition, ...]:
-    """Give the five conditions."""
+    """Give the five conditions of how the Agent is served."""
     return (
         _accepted(inputs),
         _resolved_refs(inputs),
@@ -94,6 +96,17 @@ def conditions(inputs: StatusInputs) -> tuple[Condition, ...]:
         _ready(inputs),
         _degraded(inputs),
     )
+
+
+def access_open(agent: Agent) -> Condition:
+    """Give the condition that says whether whoever reaches the Agent must prove who it is."""
+    if agent.is_open:
+        message = (
+            "Everybody who reaches a pod may do everything (spec.access.mode: open); the "
+            "NetworkPolicy alone decides who that is."
+        )
+        return Condition("AccessOpen", "True", "AccessOpen", message)
+    return Condition("AccessOpen", "False", "TokenRequired", "Callers must prove who they are.")
 
 
 def _accepted(inputs: StatusInputs) -> Condition:

@@ -19,6 +19,7 @@ _GOOD_STATUS = {
     "ResolvedRefs": "True",
     "Ready": "True",
     "Degraded": "False",
+    "AccessOpen": "False",
 }
 _EXPECTED_REASONS = {"RollingOut", "ScaledToZero", FORMER_AGENT}
 _MAX_NOTE = 1024  # bytes, by the API
