@@ -23,7 +23,7 @@ from diptych.errors import ConfigError
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.scheduler import HAND_OVER_SECONDS
 from diptych.serve.hosted_agent import HostedAgent
-from diptych.serve.server import CLOSE_SECONDS
+from diptych.serve.http_server import CLOSE_SECONDS, FIRST_REQUEST_SECONDS
 from diptych_operator.desired import resolved_manifest as resolved
 from diptych_operator.desired.access import (
     ACCESS_KEY,
@@ -324,7 +324,8 @@ def test_a_pod_has_time_to_end_its_runs_to_hand_over_and_to_serve_its_last_reade
     before_sigterm = container["lifecycle"]["preStop"]["sleep"]["seconds"]
     for_runs = process_settings(env).shutdown_grace
     assert for_runs > ProcessSettings().shutdown_grace, "the operator gives more than the default"
-    needed = before_sigterm + for_runs + HAND_OVER_SECONDS + CLOSE_SECONDS
+    ending = FIRST_REQUEST_SECONDS + for_runs + HAND_OVER_SECONDS + CLOSE_SECONDS
+    needed = before_sigterm + ending
     assert needed < pod["terminationGracePeriodSeconds"]
 
 

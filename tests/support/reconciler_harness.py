@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from support.agents import PLATFORM
 from support.kubernetes import KubernetesApi
 
-from diptych_operator.controller.access_files import AccessFiles
+from diptych_operator.controller.access_files import AccessFiles, ControllerParts
 from diptych_operator.controller.cache import ObjectCache
+from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.cluster_issuer import ClusterIssuer
 from diptych_operator.controller.config_maps import ConfigMaps
 from diptych_operator.controller.metrics import Metrics
@@ -24,6 +25,22 @@ NAME = ("team", "coordinator")
 NOW = "2026-11-21T12:00:00Z"
 
 
+class Clock:
+    """The time that a status is written at."""
+
+    now = NOW
+
+
+class AllNamespaces:
+    """The claims of an operator that is alone; `test_claims.py` has the true ones."""
+
+    async def claim(self, namespace):
+        return True
+
+    def holds(self, namespace):
+        return True
+
+
 @dataclass
 class Harness:
     """An API, and the operator's controller, whose store is complete before each reconcile."""
@@ -32,15 +49,18 @@ class Harness:
     client: KubernetesClient
     cache: ObjectCache = field(default_factory=ObjectCache)
     queue: WorkQueue = field(default_factory=WorkQueue)
+    claims: AllNamespaces | NamespaceClaims = field(default_factory=AllNamespaces)
 
     def __post_init__(self):
         client, cache = self.client, self.cache
-        self.config_maps = ConfigMaps(client, cache, self.queue)
+        self.config_maps = ConfigMaps(client, cache, self.queue, self.claims)
+        self.clock = Clock()
         self.issuer = ClusterIssuer(client)
-        self.access_files = AccessFiles(client, cache, self.queue, self.issuer, PLATFORM.access)
-        status = StatusWriter(client, cache, lambda: NOW)
+        parts = ControllerParts(client, cache, self.queue, self.claims)
+        self.access_files = AccessFiles(parts, self.issuer, PLATFORM.access)
+        status = StatusWriter(client, cache, lambda: self.clock.now)
         writers = Writers(self.config_maps, self.access_files, status)
-        self.reconciler = Reconciler(client, cache, writers, PLATFORM)
+        self.reconciler = Reconciler(client, cache, self.claims, writers, PLATFORM)
 
     async def observe(self):
         """List everything into the store."""

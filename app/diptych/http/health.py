@@ -2,6 +2,8 @@
 
 Whether it is ready, `/ready` tells everybody; why, and what is missing, who may read all or is the
 operator (access.md "How refusals look").
+
+Not here: on which port the metrics are served (`serve.server`).
 """
 
 from collections.abc import Callable, Sequence
@@ -32,10 +34,8 @@ class Readiness:
     action_format: CallFormat = "json"
 
 
-def health_routes(
-    name: str, readiness: Callable[[], Readiness], metrics: Callable[[], tuple[bytes, str]]
-) -> APIRouter:
-    """Give the routes; `metrics` gives a text and its media type."""
+def health_routes(name: str, readiness: Callable[[], Readiness]) -> APIRouter:
+    """Give the routes that say whether the agent called `name` lives and takes work."""
     router = APIRouter()
 
     @router.get("/health", **operations.HEALTH)
@@ -51,6 +51,13 @@ def health_routes(
             body |= _details(now)
         code = 200 if now.is_ready else 503
         return Response(orjson.dumps(body), code, media_type="application/json")
+
+    return router
+
+
+def metrics_routes(metrics: Callable[[], tuple[bytes, str]]) -> APIRouter:
+    """Give the route of the metrics; `metrics` gives a text and its media type."""
+    router = APIRouter()
 
     @router.get("/metrics", **operations.METRICS)
     async def show_metrics() -> Response:

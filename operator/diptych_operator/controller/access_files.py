@@ -11,9 +11,11 @@ Not here: what the file says (`desired.access`).
 import asyncio
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from diptych_operator.controller.cache import ObjectCache
+from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.cluster_issuer import ClusterIssuer
 from diptych_operator.controller.poll_schedule import PollSchedule
 from diptych_operator.controller.work_queue import WorkQueue
@@ -26,7 +28,7 @@ from diptych_operator.desired.access import (
 from diptych_operator.desired.children import access_config_map
 from diptych_operator.desired.rollout import mounts_config_map
 from diptych_operator.kubernetes.client import KubernetesClient
-from diptych_operator.kubernetes.errors import ApiError, UnavailableError
+from diptych_operator.kubernetes.errors import ApiError, InvalidError, UnavailableError
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
     AGENT,
@@ -64,21 +66,27 @@ class AccessFileState(Enum):
     ISSUER_UNKNOWN = auto()
 
 
+@dataclass(frozen=True, slots=True)
+class ControllerParts:
+    """What is needed of the controller: the API, what is observed, what is to do, and where."""
+
+    client: KubernetesClient
+    cache: ObjectCache
+    queue: WorkQueue
+    claims: NamespaceClaims
+
+
 class AccessFiles:
     """The access files of all Agents that ask their callers for tokens."""
 
     def __init__(
-        self,
-        client: KubernetesClient,
-        cache: ObjectCache,
-        queue: WorkQueue,
-        issuer: ClusterIssuer,
-        settings: AccessSettings,
+        self, controller: ControllerParts, issuer: ClusterIssuer, settings: AccessSettings
     ) -> None:
         self.issuer = issuer
-        self._client = client
-        self._cache = cache
-        self._queue = queue
+        self._client = controller.client
+        self._cache = controller.cache
+        self._queue = controller.queue
+        self._claims = controller.claims
         self._settings = settings
         self._schedule = PollSchedule()
         self._written: dict[NamespacedName, tuple[str, str]] = {}
@@ -114,8 +122,10 @@ class AccessFiles:
     async def look(self, name: NamespacedName) -> None:
         """Write an Agent's file if it is not as it should be. Raises `ApiError`."""
         agent = self._cache.agent(name)
-        if agent is None or agent.is_terminating or agent.is_open or not self._is_mounted(agent):
-            return  # without pods the reconciler deals with it
+        if agent is None or agent.is_terminating or agent.is_open:
+            return
+        if not (self._claims.holds(agent.namespace) and self._is_mounted(agent)):
+            return  # another operator serves it, or without pods the reconciler deals with it
         was_foreign = name in self._foreign
         if (await self._write(agent) is AccessFileState.FOREIGN) != was_foreign:
             self._queue.add(name)
@@ -154,7 +164,11 @@ class AccessFiles:
         if is_new and (created := await self._client.create(desired)):
             return self._note_written(own, created)
         name = namespaced_name_of(desired)
-        found = await self._client.read_metadata(CONFIG_MAP, name)
+        try:
+            found = await self._client.read_metadata(CONFIG_MAP, name)
+        except InvalidError:  # an admission policy says that it is not ours
+            self._foreign.add(own)
+            return AccessFileState.FOREIGN
         if found is not None:
             if not _may_replace(found, agent):
                 self._foreign.add(own)

@@ -161,6 +161,24 @@ async def test_a_name_that_somebody_else_has_taken_first_starts_no_pods():
         assert harness.names(DEPLOYMENT) == []
 
 
+async def test_one_that_an_admission_policy_keeps_from_the_operator_is_somebody_elses(harness):
+    def refuse(request, content):
+        if request.method == "DELETE":
+            raise ErrorResponse(422, "This object is not the operator's")
+
+    harness.api.before = refuse
+    await harness.access_files.look(NAME)
+    assert await harness.reconcile() == 30
+    assert harness.conditions()["Accepted"] == ("False", "NameConflict")
+
+
+async def test_one_in_a_namespace_that_another_operator_serves_is_left_alone(harness):
+    harness.api.remove(CONFIG_MAP, FILE)
+    harness.claims.holds = lambda namespace: False
+    await harness.access_files.look(NAME)
+    assert harness.api.get(CONFIG_MAP, FILE) is None
+
+
 async def test_one_of_a_former_agent_of_that_name_is_replaced():
     async with served() as harness:
         owner = {"apiVersion": "diptych.dev/v1alpha1", "kind": "Agent", "name": "coordinator"}
