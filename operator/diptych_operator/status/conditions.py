@@ -88,6 +88,7 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
     if any(tool.get("pin") for tool in agent.tools):
         shown += (_tools_drifted(inputs, former.get("ToolsDrifted")),)
     shown += (access_open(agent),)
+    order = {kind: place for place, kind in enumerate(former)}  # the API keeps it: so must we
     labels = selector_labels(agent.name).items()
     return {
         "observedGeneration": agent.generation,
@@ -104,7 +105,7 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
                 "observedGeneration": agent.generation,
                 "lastTransitionTime": _transition_time(former.get(condition.type), condition, now),
             }
-            for condition in shown
+            for condition in sorted(shown, key=lambda one: order.get(one.type, len(order)))
         ],
     }
 

@@ -10,6 +10,7 @@ from support.operator_process import until
 from support.reconciler_harness import NAME, served
 
 from diptych_operator.controller import access_files
+from diptych_operator.controller.reconciler import BLOCKED_SECONDS
 from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, DEPLOYMENT, NAMESPACE
 
 FILE = ("team", "coordinator-access")
@@ -194,7 +195,7 @@ async def test_without_the_clusters_issuer_no_pod_starts_and_the_status_says_why
     async with served() as harness:
         harness.api.keys = {"keys": []}
         harness.api.put(AGENT, agent_object())
-        assert await harness.reconcile() == 30
+        assert await harness.reconcile() == BLOCKED_SECONDS
         assert harness.conditions()["Progressing"] == ("False", "IssuerUnknown")
         assert "it holds no keys" in harness.message("Progressing")
         assert harness.names(DEPLOYMENT) == []
