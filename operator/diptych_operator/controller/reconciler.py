@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from diptych_operator.controller.access_files import AccessFiles, AccessFileState
 from diptych_operator.controller.apply import Applier
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.changes import Verb, log_change
@@ -34,6 +35,7 @@ from diptych_operator.controller.obstacles import (
 )
 from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.work_queue import WorkQueue
+from diptych_operator.desired.access import access_config_map_name
 from diptych_operator.desired.children import Children, Platform
 from diptych_operator.desired.rollout import mounted_config_map
 from diptych_operator.kubernetes.client import KubernetesClient
@@ -106,6 +108,7 @@ class Writers:
     """What writes beside the children that are applied."""
 
     config_maps: ConfigMaps
+    access_files: AccessFiles
     status: StatusWriter
 
 
@@ -124,6 +127,7 @@ class Reconciler:
         self._cache = cache
         self._claims = claims
         self._config_maps = writers.config_maps
+        self._access_files = writers.access_files
         self._status_writer = writers.status
         self._platform = platform
         self._applier = Applier(client, cache)
@@ -188,6 +192,7 @@ class Reconciler:
             state = await self._config_maps.ensure(agent, child, mounted)
             if state is ConfigMapState.FOREIGN and name != mounted:
                 raise name_conflict("ConfigMap", name, "delete it")
+            await self._ensure_access_file(agent)
             for child, found in zip(children.to_apply, live, strict=True):
                 await self._applier.apply(agent, child, found)
         except InvalidError as error:
@@ -198,6 +203,16 @@ class Reconciler:
         await self._delete_surplus(agent, children)
         if state is ConfigMapState.FOREIGN:
             raise name_conflict("ConfigMap", name, "delete it")
+
+    async def _ensure_access_file(self, agent: Agent) -> None:
+        """Have the access file written before there are pods that mount it."""
+        match await self._access_files.ensure(agent):
+            case AccessFileState.FOREIGN:
+                raise name_conflict("ConfigMap", access_config_map_name(agent), "delete it")
+            case AccessFileState.ISSUER_UNKNOWN:
+                why = self._access_files.issuer.problem
+                message = f"The cluster's issuer of tokens is not known, so no pod starts: {why}"
+                raise Blocked(Problem("IssuerUnknown", message))
 
     async def _find_live(self, child: Object) -> Object | None:
         """Find the live object of a child's name, whoever owns it."""
@@ -217,6 +232,7 @@ class Reconciler:
     def _forget(self, name: NamespacedName) -> None:
         self._cache.forget(name)
         self._config_maps.forget(name)
+        self._access_files.forget(name)
         self._applier.forget(name)
         self._status_writer.forget(name)
         self._failures.pop(name, None)

@@ -38,6 +38,7 @@ ConditionType: TypeAlias = Literal[
     "Ready",
     "Degraded",
     "ToolsDrifted",
+    "AccessOpen",
     "Reconciling",
     "Stalled",
 ]
@@ -93,6 +94,8 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
     shown = conditions(inputs)
     if any(tool.get("pin") for tool in agent.tools):
         shown += (_tools_drifted(inputs, former.get("ToolsDrifted")),)
+    shown += (access_open(agent),)
+    order = {kind: place for place, kind in enumerate(former)}  # the API keeps it: so must we
     labels = selector_labels(agent.name).items()
     return {
         "observedGeneration": agent.generation,
@@ -109,7 +112,7 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
                 "observedGeneration": agent.generation,
                 "lastTransitionTime": _transition_time(former.get(condition.type), condition, now),
             }
-            for condition in shown
+            for condition in sorted(shown, key=lambda one: order.get(one.type, len(order)))
         ],
     }
 
@@ -126,6 +129,17 @@ def conditions(inputs: StatusInputs) -> tuple[Condition, ...]:
         _degraded(inputs),
         *_kstatus(inputs, progressing),
     )
+
+
+def access_open(agent: Agent) -> Condition:
+    """Give the condition that says whether whoever reaches the Agent must prove who it is."""
+    if agent.is_open:
+        message = (
+            "Everybody who reaches a pod may do everything (spec.access.mode: open); the "
+            "NetworkPolicy alone decides who that is."
+        )
+        return Condition("AccessOpen", "True", "AccessOpen", message)
+    return Condition("AccessOpen", "False", "TokenRequired", "Callers must prove who they are.")
 
 
 def _accepted(inputs: StatusInputs) -> Condition:

@@ -37,10 +37,10 @@ def put(harness, **spec):
     return harness.api.put(AGENT, agent_object(**spec))
 
 
-async def test_an_agent_gets_what_it_needs_in_six_writes(harness):
+async def test_an_agent_gets_what_it_needs_in_seven_writes(harness):
     put(harness)
     await harness.reconcile()
-    assert len(harness.api.writes) == 6
+    assert len(harness.api.writes) == 7
     assert all(harness.api.get(kind, NAME) for kind in CHILDREN)
     assert len(harness.names(CONFIG_MAP)) == 1
     assert harness.conditions() == {
@@ -51,6 +51,7 @@ async def test_an_agent_gets_what_it_needs_in_six_writes(harness):
         "Reconciling": ("True", "RollingOut"),
         "Ready": ("False", "RollingOut"),
         "Degraded": ("Unknown", "NotAsked"),
+        "AccessOpen": ("False", "TokenRequired"),
     }
 
 
@@ -358,7 +359,10 @@ async def test_a_peer_of_another_namespace_must_allow_delegation(harness):
     await harness.until_done()
     assert harness.conditions()["ResolvedRefs"] == ("True", "ResolvedRefs")
     policy = harness.api.get(NETWORK_POLICY, ("legal", "lawyer"))["spec"]["ingress"]
-    assert {"namespaceSelector": {}} in [peer for rule in policy for peer in rule["from"]]
+    agents = {"matchLabels": {"app.kubernetes.io/name": "diptych-agent"}}
+    assert {"namespaceSelector": {}, "podSelector": agents} in [
+        peer for rule in policy for peer in rule["from"]
+    ]
 
 
 async def test_an_agent_with_a_name_of_63_characters_is_served(harness):

@@ -78,6 +78,11 @@ class AgentObject:
         )
 
     @property
+    def is_open(self) -> bool:
+        """Whether everybody who reaches it may do everything."""
+        return (self.spec.get("access") or {}).get("mode") == "open"
+
+    @property
     def selector(self) -> str:
         """Give the label selector of its pods, empty until the operator has set it."""
         return str(self.status.get("selector", ""))
