@@ -32,6 +32,7 @@ from diptych.cli.commands import (
     run,
     serve,
     status,
+    token,
 )
 from diptych.cli.exit_codes import ABORTED, FAILED, USAGE
 from diptych.cli.signals import interrupt_handler
@@ -63,6 +64,7 @@ app.command("install", rich_help_panel=_CLUSTER_PANEL)(install.install)
 app.command("status", rich_help_panel=_CLUSTER_PANEL)(status.status)
 app.command("get", rich_help_panel=_CLUSTER_PANEL)(get.get)
 app.command("logs", rich_help_panel=_CLUSTER_PANEL)(logs.logs)
+app.command("token", rich_help_panel=_CLUSTER_PANEL)(token.token)
 app.command("demo-tools", hidden=True)(demo.demo_tools)
 
 
