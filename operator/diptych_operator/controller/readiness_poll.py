@@ -1,7 +1,7 @@
 """Asks pods what no watch tells: which of their dependencies are missing.
 
 A pod's `/ready` lists missing dependencies, to whoever proves that it is the operator or may read
-all (`status_tokens`): a tool server, an agent, a key. An Agent's pods are
+all (`status_tokens`): a tool server, an agent, a key, its model, its store. An Agent's pods are
 polled soon after they change, or an Agent or Service that the Agent refers to. An Agent that misses
 something is polled more often, so that `Degraded` does not outlive its cause for long.
 
@@ -9,7 +9,8 @@ Not here: the condition that follows (`status.conditions`).
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import aiohttp
 import orjson
@@ -36,7 +37,7 @@ _CONCURRENCY = 16
 _TIMEOUT = aiohttp.ClientTimeout(total=3)
 _MAX_PODS = 5
 _MAX_BODY = 64 * 1024
-_MAX_TEXT = 200
+_MAX_TEXT = 300
 
 
 class ReadinessPoll:
@@ -87,13 +88,28 @@ class ReadinessPoll:
         self, name: NamespacedName, session: aiohttp.ClientSession
     ) -> tuple[MissingDependency, ...] | None:
         """Give what any pod misses, each once; None if no pod answers."""
-        addresses = list(filter(None, map(pod_address, self._cache.pods(name))))[:_MAX_PODS]
-        token = await self._tokens.token(name) if addresses else None
-        requests = [_ask_pod(session, address, token) for address in addresses]
-        answers = [answer for answer in await asyncio.gather(*requests) if answer is not None]
-        if not answers:
-            return None
-        return tuple(dict.fromkeys(missing for answer in answers for missing in answer))
+        pods = {pod["metadata"]["name"]: pod_address(pod) for pod in self._cache.pods(name)}
+        asked = [(pod, address) for pod, address in pods.items() if address][:_MAX_PODS]
+        token = await self._tokens.token(name) if asked else None
+        found = await asyncio.gather(*(_ask_pod(session, address, token) for _, address in asked))
+        answers = {
+            pod: answer for (pod, _), answer in zip(asked, found, strict=True) if answer is not None
+        }
+        return _merged(answers) if answers else None
+
+
+def _merged(answers: Mapping[str, Sequence[MissingDependency]]) -> tuple[MissingDependency, ...]:
+    """Give what the pods miss, each once; what not all of them miss names those that do."""
+    pods: dict[MissingDependency, list[str]] = {}
+    for pod, missing in answers.items():
+        for one in dict.fromkeys(missing):
+            pods.setdefault(one, []).append(pod)
+    return tuple(
+        one
+        if len(where) == len(answers)
+        else replace(one, reason=f"{one.reason} (pod {', '.join(sorted(where))})")
+        for one, where in pods.items()
+    )
 
 
 async def _ask_pod(

@@ -21,6 +21,7 @@ from typing import Any
 from diptych_operator.controller.access_files import AccessFiles, AccessFileState
 from diptych_operator.controller.apply import Applier
 from diptych_operator.controller.cache import ObjectCache
+from diptych_operator.controller.changes import Verb, log_change
 from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.config_maps import ConfigMaps, ConfigMapState
 from diptych_operator.controller.metrics import Metrics
@@ -226,6 +227,7 @@ class Reconciler:
         for kind, live in tuple(self._cache.children(agent)):
             if kind not in desired and "deletionTimestamp" not in live["metadata"]:
                 await self._client.delete(kind, namespaced_name_of(live), live["metadata"]["uid"])
+                log_change(agent, Verb.DELETED, kind, live["metadata"]["name"], "it is not needed")
 
     def _forget(self, name: NamespacedName) -> None:
         self._cache.forget(name)

@@ -13,6 +13,7 @@ from support.operator_process import SETTINGS, changes, condition, quicken, runn
 from diptych_operator.controller import readiness_poll
 from diptych_operator.desired.access import AccessSettings
 from diptych_operator.resources.kinds import AGENT, POD
+from diptych_operator.status.conditions import MissingDependency
 
 
 @pytest.fixture(autouse=True)
@@ -151,3 +152,12 @@ async def test_a_degraded_agent_is_polled_more_often(api, monkeypatch):
             await until(lambda: condition(api, "Degraded") == ("True", "ToolServerUnavailable"))
             missing.clear()
             await until(lambda: condition(api, "Degraded") == ("False", "NothingMissing"))
+
+
+def test_what_one_pod_of_several_misses_names_that_pod():
+    key, model = MissingDependency("key", "k", "gone"), MissingDependency("model", "m", "away")
+    answers = {"b": [key, model, model], "a": [key]}
+    assert readiness_poll._merged(answers) == (
+        key,
+        MissingDependency("model", "m", "away (pod b)"),
+    )

@@ -1,6 +1,7 @@
 """A reconcile against an API: what it writes and what it leaves alone."""
 
 import json
+import logging
 
 import pytest
 from support.agents import agent_object, service
@@ -454,3 +455,29 @@ async def test_what_stays_missing_is_a_warning_after_a_moment_and_its_end_is_tol
     harness.api.put(AGENT, agent_object("researcher"))
     await harness.reconcile()
     assert told(harness) == [("Warning", "AgentNotFound"), ("Normal", "ResolvedRefs")]
+
+
+async def test_each_change_is_one_line_of_the_log_and_nothing_else_is(harness, caplog):
+    put(harness, replicas=0)
+    with caplog.at_level(logging.INFO, logger="diptych_operator"):
+        await harness.until_done()
+        lines = [record.change for record in caplog.records]
+        assert [(line["verb"], line["kind"], line["why"]) for line in lines] == [
+            ("created", kind, "it was not there")
+            for kind in ("ConfigMap", "ServiceAccount", "NetworkPolicy", "Service", "Deployment")
+        ]
+        assert {(line["agent"], line["generation"]) for line in lines} == {("team/coordinator", 1)}
+        assert caplog.messages[1] == (
+            "team/coordinator, generation 1: created ServiceAccount coordinator: it was not there"
+        )
+        caplog.clear()
+        harness.api.edit(SERVICE, NAME, lambda c: c["spec"].update(selector={"app": "evil"}))
+        await harness.until_done()
+        put(harness, replicas=1)
+        await harness.until_done()
+        assert [
+            (r.change["generation"], r.change["kind"], r.change["why"]) for r in caplog.records
+        ] == [
+            (1, "Service", "somebody has changed it"),
+            (2, "Deployment", "what the Agent needs has changed"),
+        ]

@@ -48,7 +48,8 @@ def resume(
     be resumed as long as nothing else was asked in its session; resumed again, the same new run is
     shown.
 
-    The exit code is the new run's, as of `diptych attach`; 2 if the run cannot be resumed.
+    The exit code is the new run's, as of `diptych attach`; 2 if the run cannot be resumed, 1 if it
+    is not known (any more).
 
     Example: `diptych resume run-1f3a --at team/helper`
     """
@@ -61,6 +62,14 @@ def resume(
 
 
 async def _resume(target: "Target", run_id: str, max_steps: int | None, as_json: bool) -> int:
+    from diptych.cli.client.failures import RemoteError
+    from diptych.errors import NotResumable, RequestError
+
     async with target.connect_remote() as agent:
-        resumed = await agent.resume(run_id, max_steps)
+        try:
+            resumed = await agent.resume(run_id, max_steps)
+        except RemoteError as error:
+            if error.code in (NotResumable.code, "invalid_value"):
+                raise RequestError(str(error)) from error
+            raise
     return await attach_to_run(target, resumed.run_id, as_json=as_json)

@@ -75,7 +75,24 @@ def _operators(kubectl: "Kubectl") -> list[_Finding]:
     if not operators:
         text = "none is installed; `diptych install` installs it"
         return [_Finding(Mark.FAILED, "operator", text)]
-    return [_operator(kubectl, operator) for operator in operators]
+    findings = [_operator(kubectl, operator) for operator in operators]
+    return findings if len(operators) == 1 else [*findings, *_claims(kubectl, operators)]
+
+
+def _claims(kubectl: "Kubectl", operators: Sequence["Operator"]) -> Iterator[_Finding]:
+    """Say which of several operators serves which namespaces, and which one stands back."""
+    from diptych.cli.cluster.errors import Forbidden
+    from diptych.cli.cluster.operators import served_namespaces
+
+    try:
+        served = served_namespaces(kubectl)
+    except Forbidden as error:
+        yield _Finding(Mark.NOTE, "claims", f"not to be seen: {error}")
+        return
+    for name in (f"{operator.namespace}/{operator.name}" for operator in operators):
+        namespaces = sorted(served.get(name, ()))
+        text = f"serves {', '.join(namespaces)}" if namespaces else "stands back, or has no Agents"
+        yield _Finding(Mark.NOTE, f"  {name}", text)
 
 
 def _operator(kubectl: "Kubectl", operator: "Operator") -> _Finding:

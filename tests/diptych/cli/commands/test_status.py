@@ -191,3 +191,18 @@ def test_an_agent_whose_status_is_old_is_not_ready(typed: Type, cluster: Any) ->
     assert outcome.code == 1
     assert outcome.out.splitlines()[2] == "✗ agents  0 of 1 ready"
     assert "the status is of generation 2 and the manifest is of 3" in outcome.out
+
+
+def test_status_says_which_of_two_operators_serves_what(typed: Type, cluster: Any) -> None:
+    other = deployment()
+    other["metadata"]["namespace"] = "second"
+    cluster.answer("deployments.apps", out=items(deployment(), other))
+    cluster.answer("leases.coordination.k8s.io", "--namespace=second", out=lease())
+    claims = [
+        {"metadata": {"namespace": name}, "spec": {"holderIdentity": "diptych-system/diptych"}}
+        for name in ("team", "legal")
+    ]
+    cluster.answer("leases.coordination.k8s.io", "--all-namespaces", out=items(*claims))
+    lines = typed("status").out.splitlines()
+    assert "!   diptych-system/diptych  serves legal, team" in lines
+    assert "!   second/diptych  stands back, or has no Agents" in lines
