@@ -20,8 +20,7 @@ from diptych.loop.messages import NativeCall, Usage
 from diptych.loop.request_end import event_of_failure, event_of_reply
 from diptych.loop.state import Run
 from diptych.ports import Model, Notice, may_want_reasoning
-from diptych.runtime.answer_stream import AnswerStream
-from diptych.runtime.answer_text import TextBatcher
+from diptych.runtime.answer_stream import AnswerStream, TextBatcher
 
 PREAMBLE_CHARS = 160  # that native calls may follow without any of it having been told
 MAX_KEPT_REASONING = 100_000  # characters, of one reply

@@ -9,6 +9,7 @@ import orjson
 from diptych.errors import DiptychError
 from diptych.net.sse import SseTooLong
 
+_UNAUTHORIZED = 401
 _OVERLOADED = {429, 503}
 _TRANSIENT = {500, 502, 504} | _OVERLOADED
 
@@ -62,6 +63,8 @@ def status_error(status: int, body: bytes) -> RemoteError:
         code = str(content.get("error", content).get("code") or "")
     except (orjson.JSONDecodeError, KeyError, TypeError):
         message = "what answers there is no Diptych agent"
+    if status == _UNAUTHORIZED:
+        message += "; DIPTYCH_TOKEN holds the token or key that is sent"
     error = RemoteError(f"HTTP {status}: {message}")
     if status in _TRANSIENT:
         error = TransientError(str(error), may_have_started=status not in _OVERLOADED)

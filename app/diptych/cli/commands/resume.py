@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from diptych.cli.commands.attach import attach_to_run
-from diptych.cli.commands.options import DEFAULT_URL, Context, Json, Kubeconfig, Namespace
+from diptych.cli.commands.options import (
+    DEFAULT_URL,
+    AsServiceAccount,
+    Context,
+    Json,
+    Kubeconfig,
+    Namespace,
+)
 
 if TYPE_CHECKING:
     from diptych.cli.client.target import Target
@@ -33,6 +40,7 @@ def resume(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Namespace = None,
+    as_service_account: AsServiceAccount = None,
 ) -> None:
     """Go on where a run failed or was aborted, with no new message, and follow it to its end.
 
@@ -49,7 +57,7 @@ def resume(
     from diptych.cli.cluster.flags import ClusterFlags
     from diptych.cli.signals import run_interruptible
 
-    target = Target(at, cluster=ClusterFlags(kubeconfig, context, namespace))
+    target = Target(at, cluster=ClusterFlags(kubeconfig, context, namespace, as_service_account))
     raise typer.Exit(run_interruptible(_resume(target, run, max_steps, as_json)))
 
 
