@@ -4,6 +4,7 @@ IF_POSSIBLE=1."""
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable
 
@@ -16,6 +17,7 @@ PARTS = ("prompts", "blind", "templates", "runs")
 
 def main() -> int:
     asked = _asked()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers end, too
     parts: dict[str, Callable[[], tuple[str, bool]]] = {
         "prompts": lambda: measure.measure("judge", quick=asked.quick),
         "blind": lambda: measure.measure("blind", quick=asked.quick),

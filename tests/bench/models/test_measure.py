@@ -72,6 +72,15 @@ def test_native_stories_hold_what_templates_refuse():
     assert any(request.output_schema is not None for request in found)
 
 
+def test_200_runs_and_50_with_a_schema_are_shared_among_all_ways():
+    shares = runs.shares(40)
+    in_schema = sum(len(messages) for way, messages in shares if way.has_schema)
+    assert in_schema * len(runs.TEMPLATES) == 50
+    others = [message for way, messages in shares if not way.has_schema for message in messages]
+    assert len(set(others)) * len(runs.TEMPLATES) == len(others) * len(runs.TEMPLATES) == 200
+    assert all(len(messages) >= 5 for _, messages in shares)
+
+
 def record(seq, event_type, content=None, **metadata):
     return Record("r", "s", seq, event_type, 0.0, content, metadata)
 
