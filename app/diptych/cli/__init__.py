@@ -152,7 +152,9 @@ def _add_own_scripts_to_path() -> None:
 
 
 def _exit(code: int, *problems: str) -> None:
+    from diptych.net.redaction import SECRETS
+
     with contextlib.suppress(BrokenPipeError):
         for problem in problems:
-            sys.stderr.write(f"error: {problem}\n")
+            sys.stderr.write(f"error: {SECRETS.redact(problem)}\n")
     raise SystemExit(code)

@@ -158,6 +158,7 @@ class Effects:
             path=run.origin.path,
             seconds_left=self._seconds_left(),
             traceparent=run.origin.traceparent,
+            subject=run.subject,
         )
 
     def _seconds_left(self) -> float | None:

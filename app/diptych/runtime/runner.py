@@ -203,7 +203,8 @@ class Runner:
         if command.is_retry or self._stage is not _Stage.DRIVING:
             return None
         run = self._writer.decided
-        asker = Asker(self._log.run_id, run.subject)
+        on_behalf_of = run.subject if run.caller else ""
+        asker = Asker(self._log.run_id, run.caller or run.subject, on_behalf_of)
         verdict = self._policy.decide(command.call, run.catalog, asker)
         if verdict.outcome == "allow":
             return None
