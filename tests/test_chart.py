@@ -36,7 +36,6 @@ from diptych.config.loader import check_files
 from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings, egress_rules
 from diptych_operator.process.settings import read_settings
 from diptych_operator.resources.kinds import DEPLOYMENT
-from diptych_operator.status.unresolved import unresolved_references
 
 CRD = "diptych.dev_agents.yaml"
 
