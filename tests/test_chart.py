@@ -33,6 +33,7 @@ from support.chart import (
 from support.redis_server import ONCE, RedisServer, redis_server
 
 from diptych.config.loader import check_files
+from diptych_operator.desired.access import AccessSettings
 from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings, egress_rules
 from diptych_operator.process.settings import read_settings
 from diptych_operator.resources.kinds import DEPLOYMENT
@@ -73,7 +74,10 @@ RIGHTS = {
     "pods": "list watch",
     "events.events.k8s.io": "create",
     "namespaces": "list watch",
-    "leases.coordination.k8s.io": "get update",
+    "leases.coordination.k8s.io": "create",
+    "leases.coordination.k8s.io diptych-agents": "get update delete",
+    "leases.coordination.k8s.io diptych": "get update",
+    "serviceaccounts/token diptych": "create",
 }
 """All that the operator may do."""
 
@@ -133,7 +137,9 @@ def test_the_crd_may_be_somebody_elses_affair():
 
 def test_the_operator_has_the_rights_that_are_listed_and_no_other():
     assert {
-        f"{resource}.{group}".rstrip("."): " ".join(rule["verbs"])
+        " ".join([f"{resource}.{group}".rstrip("."), *rule.get("resourceNames", ())]): " ".join(
+            rule["verbs"]
+        )
         for rule in _operator_rules()
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -145,6 +151,22 @@ def test_no_role_holds_a_secret_or_a_wildcard():
         for rule in role["rules"]:
             words = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
             assert not words & {"*", "secrets", "escalate", "bind", "impersonate", "pods/exec"}
+
+
+def test_the_operator_makes_tokens_of_its_own_account_alone():
+    rules = [rule for rule in _operator_rules() if rule["resources"] == ["serviceaccounts/token"]]
+    assert [rule["resourceNames"] for rule in rules] == [["diptych"]]
+
+
+def test_edit_may_get_tokens_to_ask_with_and_view_may_not():
+    roles = {role["metadata"]["name"]: role for role in _of_kind("ClusterRole")}
+
+    def resources(kind: str) -> set[str]:
+        rules = roles[f"here:diptych:{kind}"]["rules"]
+        return {resource for rule in rules for resource in rule["resources"]}
+
+    assert "serviceaccounts/token" in resources("edit")
+    assert "serviceaccounts/token" not in resources("view")
 
 
 def test_a_namespaced_operator_has_no_right_anywhere_else():
@@ -252,11 +274,54 @@ def test_the_name_servers_are_the_operators_own_defaults_and_a_setting():
     def network(*settings):
         container = _operator(*settings)["spec"]["template"]["spec"]["containers"][0]
         environ = _variables(container) | {"POD_NAMESPACE": "here"}
-        return read_settings([], environ | {"POD_TEMPLATE": ""}).platform.network.dns
+        files = {"POD_TEMPLATE": "", "ACCESS": ""}
+        return read_settings([], environ | files).platform.network.dns
 
     assert network() == DnsSettings()
     others = ("dns.namespaces={openshift-dns}", "dns.podLabels=null", "dns.ports={5353}")
     assert network(*others, "dns.blocks=null") == DnsSettings(("openshift-dns",), {}, (), (5353,))
+
+
+def test_the_operator_reads_who_may_do_what_from_its_file(tmp_path):
+    settings = (
+        "access.issuers[0].url=https://login.example.com",
+        "access.issuers[0].audience=agents",
+        "access.grants[0].to[0].group=support",
+        "access.grants[0].to[1].serviceAccount.name=web",
+        "access.grants[0].to[1].serviceAccount.namespace=shop",
+        "access.grants[0].may={ask,read}",
+        "metrics.from[0].namespaceSelector.matchLabels.team=monitoring",
+    )
+    container = _operator(*settings)["spec"]["template"]["spec"]["containers"][0]
+    (config,) = [c for c in _of_kind("ConfigMap", *settings) if "access.yaml" in c["data"]]
+    file = tmp_path / "access.yaml"
+    file.write_text(config["data"]["access.yaml"])
+    environ = _variables(container) | {"POD_NAMESPACE": "here", "POD_TEMPLATE": ""}
+    platform = read_settings([], environ | {"ACCESS": str(file)}).platform
+    assert platform.access == AccessSettings(
+        ({"url": "https://login.example.com", "audience": "agents"},),
+        (
+            {
+                "to": [
+                    {"kind": "group", "name": "support"},
+                    {"kind": "serviceaccount", "name": "shop/web"},
+                ],
+                "may": ["ask", "read"],
+            },
+        ),
+        ("here", "diptych"),
+    )
+    assert platform.network.issuers == ("https://login.example.com",)
+    (readers,) = platform.network.metrics_from
+    assert readers == {"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}
+
+
+def test_a_change_of_grants_restarts_the_operator():
+    def mark(*settings):
+        template = _operator(*settings)["spec"]["template"]
+        return template["metadata"]["annotations"]["diptych.dev/settings"]
+
+    assert mark() != mark("access.grants[0].to[0].user=ada", "access.grants[0].may={ask}")
 
 
 def test_high_availability_is_two_replicas_and_a_budget():
@@ -390,6 +455,9 @@ def test_the_bundled_redis_is_full_before_kubernetes_would_kill_it():
         pytest.param("operator.logLevel=loud", "logLevel", id="an unknown log level"),
         pytest.param("dns.ports[0]=0", "dns", id="a name server's port of 0"),
         pytest.param("dns.podLabels[0]=k8s-app", "dns", id="a label without a value"),
+        pytest.param("access.issuers[0].url=http://x", "access", id="an issuer without TLS"),
+        pytest.param("access.grants[0].may={rule}", "access", id="an unknown right"),
+        pytest.param("access.grants[0].to[0].pod=x", "access", id="an unknown kind of subject"),
         pytest.param("admission.podSecurity=low", "podSecurity", id="no level of Pod Security"),
         pytest.param("networkPolicy.apiServerPorts[0]=0", "apiServerPorts", id="a port of 0"),
     ],

@@ -94,6 +94,40 @@ async def test_a_second_signal_ends_what_is_under_way_and_says_so() -> None:
         assert "shutting down" in json.loads(end.data)["content"]
 
 
+async def test_a_connection_that_was_made_before_the_signal_may_still_send_its_request() -> None:
+    body = json.dumps(BODY | {"stream": False}).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    head += b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    async with process("{}", "Here.") as (serving, url):
+        host, port = url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        async with httpx.AsyncClient(base_url=url) as other:
+            await other.get("/health")  # by now the server has accepted the connection before it
+            serving.terminate()
+            await asyncio.sleep(0.3)
+            writer.write(head)
+            await asyncio.sleep(0.3)
+            writer.write(body)
+            reply = await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+        assert reply.startswith(b"HTTP/1.1 200"), reply
+        assert b"Here." in reply
+        assert await asyncio.wait_for(serving.wait(), 3) == 0
+
+
+async def test_a_connection_that_never_sends_a_request_holds_the_end_up_for_five_seconds() -> None:
+    async with process("{}", "x") as (serving, url), httpx.AsyncClient(base_url=url) as other:
+        host, port = url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        await other.get("/health")
+        serving.terminate()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(serving.wait()), 2)
+        serving.terminate()  # a second signal ends the wait
+        assert await asyncio.wait_for(serving.wait(), 2) == 0
+        writer.close()
+
+
 async def test_an_idle_process_ends_at_once_though_connections_are_open() -> None:
     async with process("{}", "x") as (serving, url), httpx.AsyncClient(base_url=url) as http:
         assert (await http.get("/ready")).status_code == 200

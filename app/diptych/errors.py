@@ -177,6 +177,7 @@ CallErrorKind = Literal[
     "unavailable",  # its server or agent cannot be reached
     "refused",  # not sent: a call path that comes back, a reference that leads nowhere …
     "invalid_arguments",
+    "denied",  # by the policy, or by a person who was asked
     "skipped",  # not run, because another call failed or a message superseded it
     "interrupted",  # the run ended first
     "unknown",  # sent, and nobody knows what became of it

@@ -62,7 +62,7 @@ def test_it_is_structural():
         assert not {"$ref", "oneOf", "title", "default", "const"} & schema.keys(), path
 
 
-@pytest.mark.parametrize("field", ["policy", "budget"])
+@pytest.mark.parametrize("field", ["budget"])
 def test_what_the_pods_of_this_version_refuse_is_not_offered(field):
     assert field not in SPEC
 
@@ -100,7 +100,7 @@ def test_kubectl_shows_what_matters():
     columns = [(c["name"], c["priority"]) for c in VERSION["additionalPrinterColumns"]]
     assert columns == [
         *(("Model", 0), ("Ready", 0), ("Reason", 0), ("Replicas", 0), ("Age", 0)),
-        ("URL", 1),
+        *(("Changed", 1), ("Endpoint", 1), ("URL", 1)),
     ]
     assert CRD["spec"]["names"]["shortNames"] == ["dpa"]
     assert CRD["spec"]["names"]["categories"] == ["diptych"]

@@ -13,6 +13,7 @@ from diptych.loop.codec import Record, decode
 from diptych.loop.events import Origin
 from diptych.loop.messages import CallOutput, Message
 from diptych.loop.model_request import ModelRequest
+from diptych.policy.rules import Policy
 from diptych.ports import DelegationRequest, Item, Model, Notice, Progress
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
@@ -145,13 +146,14 @@ class House:
         return [decode(r.event_type, r.content, r.metadata, blobs.__getitem__) for r in records]
 
 
-def house(
+def house(  # noqa: PLR0913 - what a test may want else
     *replies: Any,
     model: Model | None = None,
     tools: FunctionTools | Mapping[str, Any] | None = None,
     agents: FunctionAgents | Mapping[str, Any] | None = None,
     definition: AgentDefinition | None = None,
     bounds: Bounds | None = None,
+    policy: Policy | None = None,
 ) -> House:
     model = model or ListeningModel(*replies)
     tools = tools if isinstance(tools, FunctionTools) else FunctionTools(tools or {})
@@ -159,7 +161,9 @@ def house(
     store = MemoryStore(EPOCH, bounds)
     stores = Stores(store, store, store.leases, NullFeed(), CountingClock())
     runs = RunService(
-        definition or AgentDefinition("Be brief."), Backends(model, tools, agents), stores
+        definition or AgentDefinition("Be brief."),
+        Backends(model, tools, agents, policy=policy or Policy()),
+        stores,
     )
     return House(runs, store, model, tools, agents)
 

@@ -15,7 +15,14 @@ from typing import Any
 
 import orjson
 from aiohttp import web
-from support.api_server_rules import KINDS, complete, discovery, parse_path, validate
+from support.api_server_rules import (
+    KINDS,
+    check_types,
+    complete,
+    discovery,
+    parse_path,
+    validate,
+)
 from support.server_side_apply import (
     MADE_BY_SERVER,
     ErrorResponse,
@@ -37,6 +44,8 @@ from diptych_operator.resources.kinds import (
 
 KEPT_BY_SERVER = {"clusterIP", "clusterIPs"}
 WRITES = {"POST", "PATCH", "PUT", "DELETE"}
+OPENID_CONFIGURATION = "/.well-known/openid-configuration"
+JWKS = "/openid/v1/jwks"
 JSON_PATCH = "application/json-patch+json"
 
 
@@ -49,6 +58,8 @@ class KubernetesApi:
     writes: list[tuple[str, str, int]] = field(default_factory=list)
     reads: int = 0
     mute: bool = False  # watches send nothing any more
+    issuer: Object = field(default_factory=lambda: {"issuer": "https://cluster.example"})
+    keys: Object = field(default_factory=lambda: {"keys": [{"kty": "EC", "kid": "1"}]})
     _objects: dict[Kind, dict[NamespacedName, Stored]] = field(
         default_factory=lambda: {kind: {} for kind in KINDS}
     )
@@ -79,7 +90,7 @@ class KubernetesApi:
         return self._store(kind, content, found, "Update:kubectl-edit").content
 
     def remove(self, kind: Kind, name: NamespacedName) -> None:
-        """Delete an object and what it owns."""
+        """Delete an object and what has no other owner, as the garbage collector would."""
         found = self._objects[kind].pop(name)
         self._version += 1
         found.content["metadata"]["resourceVersion"] = str(self._version)
@@ -88,8 +99,21 @@ class KubernetesApi:
         for other, objects in self._objects.items():
             for owned, stored in list(objects.items()):
                 owners = stored.content["metadata"].get("ownerReferences", ())
-                if any(owner["uid"] == uid for owner in owners):
+                left = [owner for owner in owners if owner["uid"] != uid]
+                if len(left) < len(owners) and not self._exists(left):
                     self.remove(other, owned)
+                elif len(left) < len(owners):
+                    self.edit(
+                        other,
+                        owned,
+                        lambda c, left=left: c["metadata"].update(ownerReferences=left),
+                    )
+
+    def _exists(self, owners: list[Object]) -> bool:
+        uids = {
+            o.content["metadata"]["uid"] for among in self._objects.values() for o in among.values()
+        }
+        return any(owner["uid"] in uids for owner in owners)
 
     def get(self, kind: Kind, name: NamespacedName) -> Object | None:
         stored = self._objects[kind].get(name)
@@ -144,9 +168,14 @@ class KubernetesApi:
             answer = await self._answer(request, content)
         except ErrorResponse as error:
             status = {"kind": "Status", "message": str(error), "code": error.status}
-            status["reason"] = "AlreadyExists" if "already exists" in str(error) else "Other"
+            if error.status != 500:  # as the real one, whose errors inside have no reason
+                status["reason"] = "AlreadyExists" if "already exists" in str(error) else "Other"
             answer = web.json_response(status, status=error.status, headers=error.headers)
-        if request.method in WRITES and not _is_dry(request):
+        if (
+            request.method in WRITES
+            and not _is_dry(request)
+            and not request.path.endswith("/token")
+        ):
             self.writes.append((request.method, request.path, answer.status))
             self.after(request)
         else:
@@ -154,7 +183,8 @@ class KubernetesApi:
         return answer
 
     async def _answer(self, request: web.Request, content: Object) -> web.StreamResponse:
-        if (found := discovery(request.path)) is not None:
+        documents = {OPENID_CONFIGURATION: self.issuer, JWKS: self.keys}
+        if (found := documents.get(request.path, discovery(request.path))) is not None:
             return _json(found)
         kind, name, subresource = parse_path(request.path)
         match request.method:
@@ -164,6 +194,8 @@ class KubernetesApi:
                 return _json(self._list(request, kind, name[0]))
             case "GET":
                 return _json(self._existing(kind, name).content)
+            case "POST" if subresource == "token":
+                return _json({"status": {"token": f"{'/'.join(name)} for {_audience(content)}"}})
             case "POST":
                 return _json(self._create(request, kind, name[0], content), 201)
             case "PATCH" if request.content_type == JSON_PATCH:
@@ -275,6 +307,7 @@ class KubernetesApi:
             raise ErrorResponse(409, f"uid mismatch: {uid}")
         if subresource and found is None:
             raise ErrorResponse(404, f'{kind.plural} "{name[1]}" not found')
+        check_types(kind, content)
         manager = f"Apply:{request.query['fieldManager']}"
         force = request.query.get("force") == "true"
         if subresource:
@@ -335,6 +368,11 @@ def _chooser(request: web.Request, namespace: str) -> Callable[[Object], bool]:
 
 def _is_dry(request: web.Request) -> bool:
     return "dryRun" in request.query
+
+
+def _audience(request: Object) -> str:
+    (audience,) = request["spec"]["audiences"]
+    return str(audience)
 
 
 def _updater(request: web.Request) -> str:

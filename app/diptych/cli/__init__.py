@@ -27,10 +27,12 @@ from diptych.cli.commands import (
     get,
     install,
     logs,
+    pin,
     resume,
     run,
     serve,
     status,
+    token,
 )
 from diptych.cli.exit_codes import ABORTED, FAILED, USAGE
 from diptych.cli.signals import interrupt_handler
@@ -56,11 +58,13 @@ app.command("events")(events.events)
 app.command("attach")(attach.attach)
 app.command("resume")(resume.resume)
 app.command("check")(check.check)
+app.command("pin")(pin.pin)
 app.command("demo")(demo.demo)
 app.command("install", rich_help_panel=_CLUSTER_PANEL)(install.install)
 app.command("status", rich_help_panel=_CLUSTER_PANEL)(status.status)
 app.command("get", rich_help_panel=_CLUSTER_PANEL)(get.get)
 app.command("logs", rich_help_panel=_CLUSTER_PANEL)(logs.logs)
+app.command("token", rich_help_panel=_CLUSTER_PANEL)(token.token)
 app.command("demo-tools", hidden=True)(demo.demo_tools)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.access.limits import Limits
+from diptych.config.call_policy import call_policy
 from diptych.config.container_env import container_env, variable_path
 from diptych.config.manifest import AgentManifest
 from diptych.config.manifest.access import AccessSpec, GranteeSpec, IssuerSpec
@@ -88,6 +89,7 @@ class _Resolver:
             chat=ChatConfig(**_same_fields(spec.chat, ChatConfig)),
             mounted_keys=self.references.mounted_keys,
             context_tokens=spec.context.max_tokens,
+            policy=call_policy(spec.policy),
         )
 
     def _mock(self, env: Mapping[str, ValueProvider]) -> tuple[str | None, str]:
@@ -155,6 +157,7 @@ class _Resolver:
                 OverrideConfig(**_same_fields(override, OverrideConfig))
                 for override in tool.overrides
             ),
+            pins={pin.tool: pin.digest for pin in tool.pin},
         )
 
     def _tool_env(self, path: FieldPath, tool: ToolServerSpec) -> Mapping[str, ValueProvider | str]:

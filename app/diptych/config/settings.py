@@ -16,6 +16,7 @@ from diptych.access.limits import Limits
 from diptych.errors import ConfigError
 from diptych.loop.catalog import SEPARATOR
 from diptych.loop.events import LoopSettings
+from diptych.policy.rules import Policy
 from diptych.ports import ValueProvider
 
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
@@ -115,7 +116,8 @@ class OverrideConfig:
 class ToolServerConfig:
     """One MCP server: exactly one of `url`, `command` (stdio) and `functions` (in this process).
 
-    `allow` holds globs of tool names. `headers` are read at every request, `env` when the command
+    `allow` holds globs of tool names, `pins` digests of tools by name (`adapters.mcp.pins`): a tool
+    that has another one cannot be used. `headers` are read at every request, `env` when the command
     starts. `timeout` bounds one call, with all that it waits for. Raises `ConfigError`.
     """
 
@@ -128,6 +130,7 @@ class ToolServerConfig:
     allow: tuple[str, ...] = ALL_TOOLS
     timeout: float = CALL_TIMEOUT
     overrides: tuple[OverrideConfig, ...] = ()
+    pins: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not SERVER_NAME.fullmatch(self.name) or SEPARATOR in self.name:
@@ -235,6 +238,7 @@ class AgentConfig:
     context_tokens: int | None = None
     chat: ChatConfig = field(default_factory=ChatConfig)
     access: AccessConfig = field(default_factory=AccessConfig)
+    policy: Policy = field(default_factory=Policy)
 
 
 def opened(config: AgentConfig) -> AgentConfig:
@@ -246,7 +250,8 @@ def opened(config: AgentConfig) -> AgentConfig:
 class ProcessSettings:
     """What holds for the whole process, whatever agents it serves.
 
-    Runs get `shutdown_grace` seconds to end after SIGTERM.
+    Runs get `shutdown_grace` seconds to end after SIGTERM. With a `metrics_port` the metrics are
+    served there, and nowhere else.
     """
 
     port: int = 8000
@@ -254,3 +259,4 @@ class ProcessSettings:
     log_format: Literal["text", "json"] = "text"
     public_url: str | None = None
     shutdown_grace: float = 20.0
+    metrics_port: int | None = None

@@ -1,4 +1,10 @@
-"""`/health`, `/ready` and `/metrics`: what a platform asks a pod."""
+"""`/health`, `/ready` and `/metrics`: what a platform asks a pod.
+
+Whether it is ready, `/ready` tells everybody; why, and what is missing, who may read all or is the
+operator (access.md "How refusals look").
+
+Not here: on which port the metrics are served (`serve.server`).
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,6 +13,8 @@ import orjson
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from diptych.access.caller import current_caller
+from diptych.access.grants import Right
 from diptych.http.openapi import operations
 from diptych.loop.catalog import Unavailable
 from diptych.loop.events import CallFormat
@@ -26,10 +34,8 @@ class Readiness:
     action_format: CallFormat = "json"
 
 
-def health_routes(
-    name: str, readiness: Callable[[], Readiness], metrics: Callable[[], tuple[bytes, str]]
-) -> APIRouter:
-    """Give the routes; `metrics` gives a text and its media type."""
+def health_routes(name: str, readiness: Callable[[], Readiness]) -> APIRouter:
+    """Give the routes that say whether the agent called `name` lives and takes work."""
     router = APIRouter()
 
     @router.get("/health", **operations.HEALTH)
@@ -39,16 +45,19 @@ def health_routes(
     @router.get("/ready", **operations.READY)
     async def ready() -> Response:
         now = readiness()
-        body = {
-            "status": "ready" if now.is_ready else "not ready",
-            "agent": name,
-            "reason": now.reason,
-            "missing": [unavailable_value(item) for item in now.unavailable],
-            "notes": list(now.notes),
-            "action_format": now.action_format,
-        }
-        status = 200 if now.is_ready else 503
-        return Response(orjson.dumps(body), status, media_type="application/json")
+        status = "ready" if now.is_ready else "not ready"
+        body: dict[str, object] = {"status": status, "agent": name}
+        if current_caller().rights & {Right.READ, Right.STATUS}:
+            body |= _details(now)
+        code = 200 if now.is_ready else 503
+        return Response(orjson.dumps(body), code, media_type="application/json")
+
+    return router
+
+
+def metrics_routes(metrics: Callable[[], tuple[bytes, str]]) -> APIRouter:
+    """Give the route of the metrics; `metrics` gives a text and its media type."""
+    router = APIRouter()
 
     @router.get("/metrics", **operations.METRICS)
     async def show_metrics() -> Response:
@@ -56,6 +65,15 @@ def health_routes(
         return Response(text, media_type=media_type)
 
     return router
+
+
+def _details(now: Readiness) -> dict[str, object]:
+    return {
+        "reason": now.reason,
+        "missing": [unavailable_value(item) for item in now.unavailable],
+        "notes": list(now.notes),
+        "action_format": now.action_format,
+    }
 
 
 def unavailable_value(item: Unavailable) -> dict[str, str]:

@@ -179,6 +179,7 @@ def _take_request(run: Run, event: Asked) -> Run:
         phase=Phase.QUEUED,
         asked_at=len(event.earlier) if is_question else None,
         resumes=event.resumes,
+        subject=event.subject,
         system=event.system,
         origin=event.origin,
         parameters=event.parameters,

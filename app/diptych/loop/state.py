@@ -40,6 +40,7 @@ class NativeReply:
     text: str
     calls: tuple[NativeCall, ...]
     call_ids: tuple[str, ...] = ()
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Run:
     messages: tuple[Message, ...] = ()  # what this run adds to the conversation
     asked_at: int | None = None  # which of them is the question; None if it resumes another run
     resumes: str | None = None  # the id of that run
+    subject: str = ""  # who began it
     context: ContextWindow = field(default_factory=ContextWindow)
     sent: tuple[Message, ...] | None = None  # of the conversation, if not all of it (`fitting`)
     question: str = ""  # what the user has said in this turn

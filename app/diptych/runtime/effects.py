@@ -23,8 +23,9 @@ from diptych.loop.messages import JSON, Call, CallOutput, Delegation, Result, To
 from diptych.loop.rendering import without_native_calls
 from diptych.loop.state import Run, conversation
 from diptych.loop.text import RESULT_BYTES, bounded, well_formed
+from diptych.policy.rules import Policy
 from diptych.ports import Agents, DelegationRequest, Model, Notice, Tools
-from diptych.runtime.answer_text import TextBatcher
+from diptych.runtime.answer_stream import TextBatcher
 from diptych.runtime.model_caller import ModelCaller, ModelHabits
 
 CANCEL_SECONDS = 0.9  # for cancelled tasks to tell their servers: an abort takes effect in 1 s
@@ -35,13 +36,14 @@ _logger = logging.getLogger(__name__)
 class Backends:
     """What a run can reach: the model, the tools and the other agents.
 
-    `habits` is what all runs have learned of the model.
+    `habits` is what all runs have learned of the model. `policy` says which calls are made.
     """
 
     model: Model
     tools: Tools
     agents: Agents
     habits: ModelHabits = field(default_factory=ModelHabits)
+    policy: Policy = field(default_factory=Policy)
 
 
 @dataclass(frozen=True, slots=True)

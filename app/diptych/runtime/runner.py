@@ -5,8 +5,8 @@ recorded before they are sent. Only requests to the model may start before the w
 asking twice does no harm, and a slow store must not delay them. Everything that happens to a run,
 its abort and its deadline too, comes through one inbox.
 
-Not here: what is decided (`loop.reducer`), asking and calling (`effects`), whose turn it is
-(`scheduler`), the record itself (`run_log`).
+Not here: what is decided (`loop.reducer`), asking and calling (`effects`), when decisions are
+written (`run_writer`), whose turn it is (`scheduler`).
 """
 
 import asyncio
@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from diptych.loop.commands import AskModel, Emit, MakeCall, Warn
+from diptych.loop.call_graph import failure
+from diptych.loop.commands import AskModel, Command, Emit, MakeCall, Warn
 from diptych.loop.context_window import ContextWindow
 from diptych.loop.events import (
     Aborted,
@@ -35,12 +36,12 @@ from diptych.loop.events import (
 from diptych.loop.messages import JSON, Delegation
 from diptych.loop.reducer import advance, apply_all, closing_events
 from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run
+from diptych.policy.rules import Asker
 from diptych.ports import Notice
 from diptych.runtime.effects import Backends, Effects, TaskCrashed, TextArrived, target
 from diptych.runtime.run_log import PROGRESS, RunLog
+from diptych.runtime.run_writer import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunWriter
 
-DEFERRED_SECONDS = 0.1  # for which a write is deferred that can be merged with the next
-FIRST_DEFERRED_SECONDS = 0.025  # for a run's first write; until then it shows as queued
 DEADLINE_EXCEEDED = Failed("deadline_exceeded", "the run ran out of time")
 # If the write of one of these is lost, the model is asked again.
 _DEFERRABLE = (Offered, Replied, ReplyRejected, FormatChanged)
@@ -63,8 +64,8 @@ _InboxItem = Event | TaskCrashed | TextArrived | _HandOver
 class Runner:
     """The event loop of one run: to its end, or to where another process takes it over.
 
-    `run` is the run as far as it is on record. `deadline` is a time of the event loop's clock,
-    None for no limit. `learn` is told what the run learns of the model's context window.
+    `deadline` is a time of the event loop's clock, None for no limit. `learn` is told what the run
+    learns of the model's context window.
     """
 
     def __init__(
@@ -75,17 +76,19 @@ class Runner:
         deadline: float | None,
         learn: Callable[[ContextWindow], None] | None = None,
     ) -> None:
-        self.run = run
         self._learn = learn
-        self._decided = run  # may be ahead of `run` by what is not written yet
-        self._unwritten: list[Event | Notice] = []  # what happened between the two
-        self._write_lock = asyncio.Lock()
-        self._deferred_write: asyncio.Task[None] | None = None
         self._log = log
+        self._policy = backends.policy
         self._deadline = deadline
         self._inbox: asyncio.Queue[_InboxItem] = asyncio.Queue()
+        self._writer = RunWriter(run, log, lambda e: self._inbox.put_nowait(TaskCrashed(e)))
         self._effects = Effects(backends, self._inbox.put_nowait, log.notify, deadline)
         self._stage = _Stage.DRIVING
+
+    @property
+    def run(self) -> Run:
+        """The run as far as it is on record."""
+        return self._writer.run
 
     def stop(self, stop: Stop) -> None:
         """End the run: what is in flight is cancelled and recorded as `interrupted`."""
@@ -119,15 +122,12 @@ class Runner:
             while self.run.phase is not Phase.DONE and self._stage is not _Stage.HANDED_OVER:
                 await self._receive(await self._inbox.get())
         except Exception:
-            async with (
-                self._write_lock
-            ):  # let a write that is under way end, so that `run` matches the log
-                raise
+            await self._writer.finish()
+            raise
         finally:
             if timer:
                 timer.cancel()
-            if self._deferred_write:
-                self._deferred_write.cancel()
+            self._writer.cancel()
             await self._effects.cancel_all()
         return self.run
 
@@ -156,113 +156,104 @@ class Runner:
 
         Requests to the model start at once; a write that led to nothing else may be deferred.
         """
-        known = self._decided.context
-        self._decided, commands = advance(self._decided, event)
-        if self._learn and self._decided.context is not known:
-            self._learn(self._decided.context)
-        items: list[Event | Notice] = [event]
-        todo, calls = deque(commands), list[MakeCall]()
+        known = self._writer.decided.context
+        self._writer.decided, commands = advance(self._writer.decided, event)
+        if self._learn and self._writer.decided.context is not known:
+            self._learn(self._writer.decided.context)
+        following, calls = self._carry_out(commands)
+        items = [event, *following]
+        if all(isinstance(item, (*_DEFERRABLE, Notice)) for item in items):
+            is_start = isinstance(event, Offered)
+            self._writer.write_later(
+                items, FIRST_DEFERRED_SECONDS if is_start else DEFERRED_SECONDS
+            )
+        else:
+            await self._writer.write(*items)
+        if calls and self._stage is _Stage.DRIVING:
+            await self._make_calls(calls)
+
+    def _carry_out(
+        self, commands: Sequence[Command]
+    ) -> tuple[list[Event | Notice], list[MakeCall]]:
+        """Ask the model, and decide all that follows; gives what to write, and calls to make."""
+        items, calls = list[Event | Notice](), list[MakeCall]()
+        todo = deque(commands)
         while todo:
             match todo.popleft():
-                case Emit(following):
-                    self._decided, more = advance(self._decided, following)
-                    items.append(following)
+                case Emit(event):
+                    self._writer.decided, more = advance(self._writer.decided, event)
+                    items.append(event)
                     todo.extend(more)
                 case AskModel() as ask:
                     self._ask_model(ask)
                 case MakeCall() as call:
-                    calls.append(call)
+                    if refusal := self._refusal(call):
+                        todo.appendleft(Emit(refusal))
+                    else:
+                        calls.append(call)
                 case Warn(text):
                     items.append(Notice("format_warning", {"message": text}))
-        if all(isinstance(item, (*_DEFERRABLE, Notice)) for item in items):
-            is_start = isinstance(event, Offered)
-            self._write_later(items, FIRST_DEFERRED_SECONDS if is_start else DEFERRED_SECONDS)
-        else:
-            await self._write(*items)
-        if calls and self._stage is _Stage.DRIVING:
-            await self._make_calls(calls)
+        return items, calls
+
+    def _refusal(self, command: MakeCall) -> Returned | None:
+        """Ask the policy about a call. Gives the result of one that is not made.
+
+        What was sent before was decided on then; whoever goes on with a run decides on the rest.
+        """
+        if command.is_retry or self._stage is not _Stage.DRIVING:
+            return None
+        run = self._writer.decided
+        asker = Asker(self._log.run_id, run.subject)
+        verdict = self._policy.decide(command.call, run.catalog, asker)
+        if verdict.outcome == "allow":
+            return None
+        return failure(command.call, "denied", f"denied: {verdict.reason}")
 
     def _ask_model(self, command: AskModel) -> None:
         if self._stage is _Stage.DRIVING:
-            self._effects.ask(command, self._decided)
+            self._effects.ask(command, self._writer.decided)
 
     async def _make_calls(self, commands: Sequence[MakeCall]) -> None:
         """Announce, record and send calls, in that order."""
         context_ids: dict[str, str] = {}
         for command in commands:
             call = command.call
-            self._unwritten.append(_progress(command, self._decided.step_limit))
+            self._writer.add(_progress(command, self._writer.decided.step_limit))
             if isinstance(call, Delegation):
                 context_ids[call.id] = self._log.new_context_id()
             if not command.is_retry:
                 called = Called(call, command.step, context_ids.get(call.id))
-                self._decided = apply_all(self._decided, [called])
-                self._unwritten.append(called)
-        await self._write()
+                self._writer.decided = apply_all(self._writer.decided, [called])
+                self._writer.add(called)
+        await self._writer.write()
         for command in commands:
-            self._effects.call(command.call, self._decided, context_ids.get(command.call.id))
+            self._effects.call(command.call, self._writer.decided, context_ids.get(command.call.id))
 
     async def _end(self, stop: Stop) -> None:
         """Cancel what is in flight, record what has come back all the same, and end."""
         await self._effects.cancel_all()
         await self._record_arrived()
-        await self._record(*closing_events(self._decided, stop))
+        await self._writer.record(*closing_events(self._writer.decided, stop))
 
     async def _record_arrived(self) -> None:
         """Record what arrived before everything was cancelled, and begin nothing new."""
         while not self._inbox.empty():
             match self._inbox.get_nowait():
-                case Returned() as result if self._decided.phase is Phase.CALL:
-                    await self._record(result)
+                case Returned() as result if self._writer.decided.phase is Phase.CALL:
+                    await self._writer.record(result)
                 case Steered() as message if self._takes(message):
-                    await self._record(message)
+                    await self._writer.record(message)
         await self._write_text()
-        await self._write()
+        await self._writer.write()
 
     def _takes(self, message: Steered) -> bool:
         """Whether a message is new, and not one too many."""
-        taken = self._decided.message_ids
+        taken = self._writer.decided.message_ids
         return message.message_id not in taken and len(taken) < MAX_MESSAGES_PER_RUN
-
-    # The record
-
-    async def _record(self, *events: Event) -> None:
-        """Record and tell events without carrying out what follows from them."""
-        self._decided = apply_all(self._decided, events)
-        await self._write(*events)
-
-    async def _write(self, *items: Event | Notice) -> None:
-        """Write what was deferred, and then these; one write follows the other."""
-        self._unwritten += items
-        async with self._write_lock:
-            due, run = list(self._unwritten), self._decided
-            if due:
-                await self._log.append(due)
-                del self._unwritten[: len(due)]
-                self.run = run
-
-    def _write_later(self, items: Sequence[Event | Notice], seconds: float) -> None:
-        """Defer a write that led to nothing but a question to the model.
-
-        It is merged with the next write, or goes alone after `seconds`. So a slow store delays
-        the first word of an answer once, and not at each step before it.
-        """
-        self._unwritten += items
-        if self._deferred_write is None or self._deferred_write.done():
-            self._deferred_write = asyncio.create_task(self._write_after(seconds))
-
-    async def _write_after(self, seconds: float) -> None:
-        try:
-            while self._unwritten:  # also what was deferred during the write
-                await asyncio.sleep(seconds)
-                await self._write()
-                seconds = DEFERRED_SECONDS
-        except Exception as error:  # noqa: BLE001 - raised again where the run is driven
-            self._inbox.put_nowait(TaskCrashed(error))
 
     async def _write_text(self) -> None:
         is_void, text = self._effects.take_text()
-        run, events = self._decided, list[Event]()
+        run, events = self._writer.decided, list[Event]()
         if run.phase not in (Phase.ACT, Phase.ANSWER):
             return
         if is_void and run.answer:
@@ -270,7 +261,7 @@ class Runner:
         if text:
             events.append(Streamed(text))
         if events:
-            await self._record(*events)
+            await self._writer.record(*events)
 
 
 def _progress(command: MakeCall, max_steps: int) -> Notice:

@@ -7,26 +7,20 @@ Not here: how a run proceeds (`loop.reducer`, `runner`), whose turn it is (`sche
 request looks like (`http`).
 """
 
-import asyncio
 from collections.abc import Sequence
-from contextlib import aclosing, suppress
 from dataclasses import replace
 
 from diptych.errors import (
     InvalidRequest,
     Overloaded,
-    StoreError,
-    TooManyMessages,
 )
-from diptych.loop.codec import TERMINAL, Record
-from diptych.loop.events import Aborted, Asked, Origin, Steered, Stop
-from diptych.loop.text import well_formed
+from diptych.loop.codec import Record
+from diptych.loop.events import Aborted, Asked, Origin, Steered
 from diptych.ports.entries import IdempotencyKey, RunEntry, RunPage
 from diptych.ports.run_ids import run_id_of
 from diptych.ports.session_ids import owned_session
 from diptych.runtime.active_run import Stage
 from diptych.runtime.answers import whole_answer
-from diptych.runtime.buffer import is_terminal
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
 from diptych.runtime.lease_keeper import LeaseKeeper
@@ -40,15 +34,9 @@ from diptych.runtime.request import (
 from diptych.runtime.resuming import find_resumable, resume_key, resuming_event
 from diptych.runtime.run_log import Observer
 from diptych.runtime.scheduler import Scheduler
-from diptych.runtime.steering import is_message, is_recorded
+from diptych.runtime.signals import Signals
 from diptych.runtime.stores import Stores
 from diptych.runtime.subscription import Subscription, Subscriptions
-
-CANCEL_SECONDS = 15.0  # in which a run's end must be on record: its owner may have to change
-STEER_SECONDS = 15.0  # in which a message must be on record
-POLL_SECONDS = 0.2  # at most, between two looks for a message in the record
-RESEND_SECONDS = 2.0  # after which a signal is sent again: the owner may have changed
-QUEUED_SECONDS = 0.5  # after which a waiting run is taken to keep the message it was sent
 
 
 class RunService:
@@ -67,6 +55,7 @@ class RunService:
         self._scheduler = Scheduler(definition, backends, stores, observers)
         self._lease_keeper = LeaseKeeper(self._scheduler, stores)
         self._subscriptions = Subscriptions(stores, self._scheduler.find)
+        self._signals = Signals(stores, self._scheduler, self._subscriptions)
         self._is_closing = False
 
     @property
@@ -166,37 +155,12 @@ class RunService:
         return self._subscriptions.has_subscribers(run_id)
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> RunEntry:
-        """Abort a run and wait until its end is on record; one that has ended stays as it is.
-
-        The end may take longer where the owner has just died: then the run as it is.
-        """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CANCEL_SECONDS):
-                await self._end(run_id, Aborted(reason))
-        return await self._stores.log.entry(run_id)
+        """Abort a run; see `Signals.cancel`."""
+        return await self._signals.cancel(run_id, reason)
 
     async def steer(self, run_id: str, message: Steered) -> RunEntry:
-        """Add a message to a run's conversation, wherever it runs; one sent again is added once.
-
-        When this returns the message is on record, or is kept for a run that waits for its turn.
-        Raises `RunEnded` if the run ended first, `IdempotencyMismatch` if the message's id came
-        with another text, `TooManyMessages`, and `StoreError` if the owner does not answer.
-        """
-        message = replace(message, message=well_formed(message.message))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(STEER_SECONDS):
-                is_sent = False
-                while not self._subscriptions.is_closed:
-                    records = await self._stores.log.read(run_id)
-                    entry = await self._stores.log.entry(run_id)
-                    is_queued = await self._waits_for_another(entry)
-                    if is_recorded(message, records) or (is_queued and is_sent):
-                        return entry
-                    await self._send_message(
-                        message, entry, QUEUED_SECONDS if is_queued else RESEND_SECONDS
-                    )
-                    is_sent = True
-        raise StoreError("the run's owner does not answer now; send the message again")
+        """Add a message to a run's conversation; see `Signals.steer`."""
+        return await self._signals.steer(run_id, message)
 
     async def entry(self, run_id: str) -> RunEntry:
         return await self._stores.log.entry(run_id)
@@ -249,44 +213,3 @@ class RunService:
             raise Overloaded(
                 f"this agent has {self.active_count} unfinished runs, and takes no more at once"
             )
-
-    async def _end(self, run_id: str, stop: Stop) -> None:
-        """End a run, wherever it runs: its owner is asked again until the run has ended."""
-        while not self._subscriptions.is_closed:
-            if active := self._scheduler.find(run_id):
-                self._scheduler.stop(active, stop)
-                await active.released.wait()
-            entry = await self._stores.log.entry(run_id)
-            if entry.status in TERMINAL:
-                return
-            await self._stores.leases.send_signal(run_id, stop)
-            with suppress(TimeoutError):
-                async with (
-                    asyncio.timeout(RESEND_SECONDS),
-                    aclosing(self.subscribe(run_id, entry.seq)) as batches,
-                ):
-                    async for _ in batches:
-                        pass
-
-    async def _waits_for_another(self, entry: RunEntry) -> bool:
-        """Whether a run waits for another of its session: it reads its signals at its turn."""
-        if entry.status != "queued":
-            return False
-        entries = await self._stores.log.entries(entry.session_id)
-        first = next((e for e in reversed(entries) if e.status not in TERMINAL), entry)
-        return first.run_id != entry.run_id
-
-    async def _send_message(self, message: Steered, entry: RunEntry, seconds: float) -> None:
-        """Send a message to the run's owner, and look for it in the record for a while."""
-        active = self._scheduler.find(entry.run_id)
-        if active and not active.steer(message):
-            raise TooManyMessages
-        await self._stores.leases.send_signal(entry.run_id, message)
-        loop, pause = asyncio.get_running_loop(), 0.01
-        until = loop.time() + seconds
-        while loop.time() < until:
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, POLL_SECONDS)
-            fresh = await self._stores.log.read(entry.run_id, entry.seq)
-            if any(is_message(record) or is_terminal(record) for record in fresh):
-                return

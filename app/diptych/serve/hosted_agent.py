@@ -28,7 +28,7 @@ from diptych.adapters.scripted import ScriptedModel, read_script
 from diptych.config.settings import AgentConfig, ToolServerConfig
 from diptych.errors import ConfigError
 from diptych.http.agent_profile import AgentProfile
-from diptych.http.app import AppDependencies, create_app
+from diptych.http.app import AppDependencies, create_app, create_metrics_app
 from diptych.http.health import Readiness
 from diptych.loop.catalog import Unavailable
 from diptych.ports import Clock, Model, refuses_tools
@@ -105,13 +105,14 @@ class HostedAgent:
                 read_instructions=config.instructions_from,
                 context_tokens=config.context_tokens,
             ),
-            Backends(self._model, self._tools, self._agents),
+            Backends(self._model, self._tools, self._agents, policy=config.policy),
             self.stores,
             [self._metrics.observe],
         )
         self._access = AgentAccess(config.access, http)
         self._is_open = True  # until it is served
         self._first_connect: asyncio.Task[None] | None = None
+        self._model_watch: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         if self._redis:
@@ -121,6 +122,8 @@ class HostedAgent:
         await self._access.start()
         self.runs.open()
         self._first_connect = asyncio.create_task(self._connect_all())
+        if self.url and isinstance(self._model, ChatModel):  # nobody reads `/ready` of others
+            self._model_watch = asyncio.create_task(self._model.watch.run())
         return self
 
     async def __aexit__(
@@ -132,8 +135,8 @@ class HostedAgent:
         try:
             await self.runs.close()
         finally:
-            if self._first_connect:
-                self._first_connect.cancel()
+            for task in filter(None, (self._first_connect, self._model_watch)):
+                task.cancel()
             await asyncio.gather(self._tools.aclose(), self._agents.aclose(), self._access.aclose())
             if self._redis:
                 await self._redis.aclose()
@@ -148,8 +151,8 @@ class HostedAgent:
         config = self._config
         return AgentProfile(config.name, config.description, VERSION, config.public_url)
 
-    def app(self, *, on_loopback: bool) -> FastAPI:
-        """Make the web application of the agent.
+    def app(self, *, on_loopback: bool, has_metrics: bool = True) -> FastAPI:
+        """Make the web application of the agent, with or without its metrics.
 
         It is open to everybody on loopback, or by its configuration. Raises `ConfigError` if it is
         not, and nobody could prove who asks.
@@ -167,7 +170,7 @@ class HostedAgent:
             self.runs,
             self.stores,
             self.readiness,
-            self._metrics.render,
+            self._metrics.render if has_metrics else None,
             limits=config.access.limits,
             access=None if self._is_open else policy,
             chat=config.chat,
@@ -176,9 +179,16 @@ class HostedAgent:
         )
         return create_app(dependencies, on_loopback=on_loopback)
 
+    def metrics_app(self, *, on_loopback: bool) -> FastAPI:
+        """Make what serves the agent's metrics on a port of their own."""
+        return create_metrics_app(self._metrics.render, on_loopback=on_loopback)
+
     def readiness(self) -> Readiness:
         """Say whether the agent takes runs, and which servers, agents and keys are unavailable."""
+        away = self._redis.unavailable_reason() if self._redis else ""
         unavailable = (
+            *((Unavailable("store", "redis", away),) if away else ()),
+            *(self._model.watch.unavailable() if isinstance(self._model, ChatModel) else ()),
             *self._tools.snapshot()[1],
             *self._agents.snapshot()[1],
             *(

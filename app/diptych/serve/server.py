@@ -16,27 +16,29 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
-import uvicorn
 from fastapi import FastAPI
 
 from diptych.adapters.openai_chat.completions import open_session
 from diptych.config.settings import AgentConfig, ProcessSettings
 from diptych.errors import ConfigError
 from diptych.serve.hosted_agent import HostedAgent, check_mock_scripts
+from diptych.serve.http_server import HttpServers, run_http_servers
 from diptych.serve.undumpable import make_undumpable
 
 SEND_BUFFER_BYTES = 2**17  # that the kernel keeps for a slow reader; its own default is megabytes
-CLOSE_SECONDS = 5  # that open responses get to end, once all runs have ended or are handed over
-_POLL_SECONDS = 0.005
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where agents listen: at `port` and those after it, or at free ports if it is 0."""
+    """Where agents listen: at `port` and those after it, or at free ports if it is 0.
+
+    `setting` is what errors call the port by.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0
+    setting: str = "--port"
 
     @property
     def is_loopback(self) -> bool:
@@ -57,12 +59,18 @@ class Sockets:
     def __init__(self, address: ListenAddress, count: int) -> None:
         self.address = address
         self._sockets = [
-            _bind(address.host, address.port + n if address.port else 0) for n in range(count)
+            _bind(address, address.port + n if address.port else 0) for n in range(count)
         ]
 
     @property
     def urls(self) -> list[str]:
         return [_url(self.address, s.getsockname()[1]) for s in self._sockets]
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where they listen, which is not where this machine reaches them: `http://0.0.0.0:8000`."""
+        host = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
+        return [f"http://{host}:{s.getsockname()[1]}" for s in self._sockets]
 
     def __iter__(self) -> Iterator[socket.socket]:
         return iter(self._sockets)
@@ -74,26 +82,38 @@ class Sockets:
 
 @contextlib.asynccontextmanager
 async def serve_agents(
-    configs: Sequence[AgentConfig], sockets: Sockets
+    configs: Sequence[AgentConfig], sockets: Sockets, metrics_sockets: Sockets | None = None
 ) -> AsyncIterator[list[HostedAgent]]:
     """Serve agents while the block lasts; at its end, stop their runs and close everything.
 
-    Raises `ConfigError` before any port opens.
+    With sockets for them, the metrics of each agent are served there alone. Raises `ConfigError`
+    before any port opens.
     """
+    async with _serve(configs, sockets, metrics_sockets) as (agents, _servers):
+        yield agents
+
+
+@contextlib.asynccontextmanager
+async def _serve(
+    configs: Sequence[AgentConfig], sockets: Sockets, metrics_sockets: Sockets | None
+) -> AsyncIterator[tuple[list[HostedAgent], HttpServers]]:
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(sockets.close)
+        if metrics_sockets:
+            stack.callback(metrics_sockets.close)
         check_mock_scripts(configs)
         http = await stack.enter_async_context(open_session())
         agents = [
             HostedAgent(config, http, url=url)
             for config, url in zip(configs, sockets.urls, strict=True)
         ]
-        stop_servers = await stack.enter_async_context(_run_servers(agents, sockets))
+        apps = _apps(agents, sockets, metrics_sockets)
+        servers = await stack.enter_async_context(run_http_servers(apps))
         for agent in agents:
             await stack.enter_async_context(agent)
-        stack.push_async_callback(stop_servers)  # before the agents: open responses need the store
+        stack.push_async_callback(servers.stop)  # before the agents: open responses need the store
         stack.push_async_callback(_close_runs, agents, 0.0)
-        yield agents
+        yield agents, servers
 
 
 async def serve_until_signal(
@@ -102,8 +122,9 @@ async def serve_until_signal(
     on_ready: Callable[[Sequence[HostedAgent]], Coroutine[Any, Any, None]],
     *,
     grace: float = ProcessSettings().shutdown_grace,
+    metrics_sockets: Sockets | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM.
+    """Serve until SIGINT or SIGTERM; of the sockets see `serve_agents`.
 
     Active runs then have `grace` seconds to end; a second signal ends the wait.
     """
@@ -112,7 +133,7 @@ async def serve_until_signal(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with serve_agents(configs, sockets) as agents:
+    async with _serve(configs, sockets, metrics_sockets) as (agents, servers):
         async with asyncio.TaskGroup() as group:
             starting = [
                 group.create_task(on_ready(agents)),
@@ -122,7 +143,7 @@ async def serve_until_signal(
             for task in starting:
                 task.cancel()
         stop.clear()
-        await _drain(agents, stop, grace)
+        await _drain(agents, servers, stop, grace)
 
 
 async def _freeze_loaded_objects(agents: Sequence[HostedAgent]) -> None:
@@ -135,10 +156,18 @@ async def _freeze_loaded_objects(agents: Sequence[HostedAgent]) -> None:
     gc.freeze()
 
 
-async def _drain(agents: Sequence[HostedAgent], second_signal: asyncio.Event, grace: float) -> None:
-    """Take no new runs, and let the active ones end within `grace` seconds."""
-    closing = asyncio.create_task(_close_runs(agents, grace))
+async def _drain(
+    agents: Sequence[HostedAgent],
+    servers: HttpServers,
+    second_signal: asyncio.Event,
+    grace: float,
+) -> None:
+    """Take the requests that are on their way, then no new runs; give the active ones `grace` s."""
     interrupting = asyncio.create_task(second_signal.wait())
+    arriving = asyncio.create_task(servers.wait_for_first_requests())
+    await asyncio.wait([arriving, interrupting], return_when=asyncio.FIRST_COMPLETED)
+    arriving.cancel()
+    closing = asyncio.create_task(_close_runs(agents, grace))
     if active := sum(agent.runs.active_count for agent in agents):
         _logger.info("ending: %d runs get %g s; a second signal ends them now", active, grace)
     await asyncio.wait([closing, interrupting], return_when=asyncio.FIRST_COMPLETED)
@@ -151,56 +180,27 @@ async def _close_runs(agents: Sequence[HostedAgent], grace: float) -> None:
     await asyncio.gather(*(agent.runs.close(grace) for agent in agents))
 
 
-@contextlib.asynccontextmanager
-async def _run_servers(
-    agents: Sequence[HostedAgent], sockets: Sockets
-) -> AsyncIterator[Callable[[], Coroutine[Any, Any, None]]]:
-    """Run a server for each agent. Gives what stops them all, as the end of the block does."""
+def _apps(
+    agents: Sequence[HostedAgent], sockets: Sockets, metrics_sockets: Sockets | None
+) -> list[tuple[FastAPI, socket.socket]]:
+    """Make an app for each agent, and one for its metrics if these have a socket."""
     on_loopback = sockets.address.is_loopback
-    servers = [_Server(_server_config(agent.app(on_loopback=on_loopback))) for agent in agents]
-    tasks = [
-        asyncio.create_task(server.serve([sock]))
-        for server, sock in zip(servers, sockets, strict=True)
+    apps = [
+        (agent.app(on_loopback=on_loopback, has_metrics=metrics_sockets is None), sock)
+        for agent, sock in zip(agents, sockets, strict=True)
     ]
-
-    async def stop_servers() -> None:
-        for server in servers:  # together, so that all take as long as one
-            server.should_exit = True
-        await asyncio.gather(*tasks)
-
-    try:
-        for server, task in zip(servers, tasks, strict=True):
-            while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event
-                await asyncio.sleep(_POLL_SECONDS)
-            if task.done():
-                await task  # it could not start: raises why
-        yield stop_servers
-    finally:
-        await stop_servers()
+    if metrics_sockets:
+        apps += [
+            (agent.metrics_app(on_loopback=on_loopback), sock)
+            for agent, sock in zip(agents, metrics_sockets, strict=True)
+        ]
+        for agent, url in zip(agents, metrics_sockets.urls, strict=True):
+            _logger.info("the metrics of %s are at %s/metrics", agent.name, url)
+    return apps
 
 
-def _server_config(app: FastAPI) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        lifespan="off",
-        ws="none",  # the library that serves them costs memory, and nothing here does
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=75,  # longer than the usual idle time of a proxy's pool
-        timeout_graceful_shutdown=CLOSE_SECONDS,
-    )
-
-
-class _Server(uvicorn.Server):
-    """A server that handles no signals: several run side by side here."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _bind(host: str, port: int) -> socket.socket:
+def _bind(address: ListenAddress, port: int) -> socket.socket:
+    host = address.host
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sets TCP_NODELAY only if the protocol is named; without it a reply may wait 40 ms.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -211,7 +211,7 @@ def _bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         sock.close()
         raise ConfigError(
-            f"--port {port}: cannot listen on {host}:{port}: {error.strerror or error}"
+            f"{address.setting} {port}: cannot listen on {host}:{port}: {error.strerror or error}"
         ) from error
     return sock
 

@@ -1,18 +1,18 @@
-"""Leader election: of several operators, the holder of the Lease is active.
+"""Leader election: of several candidates, the holder of the Lease is active.
 
 It works as client-go's. The holder renews the Lease; a candidate that finds it expired acquires
 it. A holder that cannot renew it in time stops before another operator may start. A Lease has
 expired when it has not changed for its duration on the reader's own monotonic clock, as the clocks
 of nodes differ.
 
-Not here: what an active operator does (`process.term`).
+Not here: what an active operator does (`process.term`), which namespaces it serves (`claims`).
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from diptych_operator.kubernetes.client import KubernetesClient
@@ -26,20 +26,26 @@ RENEW_DEADLINE = 10.0
 """Seconds without renewal after which the holder stops; well below `LEASE_DURATION`."""
 RELEASE_TIMEOUT = 3.0
 
-_JUST_LOST = "somebody else, since just now"
+JUST_LOST = "somebody else, since just now"
+"""The holder of a Lease that changed while it was being replaced."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Who wants which Lease."""
+    """Who wants which Lease, and for how many seconds; `note` stands in its annotations."""
 
     lease: NamespacedName
     identity: str
+    duration: float = LEASE_DURATION
+    note: Mapping[str, str] = field(default_factory=dict)
 
 
 class LeaderElection:
-    """One candidate's part in the election. `clock` gives monotonic seconds."""
+    """One candidate's part in the election. `clock` gives monotonic seconds.
+
+    What `candidate` says holds from the next request on.
+    """
 
     def __init__(
         self,
@@ -48,10 +54,12 @@ class LeaderElection:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
-        self._candidate = candidate
+        self.candidate = candidate
         self._clock = clock
-        self._observed: tuple[str, float] = ("", 0.0)
-        """The Lease's `resourceVersion`, and when this candidate first saw it."""
+        self.lease: Object | None = None
+        """The Lease as it was last seen."""
+        self._observed: tuple[Object, float] = ({}, 0.0)
+        """What the Lease said, and when this candidate first saw it."""
         self._renewed_at = 0.0
 
     async def acquire(self) -> None:
@@ -62,7 +70,7 @@ class LeaderElection:
                 holder = await self.try_acquire_or_renew()
             except ApiError as error:
                 holder = f"unknown ({error})"
-            if holder == self._candidate.identity:
+            if holder == self.candidate.identity:
                 return
             if holder != logged:
                 _log.info("standing by; the holder of the Lease is %s", holder)
@@ -81,7 +89,7 @@ class LeaderElection:
                 if self._clock() - self._renewed_at > RENEW_DEADLINE:
                     return
             else:
-                if holder != self._candidate.identity:
+                if holder != self.candidate.identity:
                     _log.warning("the Lease was lost to %s", holder)
                     return
 
@@ -93,22 +101,24 @@ class LeaderElection:
         """
         started = self._clock()
         try:
-            lease = await self._client.read(LEASE, self._candidate.lease)
+            lease = await self._client.read(LEASE, self.candidate.lease)
         except NotFoundError:
             lease = None
+        self.lease = lease
         if lease is not None and not self._is_available(lease):
             return str(lease["spec"]["holderIdentity"])
         try:
             if lease is None:
                 if not await self._client.create(self._held(None)):
-                    return _JUST_LOST
+                    return JUST_LOST
             else:
                 answer = await self._client.replace(self._held(lease))
-                self._observed = (answer["metadata"]["resourceVersion"], started)
+                self._observed = (answer["spec"], started)
+                self.lease = answer
         except ConflictError:
-            return _JUST_LOST
+            return JUST_LOST
         self._renewed_at = started
-        return self._candidate.identity
+        return self.candidate.identity
 
     async def release(self) -> None:
         """Give the Lease up, so that another operator need not wait until it expires."""
@@ -119,35 +129,36 @@ class LeaderElection:
             _log.debug("the Lease was not released: %s", error)
 
     async def _release(self) -> None:
-        lease = await self._client.read(LEASE, self._candidate.lease)
-        if lease["spec"].get("holderIdentity") == self._candidate.identity:
+        lease = await self._client.read(LEASE, self.candidate.lease)
+        if lease["spec"].get("holderIdentity") == self.candidate.identity:
             del lease["spec"]["holderIdentity"]
             await self._client.replace(lease)
 
     def _is_available(self, lease: Object) -> bool:
         """Say whether a Lease is free, expired or this candidate's own."""
-        version = lease["metadata"]["resourceVersion"]
-        if self._observed[0] != version:
-            self._observed = (version, self._clock())
+        if self._observed[0] != lease["spec"]:  # an annotation of somebody else is no renewal
+            self._observed = (lease["spec"], self._clock())
         holder = lease["spec"].get("holderIdentity") or ""
         unchanged_for = self._clock() - self._observed[1]
         duration = lease["spec"].get("leaseDurationSeconds", LEASE_DURATION)
-        return holder in {"", self._candidate.identity} or unchanged_for > duration
+        return holder in {"", self.candidate.identity} or unchanged_for > duration
 
     def _held(self, lease: Object | None) -> Object:
         """Give the Lease as it is when this candidate holds it; `lease` is how it is now."""
-        namespace, name = self._candidate.lease
+        namespace, name = self.candidate.lease
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = lease["spec"] if lease else {}
-        is_new_holder = spec.get("holderIdentity") != self._candidate.identity
+        is_new_holder = spec.get("holderIdentity") != self.candidate.identity
         transitions = spec.get("leaseTransitions", 0) + bool(lease and is_new_holder)
+        metadata: Object = lease["metadata"] if lease else {"name": name, "namespace": namespace}
+        annotations = {**metadata.get("annotations", {}), **self.candidate.note}
         return {
             "apiVersion": LEASE.api_version,
             "kind": LEASE.name,
-            "metadata": lease["metadata"] if lease else {"name": name, "namespace": namespace},
+            "metadata": {**metadata, "annotations": annotations} if annotations else metadata,
             "spec": {
-                "holderIdentity": self._candidate.identity,
-                "leaseDurationSeconds": int(LEASE_DURATION),
+                "holderIdentity": self.candidate.identity,
+                "leaseDurationSeconds": int(self.candidate.duration),
                 "acquireTime": now if is_new_holder else spec.get("acquireTime", now),
                 "renewTime": now,
                 "leaseTransitions": transitions,

@@ -2,19 +2,22 @@
 
 The same Agent, observed state and platform give the same objects. All are named after the Agent;
 the ConfigMap also after its content. The Agent owns them, so that the garbage collector deletes
-them with it.
+them with it. Its pods own the NetworkPolicy, too: the collector keeps an object until its last
+owner is gone, so that the policy holds while the pods of a deleted Agent drain.
 
 Not here: an object of somebody else that has taken the name (`controller.reconciler`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from diptych_operator.desired.access import ACCESS_KEY, AccessSettings, access_config_map_name
 from diptych_operator.desired.deployment import PodDefaults, deployment_spec
 from diptych_operator.desired.drift import digest
 from diptych_operator.desired.network_policy import NetworkSettings, policy_spec
 from diptych_operator.desired.observed import ObservedState
+from diptych_operator.desired.references import may_delegate
 from diptych_operator.desired.resolved_manifest import (
     FILE,
     config_map_name,
@@ -24,16 +27,18 @@ from diptych_operator.desired.resolved_manifest import (
 from diptych_operator.desired.rollout import (
     FORMER_CONFIG_MAPS,
     former_config_maps,
+    has_ended,
     is_rolled_out,
     mounted_config_map,
 )
-from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.agent import Agent, PeerRef
 from diptych_operator.resources.kinds import (
     AGENT,
     APPLIED_DIGEST,
     CONFIG_MAP,
     DEPLOYMENT,
     NETWORK_POLICY,
+    POD,
     POD_DISRUPTION_BUDGET,
     PORT,
     SERVICE,
@@ -52,10 +57,11 @@ class TooLargeError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """The operator's settings that all Agents share: pod defaults, and the cluster's network."""
+    """The operator's settings that all Agents share: pod defaults, network, who may call."""
 
     pods: PodDefaults
     network: NetworkSettings = field(default_factory=NetworkSettings)
+    access: AccessSettings = field(default_factory=AccessSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +86,13 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
     former = _former_config_maps(live, name) if is_rolling else ()
     to_apply = (
         _child(agent, SERVICE_ACCOUNT, automountServiceAccountToken=False),
-        _child(
-            agent,
-            NETWORK_POLICY,
-            spec=policy_spec(agent, observed, platform.network, keeps_former_egress=is_rolling),
+        _owned_by_pods(
+            _child(
+                agent,
+                NETWORK_POLICY,
+                spec=policy_spec(agent, observed, platform.network, keeps_former_egress=is_rolling),
+            ),
+            observed.pods,
         ),
         _child(agent, SERVICE, spec=_service_spec(agent)),
         *_pod_disruption_budget(agent),
@@ -91,11 +100,22 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
             agent,
             DEPLOYMENT,
             annotations={FORMER_CONFIG_MAPS: ",".join(former)} if former else None,
-            spec=deployment_spec(agent, name, platform.pods),
+            spec=deployment_spec(agent, name, platform.pods, _peers(agent, observed)),
         ),
     )
     obsolete = tuple(n for n in former_config_maps(live) if n not in {name, *former})
     return Children(config_map, tuple(map(_with_digest, to_apply)), obsolete)
+
+
+def access_config_map(agent: Agent, text: str) -> Object:
+    """Give the ConfigMap with an Agent's access file, its digest in an annotation."""
+    config_map = _child(agent, CONFIG_MAP, data={ACCESS_KEY: text})
+    config_map["metadata"]["name"] = access_config_map_name(agent)
+    return _with_digest(config_map)
+
+
+def _peers(agent: Agent, observed: ObservedState) -> tuple[PeerRef, ...]:
+    return tuple(peer for peer in agent.peers if may_delegate(agent, peer, observed))
 
 
 def _config_map(agent: Agent, observed: ObservedState) -> Object:
@@ -159,6 +179,19 @@ def _child(
     if annotations:
         metadata["annotations"] = annotations
     return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **content}
+
+
+def _owned_by_pods(child: Object, pods: Iterable[Object]) -> Object:
+    """Add the pods that may run to an object's owners. docs/decisions/0134 says why."""
+    references = [
+        {"apiVersion": POD.api_version, "kind": POD.name, "name": name, "uid": uid}
+        for name, uid in sorted(
+            (pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in pods if not has_ended(pod)
+        )
+    ]
+    metadata = child["metadata"]
+    owners = [*metadata["ownerReferences"], *references]
+    return {**child, "metadata": {**metadata, "ownerReferences": owners}}
 
 
 def _with_digest(child: Object) -> Object:

@@ -1,4 +1,4 @@
-"""How far the rollout of a live Deployment is, and which ConfigMaps its pods use. Pure."""
+"""How far the rollout of a live Deployment is, and what its pods use. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +21,18 @@ def mounted_config_map(deployment: Object | None) -> str | None:
     return None
 
 
+def mounts_config_map(deployment: Object | None, name: str) -> bool:
+    """Say whether a Deployment's newest pods mount a ConfigMap."""
+    pod = _at(deployment or {}, "spec", "template", "spec")
+    sources = (
+        source
+        for volume in pod.get("volumes", ())
+        if volume.get("name") == VOLUME
+        for source in _at(volume, "projected").get("sources") or ()
+    )
+    return any(_at(source, "configMap").get("name") == name for source in sources)
+
+
 def former_config_maps(deployment: Object | None) -> tuple[str, ...]:
     """Name the ConfigMaps of earlier revisions that have not been deleted yet."""
     annotations = _at(deployment or {}, "metadata", "annotations")
@@ -39,6 +51,11 @@ def is_rolled_out(deployment: Object | None) -> bool:
         and status.get("replicas", 0) == wanted
         and status.get("availableReplicas", 0) >= wanted
     )
+
+
+def has_ended(pod: Object) -> bool:
+    """Say whether a pod runs nothing any more; one that is being deleted may still run."""
+    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 
 def _at(content: Mapping[str, Any], *path: str) -> Mapping[str, Any]:

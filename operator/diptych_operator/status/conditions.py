@@ -1,14 +1,17 @@
 """The status of an Agent: `agent_status(agent, inputs, now)`. Pure.
 
 The conditions are the API; there is no phase. Ready means that the newest revision's pods can take
-work. Missing dependencies make it Degraded. A manifest that is rejected leaves the last good
-revision serving, and Ready says so.
+work, Available that those of any revision can. Missing dependencies make it Degraded. A manifest
+that is rejected leaves the last good revision serving, and Ready says so.
+
+Reconciling and Stalled are for programs that read them as kstatus does; each is there only while it
+is True: work is going on, or somebody must do something before it goes on.
 
 Not here: what is wrong with a pod (`pods`), unresolved references (`unresolved`), how the status is
 written (`controller.status_writer`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -16,11 +19,29 @@ from diptych_operator.desired.rollout import is_rolled_out
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import Object
 from diptych_operator.resources.labels import selector_labels
+from diptych_operator.status.deployments import (
+    count_of,
+    deployment_condition,
+    is_paused,
+    refusal,
+    wanted_replicas,
+)
 from diptych_operator.status.pods import pod_problem
-from diptych_operator.status.problem import Problem
+from diptych_operator.status.problem import FORMER_AGENT, Problem
 
 Status: TypeAlias = Literal["True", "False", "Unknown"]
-ConditionType: TypeAlias = Literal["Accepted", "ResolvedRefs", "Progressing", "Ready", "Degraded"]
+ConditionType: TypeAlias = Literal[
+    "Accepted",
+    "ResolvedRefs",
+    "Progressing",
+    "Available",
+    "Ready",
+    "Degraded",
+    "ToolsDrifted",
+    "AccessOpen",
+    "Reconciling",
+    "Stalled",
+]
 
 MAX_MESSAGE = 2048  # characters; the CRD allows twice as many
 
@@ -32,6 +53,11 @@ class MissingDependency:
     kind: str
     name: str
     reason: str
+
+    @property
+    def is_drift(self) -> bool:
+        """Whether it stands for tools that are not as the manifest pinned them."""
+        return self.kind == "tool" and self.reason.startswith("changed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +91,16 @@ class Condition:
 def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]:
     """Give the whole status. `now` becomes the time of conditions whose status has changed."""
     former = {c["type"]: c for c in agent.status.get("conditions", ())}
+    shown = conditions(inputs)
+    if any(tool.get("pin") for tool in agent.tools):
+        shown += (_tools_drifted(inputs, former.get("ToolsDrifted")),)
+    shown += (access_open(agent),)
+    order = {kind: place for place, kind in enumerate(former)}  # the API keeps it: so must we
     labels = selector_labels(agent.name).items()
     return {
         "observedGeneration": agent.generation,
-        "replicas": _count(inputs.deployment, "replicas"),
+        "replicas": count_of(inputs.deployment, "replicas"),
+        "pods": f"{count_of(inputs.deployment, 'availableReplicas')}/{agent.replicas}",
         "selector": ",".join(sorted(f"{name}={value}" for name, value in labels)),
         "url": agent.url,
         "conditions": [
@@ -80,20 +112,34 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
                 "observedGeneration": agent.generation,
                 "lastTransitionTime": _transition_time(former.get(condition.type), condition, now),
             }
-            for condition in conditions(inputs)
+            for condition in sorted(shown, key=lambda one: order.get(one.type, len(order)))
         ],
     }
 
 
 def conditions(inputs: StatusInputs) -> tuple[Condition, ...]:
-    """Give the five conditions."""
+    """Give the six conditions, and Reconciling or Stalled if one holds."""
+    progressing = _progressing(inputs)
     return (
         _accepted(inputs),
         _resolved_refs(inputs),
-        _progressing(inputs),
+        progressing,
+        _available(inputs),
         _ready(inputs),
         _degraded(inputs),
+        *_kstatus(inputs, progressing),
     )
+
+
+def access_open(agent: Agent) -> Condition:
+    """Give the condition that says whether whoever reaches the Agent must prove who it is."""
+    if agent.is_open:
+        message = (
+            "Everybody who reaches a pod may do everything (spec.access.mode: open); the "
+            "NetworkPolicy alone decides who that is."
+        )
+        return Condition("AccessOpen", "True", "AccessOpen", message)
+    return Condition("AccessOpen", "False", "TokenRequired", "Callers must prove who they are.")
 
 
 def _accepted(inputs: StatusInputs) -> Condition:
@@ -115,15 +161,44 @@ def _progressing(inputs: StatusInputs) -> Condition:
         return Condition("Progressing", "False", inputs.blocker.reason, inputs.blocker.message)
     if inputs.rejection:
         return Condition("Progressing", "False", "NotAccepted", "Nothing is changed meanwhile.")
+    if is_paused(inputs.deployment):
+        message = (
+            "Somebody has paused the Deployment, so that changes wait; "
+            "`kubectl rollout resume deployment` of the Agent's name goes on."
+        )
+        return Condition("Progressing", "False", "Paused", message)
     if is_rolled_out(inputs.deployment):
         return Condition("Progressing", "False", "UpToDate", "All pods run the newest revision.")
-    live = _deployment_condition(inputs.deployment, "Progressing")
+    if refused := refusal(inputs.deployment):
+        return Condition("Progressing", "False", refused.reason, refused.message)
+    live = deployment_condition(inputs.deployment, "Progressing")
     if live.get("reason") == "ProgressDeadlineExceeded":
         message = "The newest revision does not come up; Ready says why."
         return Condition("Progressing", "False", "Stuck", message)
-    new, wanted = _count(inputs.deployment, "updatedReplicas"), _wanted(inputs.deployment)
+    new, wanted = count_of(inputs.deployment, "updatedReplicas"), wanted_replicas(inputs.deployment)
     message = f"{new} of {wanted} pods run the newest revision."
     return Condition("Progressing", "True", "RollingOut", message)
+
+
+def _available(inputs: StatusInputs) -> Condition:
+    available = count_of(inputs.deployment, "availableReplicas")
+    if available:
+        message = f"{available} {'pod' if available == 1 else 'pods'} can take work."
+        return Condition("Available", "True", "Available", message)
+    is_asked_for = inputs.deployment is not None and not wanted_replicas(inputs.deployment)
+    reason = "ScaledToZero" if is_asked_for else "NoPodAvailable"
+    return Condition("Available", "False", reason, "No pod can take work.")
+
+
+def _kstatus(inputs: StatusInputs, progressing: Condition) -> Iterator[Condition]:
+    """Give what kstatus reads of an Agent: it stands still, or is being changed, or neither."""
+    obstacle = inputs.rejection or inputs.blocker
+    if obstacle is None and progressing.reason in _STANDSTILL:
+        obstacle = Problem(progressing.reason, progressing.message)
+    if obstacle and obstacle.reason != FORMER_AGENT:
+        yield Condition("Stalled", "True", obstacle.reason, obstacle.message)
+    elif obstacle or progressing.status == "True":
+        yield Condition("Reconciling", "True", progressing.reason, progressing.message)
 
 
 def _ready(inputs: StatusInputs) -> Condition:
@@ -133,18 +208,22 @@ def _ready(inputs: StatusInputs) -> Condition:
         return Condition("Ready", "False", reason, "There are no pods yet.")
     if is_rolled_out(inputs.deployment):
         return _ready_when_rolled_out(inputs)
-    available = _count(inputs.deployment, "availableReplicas")
+    available = count_of(inputs.deployment, "availableReplicas")
     problem = _pods_problem(inputs)
+    if problem is None and is_paused(inputs.deployment):
+        problem = Problem("Paused", _progressing(inputs).message)
+    problem = problem or _store_problem(inputs)
     message = problem.message if problem else _availability(inputs)
-    older = _count(inputs.deployment, "replicas") - _count(inputs.deployment, "updatedReplicas")
+    older = count_of(inputs.deployment, "replicas") - count_of(inputs.deployment, "updatedReplicas")
     if available and older > 0:
         message += " The revision before it keeps serving meanwhile."
     return Condition("Ready", "False", problem.reason if problem else "RollingOut", message)
 
 
 def _ready_when_rolled_out(inputs: StatusInputs) -> Condition:
-    if _wanted(inputs.deployment) == 0:
-        return Condition("Ready", "False", "ScaledToZero", "The agent is scaled to no pods.")
+    if wanted_replicas(inputs.deployment) == 0:
+        message = "The agent is scaled to no pods, as its manifest says."
+        return Condition("Ready", "True", "ScaledToZero", message)
     message = _availability(inputs)
     if inputs.rejection:
         message += " The manifest was not accepted; the last good revision keeps serving."
@@ -160,39 +239,45 @@ def _degraded(inputs: StatusInputs) -> Condition:
     if inputs.missing_dependencies is None:
         return Condition("Degraded", "Unknown", "NotAsked", "No pod has been asked yet.")
     if not inputs.missing_dependencies:
-        return Condition("Degraded", "False", "NothingMissing", "The agent misses nothing.")
-    kinds = {missing.kind for missing in inputs.missing_dependencies}
+        return Condition("Degraded", "False", "NothingMissing", "All that the agent uses is there.")
+    kinds = {"drift" if m.is_drift else m.kind for m in inputs.missing_dependencies}
     reason = _MISSING_REASONS.get(kinds.pop(), "Missing") if len(kinds) == 1 else "Missing"
     lines = dict.fromkeys(f"{m.kind} {m.name}: {m.reason}" for m in inputs.missing_dependencies)
     return Condition("Degraded", "True", reason, "; ".join(lines))
 
 
+def _tools_drifted(inputs: StatusInputs, former: Mapping[str, Any] | None) -> Condition:
+    """Say which pinned tools have changed; as before while no pod has been asked."""
+    if inputs.missing_dependencies is None:
+        if former is not None:
+            return Condition("ToolsDrifted", former["status"], former["reason"], former["message"])
+        return Condition("ToolsDrifted", "Unknown", "NotAsked", "No pod has been asked yet.")
+    drifts = [missing for missing in inputs.missing_dependencies if missing.is_drift]
+    if not drifts:
+        return Condition("ToolsDrifted", "False", "AsPinned", "No tool differs from its pin.")
+    lines = dict.fromkeys(f"{drift.name}: {drift.reason}" for drift in drifts)
+    message = f"{'; '.join(lines)}. Look at these tools, then pin them anew (`diptych pin`)."
+    return Condition("ToolsDrifted", "True", "ToolsChanged", message)
+
+
 def _pods_problem(inputs: StatusInputs) -> Problem | None:
     """Say what keeps the newest revision's pods from becoming ready."""
-    failure = _deployment_condition(inputs.deployment, "ReplicaFailure")
-    if failure.get("status") == "True":
-        message = f"The cluster refuses the pods: {failure.get('message', '')}"
-        return Problem("PodsRefused", message)
+    if refused := refusal(inputs.deployment):
+        return refused
     problems = [problem for pod in inputs.pods if (problem := pod_problem(pod))]
     return min(problems, key=lambda problem: problem.reason, default=None)
 
 
+def _store_problem(inputs: StatusInputs) -> Problem | None:
+    """Say that pods take no work because their store is away, if that is so."""
+    missing = inputs.missing_dependencies or ()
+    reason = next((one.reason for one in missing if one.kind == "store"), None)
+    return Problem("StoreUnavailable", f"The pods take no work: {reason}.") if reason else None
+
+
 def _availability(inputs: StatusInputs) -> str:
-    available = _count(inputs.deployment, "availableReplicas")
-    return f"{available} of {_wanted(inputs.deployment)} pods can take work."
-
-
-def _deployment_condition(deployment: Object | None, name: str) -> Mapping[str, Any]:
-    live = ((deployment or {}).get("status") or {}).get("conditions", ())
-    return next((condition for condition in live if condition["type"] == name), {})
-
-
-def _wanted(deployment: Object | None) -> int:
-    return int(((deployment or {}).get("spec") or {}).get("replicas", 1))
-
-
-def _count(deployment: Object | None, field: str) -> int:
-    return int(((deployment or {}).get("status") or {}).get(field) or 0)
+    available = count_of(inputs.deployment, "availableReplicas")
+    return f"{available} of {wanted_replicas(inputs.deployment)} pods can take work."
 
 
 def _transition_time(former: Mapping[str, Any] | None, condition: Condition, now: str) -> str:
@@ -202,9 +287,13 @@ def _transition_time(former: Mapping[str, Any] | None, condition: Condition, now
     return since
 
 
+_STANDSTILL = {"Paused", "PodsRefused", "Stuck"}
 _MISSING_REASONS = {
     "server": "ToolServerUnavailable",
     "tool": "ToolsLeftOut",
+    "drift": "ToolsDrifted",
     "agent": "AgentUnavailable",
     "key": "KeyMissing",
+    "model": "ModelUnavailable",
+    "store": "StoreUnavailable",
 }

@@ -149,7 +149,9 @@ async def test_a_call_to_a_server_that_is_not_there_any_more_is_unavailable() ->
 
 
 def test_overrides_win_over_annotations_and_the_first_that_speaks_decides() -> None:
-    hints = mcp_types.ToolAnnotations(read_only_hint=True, idempotent_hint=True)
+    hints = mcp_types.ToolAnnotations(
+        read_only_hint=True, idempotent_hint=True, destructive_hint=False
+    )
     pay, look = (
         mcp_types.Tool(name=name, input_schema={}, annotations=hints) for name in ("pay", "look")
     )
@@ -163,8 +165,8 @@ def test_overrides_win_over_annotations_and_the_first_that_speaks_decides() -> N
         ),
     )
     assert catalog_tools(server, [pay, look, pay]) == (
-        Tool("bank", "pay", "", {}, sequential=True, terminal=True),
-        Tool("bank", "look", "", {}, read_only=True, terminal=True),
+        Tool("bank", "pay", "", {}, sequential=True, terminal=True, destructive=False),
+        Tool("bank", "look", "", {}, read_only=True, terminal=True, destructive=False),
     )
     assert timeout_of(server, "pay") == 3
     assert timeout_of(ToolServerConfig("s", url="http://s", timeout=7), "pay") == 7

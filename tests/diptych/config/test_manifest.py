@@ -130,18 +130,12 @@ def env(**fields: Any) -> dict[str, Any]:
     ("content", "line"),
     [
         pytest.param(model(prices={}), "spec.model.prices: {}; remove it", id="prices"),
-        *(
-            pytest.param(manifest(**{field: {}}), f"spec.{field}: {{}}; remove it", id=field)
-            for field in (
-                "policy",
-                "budget",
-            )
+        pytest.param(manifest(budget={}), "spec.budget: {}; remove it", id="budget"),
+        pytest.param(
+            manifest(budget=None), "spec.budget: {}; remove it", id="even if it is left blank"
         ),
         pytest.param(
-            manifest(policy=None), "spec.policy: {}; remove it", id="even if it is left blank"
-        ),
-        pytest.param(
-            manifest(policy=[{"when": None}]), "spec.policy: {}; remove it", id="or blank inside"
+            manifest(budget={"tokens": None}), "spec.budget: {}; remove it", id="or blank inside"
         ),
         pytest.param(
             manifest(sessions={"whenBusy": "interrupt"}),
@@ -183,7 +177,19 @@ KNOWN_FIELDS = [
     *("apiVersion", "kind", "metadata", "name", "spec", "model", "endpoint", "apiKey"),
     *("secretKeyRef", "key", "parameters", "temperature", "timeouts", "idle", "tools", "url"),
     *("command", "allow", "headers", "value", "valueFrom", "overrides", "agents", "as", "loop"),
-    *("maxSteps", "policy", "container", "env", "instructions", "serviceRef", "port", "path"),
+    *(
+        "maxSteps",
+        "policy",
+        "match",
+        "when",
+        "do",
+        "container",
+        "env",
+        "instructions",
+        "serviceRef",
+        "port",
+        "path",
+    ),
 ]
 VALUES = st.recursive(
     st.none()

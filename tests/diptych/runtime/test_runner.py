@@ -23,7 +23,8 @@ from diptych.loop.state import Phase
 from diptych.ports import Delta
 from diptych.runtime.effects import Backends
 from diptych.runtime.run_log import RunLog
-from diptych.runtime.runner import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, Runner
+from diptych.runtime.run_writer import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS
+from diptych.runtime.runner import Runner
 from diptych.runtime.stores import Stores
 
 RUN = f"run-{EPOCH}-0"

@@ -1,12 +1,14 @@
 """A reconcile against an API: what it writes and what it leaves alone."""
 
 import json
+import logging
 
 import pytest
 from support.agents import agent_object, service
 from support.kubernetes import ErrorResponse
 from support.reconciler_harness import NAME, Harness, served
 
+from diptych_operator.controller.reconciler import BLOCKED_SECONDS
 from diptych_operator.desired.resolved_manifest import FILE
 from diptych_operator.kubernetes.errors import ApiError
 from diptych_operator.resources.kinds import (
@@ -15,10 +17,12 @@ from diptych_operator.resources.kinds import (
     DEPLOYMENT,
     EVENT,
     NETWORK_POLICY,
+    POD,
     POD_DISRUPTION_BUDGET,
     SERVICE,
     SERVICE_ACCOUNT,
 )
+from diptych_operator.status.events import PATIENCE
 
 CHILDREN = (SERVICE_ACCOUNT, NETWORK_POLICY, SERVICE, DEPLOYMENT)
 
@@ -33,18 +37,21 @@ def put(harness, **spec):
     return harness.api.put(AGENT, agent_object(**spec))
 
 
-async def test_an_agent_gets_what_it_needs_in_six_writes(harness):
+async def test_an_agent_gets_what_it_needs_in_seven_writes(harness):
     put(harness)
     await harness.reconcile()
-    assert len(harness.api.writes) == 6
+    assert len(harness.api.writes) == 7
     assert all(harness.api.get(kind, NAME) for kind in CHILDREN)
     assert len(harness.names(CONFIG_MAP)) == 1
     assert harness.conditions() == {
         "Accepted": ("True", "Accepted"),
         "ResolvedRefs": ("True", "ResolvedRefs"),
         "Progressing": ("True", "RollingOut"),
+        "Available": ("False", "NoPodAvailable"),
+        "Reconciling": ("True", "RollingOut"),
         "Ready": ("False", "RollingOut"),
         "Degraded": ("Unknown", "NotAsked"),
+        "AccessOpen": ("False", "TokenRequired"),
     }
 
 
@@ -307,7 +314,7 @@ async def test_a_missing_right_is_reported_and_tried_again(harness, verb):
 
     harness.api.before = before
     put(harness)
-    assert await harness.reconcile() == 30
+    assert await harness.reconcile() == BLOCKED_SECONDS
     assert harness.conditions()["Progressing"] == ("False", "Forbidden")
     assert "The operator may not do its work: cannot" in harness.message("Progressing")
     harness.api.before = lambda *_: None
@@ -352,7 +359,10 @@ async def test_a_peer_of_another_namespace_must_allow_delegation(harness):
     await harness.until_done()
     assert harness.conditions()["ResolvedRefs"] == ("True", "ResolvedRefs")
     policy = harness.api.get(NETWORK_POLICY, ("legal", "lawyer"))["spec"]["ingress"]
-    assert {"namespaceSelector": {}} in [peer for rule in policy for peer in rule["from"]]
+    agents = {"matchLabels": {"app.kubernetes.io/name": "diptych-agent"}}
+    assert {"namespaceSelector": {}, "podSelector": agents} in [
+        peer for rule in policy for peer in rule["from"]
+    ]
 
 
 async def test_an_agent_with_a_name_of_63_characters_is_served(harness):
@@ -371,3 +381,103 @@ async def test_an_agent_that_is_gone_before_its_status_is_written_is_no_failure(
     put(harness)
     harness.api.before = before
     assert await harness.reconcile() is None
+
+
+def put_pod(harness, name, phase="Running"):
+    labels = {
+        "app.kubernetes.io/instance": "coordinator",
+        "app.kubernetes.io/managed-by": "diptych-operator",
+    }
+    metadata = {"name": name, "namespace": "team", "labels": labels}
+    return harness.api.put(POD, {"metadata": metadata, "status": {"phase": phase}})
+
+
+async def test_the_network_policy_stays_until_the_last_pod_of_a_deleted_agent_is_gone(harness):
+    put(harness)
+    await harness.until_done()
+    for name in ("one", "two"):
+        put_pod(harness, name)
+    put_pod(harness, "evicted", "Failed")
+    await harness.until_done()
+    spec = harness.api.get(NETWORK_POLICY, NAME)["spec"]
+    harness.api.remove(AGENT, NAME)
+    await harness.reconcile()
+    assert harness.names(DEPLOYMENT) == harness.names(SERVICE) == []
+    assert harness.api.get(NETWORK_POLICY, NAME)["spec"] == spec
+    harness.api.remove(POD, ("team", "one"))
+    assert harness.names(NETWORK_POLICY) == ["coordinator"]
+    harness.api.remove(POD, ("team", "two"))
+    assert harness.names(NETWORK_POLICY) == []
+
+
+async def test_an_agent_that_is_made_again_takes_over_the_policy_of_pods_that_drain(harness):
+    put(harness)
+    await harness.until_done()
+    put_pod(harness, "one")
+    await harness.until_done()
+    harness.api.remove(AGENT, NAME)
+    await harness.reconcile()
+    put(harness, tools=[{"name": "t", "url": "https://t.example.com:8443"}])
+    await harness.until_done()
+    assert harness.conditions()["Accepted"] == ("True", "Accepted")
+    policy = harness.api.get(NETWORK_POLICY, NAME)
+    kinds = [owner["kind"] for owner in policy["metadata"]["ownerReferences"]]
+    assert sorted(kinds) == ["Agent", "Pod"]
+    harness.api.remove(POD, ("team", "one"))
+    await harness.until_done()
+    assert harness.names(NETWORK_POLICY) == ["coordinator"]
+
+
+def told(harness):
+    return [(event["type"], event["reason"]) for event in harness.api.all(EVENT)]
+
+
+async def test_agents_of_one_file_are_no_reason_for_a_warning(harness):
+    put(harness, agents=[{"name": "researcher"}])
+    assert await harness.reconcile() == PATIENCE
+    assert harness.conditions()["ResolvedRefs"] == ("False", "AgentNotFound")
+    harness.api.put(AGENT, agent_object("researcher"))
+    await harness.reconcile()
+    assert harness.conditions()["ResolvedRefs"] == ("True", "ResolvedRefs")
+    assert told(harness) == []
+
+
+async def test_what_stays_missing_is_a_warning_after_a_moment_and_its_end_is_told(harness):
+    put(harness, agents=[{"name": "researcher"}])
+    await harness.reconcile()
+    harness.clock.now = "2026-11-21T12:00:07Z"
+    await harness.reconcile()
+    assert told(harness) == []
+    harness.clock.now = "2026-11-21T12:00:08Z"
+    assert await harness.reconcile() is None
+    assert told(harness) == [("Warning", "AgentNotFound")]
+    await harness.reconcile()
+    harness.api.put(AGENT, agent_object("researcher"))
+    await harness.reconcile()
+    assert told(harness) == [("Warning", "AgentNotFound"), ("Normal", "ResolvedRefs")]
+
+
+async def test_each_change_is_one_line_of_the_log_and_nothing_else_is(harness, caplog):
+    put(harness, replicas=0)
+    with caplog.at_level(logging.INFO, logger="diptych_operator"):
+        await harness.until_done()
+        lines = [record.change for record in caplog.records]
+        assert [(line["verb"], line["kind"], line["why"]) for line in lines] == [
+            ("created", kind, "it was not there")
+            for kind in ("ConfigMap", "ServiceAccount", "NetworkPolicy", "Service", "Deployment")
+        ]
+        assert {(line["agent"], line["generation"]) for line in lines} == {("team/coordinator", 1)}
+        assert caplog.messages[1] == (
+            "team/coordinator, generation 1: created ServiceAccount coordinator: it was not there"
+        )
+        caplog.clear()
+        harness.api.edit(SERVICE, NAME, lambda c: c["spec"].update(selector={"app": "evil"}))
+        await harness.until_done()
+        put(harness, replicas=1)
+        await harness.until_done()
+        assert [
+            (r.change["generation"], r.change["kind"], r.change["why"]) for r in caplog.records
+        ] == [
+            (1, "Service", "somebody has changed it"),
+            (2, "Deployment", "what the Agent needs has changed"),
+        ]

@@ -52,6 +52,8 @@ def _catalog_tool(server: ToolServerConfig, tool: mcp_types.Tool) -> Tool:
         idempotent=flag(lambda override: override.idempotent, hints.idempotent_hint),
         sequential=flag(lambda override: override.sequential),
         terminal=flag(lambda override: override.terminal),
+        destructive=hints.destructive_hint,
+        open_world=hints.open_world_hint,
     )
 
 

@@ -31,6 +31,7 @@ from diptych.config.manifest.model import ModelSpec
 from diptych.config.manifest.network import AllowedNamespaces, NetworkSpec
 from diptych.config.manifest.peers import PeerSpec
 from diptych.config.manifest.pod_template import PodTemplate
+from diptych.config.manifest.policy import PolicyRuleSpec
 from diptych.config.manifest.references import TextSource
 from diptych.config.manifest.rules import CelRule, Pattern, UniqueNames, rule_error
 from diptych.config.manifest.sessions import SessionsSpec
@@ -108,7 +109,9 @@ class AgentSpec(StrictModel):
     """The bounds of a run."""
     output_schema: OutputSchema | None = None
     """The JSON schema that every answer must fit. A request's own schema comes before it."""
-    policy: Unsupported = None
+    policy: LongList[PolicyRuleSpec] = ()
+    """Which calls are made, denied, or asked about first. The first rule that matches decides, and
+    a call that no rule matches is made."""
     budget: Unsupported = None
     context: ContextSpec = Field(default_factory=ContextSpec)
     """How much of a long conversation the model is sent."""

@@ -1,0 +1,143 @@
+"""CEL expressions of a policy: checked when a manifest is read, evaluated for each call.
+
+The library is Google's own (decision 138). It is imported only where there is an expression.
+
+Not here: rules (`rules`), what an expression may cost (`cost`).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import orjson
+
+from diptych.errors import DiptychError
+from diptych.loop.messages import JSON, JSONObject
+from diptych.policy.cost import COST_LIMIT, estimate
+from diptych.policy.syntax_tree import Node, read_tree
+
+if TYPE_CHECKING:
+    from cel_expr_python import cel
+
+About: TypeAlias = Literal["tool", "agent"]
+"""What a rule is about: calls of tools, or delegations to agents."""
+CALL_VARIABLES: Mapping[About, tuple[str, ...]] = {
+    "tool": ("args", "tool", "caller"),
+    "agent": ("args", "agent", "caller"),
+}
+"""The variables of an expression, by what its rule is about. Each is a map."""
+MAX_EXPRESSION = 2_048  # characters
+USUAL_ARGS = 4_096  # characters of JSON, for which an expression must not be too costly
+_ERROR = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
+_MAX_REASON = 200  # characters
+
+
+class InvalidExpression(DiptychError):
+    """An expression that is wrong or too costly; the message begins with the place of it."""
+
+
+class EvaluationFailed(DiptychError):
+    """An expression gave no truth value for a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A checked expression. `text` is its source."""
+
+    text: str
+    _program: "cel.Expression"
+    _tree: Node
+
+    def holds(self, variables: Mapping[str, JSONObject]) -> bool:
+        """Evaluate it. Raises `EvaluationFailed` if it fails, is too costly, or is no bool."""
+        try:
+            size = len(orjson.dumps(variables["args"]))
+        except (TypeError, RecursionError) as error:
+            raise EvaluationFailed("the arguments are no plain JSON") from error
+        if size > USUAL_ARGS and estimate(self._tree, size).cost > COST_LIMIT:
+            raise EvaluationFailed("the arguments are too long for this rule")
+        try:
+            value = self._program.eval(data=variables)
+            kind, plain = value.type().name(), value.plain_value()
+        except Exception as error:  # the library's own, whatever it is: fail closed
+            raise EvaluationFailed(_short(str(error))) from error
+        if kind != "BOOL":
+            reason = str(plain) if kind == "ERROR" else f"it is {kind.lower()}, not true or false"
+            raise EvaluationFailed(_short(reason))
+        return bool(plain)
+
+
+def check_expression(text: str, about: About) -> Expression:
+    """Check an expression of a rule about tools or agents. Raises `InvalidExpression`."""
+    if len(text) > MAX_EXPRESSION:
+        raise InvalidExpression(f"is longer than {MAX_EXPRESSION} characters")
+    environment = _environment(about)
+    try:
+        program = environment.compile(text)
+    except RuntimeError as error:
+        raise InvalidExpression(_mistake(text, str(error))) from None
+    result = program.return_type().name()
+    if result not in {"BOOL", "DYN"}:
+        raise InvalidExpression(f"column 1: must be true or false, and is {result.lower()}")
+    tree = read_tree(program.serialize())
+    for pattern in _patterns(tree):
+        _check_pattern(text, pattern, environment)
+    usual = estimate(tree, USUAL_ARGS)
+    if usual.cost > COST_LIMIT:
+        place = _place(text, usual.worst.offset if usual.worst else 0)
+        raise InvalidExpression(
+            f"{place}: is too costly; hold each element against itself or constants only"
+        )
+    return Expression(text, program, tree)
+
+
+@cache
+def _environment(about: About) -> "cel.Env":
+    from cel_expr_python import cel  # noqa: PLC0415 - 14 MB that only policies need
+
+    fields = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
+    return cel.NewEnv(variables=dict.fromkeys(CALL_VARIABLES[about], fields))
+
+
+def _patterns(tree: Node) -> Iterator[Node]:
+    """Find the constant patterns of an expression."""
+    if tree.kind == "call" and tree.name == "matches" and tree.parts[-1].kind == "const":
+        yield tree.parts[-1]
+    for part in tree.parts:
+        yield from _patterns(part)
+
+
+def _check_pattern(text: str, pattern: Node, environment: "cel.Env") -> None:
+    data: dict[str, JSON] = {"args": {"pattern": pattern.text}}
+    value = environment.compile('"".matches(string(args.pattern))').eval(data=data)
+    if value.type().name() != "BOOL":
+        reason = str(value.plain_value()).partition("invalid regular expression: ")[2]
+        place = _place(text, pattern.offset)
+        raise InvalidExpression(f"{place}: is no regular expression (RE2): {_short(reason)}")
+
+
+def _mistake(text: str, message: str) -> str:
+    """Say where and what a mistake is, in a line."""
+    found = _ERROR.search(message)
+    if found is None:
+        return f"column 1: {_short(message)}"
+    line, column = int(found[1]), int(found[2])
+    reason = found[3].removeprefix("Syntax error: ").partition(" expecting {")[0]
+    reason = reason.replace(" (in container '')", "").replace("'<EOF>'", "the end")
+    place = f"column {column}" if "\n" not in text.strip() else f"line {line}, column {column}"
+    return f"{place}: {_short(reason)}"
+
+
+def _place(text: str, offset: int) -> str:
+    before = text[:offset]
+    column = offset - (before.rfind("\n") + 1) + 1
+    if "\n" not in text.strip():
+        return f"column {column}"
+    return f"line {before.count(chr(10)) + 1}, column {column}"
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MAX_REASON else f"{line[: _MAX_REASON - 1]}…"

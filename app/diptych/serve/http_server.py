@@ -1,0 +1,97 @@
+"""The HTTP servers of a process: uvicorn, one for each app, started and stopped together.
+
+Not here: what they serve (`http`), when they stop (`server`).
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+CLOSE_SECONDS = 5  # that open responses get to end, once all runs have ended or are handed over
+FIRST_REQUEST_SECONDS = 5.0  # that a new connection gets for its first request, as Go's server does
+_POLL_SECONDS = 0.005
+_REQUEST_POLL_SECONDS = 0.05
+
+
+@contextlib.asynccontextmanager
+async def run_http_servers(
+    apps: Sequence[tuple[FastAPI, socket.socket]],
+) -> AsyncIterator["HttpServers"]:
+    """Run a server for each app, at its bound socket. Raises what keeps one from starting."""
+    servers = [_Server(_server_config(app)) for app, _ in apps]
+    tasks = [
+        asyncio.create_task(server.serve([sock]))
+        for server, (_, sock) in zip(servers, apps, strict=True)
+    ]
+    running = HttpServers(servers, tasks)
+    try:
+        for server, task in zip(servers, tasks, strict=True):
+            while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event
+                await asyncio.sleep(_POLL_SECONDS)
+            if task.done():
+                await task  # it could not start: raises why
+        yield running
+    finally:
+        await running.stop()
+
+
+class HttpServers:
+    """Servers that run."""
+
+    def __init__(self, servers: Sequence["_Server"], tasks: Sequence[asyncio.Task[None]]) -> None:
+        self._servers = servers
+        self._tasks = tasks
+
+    async def wait_for_first_requests(self) -> None:
+        """Wait until no connection still has to send its first request; 5 s at most.
+
+        A client that has just connected has no other connection to send its request by, and does
+        not know that the server is about to close this one: its request would be lost.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_REQUEST_SECONDS):
+                while any(server.awaits_first_request for server in self._servers):  # noqa: ASYNC110
+                    await asyncio.sleep(_REQUEST_POLL_SECONDS)
+                await asyncio.sleep(_REQUEST_POLL_SECONDS)  # until the app has seen the last one
+
+    async def stop(self) -> None:
+        """Stop them together, so that all take as long as one."""
+        for server in self._servers:
+            server.should_exit = True
+        await asyncio.gather(*self._tasks)
+
+
+class _Server(uvicorn.Server):
+    """A server that handles no signals: several run side by side here."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    @property
+    def awaits_first_request(self) -> bool:
+        return any(_awaits_first_request(each) for each in self.server_state.connections)
+
+
+def _awaits_first_request(connection: Any) -> bool:  # noqa: ANN401 - its union has no `cycle`
+    """Whether a connection (uvicorn's protocol object) has not sent its first request whole."""
+    cycle = connection.cycle  # of the latest request; None before the first
+    return cycle is None or cycle.more_body
+
+
+def _server_config(app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        lifespan="off",
+        ws="none",  # the library that serves them costs memory, and nothing here does
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=75,  # longer than the usual idle time of a proxy's pool
+        timeout_graceful_shutdown=CLOSE_SECONDS,
+    )

@@ -1,0 +1,104 @@
+"""Which rule of a policy decides on a call, and what the audit says of it."""
+
+import json
+import logging
+
+import pytest
+from support.doubles import catalog, tool
+
+from diptych.loop.catalog import Catalog
+from diptych.loop.messages import Delegation, ToolCall
+from diptych.policy.expressions import check_expression
+from diptych.policy.rules import Asker, Policy, Rule
+
+ADA = Asker("run-1", "user:ada")
+PAY = ToolCall("call_1_1", "pay", {"amount": 250})
+
+
+def rule(do, glob="*", when=None, about="tool", **rest):
+    return Rule(about, glob, do, check_expression(when, about) if when else None, **rest)
+
+
+def outcome(*rules, call=PAY, offered=None, **rest):
+    verdict = Policy(rules).decide(call, offered or catalog("pay", agents=["x"]), ADA, **rest)
+    return verdict.outcome
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ([], "allow"),
+        ([rule("deny", "other")], "allow"),
+        ([rule("deny", "pa*")], "deny"),
+        ([rule("deny", "box__*")], "deny"),
+        ([rule("allow", "pay"), rule("deny")], "allow"),
+        ([rule("deny", when="args.amount > 1000"), rule("ask")], "ask"),
+        ([rule("allow", when="args.missing > 1")], "deny"),
+        ([rule("allow", "other", when="args.missing > 1")], "allow"),
+        ([rule("deny", about="agent")], "allow"),
+        ([rule("deny", when='caller.subject == "user:ada"')], "deny"),
+        ([rule("deny", is_dry_run=True), rule("ask")], "ask"),
+        ([rule("allow", when="args.missing > 1", is_dry_run=True)], "allow"),
+    ],
+)
+def test_the_first_rule_that_matches_decides(rules, expected):
+    assert outcome(*rules) == expected
+
+
+def test_delegations_have_rules_of_their_own():
+    errand = Delegation("call_1_1", "x", "delete it all")
+    assert outcome(rule("deny", "x", 'args.task.contains("delete")', "agent"), call=errand) == (
+        "deny"
+    )
+    assert outcome(rule("deny"), call=errand) == "allow"
+
+
+@pytest.mark.parametrize(
+    ("marks", "hints"),
+    [
+        ({}, {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}),
+        ({"read_only": True}, {"readOnlyHint": True, "destructiveHint": False}),
+        ({"destructive": False, "open_world": False}, {"openWorldHint": False}),
+        ({"idempotent": True}, {"idempotentHint": True}),
+    ],
+)
+def test_annotations_are_the_servers_or_mcps_defaults(marks, hints):
+    offered = Catalog((tool("pay", **marks),))
+    for name, value in hints.items():
+        when = f"tool.annotations.{name} == {str(value).lower()}"
+        assert outcome(rule("deny", when=when), offered=offered) == "deny"
+
+
+def test_what_was_approved_is_not_asked_about_again_but_may_be_denied():
+    assert outcome(rule("ask"), is_approved=True) == "allow"
+    assert outcome(rule("deny"), is_approved=True) == "deny"
+
+
+class Bomb:
+    def holds(self, variables):
+        raise ZeroDivisionError
+
+
+class BrokenCatalog(Catalog):
+    def tool(self, name):
+        raise ZeroDivisionError
+
+
+def test_a_crash_denies():
+    assert outcome(Rule("tool", "*", "allow", Bomb())) == "deny"
+    assert outcome(rule("allow"), offered=BrokenCatalog()) == "deny"
+
+
+def test_each_verdict_is_a_line_of_the_audit(caplog):
+    caplog.set_level(logging.INFO, "diptych.audit")
+    outcome(rule("deny", is_dry_run=True), rule("ask", "nope"), rule("deny", reason="too much"))
+    outcome(rule("ask", "nope"))
+    lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
+    about = {"subject": "user:ada", "run": "run-1", "call": "call_1_1", "what": "tool pay"}
+    forbids = "the agent's policy forbids it"
+    assert lines == [
+        {**about, "outcome": "would be denied", "rule": 1, "why": forbids},
+        {**about, "outcome": "denied", "rule": 3, "why": "too much"},
+        {**about, "outcome": "allowed", "rule": None, "why": ""},
+    ]
+    assert "250" not in caplog.text
