@@ -46,7 +46,10 @@ _CONDITION: Schema = {
             "string",
             "Accepted: the manifest can be served. ResolvedRefs: all Agents and "
             "Services that it names exist and agree. Progressing: pods are being changed. "
-            "Ready: the pods can take work. Degraded: something that the agent uses is missing.",
+            "Available: some pod can take work. Ready: all pods are of the newest revision and can "
+            "take work. Degraded: something that the agent uses is missing. ToolsDrifted: tools "
+            "are not as they were pinned; only Agents with pins have it. Reconciling, Stalled: as "
+            "kstatus reads them; there only while True.",
             maxLength=64,
         ),
         "status": _field(
@@ -72,6 +75,9 @@ STATUS: Schema = {
             format="int64",
         ),
         "replicas": _field("integer", "How many pods there are.", format="int32"),
+        "pods": _field(
+            "string", "How many pods can take work, of how many are wanted: 1/2.", maxLength=32
+        ),
         "selector": _field(
             "string", "Selects the agent's pods; autoscalers use it.", maxLength=512
         ),
@@ -90,8 +96,10 @@ COLUMNS = [
     ("Model", "string", ".spec.model.name", 0),
     ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
     ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),
-    ("Replicas", "integer", ".status.replicas", 0),
+    ("Replicas", "string", ".status.pods", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
+    ("Changed", "date", '.status.conditions[?(@.type=="Ready")].lastTransitionTime', 1),
+    ("Endpoint", "string", ".spec.model.endpoint", 1),
     ("URL", "string", ".status.url", 1),
 ]
 NAME_RULE = {

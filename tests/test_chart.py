@@ -4,7 +4,6 @@ Needs helm (see `tools/helm`); the checkers are run by uv. Tests skip what is mi
 capitals.
 """
 
-import functools
 import os
 import shutil
 import subprocess
@@ -19,6 +18,17 @@ import pytest
 import redis
 import yaml
 from support.agents import agent, child, observed
+from support.chart import (
+    CHART,
+    KUBERNETES,
+    POLICIES,
+    ROOT,
+    helm,
+    rendered,
+    run_helm,
+    template,
+    template_arguments,
+)
 from support.redis_server import ONCE, RedisServer, redis_server
 
 from diptych.config.loader import check_files
@@ -27,10 +37,7 @@ from diptych_operator.process.settings import read_settings
 from diptych_operator.resources.kinds import DEPLOYMENT
 from diptych_operator.status.unresolved import unresolved_references
 
-ROOT = Path(__file__).parent.parent
-CHART = ROOT / "charts" / "diptych"
 CRD = "diptych.dev_agents.yaml"
-KUBERNETES = "1.34"
 
 ALL = (
     "ha.enabled=true",
@@ -52,7 +59,7 @@ VARIANTS = [
     pytest.param(("watchNamespaces={team-a,team-b}", "rbac.aggregate=false"), id="namespaced"),
 ]
 
-ALL_OF_IT = "get list watch create patch delete"
+ALL_OF_IT = "list watch create patch delete"
 RIGHTS = {
     "agents.diptych.dev": "list watch",
     "agents/status.diptych.dev": "patch",
@@ -65,7 +72,9 @@ RIGHTS = {
     "pods": "list watch",
     "events.events.k8s.io": "create",
     "namespaces": "list watch",
-    "leases.coordination.k8s.io": "get update",
+    "leases.coordination.k8s.io": "create",
+    "leases.coordination.k8s.io diptych-agents": "get update delete",
+    "leases.coordination.k8s.io diptych": "get update",
 }
 """All that the operator may do."""
 
@@ -78,12 +87,12 @@ ACCEPTED = {
 
 
 def test_the_chart_passes_helms_own_check():
-    _helm("lint", "--strict", str(CHART))
+    helm("lint", "--strict", str(CHART))
 
 
 @pytest.mark.parametrize("settings", VARIANTS)
 def test_all_objects_are_valid_kubernetes(settings, tmp_path):
-    objects = [o for o in _rendered(*settings) if o["kind"] != "ServiceMonitor"]
+    objects = [o for o in rendered(*settings) if o["kind"] != "ServiceMonitor"]
     file = tmp_path / "rendered.yaml"
     file.write_text(yaml.safe_dump_all(objects))
     _checker("kubernetes-validate==1.37.0", "--strict", "-k", KUBERNETES, str(file))
@@ -91,7 +100,7 @@ def test_all_objects_are_valid_kubernetes(settings, tmp_path):
 
 def test_checkov_finds_nothing_but_what_is_accepted(tmp_path):
     settings = (*ALL, "image.digest=sha256:" + "0" * 64, "redis.image.digest=sha256:" + "1" * 64)
-    (tmp_path / "rendered.yaml").write_text(_template(*settings, "--skip-tests"))
+    (tmp_path / "rendered.yaml").write_text(template(*settings, "--skip-tests"))
     accepted = ",".join(ACCEPTED)
     arguments = ("--framework", "kubernetes", "--skip-download", "--quiet", "--compact")
     _checker("checkov==3.3.30", "-d", str(tmp_path), *arguments, "--skip-check", accepted)
@@ -125,7 +134,9 @@ def test_the_crd_may_be_somebody_elses_affair():
 
 def test_the_operator_has_the_rights_that_are_listed_and_no_other():
     assert {
-        f"{resource}.{group}".rstrip("."): " ".join(rule["verbs"])
+        " ".join([f"{resource}.{group}".rstrip("."), *rule.get("resourceNames", ())]): " ".join(
+            rule["verbs"]
+        )
         for rule in _operator_rules()
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -151,6 +162,43 @@ def test_a_cluster_wide_operator_has_roles_of_its_own_name():
     """Two releases of one name in two namespaces must not share a ClusterRole."""
     names = {role["metadata"]["name"] for role in _of_kind("ClusterRole")}
     assert all(name.startswith("here:") for name in names)
+
+
+# ---- admission policies (tried in tests/admission)
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        pytest.param((), {"authors", "pods", "operator"}, id="as it is"),
+        pytest.param(("admission.enabled=false",), set(), id="switched off"),
+        pytest.param(
+            ("admission.authors=false", "admission.operator=false"), {"pods"}, id="one of them"
+        ),
+        pytest.param(("admission.podSecurity=privileged",), {"authors", "operator"}, id="any pod"),
+    ],
+)
+def test_each_policy_is_switched_by_a_value(settings, names):
+    kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    for kind in kinds:
+        found = {content["metadata"]["name"] for content in _of_kind(kind, *settings)}
+        assert found == {f"diptych-{name}.here" for name in names}
+
+
+def test_an_api_without_admission_policies_gets_none():
+    arguments = [word for word in template_arguments() if word not in {"--api-versions", POLICIES}]
+    assert "ValidatingAdmissionPolicy" not in helm(*arguments)
+
+
+def test_the_tests_account_may_create_pods_only_where_that_is_asked_of_it():
+    def may_create_pods(*settings):
+        (role,) = [
+            r for r in _of_kind("Role", *settings) if r["metadata"]["name"].endswith("-test")
+        ]
+        return any("pods" in rule["resources"] for rule in role["rules"])
+
+    assert may_create_pods()
+    assert not may_create_pods("admission.authors=false")
 
 
 # ---- pods
@@ -310,11 +358,12 @@ def test_the_bundled_redis_is_full_before_kubernetes_would_kill_it():
         pytest.param("operator.logLevel=loud", "logLevel", id="an unknown log level"),
         pytest.param("dns.ports[0]=0", "dns", id="a name server's port of 0"),
         pytest.param("dns.podLabels[0]=k8s-app", "dns", id="a label without a value"),
+        pytest.param("admission.podSecurity=low", "podSecurity", id="no level of Pod Security"),
         pytest.param("networkPolicy.apiServerPorts[0]=0", "apiServerPorts", id="a port of 0"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(setting, said):
-    told = _run_helm(*_template_arguments(setting))
+    told = run_helm(*template_arguments(setting))
     assert told.returncode != 0
     assert said in told.stderr
 
@@ -402,8 +451,8 @@ def _notes(folder: Path, *settings: str) -> str:
     notes = (chart / "templates" / "NOTES.txt").rename(chart / "files" / "NOTES.txt")
     shown = 'notes: {{ tpl (.Files.Get "files/%s") . | quote }}\n'
     (chart / "templates" / "notes.yaml").write_text(shown % notes.name)
-    words = _template_arguments(*settings, "--show-only=templates/notes.yaml")
-    told = _helm(*(str(chart) if word == str(CHART) else word for word in words))
+    words = template_arguments(*settings, "--show-only=templates/notes.yaml")
+    told = helm(*(str(chart) if word == str(CHART) else word for word in words))
     said: str = yaml.safe_load(told)["notes"]
     return said
 
@@ -424,7 +473,7 @@ def _pods(*settings: str) -> list[dict[str, Any]]:
 
 
 def _of_kind(kind: str, *settings: str) -> list[dict[str, Any]]:
-    return [found for found in _rendered(*settings) if found["kind"] == kind]
+    return [found for found in rendered(*settings) if found["kind"] == kind]
 
 
 def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[str]:
@@ -438,43 +487,6 @@ def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[str]:
 def _chart() -> dict[str, Any]:
     chart: dict[str, Any] = yaml.safe_load((CHART / "Chart.yaml").read_text())
     return chart
-
-
-def _rendered(*settings: str) -> list[dict[str, Any]]:
-    return [found for found in yaml.safe_load_all(_template(*settings)) if found]
-
-
-@functools.cache
-def _template(*settings: str) -> str:
-    return _helm(*_template_arguments(*settings))
-
-
-def _template_arguments(*settings: str) -> list[str]:
-    flags = [part for s in settings for part in ([s] if s.startswith("--") else ["--set", s])]
-    api = ["--kube-version", KUBERNETES]
-    return ["template", "diptych", str(CHART), "--namespace", "here", *api, *flags]
-
-
-def _helm(*arguments: str) -> str:
-    told = _run_helm(*arguments)
-    assert told.returncode == 0, told.stderr
-    return told.stdout
-
-
-def _run_helm(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [_helm_program(), *arguments], capture_output=True, text=True, check=False
-    )
-
-
-@functools.cache
-def _helm_program() -> str:
-    found = subprocess.run(
-        [str(ROOT / "tools" / "helm"), "find"], capture_output=True, text=True, check=True
-    )
-    if program := found.stdout.strip():
-        return program
-    pytest.skip("helm is not here: THE CHART WAS NOT CHECKED")
 
 
 def _checker(program: str, *arguments: str) -> None:

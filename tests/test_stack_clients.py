@@ -28,3 +28,11 @@ async def test_a_client_library_gets_typed_outputs_in_all_its_ways(library: str)
         found = await run_client(library, helper.url)
     assert found == dict.fromkeys(found, CITY)
     assert len(found) == WAYS[library]
+
+
+async def test_pydantic_ai_gets_one_of_several_output_types() -> None:
+    city = {"name": "Paris", "country": {"name": "France"}}
+    answer = json.dumps({"form": "final_result_City", "value": city})
+    async with stage("{}", answer) as helper:
+        found = await run_client("pydantic-ai", helper.url, "union")
+    assert found == [["City", city]] * 2

@@ -4,11 +4,14 @@ import asyncio
 import re
 from typing import Any
 
+import httpx
 import pytest
 from support.model_server import model_server, silence, stalls
 from support.stack import agent, box, call, frames, stage, stages
 
-from diptych.config.settings import PeerConfig, TimeoutConfig, ToolServerConfig
+from diptych.access.grants import Grant, Grantee, Right
+from diptych.config.settings import AccessConfig, PeerConfig, TimeoutConfig, ToolServerConfig
+from diptych.errors import ConfigError
 from diptych.http import sse_response as sse
 from diptych.http.chat import routes as chat
 from diptych.serve.server import ListenAddress, Sockets, serve_agents
@@ -64,8 +67,6 @@ async def test_ready_is_red_until_all_was_tried_once_and_when_the_agent_leaves()
     config = agent("{}", "x", tools=(ToolServerConfig("deaf", url=url),))
     sockets = Sockets(ListenAddress(port=0), 1)
     async with silent, serve_agents([config], sockets) as (served,):
-        import httpx  # noqa: PLC0415
-
         async with httpx.AsyncClient(base_url=served.url) as http:
             ready = await http.get("/ready")
             assert ready.status_code == 503
@@ -119,6 +120,49 @@ async def test_metrics_of_two_agents_in_one_process_are_apart() -> None:
         await one.answer()
         assert counted((await one.http.get("/metrics")).text)[MODEL_CALLS] == 2
         assert MODEL_CALLS not in counted((await two.http.get("/metrics")).text)
+
+
+async def test_metrics_with_a_port_of_their_own_are_there_alone_and_ask_for_no_token() -> None:
+    may_ask = Grant((Grantee("key", "ci"),), frozenset({Right.ASK}))
+    access = AccessConfig(keys={"ci": lambda: "a key of some length"}, grants=(may_ask,))
+    configs = [agent("{}", "x", name=name, access=access) for name in ("one", "two")]
+    sockets, metrics = Sockets(ListenAddress("0.0.0.0", 0), 2), Sockets(ListenAddress(), 2)
+    async with (
+        serve_agents(configs, sockets, metrics) as agents,
+        httpx.AsyncClient(headers={"Authorization": "Bearer a key of some length"}) as ours,
+        httpx.AsyncClient() as anybody,
+    ):
+        one, two = agents
+        assert (await ours.get(f"{one.url}/metrics")).status_code == 404
+        assert (await ours.get(f"{one.url}/v1/runs")).status_code == 200
+        assert (await ours.post(f"{one.url}/v1/runs", json={"input": "x"})).status_code == 202
+        live = "diptych_live_runs"
+        answers = [await anybody.get(f"{url}/metrics") for url in metrics.urls]
+        assert [live in counted(answer.text) for answer in answers] == [True, True]
+        assert (await anybody.get(f"{two.url}/health")).status_code == 200
+        for path in ("/health", "/v1/runs", "/memory/events", "/openapi.json", "/docs", "/"):
+            assert (await ours.get(f"{metrics.urls[0]}{path}")).status_code == 404
+
+
+async def test_metrics_on_loopback_are_not_told_to_foreign_pages() -> None:
+    metrics = Sockets(ListenAddress(), 1)
+    async with (
+        serve_agents([agent("{}", "x")], Sockets(ListenAddress(), 1), metrics),
+        httpx.AsyncClient() as page,
+    ):
+        foreign = await page.get(f"{metrics.urls[0]}/metrics", headers={"Host": "evil.example"})
+        assert foreign.status_code == 421
+
+
+def test_a_port_of_metrics_that_is_taken_is_named_by_its_variable() -> None:
+    taken = Sockets(ListenAddress(), 1)
+    (port,) = [sock.getsockname()[1] for sock in taken]
+    try:
+        [sock.listen() for sock in taken]
+        with pytest.raises(ConfigError, match=f"METRICS_PORT {port}: cannot listen"):
+            Sockets(ListenAddress("127.0.0.1", port, "METRICS_PORT"), 1)
+    finally:
+        taken.close()
 
 
 async def test_a_stream_is_opened_after_a_while_and_pinged_while_it_waits(

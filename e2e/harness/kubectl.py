@@ -18,19 +18,25 @@ _POLL_SECONDS = (0.1, 1.0)  # between two questions: at first, and at most
 class Kubectl:
     """kubectl, helm and all else that reads KUBECONFIG, in the cluster of `env`."""
 
-    def __init__(self, env: Mapping[str, str], namespace: str = "default") -> None:
+    def __init__(self, env: Mapping[str, str], namespace: str = "default", user: str = "") -> None:
         self.env = env
         self.namespace = namespace
+        self.user = user
 
     def within(self, namespace: str) -> "Kubectl":
-        return Kubectl(self.env, namespace)
+        return Kubectl(self.env, namespace, self.user)
+
+    def impersonating(self, user: str) -> "Kubectl":
+        """Ask as somebody else, who has no rights but those that a test gives."""
+        return Kubectl(self.env, self.namespace, user)
 
     def __call__(self, *arguments: str, stdin: str | None = None, timeout: float = 120) -> str:
         """Run `kubectl … ARGUMENTS` in this namespace. Raises `CommandFailed`."""
         return output(*self.command(*arguments), env=self.env, stdin=stdin, timeout=timeout)
 
     def command(self, *arguments: str) -> list[str]:
-        return ["kubectl", "--namespace", self.namespace, *arguments]
+        user = ["--as", self.user] if self.user else []
+        return ["kubectl", "--namespace", self.namespace, *user, *arguments]
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Run kubectl beside the test; who starts it ends it."""

@@ -63,6 +63,16 @@ def config_map(name: str, **values: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": values}
 
 
+def role(name: str, user: str, *rules: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Make a Role of these rules, and give it to a user."""
+    group = "rbac.authorization.k8s.io"
+    head = {"apiVersion": f"{group}/v1", "metadata": {"name": name}}
+    ref = {"apiGroup": group, "kind": "Role", "name": name}
+    subjects = [{"apiGroup": group, "kind": "User", "name": user}]
+    binding = {**head, "kind": "RoleBinding", "roleRef": ref, "subjects": subjects}
+    return [{**head, "kind": "Role", "rules": list(rules)}, binding]
+
+
 def tool_server(name: str, image: str) -> list[dict[str, Any]]:
     """Make an MCP server with the demo's tools and one that tells how it was called."""
     return _server(name, image, (_SERVERS / "tools.py").read_text())

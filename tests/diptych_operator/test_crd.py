@@ -100,7 +100,7 @@ def test_kubectl_shows_what_matters():
     columns = [(c["name"], c["priority"]) for c in VERSION["additionalPrinterColumns"]]
     assert columns == [
         *(("Model", 0), ("Ready", 0), ("Reason", 0), ("Replicas", 0), ("Age", 0)),
-        ("URL", 1),
+        *(("Changed", 1), ("Endpoint", 1), ("URL", 1)),
     ]
     assert CRD["spec"]["names"]["shortNames"] == ["dpa"]
     assert CRD["spec"]["names"]["categories"] == ["diptych"]

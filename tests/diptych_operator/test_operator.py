@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -19,6 +20,7 @@ from diptych_operator.resources.kinds import (
     AGENT,
     CONFIG_MAP,
     DEPLOYMENT,
+    EVENT,
     LEASE,
     NETWORK_POLICY,
     SERVICE,
@@ -244,7 +246,7 @@ async def test_k13_a_right_to_watch_that_is_missing_is_waited_for(api):
 
 
 @contextlib.contextmanager
-def process(api, folder, identity):
+def process(api, folder, identity, lease="diptych-operator"):
     """Run the operator as a process of its own, with a kubeconfig for the API."""
     kubeconfig = {
         "current-context": "test",
@@ -255,6 +257,7 @@ def process(api, folder, identity):
     file = folder / "kubeconfig"
     file.write_text(json.dumps(kubeconfig))
     environ = {**os.environ, "KUBECONFIG": str(file), "POD_NAME": identity, "HEALTH_PORT": "0"}
+    environ["LEASE_NAME"] = lease
     flags = ["--pod-image", "diptych:1", "--namespace", "system"]
     command = [sys.executable, "-m", "diptych_operator", *flags]
     with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE) as started:
@@ -278,6 +281,30 @@ async def test_k10_of_two_operators_one_is_active_until_it_goes(api, tmp_path):
             await until(lambda: api.get(DEPLOYMENT, ("team", "second")))
             second.terminate()
             assert await asyncio.to_thread(second.wait, 10) == 0
+
+
+async def test_k10_of_two_releases_one_serves_a_namespace_and_both_say_so(api, tmp_path):
+    with process(api, tmp_path, "one", "first") as first:
+        api.put(AGENT, agent_object())
+        await until(lambda: condition(api, "Ready"))
+        with process(api, tmp_path, "two", "second") as second:
+            await until(lambda: any(e["reason"] == "StandsBack" for e in api.all(EVENT)))
+            api.writes.clear()
+            put_all = [agent_object(f"more-{n}") for n in range(3)]
+            for content in put_all:
+                api.put(AGENT, content)
+            await until(lambda: condition(api, "Ready", ("team", "more-2")))
+            await asyncio.sleep(1)
+            assert len(changes(api)) <= 3 * 7
+            second.terminate()
+            said = (await asyncio.to_thread(second.communicate))[1].decode()
+        first.terminate()
+        await asyncio.to_thread(first.communicate)
+    version = importlib.metadata.version("diptych")
+    assert (
+        f"operator system/first {version} serves namespace team; operator system/second {version} "
+        "watches it, too, and stands back"
+    ) in said
 
 
 def _holder(api):

@@ -3,17 +3,41 @@
 Skipped, in capitals, where Kubernetes' programs are not (`tools/cluster`).
 """
 
+import asyncio
+import contextlib
+import itertools
+import time
 from dataclasses import dataclass
 
 import pytest
 import yaml
 from support.agents import agent_object
+from support.pod_templates import GOOD, MISTAKES
 from support.real_api import ROOT, ErrorResponse, install, kube, real_api
 from support.reconciler_harness import Harness
 
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.kubernetes.client import KubernetesClient
-from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, DEPLOYMENT, NAMESPACE, SERVICE
+from diptych_operator.kubernetes.errors import ApiError
+from diptych_operator.resources.kinds import (
+    AGENT,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    NAMESPACE,
+    SERVICE,
+    Kind,
+)
+
+WEBHOOKS = Kind(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    is_namespaced=False,
+)
+
+
+_numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +82,7 @@ class RealHarness(Harness):
 
 @pytest.fixture
 async def harness(api, request):
-    name = request.node.name.replace("_", "-").lower()[:50].rstrip("-")
+    name = f"a{next(_numbers)}-{request.node.originalname.replace('_', '-')[:40]}".rstrip("-")
     content = agent_object(name)
     content["metadata"] = {"name": name, "namespace": "team"}
     api.create(AGENT, content)
@@ -102,6 +126,70 @@ async def test_a_manifest_at_fault_is_reported_and_changes_nothing(harness):
     assert await harness.reconcile() == 30
     assert harness.accepted == ("False", "Refused")
     assert harness.spec == before
+
+
+@pytest.mark.parametrize("case", MISTAKES, ids=lambda case: case.name)
+async def test_a_malformed_pod_template_is_reported_in_the_apis_words(harness, case):
+    before = harness.spec
+    harness.api.merge(AGENT, harness.name, {"spec": {"podTemplate": {"spec": case.spec}}})
+    assert await harness.reconcile() == 30
+    assert harness.accepted == ("False", "Refused")
+    conditions = harness.api.get(AGENT, harness.name)["status"]["conditions"]
+    assert case.words in next(c["message"] for c in conditions if c["type"] == "Accepted")
+    assert harness.spec == before
+
+
+@pytest.mark.parametrize("spec", GOOD)
+async def test_a_pod_template_that_check_finds_good_is_applied(harness, spec):
+    harness.api.merge(AGENT, harness.name, {"spec": {"podTemplate": {"spec": spec}}})
+    await harness.reconcile()
+    assert harness.accepted[1] in {"Accepted", "Refused"}  # refused by a rule, not for its shape
+    conditions = harness.api.get(AGENT, harness.name)["status"]["conditions"]
+    message = next(c["message"] for c in conditions if c["type"] == "Accepted")
+    assert "failed to" not in message
+
+
+async def test_a_webhook_that_is_gone_is_an_obstacle_and_not_the_manifests_fault(harness):
+    name = {"metadata": {"name": harness.name[1]}}
+    hook = {
+        "name": "gone.example.com",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Fail",
+        "clientConfig": {"service": {"namespace": "team", "name": "gone", "port": 443}},
+        "namespaceSelector": {},
+        "rules": [
+            {
+                "apiGroups": ["apps"],
+                "apiVersions": ["v1"],
+                "operations": ["UPDATE"],
+                "resources": ["deployments"],
+            }
+        ],
+    }
+    harness.api.create(WEBHOOKS, {**name, "webhooks": [hook]})
+    harness.api.merge(AGENT, harness.name, {"spec": {"instructions": "New."}})
+    try:
+        await until_said(harness, ("False", "WriteFailed"))
+    finally:
+        harness.api.delete(WEBHOOKS, ("", harness.name[1]))
+    await until_said(harness, ("True", "RollingOut"))
+
+
+async def until_said(harness, expected):
+    """Reconcile until Progressing says so: the API takes up a webhook after a moment."""
+    said = None
+    for _ in range(100):
+        with contextlib.suppress(ApiError):
+            await harness.reconcile()
+        conditions = harness.api.get(AGENT, harness.name)["status"]["conditions"]
+        said = next((c["status"], c["reason"]) for c in conditions if c["type"] == "Progressing")
+        if said == expected:
+            return
+        change = {"spec": {"instructions": f"New at {time.monotonic()}."}}
+        harness.api.merge(AGENT, harness.name, change)
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"Progressing is {said}")
 
 
 async def test_another_selector_is_repaired(harness):

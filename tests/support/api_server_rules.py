@@ -5,6 +5,8 @@ Not here: storage, watches and requests (`support.kubernetes`).
 
 from support.server_side_apply import ErrorResponse, Stored
 
+from diptych.config.pod_spec import pod_spec_mistakes
+from diptych.config.source_location import dotted_path
 from diptych_operator.resources.kinds import (
     AGENT,
     CONFIG_MAP,
@@ -20,6 +22,7 @@ from diptych_operator.resources.kinds import (
     Kind,
     NamespacedName,
     Object,
+    namespaced_name_of,
 )
 
 KINDS = (
@@ -131,6 +134,20 @@ def _add_defaults(kind: Kind, content: Object) -> None:
             container.setdefault("terminationMessagePath", "/dev/termination-log")
             for port in container.get("ports", ()):
                 port.setdefault("protocol", "TCP")
+
+
+def check_types(kind: Kind, content: Object) -> None:
+    """Refuse to apply what has no such field or another type: with a 500, as the real API does."""
+    if kind is not DEPLOYMENT or "spec" not in content:
+        return
+    path = ("spec", "template", "spec")
+    for where, mistake in pod_spec_mistakes(content["spec"]["template"]["spec"], path):
+        name = "/".join(namespaced_name_of(content))
+        raise ErrorResponse(
+            500,
+            f"failed to create typed patch object ({name}; apps/v1, Kind=Deployment): "
+            f".{dotted_path(where)}: {mistake}",
+        )
 
 
 def validate(kind: Kind, content: Object, before: Object | None) -> None:

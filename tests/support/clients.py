@@ -17,9 +17,9 @@ INSTALLED = Path(sys.prefix) / "clients"
 SECONDS = 100
 
 
-async def run_client(library: str, url: str) -> Any:
+async def run_client(library: str, url: str, name: str = "typed") -> Any:
     """Run a library's script against an agent, and give the JSON that it prints."""
-    (script,) = (SCRIPTS / library).glob("typed.*")
+    (script,) = (SCRIPTS / library).glob(f"{name}.*")
     folder = INSTALLED / library
     if not (folder / "installed").exists():
         pytest.skip(f"NOT CHECKED with {library}: `sh tools/clients .venv/bin` did not install it")

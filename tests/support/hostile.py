@@ -2,9 +2,11 @@
 
 import resource
 import socket
+import subprocess
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import mcp_types
@@ -13,13 +15,20 @@ from mcp.server.lowlevel import Server
 
 App = Callable[..., Any]
 
+_NEW_CERTIFICATE = (
+    *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
+    *("-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"),
+)
+
 
 @asynccontextmanager
-async def serving(app: App) -> AsyncIterator[str]:
-    """Serve an ASGI app in this loop; gives its base URL."""
+async def serving(app: App, *, certificate: Path | None = None) -> AsyncIterator[str]:
+    """Serve an ASGI app in this loop, by TLS with a certificate; gives its base URL, with http."""
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_level="critical")
+    config = uvicorn.Config(
+        app, log_level="critical", ssl_certfile=certificate, ssl_keyfile=certificate
+    )
     config.load()
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
@@ -34,6 +43,18 @@ async def serving(app: App) -> AsyncIterator[str]:
         for task in list(server.server_state.tasks):
             task.cancel()
         await server.lifespan.shutdown()
+
+
+def self_signed(folder: Path) -> Path:
+    """Write a certificate of localhost that no authority signed, and its key."""
+    file = folder / "self-signed.pem"
+    subprocess.run(
+        [*_NEW_CERTIFICATE, "-keyout", file, "-out", folder / "certificate.pem"],
+        check=True,
+        capture_output=True,
+    )
+    file.write_text(file.read_text() + (folder / "certificate.pem").read_text())
+    return file
 
 
 def mcp_app(tools: Sequence[mcp_types.Tool], answer: mcp_types.CallToolResult | None = None) -> App:

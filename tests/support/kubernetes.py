@@ -15,7 +15,14 @@ from typing import Any
 
 import orjson
 from aiohttp import web
-from support.api_server_rules import KINDS, complete, discovery, parse_path, validate
+from support.api_server_rules import (
+    KINDS,
+    check_types,
+    complete,
+    discovery,
+    parse_path,
+    validate,
+)
 from support.server_side_apply import (
     MADE_BY_SERVER,
     ErrorResponse,
@@ -79,7 +86,7 @@ class KubernetesApi:
         return self._store(kind, content, found, "Update:kubectl-edit").content
 
     def remove(self, kind: Kind, name: NamespacedName) -> None:
-        """Delete an object and what it owns."""
+        """Delete an object and what has no other owner, as the garbage collector would."""
         found = self._objects[kind].pop(name)
         self._version += 1
         found.content["metadata"]["resourceVersion"] = str(self._version)
@@ -88,8 +95,19 @@ class KubernetesApi:
         for other, objects in self._objects.items():
             for owned, stored in list(objects.items()):
                 owners = stored.content["metadata"].get("ownerReferences", ())
-                if any(owner["uid"] == uid for owner in owners):
+                left = [owner for owner in owners if owner["uid"] != uid]
+                if len(left) < len(owners) and not self._exists(left):
                     self.remove(other, owned)
+                elif len(left) < len(owners):
+                    self.edit(
+                        other,
+                        owned,
+                        lambda c, left=left: c["metadata"].update(ownerReferences=left),
+                    )
+
+    def _exists(self, owners: list[Object]) -> bool:
+        uids = {o.content["metadata"]["uid"] for among in self._objects.values() for o in among.values()}
+        return any(owner["uid"] in uids for owner in owners)
 
     def get(self, kind: Kind, name: NamespacedName) -> Object | None:
         stored = self._objects[kind].get(name)
@@ -144,7 +162,8 @@ class KubernetesApi:
             answer = await self._answer(request, content)
         except ErrorResponse as error:
             status = {"kind": "Status", "message": str(error), "code": error.status}
-            status["reason"] = "AlreadyExists" if "already exists" in str(error) else "Other"
+            if error.status != 500:  # as the real one, whose errors inside have no reason
+                status["reason"] = "AlreadyExists" if "already exists" in str(error) else "Other"
             answer = web.json_response(status, status=error.status, headers=error.headers)
         if request.method in WRITES and not _is_dry(request):
             self.writes.append((request.method, request.path, answer.status))
@@ -275,6 +294,7 @@ class KubernetesApi:
             raise ErrorResponse(409, f"uid mismatch: {uid}")
         if subresource and found is None:
             raise ErrorResponse(404, f'{kind.plural} "{name[1]}" not found')
+        check_types(kind, content)
         manager = f"Apply:{request.query['fieldManager']}"
         force = request.query.get("force") == "true"
         if subresource:

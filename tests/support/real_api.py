@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from diptych_operator.kubernetes.connection import Connection
-from diptych_operator.resources.kinds import Kind, NamespacedName, Object
+from diptych_operator.resources.kinds import SERVICE_ACCOUNT, Kind, NamespacedName, Object
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "of-a-test"
@@ -44,10 +44,23 @@ class RealApi:
 
     url: str
     tls: ssl.SSLContext
+    token: str = TOKEN
+    user: str = ""
+    """Who asks, if not the holder of the token."""
 
     @property
     def connection(self) -> Connection:
-        return Connection(self.url, self.tls, lambda: f"Bearer {TOKEN}")
+        return Connection(self.url, self.tls, lambda: f"Bearer {self.token}")
+
+    def impersonating(self, user: str) -> "RealApi":
+        """Ask as somebody else, who has no rights but those of RBAC."""
+        return replace(self, user=user)
+
+    def as_account(self, namespace: str, name: str) -> "RealApi":
+        """Ask with a token of a ServiceAccount."""
+        path = f"{SERVICE_ACCOUNT.path(namespace, name)}/token"
+        made = self.ask("POST", path, {"kind": "TokenRequest", "spec": {}})
+        return replace(self, token=made["status"]["token"])
 
     def get(self, kind: Kind, name: NamespacedName) -> Object:
         return self.ask("GET", kind.path(*name))
@@ -71,7 +84,9 @@ class RealApi:
         self, method: str, path: str, content: Any = None, media_type: str = "application/json"
     ) -> Any:
         body = None if content is None else json.dumps(content).encode()
-        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": media_type}
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": media_type}
+        if self.user:
+            headers["Impersonate-User"] = self.user
         request = urllib.request.Request(self.url + path, body, headers, method=method)
         try:
             with urllib.request.urlopen(request, context=self.tls, timeout=10) as answer:
@@ -137,6 +152,7 @@ def _apiserver(store: int, port: int) -> list[str]:
         "--service-account-key-file=key.pem",
         "--service-account-signing-key-file=key.pem",
         "--service-cluster-ip-range=10.96.0.0/16",
+        "--allow-privileged=true",
         "--shutdown-delay-duration=0s",
     ]
 

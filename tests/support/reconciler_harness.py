@@ -7,6 +7,7 @@ from support.agents import PLATFORM
 from support.kubernetes import KubernetesApi
 
 from diptych_operator.controller.cache import ObjectCache
+from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.config_maps import ConfigMaps
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.reconciler import Reconciler
@@ -22,6 +23,22 @@ NAME = ("team", "coordinator")
 NOW = "2026-11-21T12:00:00Z"
 
 
+class Clock:
+    """The time that a status is written at."""
+
+    now = NOW
+
+
+class AllNamespaces:
+    """The claims of an operator that is alone; `test_claims.py` has the true ones."""
+
+    async def claim(self, namespace):
+        return True
+
+    def holds(self, namespace):
+        return True
+
+
 @dataclass
 class Harness:
     """An API, and the operator's controller, whose store is complete before each reconcile."""
@@ -30,12 +47,16 @@ class Harness:
     client: KubernetesClient
     cache: ObjectCache = field(default_factory=ObjectCache)
     queue: WorkQueue = field(default_factory=WorkQueue)
+    claims: AllNamespaces | NamespaceClaims = field(default_factory=AllNamespaces)
 
     def __post_init__(self):
         client, cache = self.client, self.cache
-        self.config_maps = ConfigMaps(client, cache, self.queue)
-        status_writer = StatusWriter(client, cache, lambda: NOW)
-        self.reconciler = Reconciler(client, cache, self.config_maps, status_writer, PLATFORM)
+        self.config_maps = ConfigMaps(client, cache, self.queue, self.claims)
+        self.clock = Clock()
+        status_writer = StatusWriter(client, cache, lambda: self.clock.now)
+        self.reconciler = Reconciler(
+            client, cache, self.claims, self.config_maps, status_writer, PLATFORM
+        )
 
     async def observe(self):
         """List everything into the store."""

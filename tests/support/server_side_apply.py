@@ -92,8 +92,10 @@ def applied(found: Stored | None, content: Object, manager: str, *, force: bool)
     given_up = [p for p, who in owners.items() if manager in who and p not in wanted]
     for path in given_up:
         owners[path].discard(manager)
-    for path in [p for p in given_up if not owners[p]]:
+    ownerless = [path for path in given_up if not owners[path]]
+    for path in ownerless:
         del owners[path]
+    for path in ownerless:  # of an entry that nobody owns any more, the first deletes it whole
         _delete_at(result, _shortest(path, owners))
     for path, value in wanted.items():
         _set_at(result, path, value)

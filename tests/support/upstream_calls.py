@@ -1,5 +1,6 @@
 """Habits of servers in native calls: each must arrive as the call that was meant."""
 
+from dataclasses import replace
 from typing import Any
 
 from support.upstream_habits import WITH_TOOLS, Habit, Meant, call, chunk, said, sse, whole
@@ -11,6 +12,8 @@ _ARGUMENTS = '{"city":"Oslo"}'
 _ROME = '{"city":"Rome"}'
 _ONE = Meant(calls=(call(),), finish_reason="tool_calls")
 _TWO = Meant(calls=(call(), call("call_2", "Rome")), finish_reason="tool_calls")
+_SIGNATURE = {"google": {"thought_signature": "Ej"}}
+_SIGNED = Meant(calls=(replace(call(), extra=_SIGNATURE),), finish_reason="tool_calls")
 _UNNAMED = Meant(calls=(call("call00001"),), finish_reason="tool_calls")
 
 
@@ -233,8 +236,19 @@ CALLS = [
     _habit(
         "Gemini: a signature beside the call", "earendil-works/pi#6733",
         _deltas(_w(_ARGUMENTS, "call_1", index=0,
-                   extra_content={"google": {"thought_signature": "Ej"}})), _ONE,
+                   extra_content={"google": {"thought_signature": "Ej"}})), _SIGNED,
         _whole(_w(_ARGUMENTS, "call_1", extra_content={"google": {"thought_signature": "Ej"}})),
+    ),
+    _habit(
+        "a signature after the arguments, and then an empty one", "own",
+        _deltas(_w(_ARGUMENTS, "call_1", index=0),
+                _entry(index=0, extra_content={"google": {"thought_signature": "Ej"}}),
+                _entry(index=0, extra_content={})), _SIGNED,
+    ),
+    _habit(
+        "a signature that nothing can keep", "own",
+        None, _ONE,
+        _whole(_w(_ARGUMENTS, "call_1", extra_content="Ej")),
     ),
     _habit(
         "an object in the place of the list", "own",

@@ -23,6 +23,10 @@ _HISTORY = (
     Message("tool", "Rain.", call_id="call_PTLP8x"),
 )
 _CALLED = ModelRequest(_HISTORY, tools=WITH_TOOLS.tools)
+_SIGNATURE = {"google": {"thought_signature": "Ej"}}
+_SIGNED = ModelRequest(
+    (_HISTORY[0], Message("assistant", "", (NativeCall("a", "get_time", "{}", _SIGNATURE),)),
+     Message("tool", "Noon.", call_id="a")), tools=WITH_TOOLS.tools)  # fmt: skip
 
 
 def _pydantic(*names: str, kind: str = "extra_forbidden") -> list[dict[str, Any]]:
@@ -41,6 +45,16 @@ def _has_system(body: Mapping[str, Any]) -> bool:
 def _param(name: str, seen: str, body: Any, status: int = 400, request: ModelRequest = _SAMPLED
            ) -> Refusal:  # fmt: skip
     return Refusal(f"{name}: {seen}", seen, _holds(name), body, status, request, _ALL_SET)
+
+
+def _reasoning(seen: str, words: str, least: int = 0) -> Refusal:
+    """Reasoning is wanted back; `least` characters of it, where none is kept."""
+    return Refusal(f"reasoning: {seen}", seen,
+                   lambda body: any(len(m.get("reasoning_content") or "") < least
+                                    or "reasoning_content" not in m
+                                    for m in body["messages"] if m["role"] == "assistant"),
+                   error(words, type="invalid_request_error", code="invalid_request_error"),
+                   request=_CALLED)  # fmt: skip
 
 
 PARAMETERS = [
@@ -108,6 +122,28 @@ PARAMETERS = [
                              for c in m.get("tool_calls", ())),
             error("Function call is missing a thought_signature in functionCall parts.", code=400,
                   status="INVALID_ARGUMENT"), request=_CALLED),
+    Refusal("signatures of calls: openai/codex#7519", "openai/codex#7519",
+            lambda body: any("extra_content" not in c for m in body["messages"]
+                             for c in m.get("tool_calls", ())),
+            error("function call `default_api:look` is missing a `thought_signature`.", code=400),
+            request=_CALLED),
+    _reasoning("earendil-works/pi#3636", "The `reasoning_content` in the thinking mode must be "
+               "passed back to the API."),
+    _reasoning("qwersyk/Newelle#404", "The reasoning_content in the thinking mode must be passed "
+               "back to the API."),
+    _reasoning("abhigyanpatwari/GitNexus#43", "Missing `reasoning_content` field in the assistant "
+               "message at message index 2. For more information, please refer to "
+               "https://api-docs.deepseek.com/guides/thinking_mode#tool-calls"),
+    _reasoning("MoonshotAI/kimi-agent-sdk#169", "thinking is enabled but reasoning_content is "
+               "missing in assistant tool call message at index 13"),
+    _reasoning("NousResearch/hermes-agent#18263", "The `reasoning_content` in the thinking mode "
+               "must be passed back to the API.", least=1),
+    Refusal("what came beside a call: own", "own",
+            lambda body: any("extra_content" in c for m in body["messages"]
+                             for c in m.get("tool_calls", ())),
+            {"detail": [{"type": "extra_forbidden", "loc": [
+                "body", "messages", 1, "tool_calls", 0, "extra_content"],
+                "msg": "Extra inputs are not permitted"}]}, 422, request=_SIGNED),
     Refusal("too many max_tokens: docker/docker-agent#569", "docker/docker-agent#569",
             lambda body: body.get("max_tokens", 0) > 21041, {"type": "error", "error": {
                 "type": "invalid_request_error", "message":

@@ -27,6 +27,7 @@ from diptych.cli.commands import (
     get,
     install,
     logs,
+    pin,
     resume,
     run,
     serve,
@@ -56,6 +57,7 @@ app.command("events")(events.events)
 app.command("attach")(attach.attach)
 app.command("resume")(resume.resume)
 app.command("check")(check.check)
+app.command("pin")(pin.pin)
 app.command("demo")(demo.demo)
 app.command("install", rich_help_panel=_CLUSTER_PANEL)(install.install)
 app.command("status", rich_help_panel=_CLUSTER_PANEL)(status.status)

@@ -13,7 +13,14 @@ from diptych.errors import ConfigError
 if TYPE_CHECKING:
     from diptych.config.loader import LocalOptions
 
-_PROCESS_VARIABLES = ("PORT", "LOG_LEVEL", "LOG_FORMAT", "PUBLIC_URL", "SHUTDOWN_GRACE_SECONDS")
+_PROCESS_VARIABLES = (
+    "PORT",
+    "METRICS_PORT",
+    "LOG_LEVEL",
+    "LOG_FORMAT",
+    "PUBLIC_URL",
+    "SHUTDOWN_GRACE_SECONDS",
+)
 
 
 def local_options(secrets: Path | None, services: Sequence[str] | None) -> "LocalOptions":

@@ -35,15 +35,14 @@ _LEVELS: Final[Mapping[str, LogLevel]] = {
 
 
 def process_settings(environ: Mapping[str, str]) -> ProcessSettings:
-    """Read PORT, LOG_LEVEL, LOG_FORMAT, PUBLIC_URL and SHUTDOWN_GRACE_SECONDS.
+    """Read PORT, METRICS_PORT, LOG_LEVEL, LOG_FORMAT, PUBLIC_URL and SHUTDOWN_GRACE_SECONDS.
 
     Raises `ConfigError` with all problems.
     """
     problems: list[str] = []
     defaults = ProcessSettings()
-    port = _value(environ, "PORT") or str(defaults.port)
-    if not re.fullmatch(r"\d{1,5}", port) or int(port) > _MAX_PORT:
-        problems.append(f"PORT: must be a number from 0 to {_MAX_PORT}")
+    port = _port(environ, "PORT", problems)
+    metrics_port = _port(environ, "METRICS_PORT", problems)
     level = _LEVELS.get((_value(environ, "LOG_LEVEL") or defaults.log_level).upper())
     if level is None:
         problems.append("LOG_LEVEL: must be debug, info, warning, error or critical")
@@ -60,12 +59,23 @@ def process_settings(environ: Mapping[str, str]) -> ProcessSettings:
         )
     raise_problems(problems)
     return ProcessSettings(
-        port=int(port),
+        port=defaults.port if port is None else port,
+        metrics_port=metrics_port,
         log_level=level or defaults.log_level,
         log_format="json" if log_format == "json" else "text",
         public_url=public_url(environ),
         shutdown_grace=float(grace),
     )
+
+
+def _port(environ: Mapping[str, str], name: str, problems: list[str]) -> int | None:
+    value = _value(environ, name)
+    if not value:
+        return None
+    if not re.fullmatch(r"\d{1,5}", value) or int(value) > _MAX_PORT:
+        problems.append(f"{name}: must be a number from 0 to {_MAX_PORT}")
+        return None
+    return int(value)
 
 
 def public_url(environ: Mapping[str, str]) -> str | None:

@@ -9,7 +9,7 @@ know each other by URLs, which exist only once their ports are bound. So loading
 Not here: the rules (`manifest`), YAML (`documents`), where references lead (`references`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from diptych.config.documents import Document, read_documents
 from diptych.config.environment import manifest_content, public_url
 from diptych.config.manifest import KIND, AgentManifest
+from diptych.config.pod_spec import pod_spec_mistakes
 from diptych.config.references import ReferenceTargets
 from diptych.config.resolver import resolve_manifest
 from diptych.config.secret_sources import SecretSources
@@ -101,7 +102,7 @@ def check_files(files: Sequence[Path]) -> list[str]:
         if manifest.spec.model is None
         and MOCK not in {variable.name for variable in manifest.spec.container.env}
     ]
-    return [*contents.problems, *without_model]
+    return [*contents.problems, *without_model, *_pod_template_problems(contents)]
 
 
 def config_from_environment(environ: Mapping[str, str]) -> AgentConfig:
@@ -179,6 +180,15 @@ class _FileContents:
                 f"{self.agents[full_name]}; rename or remove one"
             )
         self.agents.setdefault(full_name, document.source)
+
+
+def _pod_template_problems(contents: _FileContents) -> Iterator[str]:
+    """Find what a Kubernetes API would refuse; a laptop, which makes no pods, does not mind."""
+    path = ("spec", "podTemplate", "spec")
+    for manifest, location in contents.manifests:
+        if template := manifest.spec.pod_template:
+            for where, message in pod_spec_mistakes(template.spec, path):
+                yield f"{location.describe(where)}: {message}"
 
 
 def _read_files(files: Sequence[Path]) -> _FileContents:

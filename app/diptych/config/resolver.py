@@ -157,6 +157,7 @@ class _Resolver:
                 OverrideConfig(**_same_fields(override, OverrideConfig))
                 for override in tool.overrides
             ),
+            pins={pin.tool: pin.digest for pin in tool.pin},
         )
 
     def _tool_env(self, path: FieldPath, tool: ToolServerSpec) -> Mapping[str, ValueProvider | str]:

@@ -116,7 +116,8 @@ class OverrideConfig:
 class ToolServerConfig:
     """One MCP server: exactly one of `url`, `command` (stdio) and `functions` (in this process).
 
-    `allow` holds globs of tool names. `headers` are read at every request, `env` when the command
+    `allow` holds globs of tool names, `pins` digests of tools by name (`adapters.mcp.pins`): a tool
+    that has another one cannot be used. `headers` are read at every request, `env` when the command
     starts. `timeout` bounds one call, with all that it waits for. Raises `ConfigError`.
     """
 
@@ -129,6 +130,7 @@ class ToolServerConfig:
     allow: tuple[str, ...] = ALL_TOOLS
     timeout: float = CALL_TIMEOUT
     overrides: tuple[OverrideConfig, ...] = ()
+    pins: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not SERVER_NAME.fullmatch(self.name) or SEPARATOR in self.name:
@@ -248,7 +250,8 @@ def opened(config: AgentConfig) -> AgentConfig:
 class ProcessSettings:
     """What holds for the whole process, whatever agents it serves.
 
-    Runs get `shutdown_grace` seconds to end after SIGTERM.
+    Runs get `shutdown_grace` seconds to end after SIGTERM. With a `metrics_port` the metrics are
+    served there, and nowhere else.
     """
 
     port: int = 8000
@@ -256,3 +259,4 @@ class ProcessSettings:
     log_format: Literal["text", "json"] = "text"
     public_url: str | None = None
     shutdown_grace: float = 20.0
+    metrics_port: int | None = None

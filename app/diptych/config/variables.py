@@ -38,6 +38,10 @@ PROCESS_VARIABLES = (
         default=str(_DEFAULTS.port),
     ),
     EnvironmentVariable(
+        "METRICS_PORT",
+        "The port of the first agent's `/metrics`, which are then nowhere else. If absent, `PORT`.",
+    ),
+    EnvironmentVariable(
         "LOG_LEVEL",
         "The lowest level that is logged: debug, info, warning, error or critical.",
         default=_DEFAULTS.log_level.lower(),

@@ -22,7 +22,7 @@ from diptych.http.cors import CorsForApi
 from diptych.http.errors import add_error_handlers, error_body, error_response
 from diptych.http.guarded_runs import GuardedMemory, GuardedRuns
 from diptych.http.guards import BodyGuard, LoopbackGuard
-from diptych.http.health import Readiness, health_routes
+from diptych.http.health import Readiness, health_routes, metrics_routes
 from diptych.http.lazy_routes import LazyRoutes
 from diptych.http.memory import memory_routes
 from diptych.http.request_id import RequestIds
@@ -38,6 +38,7 @@ A2A_PATHS = ("/.well-known/agent-card.json", "/a2a", "/a2a/")
 class AppDependencies:
     """What the routes of an application use.
 
+    `metrics` gives a text and its media type; it is None if the metrics have a port of their own.
     `inputs` is what the model takes besides text, `max_steps` the most steps that a run may ask
     for.
     """
@@ -46,7 +47,7 @@ class AppDependencies:
     runs: RunService
     stores: Stores
     readiness: Callable[[], Readiness]
-    metrics: Callable[[], tuple[bytes, str]]
+    metrics: Callable[[], tuple[bytes, str]] | None
     limits: Limits = field(default_factory=Limits)
     access: AccessPolicy | None = None  # None: everybody may do everything
     chat: ChatConfig = field(default_factory=ChatConfig)
@@ -84,7 +85,9 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     app.include_router(chat_routes(policy, runs))
     app.include_router(run_routes(runs, RunPolicy(dependencies.inputs, dependencies.max_steps)))
     app.include_router(memory_routes(name, GuardedMemory(stores.log, stores.sessions)))
-    app.include_router(health_routes(name, dependencies.readiness, dependencies.metrics))
+    app.include_router(health_routes(name, dependencies.readiness))
+    if dependencies.metrics:
+        app.include_router(metrics_routes(dependencies.metrics))
     app.router.routes.append(
         LazyRoutes(A2A_PATHS, partial(_a2a_routes, runs, dependencies.profile))
     )
@@ -95,6 +98,18 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
         app.add_middleware(AccessGuard, policy=dependencies.access)
     if dependencies.chat.cors_origins:
         app.add_middleware(CorsForApi, origins=dependencies.chat.cors_origins)
+    if on_loopback:
+        app.add_middleware(LoopbackGuard)
+    return app
+
+
+def create_metrics_app(metrics: Callable[[], tuple[bytes, str]], *, on_loopback: bool) -> FastAPI:
+    """Build what serves `/metrics` on a port of its own, and nothing else.
+
+    It asks nobody who asks: who reaches the port may read them.
+    """
+    app = FastAPI(openapi_url=None, telemetry={"tracing": False, "metrics": False, "logs": False})
+    app.include_router(metrics_routes(metrics))
     if on_loopback:
         app.add_middleware(LoopbackGuard)
     return app

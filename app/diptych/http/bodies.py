@@ -48,12 +48,12 @@ class ChatBody(BaseModel):
     )
     tools: list[Any] | None = Field(
         None,
-        description="The agent calls its own tools. One tool that `tool_choice` forces asks for an "
+        description="The agent calls its own tools. A tool that `tool_choice` forces asks for an "
         "answer of that tool's form, as its call; others are refused, or ignored if the "
         "manifest's `chat.callerTools` says so.",
     )
     tool_choice: str | dict[str, Any] | None = Field(
-        None, description="Forces a tool: by its name, or as `required` if there is one."
+        None, description="Forces a tool by its name, or one of all as `required`."
     )
     session_id: str | None = Field(None, description=_SESSION, json_schema_extra=_SESSION_ID)
     on_disconnect: OnDisconnect | None = Field(None, description=_ON_DISCONNECT)

@@ -1,4 +1,7 @@
-"""`/health`, `/ready` and `/metrics`: what a platform asks a pod."""
+"""`/health`, `/ready` and `/metrics`: what a platform asks a pod.
+
+Not here: on which port the metrics are served (`serve.server`).
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,10 +29,8 @@ class Readiness:
     action_format: CallFormat = "json"
 
 
-def health_routes(
-    name: str, readiness: Callable[[], Readiness], metrics: Callable[[], tuple[bytes, str]]
-) -> APIRouter:
-    """Give the routes; `metrics` gives a text and its media type."""
+def health_routes(name: str, readiness: Callable[[], Readiness]) -> APIRouter:
+    """Give the routes that say whether the agent called `name` lives and takes work."""
     router = APIRouter()
 
     @router.get("/health", **operations.HEALTH)
@@ -49,6 +50,13 @@ def health_routes(
         }
         status = 200 if now.is_ready else 503
         return Response(orjson.dumps(body), status, media_type="application/json")
+
+    return router
+
+
+def metrics_routes(metrics: Callable[[], tuple[bytes, str]]) -> APIRouter:
+    """Give the route of the metrics; `metrics` gives a text and its media type."""
+    router = APIRouter()
 
     @router.get("/metrics", **operations.METRICS)
     async def show_metrics() -> Response:

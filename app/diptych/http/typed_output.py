@@ -1,12 +1,14 @@
 """Reads the form that a caller wants the answer in: a JSON Schema, from whichever field has it.
 
 A chat has three: `response_format`, and, where a client forces one tool of its own to be called,
-that tool. Its call is the answer then, in another envelope (decision 70).
+that tool. Its call is the answer then, in another envelope (decision 70). If one of several must be
+called, the answer says which (decision 111).
 
 Not here: what is wrong with a schema (`loop.output_schema`), asking the model for such an answer
 (`loop`), the envelope (`http.chat.completion`).
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,13 +17,19 @@ from diptych.loop.messages import JSONObject
 from diptych.loop.output_schema import schema_problem
 
 _MAX_NAME = 64  # characters of a tool's name, in OpenAI's API
+_NAME, _VALUE = "form", "value"  # of a call of one of several tools; no words of a call of ours
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_DATA = frozenset({"const", "enum", "default", "examples"})
+_BY_NAME = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+)
 
 
 class TypedOutput(NamedTuple):
-    """The schema of an answer; `tool` is the tool of the caller whose call it is, if any."""
+    """The schema of an answer; `tools` are the tools of the caller of one of which it is a call."""
 
     schema: JSONObject | None = None
-    tool: str | None = None
+    tools: tuple[str, ...] = ()
 
 
 def read_response_format(response_format: Mapping[str, Any] | None) -> JSONObject | None:
@@ -49,8 +57,8 @@ def read_response_format(response_format: Mapping[str, Any] | None) -> JSONObjec
             )
 
 
-def read_forced_tool(tools: Sequence[Any] | None, choice: object) -> TypedOutput | None:
-    """Give the one tool that must be called; None if the model would have a choice.
+def read_forced_tools(tools: Sequence[Any] | None, choice: object) -> TypedOutput | None:
+    """Give the tools of which one must be called; None if the model may call none.
 
     Raises `InvalidRequest` for a tool that is not there or has no valid schema.
     """
@@ -58,20 +66,77 @@ def read_forced_tool(tools: Sequence[Any] | None, choice: object) -> TypedOutput
     match choice:
         case {"type": "function", "function": {"name": str(name)}}:
             wanted = name
-        case "required" if tools and len(tools) == 1:
+        case "required" if tools:
             pass
         case _:
             return None
+    forms: dict[str, JSONObject] = {}
     for n, tool in enumerate(tools or ()):
         match tool:
             case {"function": {"name": str(found)}} if wanted in (None, found):
                 path = f"tools[{n}].function"
-                return TypedOutput(_parameters(tool["function"], path), _checked(found, path))
-    raise InvalidRequest(
-        "tool_choice names a function that is not among the tools",
-        param="tool_choice",
-        code="invalid_value",
-    )
+                forms.setdefault(_checked(found, path), _parameters(tool["function"], path))
+    if not forms:
+        raise InvalidRequest(
+            "tool_choice names a function that is not among the tools",
+            param="tool_choice",
+            code="invalid_value",
+        )
+    schema = next(iter(forms.values())) if len(forms) == 1 else _choice(forms)
+    return TypedOutput(schema, tuple(forms))
+
+
+def read_call(tools: Sequence[str], answer: str) -> tuple[str, str]:
+    """Give the name of the tool that an answer calls, and its arguments as JSON text.
+
+    `answer` fits the schema that `read_forced_tools` gave with `tools`.
+    """
+    if len(tools) == 1:
+        return tools[0], answer
+    said = json.loads(answer)
+    return said[_NAME], json.dumps(said[_VALUE], ensure_ascii=False)
+
+
+def _choice(forms: Mapping[str, JSONObject]) -> JSONObject:
+    """Give the schema of a call of one of several tools.
+
+    Raises `InvalidRequest` if it is larger than a schema may be.
+    """
+    branches = [
+        {
+            "type": "object",
+            "properties": {
+                _NAME: {"const": name},
+                _VALUE: _moved(form, f"#/anyOf/{n}/properties/{_VALUE}"),
+            },
+            "required": [_NAME, _VALUE],
+            "additionalProperties": False,
+        }
+        for n, (name, form) in enumerate(forms.items())
+    ]
+    return check_schema({"anyOf": branches}, "tools")
+
+
+def _moved(schema: Any, place: str, *, holds_schemas: bool = False) -> Any:  # noqa: ANN401 - JSON
+    """Give a schema whose references to itself hold at another place of a document.
+
+    With `holds_schemas` it is an object of schemas by names, such as `properties`.
+    """
+    if isinstance(schema, list):
+        return [_moved(each, place) for each in schema]
+    if not isinstance(schema, Mapping) or (not holds_schemas and "$id" in schema):
+        return schema
+    moved: dict[str, Any] = {}
+    for key, value in schema.items():
+        if holds_schemas:
+            moved[key] = _moved(value, place)
+        elif key in _REFERENCES and isinstance(value, str) and (value + "/").startswith("#/"):
+            moved[key] = place + value[1:]
+        elif key in _DATA or key == "$schema":
+            moved |= {key: value} if key in _DATA else {}
+        else:
+            moved[key] = _moved(value, place, holds_schemas=key in _BY_NAME)
+    return moved
 
 
 def check_schema(schema: object, path: str) -> JSONObject:

@@ -65,9 +65,10 @@ def is_late_reply(run: Run, reply: Replied) -> bool:
 
 
 def take_late_reply(run: Run, reply: Replied) -> Next:
-    """Act on such a reply; the text that was told of it is void."""
+    """Act on such a reply; the text that was told of it is void, and stays part of what it said."""
     void = AnswerReset(run.answer_seq, run.answer_attempts + 1)
     was_told = bool(run.answer)
+    reply = replace(reply, text=run.answer[run.answer_from :] + reply.text)
     run = replace(reset_answer(run, run.answer_attempts), phase=Phase.ACT, is_direct=False)
     if not was_told:
         return take_reply(run, reply)

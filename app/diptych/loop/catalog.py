@@ -64,9 +64,9 @@ class Unavailable:
     """What the manifest names and cannot be had: a server, an agent, a key; why in a few words.
 
     A `tool` stands for some tools of the server of its name, which are left out. A run is told of
-    servers, tools and agents only. `tools` are the names of the tools that a server
-    offered when it was last connected. They are None in catalogs that version 0.1 recorded, which
-    took any unknown name for one of its tools.
+    servers, tools and agents only. `tools` are the names of the tools that a server offered when it
+    was last connected, or of the pinned ones that have changed. They are None in catalogs that
+    version 0.1 recorded, which took any unknown name for one of its tools.
     """
 
     kind: Literal["server", "tool", "agent", "key"]
@@ -113,7 +113,13 @@ class Catalog:
         """Name the unavailable server or servers that a tool name nobody offers belongs to.
 
         It does if it has the server's prefix, or if the server offered a tool of that name before.
+        Of a tool that has changed since it was pinned, this gives the reason.
         """
+        for left_out in self.unavailable:
+            if left_out.kind == "tool" and left_out.tools:
+                long_names = (f"{left_out.name}{SEPARATOR}{tool}" for tool in left_out.tools)
+                if name in left_out.tools or name in long_names:
+                    return left_out.reason
         servers = [u.name for u in self.unavailable if u.kind == "server"]
         owner = next((s for s in servers if name.startswith(s + SEPARATOR)), None)
         earlier = (u.name for u in self.unavailable if u.may_have_tool(name))

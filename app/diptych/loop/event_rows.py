@@ -121,13 +121,16 @@ def reply_metadata(event: Replied) -> dict[str, JSON]:
     }
     if event.calls:
         about["tool_calls"] = encode_calls(event.calls)
+    if event.reasoning:
+        about["reasoning"] = event.reasoning
     return about
 
 
 def read_reply(text: str, metadata: Mapping[str, Any]) -> Replied:
     """Read a reply back."""
     usage, calls = _read_usage(metadata["usage"]), decode_calls(metadata.get("tool_calls", ()))
-    return Replied(text, usage, metadata["finish_reason"], calls)
+    reasoning = metadata.get("reasoning", "")
+    return Replied(text, usage, metadata["finish_reason"], calls, reasoning)
 
 
 def terminal_row(event: Event) -> tuple[str, JSON, dict[str, JSON]]:

@@ -141,12 +141,14 @@ class Replied:
     """The model's reply, with the native calls in it.
 
     Of a streamed reply `text` is only what was held back, for the rest is on record as `Streamed`.
+    `reasoning` is what led to the calls, if the endpoint may want it back.
     """
 
     text: str
     usage: Usage = field(default_factory=Usage)
     finish_reason: str = "stop"
     calls: tuple[NativeCall, ...] = ()
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,8 +78,10 @@ def _ends(text: str, most: float) -> tuple[int, int]:
 def shortened(message: Message, most: float) -> Message:
     """Shorten each result of a message to about the weight `most`; without results, the message.
 
-    The arguments of native calls stay JSON.
+    The arguments of native calls stay JSON. Reasoning is left out first: it says least.
     """
+    if message.reasoning and message_weight(message) > most:
+        message = replace(message, reasoning="")
     if message_weight(message) <= most:
         return message
     pieces, end = [], 0

@@ -6,7 +6,6 @@ Not here: the JSON of a model's API (`adapters.openai_chat`).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from diptych.loop.messages import JSON, Message, NativeCall
@@ -25,6 +24,8 @@ def encode_message(message: Message) -> dict[str, JSON]:
         stored["results"] = [list(place) for place in message.results]
     if message.keeps is not None:
         stored["keeps"] = message.keeps
+    if message.reasoning:
+        stored["reasoning"] = message.reasoning
     return stored
 
 
@@ -38,14 +39,23 @@ def decode_message(stored: Mapping[str, Any]) -> Message:
         tuple(stored.get("parts", ())),
         tuple((start, end) for start, end in stored.get("results", ())),
         stored.get("keeps"),
+        stored.get("reasoning", ""),
     )
 
 
 def encode_calls(calls: tuple[NativeCall, ...]) -> list[JSON]:
     """Give native calls as JSON objects."""
-    return [asdict(call) for call in calls]
+    return [_encode_call(call) for call in calls]
 
 
-def decode_calls(stored: Sequence[Mapping[str, str]]) -> tuple[NativeCall, ...]:
+def decode_calls(stored: Sequence[Mapping[str, Any]]) -> tuple[NativeCall, ...]:
     """Read native calls back."""
-    return tuple(NativeCall(call["id"], call["name"], call["arguments"]) for call in stored)
+    return tuple(
+        NativeCall(call["id"], call["name"], call["arguments"], call.get("extra"))
+        for call in stored
+    )
+
+
+def _encode_call(call: NativeCall) -> dict[str, JSON]:
+    stored: dict[str, JSON] = {"id": call.id, "name": call.name, "arguments": call.arguments}
+    return stored if call.extra is None else {**stored, "extra": call.extra}

@@ -20,12 +20,14 @@ Role = Literal["system", "user", "assistant", "tool"]
 class NativeCall:
     """A call in the chat completions API's own `tool_calls`, before it is checked.
 
-    `arguments` is the JSON text that the model wrote. `id` is unique in its reply.
+    `arguments` is the JSON text that the model wrote. `id` is unique in its reply. `extra` is what
+    the endpoint wants back beside the call, as it came (Gemini's thought signature).
     """
 
     id: str
     name: str
     arguments: str
+    extra: JSONObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Message:
     form of the chat completions API; they follow the text. `results` says where in the content of
     a user's message the results of calls stand: first and one past the last character of each.
     A message with `keeps` is a summary: it stands for all messages before it but the last so many.
+    `reasoning` is what led to `calls`, where the endpoint may want it back beside them.
     """
 
     role: Role
@@ -46,6 +49,7 @@ class Message:
     parts: tuple[JSONObject, ...] = ()
     results: tuple[tuple[int, int], ...] = ()
     keeps: int | None = None
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

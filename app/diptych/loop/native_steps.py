@@ -21,7 +21,7 @@ from diptych.loop.state import NativeReply
 def native_reply(reply: Replied) -> NativeReply:
     """The reply as it is kept: a name that no API takes would make its session unusable."""
     calls = tuple(replace(call, name=function_name(call.name)) for call in reply.calls)
-    return NativeReply(strip_lead(reply.text)[0], calls)
+    return NativeReply(strip_lead(reply.text)[0], calls, reasoning=reply.reasoning)
 
 
 def with_call_ids(reply: NativeReply, found: Calls, named: tuple[Call, ...]) -> NativeReply:
@@ -38,7 +38,7 @@ def said_by(reply: Replied) -> str:
 
 def asking_message(reply: NativeReply) -> Message:
     """The assistant's message that asks for the calls."""
-    return Message("assistant", reply.text, reply.calls)
+    return Message("assistant", reply.text, reply.calls, reasoning=reply.reasoning)
 
 
 def result_messages(reply: NativeReply, results: Mapping[str, Result]) -> tuple[Message, ...]:

@@ -88,9 +88,8 @@ def without_native_calls(messages: Iterable[Message], nonce: str = "") -> Iterat
         elif message.calls:
             names |= {call.id: call.name for call in message.calls}
             written = "\n".join(map(_call_text, message.calls))
-            yield replace(
-                message, content="\n\n".join(filter(None, (message.content, written))), calls=()
-            )
+            content = "\n\n".join(filter(None, (message.content, written)))
+            yield replace(message, content=content, calls=(), reasoning="")
         else:
             yield message
 
@@ -162,6 +161,7 @@ def _join(messages: Sequence[Message]) -> Message:
         content="\n\n".join(filter(None, (message.content for message in messages))),
         calls=tuple(call for message in messages for call in message.calls),
         parts=tuple(part for message in messages for part in message.parts),
+        reasoning="\n\n".join(filter(None, (message.reasoning for message in messages))),
     )
 
 

@@ -41,6 +41,7 @@ class NativeReply:
     text: str
     calls: tuple[NativeCall, ...]
     call_ids: tuple[str, ...] = ()
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

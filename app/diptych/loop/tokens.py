@@ -40,7 +40,8 @@ def message_weight(message: Message) -> int:
     """Estimate the tokens of a message, with what a chat template puts around it."""
     calls = sum(weight(call.arguments) + weight(call.name) for call in message.calls)
     parts = PART_WEIGHT * len(message.parts)
-    return _MESSAGE_WEIGHT + weight(message.content) + calls + parts
+    thoughts = weight(message.reasoning) if message.reasoning else 0
+    return _MESSAGE_WEIGHT + weight(message.content) + thoughts + calls + parts
 
 
 def total_weight(messages: Iterable[Message]) -> int:

@@ -9,9 +9,9 @@ Not here: redirects, which no client follows, and which URLs a manifest or an ag
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 IPAddress: TypeAlias = IPv4Address | IPv6Address
@@ -88,16 +88,6 @@ class OutgoingPolicy:
         if not allowed:
             self.check(host, next(iter(all_addresses)))
         return allowed
-
-    def socket_factory(self, host: str) -> Callable[[Any], socket.socket]:
-        """Give aiohttp's `TCPConnector` what makes its sockets: none to a refused address."""
-
-        def make(info: Any) -> socket.socket:  # noqa: ANN401 - an entry of getaddrinfo
-            family, kind, protocol, _, address = info
-            self.check(host, str(address[0]))
-            return socket.socket(family, kind, protocol)
-
-        return make
 
     def _loopback_refusal(self, host: str) -> str | None:
         if self._is_in_pod and not _is_loopback_name(host):

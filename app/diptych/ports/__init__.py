@@ -64,7 +64,8 @@ class Model(Protocol):
     a truncated reply never looks whole.
 
     It may have an attribute `takes_tools`: False once its endpoint has refused `request.tools`,
-    which is the code `tools_refused`.
+    which is the code `tools_refused`. And one `wants_reasoning`: whether its endpoint wants the
+    reasoning of a reply back beside its native calls, None while that is not known.
     """
 
     async def complete(self, request: ModelRequest) -> Reply: ...
@@ -75,6 +76,11 @@ class Model(Protocol):
 def refuses_tools(model: Model) -> bool:
     """Say whether a model is known to take no native calls."""
     return getattr(model, "takes_tools", None) is False
+
+
+def may_want_reasoning(model: Model) -> bool:
+    """Say whether a model's endpoint wants the reasoning beside native calls back, or may."""
+    return getattr(model, "wants_reasoning", False) is not False
 
 
 class Tools(Protocol):

@@ -25,7 +25,7 @@ from diptych.loop.state import Run, conversation
 from diptych.loop.text import RESULT_BYTES, bounded, well_formed
 from diptych.policy.rules import Policy
 from diptych.ports import Agents, DelegationRequest, Model, Notice, Tools
-from diptych.runtime.answer_text import TextBatcher
+from diptych.runtime.answer_stream import TextBatcher
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.model_caller import ModelCaller, ModelHabits
 

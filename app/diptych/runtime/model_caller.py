@@ -19,11 +19,11 @@ from diptych.loop.events import Event, Replied
 from diptych.loop.messages import NativeCall, Usage
 from diptych.loop.request_end import event_of_failure, event_of_reply
 from diptych.loop.state import Run
-from diptych.ports import Model, Notice
-from diptych.runtime.answer_stream import AnswerStream
-from diptych.runtime.answer_text import TextBatcher
+from diptych.ports import Model, Notice, may_want_reasoning
+from diptych.runtime.answer_stream import AnswerStream, TextBatcher
 
 PREAMBLE_CHARS = 160  # that native calls may follow without any of it having been told
+MAX_KEPT_REASONING = 100_000  # characters, of one reply
 _REASONING_END = "</think>"
 
 
@@ -75,10 +75,12 @@ class ModelCaller:
         if reasoning and not reply.text.lstrip().startswith(("<", "[")):
             self._habits.opens_reasoning = _REASONING_END in reply.text
         self._notify_reasoning("\n\n".join(filter(None, (reply.reasoning, reasoning))))
-        return Replied(reply.text, reply.usage, reply.finish_reason, reply.calls)
+        kept = self._kept(reply.reasoning, reply.calls)
+        return Replied(reply.text, reply.usage, reply.finish_reason, reply.calls, kept)
 
     async def _stream(self, command: AskModel, run: Run) -> Replied:
         usage, finish_reason, calls = Usage(), "stop", tuple[NativeCall, ...]()
+        reasoning: list[str] = []
         stream = AnswerStream(
             self._text,
             command.recorded,
@@ -89,6 +91,7 @@ class ModelCaller:
         async with aclosing(self._model.stream(command.request)) as deltas:
             async for delta in deltas:
                 stream.feed(delta.text, delta.reasoning)
+                reasoning.append(delta.reasoning)
                 usage = delta.usage or usage
                 finish_reason = delta.finish_reason or finish_reason
                 calls = delta.calls or calls
@@ -97,7 +100,13 @@ class ModelCaller:
                     break
         held = stream.finish()
         self._habits.opens_reasoning = stream.began_in_reasoning
-        return Replied(held, usage, finish_reason, calls)
+        kept = self._kept("".join(reasoning), calls)
+        return Replied(held, usage, finish_reason, calls, kept)
+
+    def _kept(self, reasoning: str, calls: tuple[NativeCall, ...]) -> str:
+        """Give what is kept of a reply's reasoning: nothing, unless the endpoint may want it."""
+        is_kept = calls and may_want_reasoning(self._model)
+        return reasoning[:MAX_KEPT_REASONING] if is_kept else ""
 
     def _notify_reasoning(self, text: str) -> None:
         if text:

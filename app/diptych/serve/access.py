@@ -15,6 +15,7 @@ from diptych.access.bearer import Authenticator
 from diptych.access.grants import Grant
 from diptych.access.tokens import Issuer
 from diptych.adapters.oidc import IssuerKeys
+from diptych.adapters.openai_chat.connection import allow_url
 from diptych.config.platform_access import PlatformAccess, read_platform_access
 from diptych.config.settings import AccessConfig, IssuerConfig
 from diptych.http.access_guard import AccessPolicy
@@ -97,6 +98,7 @@ class AgentAccess:
 
     def _fetched_keys(self, url: str) -> Callable[[], Sequence[Mapping[str, Any]]]:
         if url not in self._keys:
+            allow_url(self._http, url)
             self._keys[url] = IssuerKeys(url, self._http, time.monotonic)
         return self._keys[url].keys
 

@@ -28,7 +28,7 @@ from diptych.adapters.scripted import ScriptedModel, read_script
 from diptych.config.settings import AgentConfig, ToolServerConfig
 from diptych.errors import ConfigError
 from diptych.http.agent_profile import AgentProfile
-from diptych.http.app import AppDependencies, create_app
+from diptych.http.app import AppDependencies, create_app, create_metrics_app
 from diptych.http.health import Readiness
 from diptych.loop.catalog import Unavailable
 from diptych.ports import Clock, Model, refuses_tools
@@ -148,8 +148,8 @@ class HostedAgent:
         config = self._config
         return AgentProfile(config.name, config.description, VERSION, config.public_url)
 
-    def app(self, *, on_loopback: bool) -> FastAPI:
-        """Make the web application of the agent.
+    def app(self, *, on_loopback: bool, has_metrics: bool = True) -> FastAPI:
+        """Make the web application of the agent, with or without its metrics.
 
         It is open to everybody on loopback, or by its configuration. Raises `ConfigError` if it is
         not, and nobody could prove who asks.
@@ -167,7 +167,7 @@ class HostedAgent:
             self.runs,
             self.stores,
             self.readiness,
-            self._metrics.render,
+            self._metrics.render if has_metrics else None,
             limits=config.access.limits,
             access=None if self._is_open else policy,
             chat=config.chat,
@@ -175,6 +175,10 @@ class HostedAgent:
             max_steps=config.loop.max_steps,
         )
         return create_app(dependencies, on_loopback=on_loopback)
+
+    def metrics_app(self, *, on_loopback: bool) -> FastAPI:
+        """Make what serves the agent's metrics on a port of their own."""
+        return create_metrics_app(self._metrics.render, on_loopback=on_loopback)
 
     def readiness(self) -> Readiness:
         """Say whether the agent takes runs, and which servers, agents and keys are unavailable."""

@@ -1,4 +1,4 @@
-"""The HTTP servers of a process: uvicorn, one for each agent, started and stopped together.
+"""The HTTP servers of a process: uvicorn, one for each app, started and stopped together.
 
 Not here: what they serve (`http`), when they stop (`server`).
 """
@@ -20,13 +20,13 @@ _REQUEST_POLL_SECONDS = 0.05
 
 @contextlib.asynccontextmanager
 async def run_http_servers(
-    apps: Sequence[FastAPI], sockets: Sequence[socket.socket]
+    apps: Sequence[tuple[FastAPI, socket.socket]],
 ) -> AsyncIterator["HttpServers"]:
-    """Run a server for each app and socket. Raises what keeps one from starting."""
-    servers = [_Server(_server_config(app)) for app in apps]
+    """Run a server for each app, at its bound socket. Raises what keeps one from starting."""
+    servers = [_Server(_server_config(app)) for app, _ in apps]
     tasks = [
         asyncio.create_task(server.serve([sock]))
-        for server, sock in zip(servers, sockets, strict=True)
+        for server, (_, sock) in zip(servers, apps, strict=True)
     ]
     running = HttpServers(servers, tasks)
     try:

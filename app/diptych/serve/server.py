@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
+from fastapi import FastAPI
+
 from diptych.adapters.openai_chat.completions import open_session
 from diptych.config.settings import AgentConfig, ProcessSettings
 from diptych.errors import ConfigError
@@ -29,10 +31,14 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where agents listen: at `port` and those after it, or at free ports if it is 0."""
+    """Where agents listen: at `port` and those after it, or at free ports if it is 0.
+
+    `setting` is what errors call the port by.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0
+    setting: str = "--port"
 
     @property
     def is_loopback(self) -> bool:
@@ -53,12 +59,18 @@ class Sockets:
     def __init__(self, address: ListenAddress, count: int) -> None:
         self.address = address
         self._sockets = [
-            _bind(address.host, address.port + n if address.port else 0) for n in range(count)
+            _bind(address, address.port + n if address.port else 0) for n in range(count)
         ]
 
     @property
     def urls(self) -> list[str]:
         return [_url(self.address, s.getsockname()[1]) for s in self._sockets]
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where they listen, which is not where this machine reaches them: `http://0.0.0.0:8000`."""
+        host = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
+        return [f"http://{host}:{s.getsockname()[1]}" for s in self._sockets]
 
     def __iter__(self) -> Iterator[socket.socket]:
         return iter(self._sockets)
@@ -70,31 +82,33 @@ class Sockets:
 
 @contextlib.asynccontextmanager
 async def serve_agents(
-    configs: Sequence[AgentConfig], sockets: Sockets
+    configs: Sequence[AgentConfig], sockets: Sockets, metrics_sockets: Sockets | None = None
 ) -> AsyncIterator[list[HostedAgent]]:
     """Serve agents while the block lasts; at its end, stop their runs and close everything.
 
-    Raises `ConfigError` before any port opens.
+    With sockets for them, the metrics of each agent are served there alone. Raises `ConfigError`
+    before any port opens.
     """
-    async with _serve(configs, sockets) as (agents, _servers):
+    async with _serve(configs, sockets, metrics_sockets) as (agents, _servers):
         yield agents
 
 
 @contextlib.asynccontextmanager
 async def _serve(
-    configs: Sequence[AgentConfig], sockets: Sockets
+    configs: Sequence[AgentConfig], sockets: Sockets, metrics_sockets: Sockets | None
 ) -> AsyncIterator[tuple[list[HostedAgent], HttpServers]]:
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(sockets.close)
+        if metrics_sockets:
+            stack.callback(metrics_sockets.close)
         check_mock_scripts(configs)
         http = await stack.enter_async_context(open_session())
         agents = [
             HostedAgent(config, http, url=url)
             for config, url in zip(configs, sockets.urls, strict=True)
         ]
-        on_loopback = sockets.address.is_loopback
-        apps = [agent.app(on_loopback=on_loopback) for agent in agents]
-        servers = await stack.enter_async_context(run_http_servers(apps, list(sockets)))
+        apps = _apps(agents, sockets, metrics_sockets)
+        servers = await stack.enter_async_context(run_http_servers(apps))
         for agent in agents:
             await stack.enter_async_context(agent)
         stack.push_async_callback(servers.stop)  # before the agents: open responses need the store
@@ -108,8 +122,9 @@ async def serve_until_signal(
     on_ready: Callable[[Sequence[HostedAgent]], Coroutine[Any, Any, None]],
     *,
     grace: float = ProcessSettings().shutdown_grace,
+    metrics_sockets: Sockets | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM.
+    """Serve until SIGINT or SIGTERM; of the sockets see `serve_agents`.
 
     Active runs then have `grace` seconds to end; a second signal ends the wait.
     """
@@ -118,7 +133,7 @@ async def serve_until_signal(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with _serve(configs, sockets) as (agents, servers):
+    async with _serve(configs, sockets, metrics_sockets) as (agents, servers):
         async with asyncio.TaskGroup() as group:
             starting = [
                 group.create_task(on_ready(agents)),
@@ -165,7 +180,27 @@ async def _close_runs(agents: Sequence[HostedAgent], grace: float) -> None:
     await asyncio.gather(*(agent.runs.close(grace) for agent in agents))
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _apps(
+    agents: Sequence[HostedAgent], sockets: Sockets, metrics_sockets: Sockets | None
+) -> list[tuple[FastAPI, socket.socket]]:
+    """Make an app for each agent, and one for its metrics if these have a socket."""
+    on_loopback = sockets.address.is_loopback
+    apps = [
+        (agent.app(on_loopback=on_loopback, has_metrics=metrics_sockets is None), sock)
+        for agent, sock in zip(agents, sockets, strict=True)
+    ]
+    if metrics_sockets:
+        apps += [
+            (agent.metrics_app(on_loopback=on_loopback), sock)
+            for agent, sock in zip(agents, metrics_sockets, strict=True)
+        ]
+        for agent, url in zip(agents, metrics_sockets.urls, strict=True):
+            _logger.info("the metrics of %s are at %s/metrics", agent.name, url)
+    return apps
+
+
+def _bind(address: ListenAddress, port: int) -> socket.socket:
+    host = address.host
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sets TCP_NODELAY only if the protocol is named; without it a reply may wait 40 ms.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -176,7 +211,7 @@ def _bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         sock.close()
         raise ConfigError(
-            f"--port {port}: cannot listen on {host}:{port}: {error.strerror or error}"
+            f"{address.setting} {port}: cannot listen on {host}:{port}: {error.strerror or error}"
         ) from error
     return sock
 

@@ -109,3 +109,48 @@ for the gaps that deletions leave, and for what ends runs in a full store. Empty
 {{- mulf (regexFind "^[0-9.]+" .) $unit 0.5 | floor | int64 }}
 {{- end }}
 {{- end }}
+
+{{- /* Whether the chart's admission policies are wanted, and the API has them: "yes" or nothing. */ -}}
+{{- define "diptych.admission" -}}
+{{- if and .Values.admission.enabled (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy") -}}
+yes
+{{- end }}
+{{- end }}
+
+{{- /* The name of an admission policy: a dict of "root" and "what". It stands in every refusal. */ -}}
+{{- define "diptych.policyName" -}}
+{{- printf "%s-%s.%s" (include "diptych.fullname" .root) .what .root.Release.Namespace }}
+{{- end }}
+
+{{- /* What puts a policy into force: where Agents are served, or "everywhere". */ -}}
+{{- define "diptych.policyBinding" -}}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ include "diptych.policyName" . }}
+  labels:
+    {{- include "diptych.labels" (dict "root" .root "component" "admission") | nindent 4 }}
+spec:
+  policyName: {{ include "diptych.policyName" . }}
+  validationActions: [Deny]
+  {{- if and .root.Values.watchNamespaces (not .everywhere) }}
+  matchResources:
+    namespaceSelector:
+      matchExpressions:
+      - key: kubernetes.io/metadata.name
+        operator: In
+        values:
+          {{- toYaml .root.Values.watchNamespaces | nindent 10 }}
+  {{- end }}
+{{- end }}
+
+{{- /* What both policies for Agents count on; first, so that this is what is said if it does not hold. */ -}}
+{{- define "diptych.podShape" -}}
+- expression: >-
+    ['containers', 'initContainers', 'ephemeralContainers', 'volumes', 'imagePullSecrets'].all(f,
+      !(f in variables.pod) || type(variables.pod[f]) == list
+      && variables.pod[f].all(entry, type(entry) == map))
+  message: >-
+    containers, initContainers, volumes and imagePullSecrets of spec.podTemplate.spec must be lists of
+    mappings.
+{{- end }}

@@ -158,6 +158,7 @@ class ObjectCache:
             watched_namespaces=self.watched_namespaces,
             deployment=children.get(DEPLOYMENT),
             network_policy=children.get(NETWORK_POLICY),
+            pods=self.pods(agent.namespaced_name),
         )
 
     def forget(self, name: NamespacedName) -> None:

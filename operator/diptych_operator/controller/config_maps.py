@@ -1,9 +1,8 @@
 """The ConfigMaps that hold Agents' resolved manifests: created, restored and deleted, never read.
 
-The operator has no right to read ConfigMaps. To create one that exists is refused and changes
-nothing, so creating it again and again restores it when it was deleted. Whose a ConfigMap is
-follows from its metadata, which a dry run of its deletion shows
-(`KubernetesClient.read_metadata`).
+The operator has no right to read ConfigMaps. Whether one exists, and whose it is, follows from its
+metadata, which a dry run of its deletion shows (`KubernetesClient.read_metadata`). So one that was
+deleted is noticed and created again.
 
 Not here: what a ConfigMap holds (`desired.resolved_manifest`).
 """
@@ -15,22 +14,21 @@ from collections.abc import Callable, Iterator
 from enum import Enum, auto
 
 from diptych_operator.controller.cache import ObjectCache
+from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.poll_schedule import PollSchedule
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.desired.rollout import mounted_config_map
 from diptych_operator.kubernetes.client import KubernetesClient
-from diptych_operator.kubernetes.errors import ApiError, UnavailableError
+from diptych_operator.kubernetes.errors import ApiError, InvalidError, UnavailableError
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import CONFIG_MAP, NamespacedName, Object, namespaced_name_of
 from diptych_operator.resources.ownership import has_lost_its_owner, is_controlled_by
 
 PERIOD = 25.0
-"""Seconds between two attempts to restore a ConfigMap."""
+"""Seconds between two looks at a ConfigMap."""
 TICK = 1.0
 UNAVAILABLE_PAUSE = 5.0
 """Seconds without requests after the API was unavailable, unless it asks for another time."""
-OWNERSHIP_TTL = 300.0
-"""Seconds for which an ownership check holds."""
 
 _CONCURRENCY = 8
 _log = logging.getLogger(__name__)
@@ -53,18 +51,17 @@ class ConfigMaps:
         client: KubernetesClient,
         cache: ObjectCache,
         queue: WorkQueue,
+        claims: NamespaceClaims,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._cache = cache
         self._queue = queue
-        self._clock = clock
+        self._claims = claims
         self._schedule = PollSchedule(clock)
         self._desired: dict[NamespacedName, Object] = {}
         self._foreign: set[NamespacedName] = set()
         """Agents whose mounted ConfigMap turned out to be somebody else's."""
-        self._verified: dict[NamespacedName, tuple[str, float]] = {}
-        """The ConfigMap whose owner was checked, and the time until which that holds."""
 
     async def ensure(self, agent: Agent, config_map: Object, mounted: str | None) -> ConfigMapState:
         """Create an Agent's ConfigMap if it may be missing.
@@ -75,7 +72,7 @@ class ConfigMaps:
         is_mounted = namespaced_name_of(config_map)[1] == mounted
         if is_mounted and agent.namespaced_name not in self._foreign:
             return ConfigMapState.EXISTS
-        state = await self._create(agent, config_map, is_verified=False)
+        state = await self._create(agent, config_map)
         if state is not ConfigMapState.FOREIGN:
             self._foreign.discard(agent.namespaced_name)
         return state
@@ -91,7 +88,6 @@ class ConfigMaps:
         """Forget an Agent that is gone."""
         self._desired.pop(name, None)
         self._foreign.discard(name)
-        self._verified.pop(name, None)
 
     async def run(self) -> None:
         """Restore each ConfigMap once in `PERIOD`, forever."""
@@ -105,21 +101,16 @@ class ConfigMaps:
         agent, config_map = self._cache.agent(name), self._desired.get(name)
         if agent is None or agent.is_terminating or config_map is None:
             return
-        own = config_map["metadata"]["name"]
-        if mounted_config_map(self._cache.deployment(agent)) != own:
-            return  # a rollout, or a rejected revision: the reconciler deals with it
-        verified, until = self._verified.get(name, ("", 0.0))
-        is_verified = verified == own and self._clock() < until
-        state = await self._create(agent, config_map, is_verified=is_verified)
-        if state is ConfigMapState.FOREIGN:
-            self._verified.pop(name, None)
-            self._foreign.add(name)
-            self._queue.add(name)
+        if not self._claims.holds(agent.namespace):
             return
-        if not is_verified:
-            self._verified[name] = own, self._clock() + OWNERSHIP_TTL
-        if state is ConfigMapState.CREATED:
-            _log.warning("%s/%s: its ConfigMap was deleted; created it again", *name)
+        if mounted_config_map(self._cache.deployment(agent)) != config_map["metadata"]["name"]:
+            return  # a rollout, or a rejected revision: the reconciler deals with it
+        match await self._look(agent, config_map):
+            case ConfigMapState.FOREIGN:
+                self._foreign.add(name)
+                self._queue.add(name)
+            case ConfigMapState.CREATED:
+                _log.warning("%s/%s: its ConfigMap was deleted; created it again", *name)
 
     async def _restore_all(self, names: Iterator[NamespacedName]) -> float:
         """Restore one ConfigMap after another; give the seconds that the API needs a pause."""
@@ -133,14 +124,20 @@ class ConfigMaps:
                 _log.debug("%s/%s: cannot restore its ConfigMap: %s", *name, error)
         return 0.0
 
-    async def _create(
-        self, agent: Agent, config_map: Object, *, is_verified: bool
-    ) -> ConfigMapState:
-        """Create a ConfigMap; if it exists, check whose it is, unless that `is_verified`."""
+    async def _look(self, agent: Agent, config_map: Object) -> ConfigMapState:
+        """Look at a ConfigMap without writing; restore it if it is gone or has lost its owner."""
+        try:
+            found = await self._client.read_metadata(CONFIG_MAP, namespaced_name_of(config_map))
+        except InvalidError:  # a webhook of the cluster does not allow dry runs
+            found = None
+        if found is not None and is_controlled_by(found, agent):
+            return ConfigMapState.EXISTS
+        return await self._create(agent, config_map)
+
+    async def _create(self, agent: Agent, config_map: Object) -> ConfigMapState:
+        """Create a ConfigMap; if there is one of its name, find out whose it is."""
         if await self._client.create(config_map):
             return ConfigMapState.CREATED
-        if is_verified:
-            return ConfigMapState.EXISTS
         found = await self._client.read_metadata(CONFIG_MAP, namespaced_name_of(config_map))
         if found is not None and is_controlled_by(found, agent):
             return ConfigMapState.EXISTS

@@ -1,18 +1,18 @@
-"""Leader election: of several operators, the holder of the Lease is active.
+"""Leader election: of several candidates, the holder of the Lease is active.
 
 It works as client-go's. The holder renews the Lease; a candidate that finds it expired acquires
 it. A holder that cannot renew it in time stops before another operator may start. A Lease has
 expired when it has not changed for its duration on the reader's own monotonic clock, as the clocks
 of nodes differ.
 
-Not here: what an active operator does (`process.term`).
+Not here: what an active operator does (`process.term`), which namespaces it serves (`claims`).
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from diptych_operator.kubernetes.client import KubernetesClient
@@ -32,10 +32,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Who wants which Lease."""
+    """Who wants which Lease, and for how many seconds; `note` stands in its annotations."""
 
     lease: NamespacedName
     identity: str
+    duration: float = LEASE_DURATION
+    note: Mapping[str, str] = field(default_factory=dict)
 
 
 class LeaderElection:
@@ -50,8 +52,10 @@ class LeaderElection:
         self._client = client
         self._candidate = candidate
         self._clock = clock
-        self._observed: tuple[str, float] = ("", 0.0)
-        """The Lease's `resourceVersion`, and when this candidate first saw it."""
+        self.lease: Object | None = None
+        """The Lease as it was last seen."""
+        self._observed: tuple[Object, float] = ({}, 0.0)
+        """What the Lease said, and when this candidate first saw it."""
         self._renewed_at = 0.0
 
     async def acquire(self) -> None:
@@ -96,6 +100,7 @@ class LeaderElection:
             lease = await self._client.read(LEASE, self._candidate.lease)
         except NotFoundError:
             lease = None
+        self.lease = lease
         if lease is not None and not self._is_available(lease):
             return str(lease["spec"]["holderIdentity"])
         try:
@@ -104,7 +109,8 @@ class LeaderElection:
                     return _JUST_LOST
             else:
                 answer = await self._client.replace(self._held(lease))
-                self._observed = (answer["metadata"]["resourceVersion"], started)
+                self._observed = (answer["spec"], started)
+                self.lease = answer
         except ConflictError:
             return _JUST_LOST
         self._renewed_at = started
@@ -126,9 +132,8 @@ class LeaderElection:
 
     def _is_available(self, lease: Object) -> bool:
         """Say whether a Lease is free, expired or this candidate's own."""
-        version = lease["metadata"]["resourceVersion"]
-        if self._observed[0] != version:
-            self._observed = (version, self._clock())
+        if self._observed[0] != lease["spec"]:  # an annotation of somebody else is no renewal
+            self._observed = (lease["spec"], self._clock())
         holder = lease["spec"].get("holderIdentity") or ""
         unchanged_for = self._clock() - self._observed[1]
         duration = lease["spec"].get("leaseDurationSeconds", LEASE_DURATION)
@@ -141,13 +146,15 @@ class LeaderElection:
         spec = lease["spec"] if lease else {}
         is_new_holder = spec.get("holderIdentity") != self._candidate.identity
         transitions = spec.get("leaseTransitions", 0) + bool(lease and is_new_holder)
+        metadata = lease["metadata"] if lease else {"name": name, "namespace": namespace}
+        annotations = {**metadata.get("annotations", {}), **self._candidate.note}
         return {
             "apiVersion": LEASE.api_version,
             "kind": LEASE.name,
-            "metadata": lease["metadata"] if lease else {"name": name, "namespace": namespace},
+            "metadata": {**metadata, "annotations": annotations} if annotations else metadata,
             "spec": {
                 "holderIdentity": self._candidate.identity,
-                "leaseDurationSeconds": int(LEASE_DURATION),
+                "leaseDurationSeconds": int(self._candidate.duration),
                 "acquireTime": now if is_new_holder else spec.get("acquireTime", now),
                 "renewTime": now,
                 "leaseTransitions": transitions,

@@ -6,31 +6,34 @@ Level-based: whatever has changed, the whole Agent is reconciled, and a child th
 costs no request. So the outcome depends on the current state alone, not on which event came, and
 a crash between two writes does no harm.
 
-Not here: what is decided (`desired`, `status`), when an Agent is queued (`watch`) or retried
+Not here: what is decided (`desired`, `obstacles`, `status`), when an Agent is queued (`watch`) or retried
 (`work_queue`).
 """
 
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from diptych_operator.controller.apply import Applier
 from diptych_operator.controller.cache import ObjectCache
+from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.config_maps import ConfigMaps, ConfigMapState
 from diptych_operator.controller.metrics import Metrics
+from diptych_operator.controller.obstacles import (
+    Blocked,
+    Rejected,
+    blocker_of,
+    check_ownership,
+    decide_children,
+    name_conflict,
+)
 from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.work_queue import WorkQueue
-from diptych_operator.desired.children import (
-    Children,
-    Platform,
-    TooLargeError,
-    desired_children,
-)
-from diptych_operator.desired.observed import ObservedState
+from diptych_operator.desired.children import Children, Platform
 from diptych_operator.desired.rollout import mounted_config_map
-from diptych_operator.desired.strategic_merge import MergeError
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError, ForbiddenError, InvalidError
 from diptych_operator.resources.agent import Agent
@@ -42,14 +45,16 @@ from diptych_operator.resources.kinds import (
     kind_of,
     namespaced_name_of,
 )
-from diptych_operator.resources.ownership import controller_of, is_owned_by
 from diptych_operator.status.conditions import StatusInputs
-from diptych_operator.status.events import FORMER_AGENT
 from diptych_operator.status.problem import Problem
 from diptych_operator.status.unresolved import unresolved_references
 
 RETRY_SECONDS = 30.0
-"""After which a problem that only a user can solve is tried again."""
+"""After which a manifest that cannot be served is tried again."""
+BLOCKED_SECONDS = 15.0
+"""After which it is looked whether an obstacle in the cluster is gone."""
+TRIES = 3
+"""After which a write that fails is reported as an obstacle."""
 WORKERS = 8
 BUG_DELAY = 30.0
 """Seconds after which an Agent is tried again whose reconcile met a bug of the operator."""
@@ -95,22 +100,6 @@ class Workers:
         return "ok"
 
 
-class _Rejected(Exception):
-    """The manifest cannot be served."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
-
-
-class _Blocked(Exception):
-    """The manifest is fine, and its children cannot be applied now."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
-
-
 class Reconciler:
     """Makes the cluster match the Agents."""
 
@@ -118,16 +107,20 @@ class Reconciler:
         self,
         client: KubernetesClient,
         cache: ObjectCache,
+        claims: NamespaceClaims,
         config_maps: ConfigMaps,
         status_writer: StatusWriter,
         platform: Platform,
     ) -> None:
         self._client = client
         self._cache = cache
+        self._claims = claims
         self._config_maps = config_maps
         self._status_writer = status_writer
         self._platform = platform
         self._applier = Applier(client, cache)
+        self._failures: Counter[NamespacedName] = Counter()
+        """How often in a row an Agent's children could not be written."""
 
     async def reconcile(self, name: NamespacedName) -> float | None:
         """Reconcile an Agent; give the seconds after which to reconcile it again, or None.
@@ -138,18 +131,27 @@ class Reconciler:
         if agent is None or agent.is_terminating:  # the garbage collector deletes its children
             self._forget(name)
             return None
+        if not await self._claims.claim(agent.namespace):
+            return None  # another operator serves it; if that one goes, `claims` queues the Agent
         observed = self._cache.observe(agent)
-        rejection = blocker = None
+        rejection = blocker = failure = None
         try:
-            children = _decide_children(agent, observed, self._platform)
+            children = decide_children(agent, observed, self._platform)
             await self._apply_children(agent, children)
-        except _Rejected as error:
+        except Rejected as error:
             rejection = error.problem
-        except _Blocked as error:
+        except Blocked as error:
             blocker = error.problem
         except ForbiddenError as error:
-            blocker = Problem("Forbidden", f"The operator may not do its work: {error}")
+            blocker = blocker_of(error)
             _log.warning("%s/%s: %s", *name, error)
+        except ApiError as error:
+            self._failures[name] += 1
+            if self._failures[name] < TRIES:
+                raise
+            failure, blocker = error, blocker_of(error)
+        if failure is None:
+            self._failures.pop(name, None)
         missing = self._cache.missing_dependencies
         inputs = StatusInputs(
             rejection=rejection,
@@ -159,13 +161,16 @@ class Reconciler:
             missing_dependencies=missing.get(name),
             former_degraded=None if name in missing else _degraded_condition(agent),
         )
-        await self._status_writer.write(name, inputs)
-        return RETRY_SECONDS if rejection or blocker else None
+        again = await self._status_writer.write(name, inputs)
+        if failure:
+            raise failure
+        retry = RETRY_SECONDS if rejection else BLOCKED_SECONDS if blocker else None
+        return min(filter(None, (again, retry)), default=None)
 
     async def _apply_children(self, agent: Agent, children: Children) -> None:
         """Apply children that have drifted, and delete those that are not desired any more."""
         live = [await self._find_live(child) for child in children.to_apply]
-        _check_ownership(agent, children, live)
+        check_ownership(agent, children, live)
         mounted = mounted_config_map(self._cache.deployment(agent))
         for obsolete in children.obsolete_config_maps:  # first: applying removes the list of them
             await self._config_maps.delete(agent, obsolete)
@@ -174,17 +179,17 @@ class Reconciler:
         try:
             state = await self._config_maps.ensure(agent, child, mounted)
             if state is ConfigMapState.FOREIGN and name != mounted:
-                raise _name_conflict("ConfigMap", name, "delete it")
+                raise name_conflict("ConfigMap", name, "delete it")
             for child, found in zip(children.to_apply, live, strict=True):
                 await self._applier.apply(agent, child, found)
         except InvalidError as error:
             if name != mounted:  # no pod will ever mount it
                 await self._config_maps.delete(agent, name)
             message = f"The cluster does not take the {child['kind']}: {error}"
-            raise _Rejected(Problem("Refused", message)) from error
+            raise Rejected(Problem("Refused", message)) from error
         await self._delete_surplus(agent, children)
         if state is ConfigMapState.FOREIGN:
-            raise _name_conflict("ConfigMap", name, "delete it")
+            raise name_conflict("ConfigMap", name, "delete it")
 
     async def _find_live(self, child: Object) -> Object | None:
         """Find the live object of a child's name, whoever owns it."""
@@ -204,40 +209,8 @@ class Reconciler:
         self._cache.forget(name)
         self._config_maps.forget(name)
         self._applier.forget(name)
-
-
-def _decide_children(agent: Agent, observed: ObservedState, platform: Platform) -> Children:
-    """Give the desired children. Raises `_Rejected` if there can be none."""
-    try:
-        return desired_children(agent, observed, platform)
-    except MergeError as error:
-        raise _Rejected(Problem("PodTemplateInvalid", f"{error}.")) from error
-    except TooLargeError as error:
-        raise _Rejected(Problem("TooLarge", f"{error}.")) from error
-    except ValueError as error:
-        message = f"A URL of the manifest is invalid: {error}."
-        raise _Rejected(Problem("InvalidUrl", message)) from error
-
-
-def _check_ownership(agent: Agent, children: Children, live: list[Object | None]) -> None:
-    """Raise `_Blocked` or `_Rejected` if a live object is not the Agent's."""
-    foreign = {
-        kind_of(child).name: found
-        for child, found in zip(children.to_apply, live, strict=True)
-        if found is not None and not is_owned_by(found, agent)
-    }
-    for kind, found in foreign.items():
-        owner = controller_of(found) or {}
-        if (owner.get("kind"), owner.get("name")) == (AGENT.name, agent.name):
-            message = f"The {kind} of a former Agent called {agent.name} is still there."
-            raise _Blocked(Problem(FORMER_AGENT, message))
-    for kind in foreign:
-        raise _name_conflict(kind, agent.name, f"rename the Agent, or delete that {kind}")
-
-
-def _name_conflict(kind: str, name: str, remedy: str) -> _Rejected:
-    message = f"There is a {kind} called {name} that does not belong to this Agent; {remedy}."
-    return _Rejected(Problem("NameConflict", message))
+        self._status_writer.forget(name)
+        self._failures.pop(name, None)
 
 
 def _degraded_condition(agent: Agent) -> Mapping[str, Any] | None:

@@ -5,8 +5,9 @@ Not here: what the status says (`status.conditions`).
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.kubernetes.client import KubernetesClient
@@ -16,9 +17,10 @@ from diptych_operator.kubernetes.errors import (
     ForbiddenError,
     NotFoundError,
 )
+from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import AGENT, NamespacedName, Object
 from diptych_operator.status.conditions import StatusInputs, agent_status
-from diptych_operator.status.events import event_of, transitions
+from diptych_operator.status.events import PATIENCE, event_of, premature, transitions
 
 _log = logging.getLogger(__name__)
 
@@ -32,26 +34,53 @@ class StatusWriter:
         self._client = client
         self._cache = cache
         self._now = now
+        self._reported: dict[NamespacedName, Mapping[str, Any]] = {}
+        """The status that Events have told of, where it is not yet the newest one."""
 
-    async def write(self, name: NamespacedName, inputs: StatusInputs) -> None:
-        """Write the status that follows from `inputs` and the live Deployment."""
+    async def write(self, name: NamespacedName, inputs: StatusInputs) -> float | None:
+        """Write the status that follows from `inputs` and the live Deployment.
+
+        Gives the seconds after which it must be looked at again, or None.
+        """
         agent = self._cache.agent(name)
         if agent is None:
-            return
+            return None
         inputs = replace(inputs, deployment=self._cache.deployment(agent))
-        status = agent_status(agent, inputs, self._now())
-        if status == agent.status:
-            return
+        now = self._now()
+        status = agent_status(agent, inputs, now)
+        if status != agent.status and not await self._apply(agent, status):
+            return None
+        return await self._report(agent, status, now)
+
+    def forget(self, name: NamespacedName) -> None:
+        """Forget an Agent that is gone."""
+        self._reported.pop(name, None)
+
+    async def _apply(self, agent: Agent, status: Mapping[str, Any]) -> bool:
+        """Write a status; say whether that was done."""
+        name = agent.namespaced_name
         try:
             live = await self._client.apply_status(name, agent.uid, status)
         except (NotFoundError, ConflictError):
-            return  # the Agent is gone; if there is a new one of its name, a watch queues it
+            return False  # the Agent is gone; if there is a new one of its name, a watch queues it
         except ForbiddenError as error:
             _log.warning("%s/%s: %s", *name, error)
-            return
+            return False
         self._cache.put(AGENT, live)
-        for transition in transitions(agent.status, status):
-            await self._record(event_of(agent, transition, self._now(), secrets.token_hex(8)))
+        return True
+
+    async def _report(self, agent: Agent, status: Mapping[str, Any], now: str) -> float | None:
+        """Create the Events that are due; give the seconds until others may be."""
+        before = self._reported.pop(agent.namespaced_name, agent.status)
+        young = premature(before, status, now)
+        for transition in transitions(before, status, without=young):
+            await self._record(event_of(agent, transition, now, secrets.token_hex(8)))
+        if not young:
+            return None
+        kept = [c for c in before.get("conditions", ()) if c["type"] in young]
+        kept += [c for c in status["conditions"] if c["type"] not in young]
+        self._reported[agent.namespaced_name] = {"conditions": kept}
+        return PATIENCE
 
     async def _record(self, event: Object) -> None:
         try:

@@ -14,7 +14,7 @@ from enum import Enum, auto
 from diptych_operator.resources.kinds import NamespacedName
 
 FIRST_DELAY = 0.5
-MAX_DELAY = 30.0
+MAX_DELAY = 15.0
 
 _MAX_DOUBLINGS = 10
 

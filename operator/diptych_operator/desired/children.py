@@ -2,12 +2,13 @@
 
 The same Agent, observed state and platform give the same objects. All are named after the Agent;
 the ConfigMap also after its content. The Agent owns them, so that the garbage collector deletes
-them with it.
+them with it. Its pods own the NetworkPolicy, too: the collector keeps an object until its last
+owner is gone, so that the policy holds while the pods of a deleted Agent drain.
 
 Not here: an object of somebody else that has taken the name (`controller.reconciler`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,7 @@ from diptych_operator.desired.resolved_manifest import (
 from diptych_operator.desired.rollout import (
     FORMER_CONFIG_MAPS,
     former_config_maps,
+    has_ended,
     is_rolled_out,
     mounted_config_map,
 )
@@ -34,6 +36,7 @@ from diptych_operator.resources.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
     NETWORK_POLICY,
+    POD,
     POD_DISRUPTION_BUDGET,
     PORT,
     SERVICE,
@@ -80,10 +83,13 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
     former = _former_config_maps(live, name) if is_rolling else ()
     to_apply = (
         _child(agent, SERVICE_ACCOUNT, automountServiceAccountToken=False),
-        _child(
-            agent,
-            NETWORK_POLICY,
-            spec=policy_spec(agent, observed, platform.network, keeps_former_egress=is_rolling),
+        _owned_by_pods(
+            _child(
+                agent,
+                NETWORK_POLICY,
+                spec=policy_spec(agent, observed, platform.network, keeps_former_egress=is_rolling),
+            ),
+            observed.pods,
         ),
         _child(agent, SERVICE, spec=_service_spec(agent)),
         *_pod_disruption_budget(agent),
@@ -159,6 +165,19 @@ def _child(
     if annotations:
         metadata["annotations"] = annotations
     return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **content}
+
+
+def _owned_by_pods(child: Object, pods: Iterable[Object]) -> Object:
+    """Add the pods that may run to an object's owners. docs/decisions/0134 says why."""
+    references = [
+        {"apiVersion": POD.api_version, "kind": POD.name, "name": name, "uid": uid}
+        for name, uid in sorted(
+            (pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in pods if not has_ended(pod)
+        )
+    ]
+    metadata = child["metadata"]
+    owners = [*metadata["ownerReferences"], *references]
+    return {**child, "metadata": {**metadata, "ownerReferences": owners}}
 
 
 def _with_digest(child: Object) -> Object:

@@ -3,7 +3,7 @@
 Not here: how it is observed (`controller.cache`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from diptych_operator.resources.agent import Agent
@@ -16,7 +16,7 @@ class ObservedState:
 
     `services` and `agents` are those that the Agent refers to and that exist. `namespace_labels`
     holds labels by namespace. `watched_namespaces` are the namespaces that the operator watches;
-    None means all. `deployment` and `network_policy` are the Agent's own, as they are now.
+    None means all. `deployment`, `network_policy` and `pods` are the Agent's own, as they are now.
     """
 
     services: Mapping[NamespacedName, Object] = field(default_factory=dict)
@@ -25,6 +25,7 @@ class ObservedState:
     watched_namespaces: frozenset[str] | None = None
     deployment: Object | None = None
     network_policy: Object | None = None
+    pods: Sequence[Object] = ()
 
     def is_watched(self, namespace: str) -> bool:
         return self.watched_namespaces is None or namespace in self.watched_namespaces

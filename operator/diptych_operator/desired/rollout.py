@@ -1,4 +1,4 @@
-"""How far the rollout of a live Deployment is, and which ConfigMaps its pods use. Pure."""
+"""How far the rollout of a live Deployment is, and what its pods use. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -39,6 +39,11 @@ def is_rolled_out(deployment: Object | None) -> bool:
         and status.get("replicas", 0) == wanted
         and status.get("availableReplicas", 0) >= wanted
     )
+
+
+def has_ended(pod: Object) -> bool:
+    """Say whether a pod runs nothing any more; one that is being deleted may still run."""
+    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 
 def _at(content: Mapping[str, Any], *path: str) -> Mapping[str, Any]:

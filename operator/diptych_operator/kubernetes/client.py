@@ -137,13 +137,17 @@ class KubernetesClient:
     async def read_metadata(self, kind: Kind, name: NamespacedName) -> Object | None:
         """Give the metadata of an object that the operator may delete but not read.
 
-        The API answers a dry run of a deletion with the metadata of the object.
+        The API answers a dry run of a deletion with the metadata of the object. The chart's
+        admission policy refuses it for an object that is not the operator's: then the metadata is
+        empty but for the name, so that nothing in it says that the object is an Agent's.
         """
         query = {"dryRun": "All", "propagationPolicy": "Foreground"}
         try:
             answer = await self._request("DELETE", kind.path(*name), None, query, _METADATA)
         except NotFoundError:
             return None
+        except InvalidError:
+            return {"metadata": {"namespace": name[0], "name": name[1]}}
         if "uid" not in answer.get("metadata", {}):
             raise UnavailableError("the API does not show the object that would be deleted")
         return answer

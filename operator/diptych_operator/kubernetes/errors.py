@@ -4,7 +4,7 @@ ApiError                  the API did not do what it was asked
 ├── NotFoundError         404: there is no such object
 ├── ConflictError         409: somebody else has changed the object
 │   └── AlreadyExistsError    there is an object of that name already
-├── InvalidError          400, 413, 422: the object is not valid; a retry is of no use
+├── InvalidError          400, 413, 422, some 500s: the object is not valid; a retry is of no use
 ├── ForbiddenError        403: a right is missing, or an admission rule says no
 └── UnavailableError      anything else: no answer, 401, 429, 5xx; a retry may help
 """
@@ -66,8 +66,14 @@ class UnavailableError(ApiError):
 def error_for(status: int, reason: str, message: str, retry_after: float | None = None) -> ApiError:
     """Give the error for an HTTP status and the `reason` of the API's Status object."""
     kind = AlreadyExistsError if reason == "AlreadyExists" else _BY_STATUS.get(status)
+    if not reason and message.startswith(_MALFORMED):
+        kind = InvalidError
     return (kind or UnavailableError)(message, status, retry_after)
 
+
+_MALFORMED = ("failed to create typed patch object", "failed to convert new object")
+"""How a 500 begins that is the object's fault: server-side apply of a field that does not exist or
+has another type (kubernetes/kubernetes#139253; docs/decisions/0132)."""
 
 _BY_STATUS: dict[int, type[ApiError]] = {
     400: InvalidError,

@@ -10,11 +10,13 @@ import re
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from diptych_operator.controller.claims import OperatorName
 from diptych_operator.controller.leader_election import Candidate
 from diptych_operator.desired.children import Platform
 from diptych_operator.desired.deployment import PodDefaults, pod_template
@@ -45,6 +47,12 @@ class Settings:
     health_port: int = 8081
     log_level: str = "INFO"
     log_format: str = "text"
+
+    @property
+    def name(self) -> OperatorName:
+        """The operator's name, which all its replicas share."""
+        identity = "/".join(self.candidate.lease) if self.candidate else self.identity
+        return OperatorName(identity, version("diptych"))
 
 
 def read_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> Settings:

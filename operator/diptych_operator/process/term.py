@@ -10,6 +10,7 @@ This is the composition root: here the parts are made and connected.
 import asyncio
 import contextlib
 import logging
+import secrets
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ import kopf
 from aiohttp import web
 
 from diptych_operator.controller.cache import ObjectCache
+from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.config_maps import ConfigMaps
 from diptych_operator.controller.leader_election import LeaderElection
 from diptych_operator.controller.metrics import Metrics
@@ -32,6 +34,8 @@ from diptych_operator.kubernetes.connection import Connection
 from diptych_operator.process.health import Health
 from diptych_operator.process.settings import Settings
 from diptych_operator.process.tasks import end_tasks, errors_of, finish_unless, set_on_signals
+from diptych_operator.resources.kinds import Object
+from diptych_operator.status.events import claim_event
 from diptych_operator.watch.handlers import kopf_settings, registry_for
 from diptych_operator.watch.resync import Resync
 from diptych_operator.watch.scope import watched_paths
@@ -100,14 +104,22 @@ class Operator:
     ) -> bool:
         """Watch and reconcile until something ends; say whether another term should follow."""
         queue = WorkQueue()
-        config_maps = ConfigMaps(client, cache, queue)
-        status_writer = StatusWriter(client, cache, _now)
-        reconciler = Reconciler(client, cache, config_maps, status_writer, self.settings.platform)
+        claims = NamespaceClaims(client, cache, queue, self.settings.name, _claim_event)
+        config_maps = ConfigMaps(client, cache, queue, claims)
+        reconciler = Reconciler(
+            client,
+            cache,
+            claims,
+            config_maps,
+            StatusWriter(client, cache, _now),
+            self.settings.platform,
+        )
         coroutines: list[Coroutine[Any, Any, Any]] = [
             stop.wait(),
             lease_lost,
             ReadinessPoll(cache, queue).run(),
             config_maps.run(),
+            claims.run(),
         ]
         tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
         tasks += Workers(queue, reconciler, self.metrics).start()
@@ -180,6 +192,10 @@ async def _served(app: web.Application, port: int) -> AsyncIterator[None]:
         yield
     finally:
         await runner.cleanup()
+
+
+def _claim_event(lease: Object, sentence: str) -> Object:
+    return claim_event(lease, sentence, _now(), secrets.token_hex(8))
 
 
 def _now() -> str:

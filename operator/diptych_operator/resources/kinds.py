@@ -18,6 +18,8 @@ OVERWRITE_MANAGER: Final = "diptych-mend"
 """The field manager of objects that were overwritten because applying them was refused."""
 APPLIED_DIGEST: Final = "diptych.dev/applied"
 """The annotation with the digest of what was applied last; shows that a field must be removed."""
+CLAIM_NAME: Final = "diptych-agents"
+"""The Lease in each namespace with Agents that says which operator serves them."""
 OPERATOR_NAME: Final = "diptych-operator"
 PORT: Final = 8000
 

@@ -1,14 +1,17 @@
 """The status of an Agent: `agent_status(agent, inputs, now)`. Pure.
 
 The conditions are the API; there is no phase. Ready means that the newest revision's pods can take
-work. Missing dependencies make it Degraded. A manifest that is rejected leaves the last good
-revision serving, and Ready says so.
+work, Available that those of any revision can. Missing dependencies make it Degraded. A manifest
+that is rejected leaves the last good revision serving, and Ready says so.
+
+Reconciling and Stalled are for programs that read them as kstatus does; each is there only while it
+is True: work is going on, or somebody must do something before it goes on.
 
 Not here: what is wrong with a pod (`pods`), unresolved references (`unresolved`), how the status is
 written (`controller.status_writer`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -17,10 +20,20 @@ from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import Object
 from diptych_operator.resources.labels import selector_labels
 from diptych_operator.status.pods import pod_problem
-from diptych_operator.status.problem import Problem
+from diptych_operator.status.problem import FORMER_AGENT, Problem
 
 Status: TypeAlias = Literal["True", "False", "Unknown"]
-ConditionType: TypeAlias = Literal["Accepted", "ResolvedRefs", "Progressing", "Ready", "Degraded"]
+ConditionType: TypeAlias = Literal[
+    "Accepted",
+    "ResolvedRefs",
+    "Progressing",
+    "Available",
+    "Ready",
+    "Degraded",
+    "ToolsDrifted",
+    "Reconciling",
+    "Stalled",
+]
 
 MAX_MESSAGE = 2048  # characters; the CRD allows twice as many
 
@@ -32,6 +45,11 @@ class MissingDependency:
     kind: str
     name: str
     reason: str
+
+    @property
+    def is_drift(self) -> bool:
+        """Whether it stands for tools that are not as the manifest pinned them."""
+        return self.kind == "tool" and self.reason.startswith("changed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +83,14 @@ class Condition:
 def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]:
     """Give the whole status. `now` becomes the time of conditions whose status has changed."""
     former = {c["type"]: c for c in agent.status.get("conditions", ())}
+    shown = conditions(inputs)
+    if any(tool.get("pin") for tool in agent.tools):
+        shown += (_tools_drifted(inputs, former.get("ToolsDrifted")),)
     labels = selector_labels(agent.name).items()
     return {
         "observedGeneration": agent.generation,
         "replicas": _count(inputs.deployment, "replicas"),
+        "pods": f"{_count(inputs.deployment, 'availableReplicas')}/{agent.replicas}",
         "selector": ",".join(sorted(f"{name}={value}" for name, value in labels)),
         "url": agent.url,
         "conditions": [
@@ -80,19 +102,22 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
                 "observedGeneration": agent.generation,
                 "lastTransitionTime": _transition_time(former.get(condition.type), condition, now),
             }
-            for condition in conditions(inputs)
+            for condition in shown
         ],
     }
 
 
 def conditions(inputs: StatusInputs) -> tuple[Condition, ...]:
-    """Give the five conditions."""
+    """Give the six conditions, and Reconciling or Stalled if one holds."""
+    progressing = _progressing(inputs)
     return (
         _accepted(inputs),
         _resolved_refs(inputs),
-        _progressing(inputs),
+        progressing,
+        _available(inputs),
         _ready(inputs),
         _degraded(inputs),
+        *_kstatus(inputs, progressing),
     )
 
 
@@ -115,8 +140,16 @@ def _progressing(inputs: StatusInputs) -> Condition:
         return Condition("Progressing", "False", inputs.blocker.reason, inputs.blocker.message)
     if inputs.rejection:
         return Condition("Progressing", "False", "NotAccepted", "Nothing is changed meanwhile.")
+    if _is_paused(inputs.deployment):
+        message = (
+            "Somebody has paused the Deployment, so that changes wait; "
+            "`kubectl rollout resume deployment` of the Agent's name goes on."
+        )
+        return Condition("Progressing", "False", "Paused", message)
     if is_rolled_out(inputs.deployment):
         return Condition("Progressing", "False", "UpToDate", "All pods run the newest revision.")
+    if refusal := _refusal(inputs.deployment):
+        return Condition("Progressing", "False", refusal.reason, refusal.message)
     live = _deployment_condition(inputs.deployment, "Progressing")
     if live.get("reason") == "ProgressDeadlineExceeded":
         message = "The newest revision does not come up; Ready says why."
@@ -124,6 +157,27 @@ def _progressing(inputs: StatusInputs) -> Condition:
     new, wanted = _count(inputs.deployment, "updatedReplicas"), _wanted(inputs.deployment)
     message = f"{new} of {wanted} pods run the newest revision."
     return Condition("Progressing", "True", "RollingOut", message)
+
+
+def _available(inputs: StatusInputs) -> Condition:
+    available = _count(inputs.deployment, "availableReplicas")
+    if available:
+        message = f"{available} {'pod' if available == 1 else 'pods'} can take work."
+        return Condition("Available", "True", "Available", message)
+    is_asked_for = inputs.deployment is not None and not _wanted(inputs.deployment)
+    reason = "ScaledToZero" if is_asked_for else "NoPodAvailable"
+    return Condition("Available", "False", reason, "No pod can take work.")
+
+
+def _kstatus(inputs: StatusInputs, progressing: Condition) -> Iterator[Condition]:
+    """Give what kstatus reads of an Agent: it stands still, or is being changed, or neither."""
+    obstacle = inputs.rejection or inputs.blocker
+    if obstacle is None and progressing.reason in _STANDSTILL:
+        obstacle = Problem(progressing.reason, progressing.message)
+    if obstacle and obstacle.reason != FORMER_AGENT:
+        yield Condition("Stalled", "True", obstacle.reason, obstacle.message)
+    elif obstacle or progressing.status == "True":
+        yield Condition("Reconciling", "True", progressing.reason, progressing.message)
 
 
 def _ready(inputs: StatusInputs) -> Condition:
@@ -135,6 +189,8 @@ def _ready(inputs: StatusInputs) -> Condition:
         return _ready_when_rolled_out(inputs)
     available = _count(inputs.deployment, "availableReplicas")
     problem = _pods_problem(inputs)
+    if problem is None and _is_paused(inputs.deployment):
+        problem = Problem("Paused", _progressing(inputs).message)
     message = problem.message if problem else _availability(inputs)
     older = _count(inputs.deployment, "replicas") - _count(inputs.deployment, "updatedReplicas")
     if available and older > 0:
@@ -144,7 +200,8 @@ def _ready(inputs: StatusInputs) -> Condition:
 
 def _ready_when_rolled_out(inputs: StatusInputs) -> Condition:
     if _wanted(inputs.deployment) == 0:
-        return Condition("Ready", "False", "ScaledToZero", "The agent is scaled to no pods.")
+        message = "The agent is scaled to no pods, as its manifest says."
+        return Condition("Ready", "True", "ScaledToZero", message)
     message = _availability(inputs)
     if inputs.rejection:
         message += " The manifest was not accepted; the last good revision keeps serving."
@@ -160,21 +217,45 @@ def _degraded(inputs: StatusInputs) -> Condition:
     if inputs.missing_dependencies is None:
         return Condition("Degraded", "Unknown", "NotAsked", "No pod has been asked yet.")
     if not inputs.missing_dependencies:
-        return Condition("Degraded", "False", "NothingMissing", "The agent misses nothing.")
-    kinds = {missing.kind for missing in inputs.missing_dependencies}
+        return Condition("Degraded", "False", "NothingMissing", "All that the agent uses is there.")
+    kinds = {"drift" if m.is_drift else m.kind for m in inputs.missing_dependencies}
     reason = _MISSING_REASONS.get(kinds.pop(), "Missing") if len(kinds) == 1 else "Missing"
     lines = dict.fromkeys(f"{m.kind} {m.name}: {m.reason}" for m in inputs.missing_dependencies)
     return Condition("Degraded", "True", reason, "; ".join(lines))
 
 
+def _tools_drifted(inputs: StatusInputs, former: Mapping[str, Any] | None) -> Condition:
+    """Say which pinned tools have changed; as before while no pod has been asked."""
+    if inputs.missing_dependencies is None:
+        if former is not None:
+            return Condition("ToolsDrifted", former["status"], former["reason"], former["message"])
+        return Condition("ToolsDrifted", "Unknown", "NotAsked", "No pod has been asked yet.")
+    drifts = [missing for missing in inputs.missing_dependencies if missing.is_drift]
+    if not drifts:
+        return Condition("ToolsDrifted", "False", "AsPinned", "No tool differs from its pin.")
+    lines = dict.fromkeys(f"{drift.name}: {drift.reason}" for drift in drifts)
+    message = f"{'; '.join(lines)}. Look at these tools, then pin them anew (`diptych pin`)."
+    return Condition("ToolsDrifted", "True", "ToolsChanged", message)
+
+
 def _pods_problem(inputs: StatusInputs) -> Problem | None:
     """Say what keeps the newest revision's pods from becoming ready."""
-    failure = _deployment_condition(inputs.deployment, "ReplicaFailure")
-    if failure.get("status") == "True":
-        message = f"The cluster refuses the pods: {failure.get('message', '')}"
-        return Problem("PodsRefused", message)
+    if refusal := _refusal(inputs.deployment):
+        return refusal
     problems = [problem for pod in inputs.pods if (problem := pod_problem(pod))]
     return min(problems, key=lambda problem: problem.reason, default=None)
+
+
+def _refusal(deployment: Object | None) -> Problem | None:
+    """Say why the cluster makes no pods: a quota, a policy."""
+    failure = _deployment_condition(deployment, "ReplicaFailure")
+    if failure.get("status") != "True":
+        return None
+    return Problem("PodsRefused", f"The cluster refuses the pods: {failure.get('message', '')}")
+
+
+def _is_paused(deployment: Object | None) -> bool:
+    return bool(((deployment or {}).get("spec") or {}).get("paused"))
 
 
 def _availability(inputs: StatusInputs) -> str:
@@ -202,9 +283,11 @@ def _transition_time(former: Mapping[str, Any] | None, condition: Condition, now
     return since
 
 
+_STANDSTILL = {"Paused", "PodsRefused", "Stuck"}
 _MISSING_REASONS = {
     "server": "ToolServerUnavailable",
     "tool": "ToolsLeftOut",
+    "drift": "ToolsDrifted",
     "agent": "AgentUnavailable",
     "key": "KeyMissing",
 }

@@ -6,6 +6,7 @@ Not here: the conditions that follow (`conditions`), polling a pod (`controller.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from diptych_operator.desired.deployment import CONTAINER
 from diptych_operator.resources.kinds import Object
 from diptych_operator.resources.labels import INSTANCE
 from diptych_operator.status.problem import Problem
@@ -32,7 +33,7 @@ def pod_problem(pod: Object) -> Problem | None:
     if status.get("phase") == "Failed":
         return Problem("PodFailed", f"The pod failed: {_last_words(status.get('message'))}")
     agent_name = pod["metadata"].get("labels", {}).get(INSTANCE, "")
-    problems = (_container_problem(container, agent_name) for container in _containers(status))
+    problems = (_container_problem(one, agent_name) for one in _containers(status))
     return next(filter(None, problems), None)
 
 
@@ -54,11 +55,13 @@ def _container_problem(container: Mapping[str, Any], agent_name: str) -> Problem
     waiting = (container.get("state") or {}).get("waiting") or {}
     reason, message = waiting.get("reason", ""), _last_words(waiting.get("message"))
     if reason in _IMAGE_REASONS:
+        is_agents = container.get("name", CONTAINER) == CONTAINER
+        field = "spec.container.image" if is_agents else "it in spec.podTemplate"
+        owner = "" if is_agents else f" of container {container['name']}"
         return Problem(
             "ImagePullFailed",
-            f"The image {container.get('image', '')} cannot be pulled; correct "
-            "spec.container.image, or make the image available. "
-            f"{message.rpartition('ErrImagePull: ')[2]}".rstrip(),
+            f"The image {container.get('image', '')}{owner} cannot be pulled; correct {field}, "
+            f"or make the image available. {message.rpartition('ErrImagePull: ')[2]}".rstrip(),
         )
     if reason in _CREATE_REASONS:
         return Problem("ContainerNotMade", f"The container cannot be made: {message}")
@@ -71,18 +74,18 @@ def _crash(container: Mapping[str, Any], agent_name: str) -> Problem | None:
     last_exit = next(filter(None, exits), None)
     if container.get("ready") or last_exit is None or last_exit.get("exitCode") == 0:
         return None
+    name = container.get("name", CONTAINER)
+    is_agents = name == CONTAINER
+    which = "The container" if is_agents else f"The container {name} of spec.podTemplate"
     if last_exit.get("reason") == "OOMKilled":
-        message = (
-            "The container needs more memory than its limit; raise "
-            "spec.container.resources.limits.memory."
-        )
-        return Problem("OutOfMemory", message)
+        limit = f"{'spec.container.' if is_agents else 'its '}resources.limits.memory"
+        return Problem("OutOfMemory", f"{which} needs more memory than its limit; raise {limit}.")
     code, output = last_exit.get("exitCode"), _last_words(last_exit.get("message"))
-    if code == _CONFIG_ERROR and output:  # written for users; other output may hold secrets
+    if is_agents and code == _CONFIG_ERROR and output:  # written for users; other output may hold secrets
         return Problem("ConfigError", f"The agent does not start: {output}")
     message = (
-        f"The container ends with exit code {code}; kubectl logs --previous "
-        f"-l {INSTANCE}={agent_name} says why."
+        f"{which} ends with exit code {code}; kubectl logs --previous "
+        f"-l {INSTANCE}={agent_name}{'' if is_agents else f' -c {name}'} says why."
     )
     return Problem("CrashLooping", message)
 

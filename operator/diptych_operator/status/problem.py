@@ -1,6 +1,10 @@
 """A problem of an Agent, as a condition says it."""
 
 from dataclasses import dataclass
+from typing import Final
+
+FORMER_AGENT: Final = "FormerAgent"
+"""The reason while an Agent waits until the children of a deleted Agent of its name are gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,10 +240,14 @@ def test_a_dialect_writes_the_limit_in_its_way() -> None:
 
 
 def test_what_two_requests_learn_is_added_up_without_what_was_of_one_only() -> None:
-    one = Dialect(frozenset({"seed"}), reply_limit=5, skips_format=True)
-    other = Dialect(frozenset({"stop"}), "max_completion_tokens", takes_system_role=False)
+    one = Dialect(frozenset({"seed"}), no_reasoning=" ", reply_limit=5, skips_format=True)
+    other = Dialect(
+        frozenset({"stop"}), "max_completion_tokens", takes_system_role=False,
+        wants_reasoning=True, takes_extra=False,
+    )  # fmt: skip
     both = Dialect(
-        frozenset({"seed", "stop"}), "max_completion_tokens", takes_system_role=False
+        frozenset({"seed", "stop"}), "max_completion_tokens", takes_system_role=False,
+        wants_reasoning=True, no_reasoning=" ", takes_extra=False,
     )  # fmt: skip
     assert one.merged(other) == other.merged(one) == both
 
@@ -279,6 +283,54 @@ def test_calls_and_results_may_be_written_as_text_between_the_marks(dialect: Dia
     told = sent["messages"][2]["content"]
     assert "<result-5f0c>\nRain.\n</result-5f0c>" in told
     assert told.endswith("Well?")
+
+
+SIGNATURE = {"google": {"thought_signature": "Ej"}}
+SKIPPED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
+SIGNED = (NativeCall("a", "get_time", "{}", SIGNATURE), NativeCall("b", "get_time", "{}"))
+
+
+def extras(*calls: NativeCall, dialect: Dialect) -> list[Any]:
+    sent = messages(Message("assistant", "", calls=calls), dialect=dialect)
+    return [call.get("extra_content") for call in sent[0]["tool_calls"]]
+
+
+@pytest.mark.parametrize("dialect", [Dialect(), Dialect(signs_calls=True)])
+def test_what_came_beside_a_call_goes_back_as_it_came(dialect: Dialect) -> None:
+    assert extras(*SIGNED, dialect=dialect) == [SIGNATURE, None]  # Gemini signs the first alone
+
+
+def test_only_messages_that_nobody_signed_get_a_signature_of_ours() -> None:
+    assert extras(*CALLS, dialect=Dialect(signs_calls=True)) == [SKIPPED, SKIPPED]
+    assert extras(*CALLS, dialect=Dialect()) == [None, None]
+    assert extras(*SIGNED, dialect=Dialect(takes_extra=False)) == [None, None]
+
+
+def test_reasoning_goes_back_where_it_is_wanted_and_only_there() -> None:
+    thought = Message("assistant", "", calls=CALLS, reasoning="It rains.")
+    said = (*ASKED, thought, *CALLED[2:], Message("assistant", "Yes."))
+    assert all("reasoning_content" not in message for message in messages(*said))
+    wanted = messages(*said, dialect=Dialect(wants_reasoning=True))
+    assert [m.get("reasoning_content") for m in wanted] == [None, "It rains.", None, None, ""]
+    text = Dialect(wants_reasoning=True, takes_tool_messages=False)
+    assert "It rains." not in json.dumps(messages(*said, dialect=text))
+
+
+THOUGHT = (*CALLED[:1], Message("assistant", "", calls=CALLS, reasoning="Hm."), *CALLED[2:])
+
+
+@pytest.mark.parametrize(("said", "steps"), [(CALLED, ["", " "]), (THOUGHT, [""]), (ASKED, [])])
+def test_reasoning_that_is_missed_is_sent_and_the_steps_come_to_an_end(
+    said: tuple[Message, ...], steps: list[str]
+) -> None:
+    words = "The `reasoning_content` in the thinking mode must be passed back to the API."
+    report, request = read_error({"error": {"message": words}}, 400), ModelRequest(said)
+    taken: list[Dialect] = []
+    dialect: Dialect | None = Dialect()
+    while dialect and (dialect := dialect.adapted(report, fields(request), request)):
+        taken.append(dialect)
+    assert [d.no_reasoning for d in taken] == steps
+    assert all(d.wants_reasoning for d in taken)
 
 
 # Words of templates, as llama.cpp reports them (seen with `make models`).

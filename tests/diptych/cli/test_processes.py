@@ -143,7 +143,8 @@ def test_serve_says_where_agents_are_and_ends_on_a_signal(slow: str) -> None:
 def test_serve_logs_one_json_object_a_line(tmp_path: Path) -> None:
     bank = {"MCP_SERVERS": "bank", "MCP_SERVER_BANK_URL": "http://127.0.0.1:9/mcp"}
     environ = {"AGENT_NAME": "plain", "DEBUG_MOCK_RESPONSES": "x", "PORT": "0", **bank}
-    with started("serve", LOG_FORMAT="json", **environ) as process:
+    words = ("serve", "--host", "0.0.0.0", "--open")
+    with started(*words, LOG_FORMAT="json", **environ) as process:
         assert process.stderr
         logged: list[dict[str, str]] = []
         while not any("DEBUG_MOCK_RESPONSES" in line["message"] for line in logged):
@@ -151,7 +152,7 @@ def test_serve_logs_one_json_object_a_line(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         logged += map(orjson.loads, process.stderr)
         assert process.wait(10) == 0
-    assert any("plain listens at http://" in line["message"] for line in logged)
+    assert any("plain listens at http://0.0.0.0:" in line["message"] for line in logged)
     assert any("without the tools of bank" in line["message"] for line in logged)
     assert {line["level"] for line in logged} == {"info", "warning"}
 

@@ -151,17 +151,20 @@ def test_the_process_has_defaults() -> None:
 
 def test_the_process_reads_its_variables() -> None:
     environ = {"PORT": "0", "LOG_LEVEL": "warn", "LOG_FORMAT": "json", "PUBLIC_URL": "http://a/"}
-    environ["SHUTDOWN_GRACE_SECONDS"] = "2.5"
-    assert process_settings(environ) == ProcessSettings(0, "WARNING", "json", "http://a", 2.5)
+    environ |= {"SHUTDOWN_GRACE_SECONDS": "2.5", "METRICS_PORT": "9090"}
+    read = ProcessSettings(0, "WARNING", "json", "http://a", 2.5, metrics_port=9090)
+    assert process_settings(environ) == read
+    assert process_settings({"METRICS_PORT": ""}).metrics_port is None
 
 
 def test_all_mistakes_of_the_process_are_told_at_once() -> None:
     environ = {"PORT": "http", "LOG_LEVEL": "loud", "LOG_FORMAT": "xml", "PUBLIC_URL": "a.example"}
-    environ["SHUTDOWN_GRACE_SECONDS"] = "-1"
+    environ |= {"SHUTDOWN_GRACE_SECONDS": "-1", "METRICS_PORT": "65536"}
     with pytest.raises(ConfigError) as caught:
         process_settings(environ)
     assert caught.value.problems == (
         "PORT: must be a number from 0 to 65535",
+        "METRICS_PORT: must be a number from 0 to 65535",
         "LOG_LEVEL: must be debug, info, warning, error or critical",
         "LOG_FORMAT: must be text or json",
         "PUBLIC_URL: must start with http:// or https://",

@@ -50,9 +50,28 @@ def parameter(**fields: Any) -> dict[str, Any]:
     return model(parameters=fields)
 
 
+DIGEST = 'must be "sha256:" and 64 hexadecimal digits; remove it and run `diptych pin FILE`'
+
+
 @pytest.mark.parametrize(
     ("content", "line"),
     [
+        pytest.param(
+            tool(pin=[{"tool": "add", "digest": "sha256:abc"}]),
+            f'spec.tools[0].pin[0].digest: {DIGEST} (got "sha256:abc")',
+            id="a digest that is none",
+        ),
+        pytest.param(
+            tool(pin=[{"tool": "add*", "digest": f"sha256:{'0' * 64}"}]),
+            "spec.tools[0].pin[0].tool: must be the name of a tool: 1 to 64 of A-Z, a-z, 0-9, "
+            '".", "-" and "_" (got "add*")',
+            id="a pin of a pattern",
+        ),
+        pytest.param(
+            tool(pin=[{"tool": "add", "digest": f"sha256:{'0' * 64}"}] * 2),
+            "spec.tools[0].pin: pinned tools must differ; more than one is called add",
+            id="two pins of a tool",
+        ),
         pytest.param(
             manifest(policy=[{"match": {"tool": "a"}, "do": "deny", "when": "argz.x > 1"}]),
             "spec.policy[0].when: column 5: undeclared reference to 'argz.x' (got \"argz.x > 1\")",

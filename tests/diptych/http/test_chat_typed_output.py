@@ -1,5 +1,6 @@
 """Answers of a given form: what a chat and a run ask for, and how the answer is written."""
 
+import json
 from typing import Any
 
 import pytest
@@ -22,6 +23,10 @@ SCHEMA = {
 CITY = '{"name": "Paris"}'
 TOOL = {"type": "function", "function": {"name": "City", "parameters": SCHEMA}}
 OTHER = {"type": "function", "function": {"name": "Other"}}
+BIG = {
+    "type": "function",
+    "function": {"name": "B1", "parameters": {"description": "x" * 40_000}},
+}
 BY_NAME = {"type": "function", "function": {"name": "City"}}
 
 
@@ -123,8 +128,14 @@ async def test_a_schema_that_is_none_is_refused_by_its_place(schema: Any, place:
         ),
         pytest.param({"tools": [TOOL]}, "tools", id="a tool that may be called"),
         pytest.param({"tools": [TOOL], "tool_choice": "auto"}, "tools", id="a tool and auto"),
+        pytest.param({"tools": [TOOL, OTHER]}, "tools", id="one tool, another, or none"),
         pytest.param(
-            {"tools": [TOOL, OTHER], "tool_choice": "required"}, "tools", id="one tool or another"
+            {
+                "tools": [BIG, OTHER, TOOL, {**BIG, "function": {**BIG["function"], "name": "B2"}}],
+                "tool_choice": "required",
+            },
+            "tools",
+            id="tools that are too much together",
         ),
         pytest.param({"functions": [{"name": "f"}]}, "functions", id="functions"),
         pytest.param(
@@ -191,6 +202,75 @@ async def test_the_call_is_streamed_as_openai_s_clients_put_it_together() -> Non
         assert not any("content" in delta for delta in deltas[1:])
 
 
+# One of several
+
+
+TREE = {
+    "type": "object",
+    "properties": {
+        "children": {"type": "array", "items": {"$ref": "#"}},
+        "$ref": {"$ref": "#/$defs/kind"},
+        "default": {"$ref": "#/properties/$ref"},
+    },
+    "required": ["$ref"],
+    "additionalProperties": False,
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "$defs": {"kind": {"enum": ["leaf", {"$ref": "#"}]}},
+}
+FOREST = {"type": "function", "function": {"name": "Tree", "parameters": TREE}}
+REQUIRED = {**HI, "tools": [TOOL, FOREST], "tool_choice": "required"}
+GROWN = {
+    "$ref": "leaf",
+    "children": [{"$ref": {"$ref": "#"}, "default": "leaf"}],
+    "default": "leaf",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("City", {"name": "Par\u00eds"}), ("Tree", GROWN)], ids=["City", "Tree"]
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_of_several_tools_that_are_required_the_model_calls_one(
+    name: str, value: Any, stream: bool
+) -> None:
+    answer = json.dumps({"form": name, "value": value})
+    async with face("{}", {"content": answer, "chunk_ms": 30}) as helper:
+        response = await helper.http.post(CHAT, json={**REQUIRED, "stream": stream})
+        if stream:
+            told = [f.json for f in frames(response.text)[:-1]]
+            deltas = [choice["delta"] for each in told for choice in each["choices"]]
+            (made,) = [call for delta in deltas for call in delta.get("tool_calls", ())]
+            assert made["index"] == 0
+            assert not any(delta.get("content") for delta in deltas)
+            assert told[-1]["choices"][0]["finish_reason"] == "tool_calls"
+        else:
+            (choice,) = response.json()["choices"]
+            (made,) = choice["message"]["tool_calls"]
+            assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", None)
+        assert made["function"]["name"] == name
+        assert json.loads(made["function"]["arguments"]) == value
+        assert made["id"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"form": "Tree", "value": {"name": "Paris"}},
+        {"form": "City", "value": GROWN},
+        {"form": "Town", "value": {}},
+        {"name": "Paris"},
+        {"form": "Tree", "value": {**GROWN, "children": [{}]}},
+    ],
+)
+async def test_a_call_of_none_of_them_is_repaired(wrong: Any) -> None:
+    right = json.dumps({"form": "City", "value": {"name": "Paris"}})
+    async with face("{}", json.dumps(wrong), right) as helper:
+        response = await helper.http.post(CHAT, json=REQUIRED)
+        assert response.json()["choices"][0]["message"]["tool_calls"][0]["function"] == {
+            "name": "City", "arguments": CITY,
+        }  # fmt: skip
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_run_that_has_no_answer_makes_no_call(stream: bool) -> None:
     async def echo(text: str = "") -> str:
@@ -212,11 +292,6 @@ async def test_a_run_that_has_no_answer_makes_no_call(stream: bool) -> None:
     ("fields", "ignored"),
     [
         pytest.param({"tools": [TOOL]}, "tools", id="tools"),
-        pytest.param(
-            {"tools": [TOOL, OTHER], "tool_choice": "required", "parallel_tool_calls": True},
-            "tools, tool_choice",
-            id="one of two",
-        ),
         pytest.param(
             {"functions": [{"name": "f"}], "function_call": {"name": "f"}},
             "functions, function_call",

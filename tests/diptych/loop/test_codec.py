@@ -40,7 +40,7 @@ from diptych.loop.events import (
     Streamed,
     Terminal,
 )
-from diptych.loop.messages import Delegation, Message, Result, ToolCall, Usage
+from diptych.loop.messages import Delegation, Message, NativeCall, Result, ToolCall, Usage
 
 RICH_OFFERS = Catalog(
     (Tool("calc", "add", "adds", {"type": "object", "properties": {"a": {}}}, read_only=True),),
@@ -69,6 +69,8 @@ EVENTS = [
     Compacted("It is about tea.", 6, Usage(100, 20)),
     Compacted("", 8, error="model_failed"),
     Replied("{}", Usage(1, 2), "stop"),
+    Replied("", calls=(NativeCall("a", "add", "{}"),)),
+    Replied("", calls=(NativeCall("a", "add", "{}", {"google": {"x": 1}}),), reasoning="Hm."),
     ReplyRejected(ActionError("unknown_tool", "there is no tool x"), '{"tool": "x"}'),
     Called(ToolCall("call_1_1", "add", {"a": 1}, "a", ("b",)), 1),
     Called(ToolCall("call_1_1", "add"), 1),

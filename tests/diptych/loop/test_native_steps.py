@@ -1,5 +1,7 @@
 """Runs whose model calls natively. No clock, no tasks."""
 
+from dataclasses import replace
+
 import pytest
 from support.doubles import catalog, tool
 from support.feeding import feed, made, returned
@@ -11,6 +13,7 @@ from diptych.loop.commands import AskModel
 from diptych.loop.context_window import ContextWindow
 from diptych.loop.events import (
     Aborted,
+    AnswerReset,
     Asked,
     Called,
     Compacted,
@@ -75,6 +78,28 @@ def test_a_call_is_kept_in_the_api_s_form_and_its_result_is_a_tool_message():
 def test_reasoning_is_no_part_of_what_is_kept():
     run, _ = feed(begun()[0], replied(ECHO, text="<think>hm</think>So."))
     assert run.messages[-1] == Message("assistant", "So.", (ECHO,))
+
+
+def test_the_reasoning_that_led_to_calls_and_what_came_beside_them_are_kept_with_them():
+    signed = replace(ECHO, extra={"google": {"thought_signature": "Ej"}})
+    run, _ = feed(begun()[0], replied(signed, reasoning="I echo."), returned("call_1_1", "AAA"))
+    asked = Message("assistant", "", (signed,), reasoning="I echo.")
+    assert run.messages[-2] == asked
+    (ask,) = run.pending
+    assert asked in ask.request.messages
+    run, (ask,) = feed(run, Replied("ok"))
+    assert "I echo." not in str(ask.request.messages)  # for the answer calls are text
+    run, _ = feed(begun()[0], replied(BROKEN, reasoning="I echo."))
+    assert run.messages[-2].reasoning == "I echo."
+
+
+def test_reasoning_that_does_not_fit_is_left_out_before_anything_else():
+    said = Message("assistant", "", (ECHO,), reasoning="It thinks. " * 500)
+    history = (Message("user", "hi"), said, Message("tool", "AAA", call_id="a"))
+    _, (ask,) = begun(history=history, context=ContextWindow(1_000))
+    assert ask.request.messages[2] == replace(said, reasoning="")
+    _, (ask,) = begun(history=history, context=ContextWindow(100_000))
+    assert ask.request.messages[2] == said
 
 
 def test_results_stand_in_the_reply_s_order_whatever_order_they_came_in():
@@ -329,7 +354,9 @@ def recorded(*events, settings=AUTO):
 
 
 def test_a_run_comes_back_from_its_record_at_every_event():
-    calls = replied(ECHO, native("look", "b"), native("echo", "c", text="a"), usage=Usage(1, 2))
+    signed = replace(ECHO, extra={"google": {"thought_signature": "Ej"}})
+    calls = replied(signed, native("look", "b"), native("echo", "c", text="a"), usage=Usage(1, 2))
+    calls = replace(calls, reasoning="I echo.")
     _, (write,) = advance(replay(recorded()[1]), replied(BROKEN))
     events = (
         replied(BROKEN),
@@ -392,3 +419,24 @@ def test_a_whole_native_run_ends():
     run, _ = feed(begun()[0], replied(ECHO), returned("call_1_1"), Replied("ok"), Streamed("So."))
     run, _ = feed(run, Replied(""))
     assert run.end == Completed("stop", Usage())
+
+
+PREAMBLE = "I will look at it. " * 10
+
+
+@pytest.mark.parametrize("call", [ECHO, BROKEN], ids=["a call", "a broken one"])
+def test_what_was_told_before_calls_came_stays_part_of_the_reply(call):
+    settings = LoopSettings(action_format="native", answer_mode="direct")
+    run, (ask,) = begun(settings=settings)
+    assert ask.purpose == "either"
+    run, _ = feed(run, Streamed(PREAMBLE), Replied("First a.", calls=(call,)))
+    assert run.answer == ""  # it is void for those who read the answer
+    asked = next(m for m in run.messages if m.calls)
+    assert asked == Message("assistant", f"{PREAMBLE}First a.", (call,))
+
+
+def test_of_a_repeated_answer_only_the_newest_text_is_part_of_a_late_reply():
+    settings = LoopSettings(action_format="native", answer_mode="direct")
+    run, _ = feed(begun(settings=settings)[0], Streamed(PREAMBLE), OwnerChanged())
+    run, _ = feed(run, AnswerReset(run.answer_seq, 2), Streamed("So, "), replied(ECHO, text="a."))
+    assert next(m for m in run.messages if m.calls).content == "So, a."

@@ -1,20 +1,27 @@
 """Where an agent may connect to, and that nothing connects elsewhere."""
 
 import asyncio
+import json
 import socket
 from collections.abc import Callable
-from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import httpx2
 import pytest
-from support.hostile import listed, mcp_app, serving
+from support.hostile import listed, mcp_app, self_signed, serving
 
 from diptych.adapters.a2a import A2aAgents
 from diptych.adapters.mcp import McpTools
 from diptych.adapters.mcp.transport import RecordingTransport
-from diptych.config.settings import PeerConfig, ToolServerConfig
+from diptych.adapters.openai_chat.completions import ChatModel, open_session
+from diptych.adapters.openai_chat.connection import allow_url
+from diptych.config.settings import ModelConfig, PeerConfig, TimeoutConfig, ToolServerConfig
+from diptych.errors import ModelError
+from diptych.loop.messages import Message
+from diptych.loop.model_request import ModelRequest
 from diptych.net.outgoing import AddressRefused, OutgoingPolicy, host_of
 
 ALWAYS_REFUSED = [
@@ -207,17 +214,147 @@ async def test_credentials_go_to_their_own_origin_only() -> None:
     assert seen == {"https://tools.test/other": "canary"} | dict.fromkeys(others)
 
 
-async def test_a_client_of_aiohttp_is_held_to_it_too() -> None:
-    app = Counting(mcp_app([]))
-    async with serving(app) as url:
-        for policy, is_reached in (
-            (OutgoingPolicy([url], is_in_pod=False), True),
-            (OutgoingPolicy([], is_in_pod=True), False),
-        ):
-            factory = policy.socket_factory("models.test")
-            connector = aiohttp.TCPConnector(socket_factory=factory)
-            async with aiohttp.ClientSession(connector=connector) as session:
-                with nullcontext() if is_reached else pytest.raises(aiohttp.ClientConnectorError):
-                    async with asyncio.timeout(5), session.get(url):
-                        pass
-        assert app.requests == 1
+# Models: the same over aiohttp
+
+
+class Upstream(Counting):
+    """A model's server that counts, and remembers who showed which key."""
+
+    def __init__(self, status: int = 200, **headers: str) -> None:
+        super().__init__(self._answer)
+        self.keys: list[str] = []
+        self._status = status
+        self._headers = [(name.encode(), value.encode()) for name, value in headers.items()]
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        self.keys += [v.decode() for n, v in scope["headers"] if n == b"authorization"]
+        choice = {"message": {"content": "hi"}, "finish_reason": "stop"}
+        headers = [(b"content-type", b"application/json"), *self._headers]
+        await send({"type": "http.response.start", "status": self._status, "headers": headers})
+        body = json.dumps({"choices": [choice]}).encode()
+        await send({"type": "http.response.body", "body": body})
+
+
+async def asked(
+    *endpoints: str, key: str = "sk-canary-canary", proxy: str | None = None
+) -> str | None:
+    """Ask a model with fallbacks; give the message of its failure, None if it replied."""
+    first, *others = [
+        ModelConfig("m", url, api_key=lambda: key, timeouts=TimeoutConfig(2, 2, 2, 4), proxy=proxy)
+        for url in endpoints
+    ]
+
+    async def no_wait(_: float) -> None:
+        """Retry at once."""
+
+    async with open_session() as session:
+        model = ChatModel(session, replace(first, fallbacks=tuple(others)), sleep=no_wait)
+        try:
+            await model.complete(ModelRequest((Message("user", "hi"),)))
+        except ModelError as error:
+            return error.message
+    return None
+
+
+@pytest.mark.parametrize("in_pod", [False, True], ids=["on a laptop", "in a pod"])
+async def test_a_model_s_name_that_leads_to_loopback(
+    names: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch, in_pod: bool
+) -> None:
+    if in_pod:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    names["model.test"] = ["127.0.0.1"]
+    upstream = Upstream()
+    async with serving(upstream) as url:
+        port = url.rpartition(":")[2]
+        failure = await asked(f"http://model.test:{port}/v1")
+        assert (failure is not None) == in_pod
+        assert upstream.requests == (not in_pod)
+        assert await asked(f"http://127.0.0.1:{port}/v1") is None  # a sidecar, written as one
+    assert failure is None or "its name leads to loopback" in failure
+
+
+@pytest.mark.parametrize("address", ["169.254.169.254", "fe80::1", "100.100.100.200"])
+async def test_a_model_s_name_never_leads_to_a_metadata_service(
+    names: dict[str, list[str]], address: str
+) -> None:
+    names["model.test"] = [address]
+    failure = await asked("http://model.test/v1")
+    assert failure is not None
+    assert "link-local addresses and metadata services are not connected to" in failure
+
+
+@pytest.mark.parametrize("url", ["http://169.254.169.254/v1", "http://[fd00:ec2::254]/v1"])
+async def test_an_address_in_the_endpoint_s_url_is_checked_too(url: str) -> None:
+    failure = await asked(url)
+    assert failure is not None
+    assert "metadata services are not connected to" in failure
+
+
+async def test_a_model_s_name_that_changes_its_mind_leads_nowhere(
+    names: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DNS rebinding: the first look-up is answered well, the next with the metadata service."""
+    names["model.test"] = ["127.0.0.1", "169.254.169.254"]
+    upstream = Upstream(status=503, connection="close")
+    monkeypatch.setattr("aiohttp.connector._DNSCacheTable.expired", lambda *_: True)
+    async with serving(upstream) as url:
+        failure = await asked(f"http://model.test:{url.rpartition(':')[2]}/v1")
+    assert failure is not None
+    assert "metadata services are not connected to" in failure
+    assert upstream.requests == 1
+
+
+async def test_of_a_name_s_addresses_the_allowed_ones_are_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    upstream = Upstream()
+    async with serving(upstream) as url:
+        port = int(url.rpartition(":")[2])
+
+        def look_up(*_: Any, **__: Any) -> Any:
+            found = ("169.254.169.254", "127.0.0.1")
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in found]
+
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
+        assert await asked(f"http://model.test:{port}/v1") is None
+    assert upstream.requests == 1
+
+
+async def test_what_nobody_named_is_not_reached_at_private_addresses(
+    names: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An issuer's document may name any URL for its keys."""
+    names |= {"keys.test": ["10.9.8.7"], "issuer.test": ["10.9.8.7"]}
+    async with open_session() as session:
+        allow_url(session, "https://issuer.test")
+        for url in ("http://keys.test/", "http://10.9.8.7/", "http://[::1]/", "http://127.0.0.1/"):
+            with pytest.raises(aiohttp.ClientConnectorError) as refused:
+                await session.get(url)
+            assert isinstance(refused.value.os_error, AddressRefused)
+        with pytest.raises((aiohttp.ClientError, TimeoutError)) as tried:
+            async with asyncio.timeout(0.2):
+                await session.get("https://issuer.test/")
+        assert not isinstance(getattr(tried.value, "os_error", None), AddressRefused)
+
+
+async def test_a_model_that_redirects_leads_nowhere_and_keys_stay_with_their_endpoint() -> None:
+    elsewhere, other = Upstream(), Upstream()
+    async with serving(elsewhere) as target, serving(other) as fallback:
+        redirecting = Upstream(status=307, location=f"{target}/v1/chat/completions")
+        async with serving(redirecting) as url:
+            assert await asked(f"{url}/v1", f"{fallback}/v1") is None
+    assert elsewhere.requests == 0
+    assert redirecting.keys
+    assert set(redirecting.keys + other.keys) == {"Bearer sk-canary-canary"}
+
+
+async def test_tls_of_a_model_is_always_verified(tmp_path: Path) -> None:
+    """The server has a certificate that nobody signed."""
+    upstream = Upstream()
+    async with serving(upstream, certificate=self_signed(tmp_path)) as url:
+        failure = await asked(url.replace("http://127.0.0.1", "https://localhost") + "/v1")
+    assert failure is not None
+    assert "its TLS certificate or handshake is not accepted" in failure
+    assert upstream.requests == 0

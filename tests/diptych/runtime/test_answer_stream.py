@@ -13,8 +13,7 @@ from diptych.loop.answer_gate import AnswerGate
 from diptych.loop.answer_reading import is_call
 from diptych.loop.events import LoopSettings
 from diptych.ports import Delta, Notice, Reply
-from diptych.runtime.answer_stream import AnswerStream
-from diptych.runtime.answer_text import TextBatcher
+from diptych.runtime.answer_stream import AnswerStream, TextBatcher
 from diptych.runtime.definition import AgentDefinition
 
 ADD = '{"tool": "add"}'

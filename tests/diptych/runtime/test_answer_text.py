@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.virtual_time import run_virtually
 
-from diptych.runtime.answer_text import TEXT_INTERVAL, AnswerReplay, TextBatcher
+from diptych.runtime.answer_stream import TEXT_INTERVAL, AnswerReplay, TextBatcher
 
 
 def retold(told, *pieces):

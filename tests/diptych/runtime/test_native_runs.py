@@ -1,6 +1,7 @@
 """Runs whose model calls natively, from the request to the record; and endpoints that refuse it."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from support.doubles import FunctionTools, facts, house, tool
@@ -21,6 +22,15 @@ async def _echo(text=""):
 
 async def _write(request, progress):
     return f"written: {request.task}"
+
+
+class ThinkingModel(NativeModel):
+    """Its endpoint may want its reasoning back."""
+
+    wants_reasoning = None
+
+    async def complete(self, request):
+        return replace(await super().complete(request), reasoning="I think.")
 
 
 def records(items):
@@ -149,7 +159,7 @@ def test_a_run_whose_owner_is_killed_goes_on_at_another(after, calls):
         return "seen"
 
     def begin(store, name):
-        model = NativeModel(
+        model = ThinkingModel(
             (native("look", "x"), native("look", "y")),
             {"content": "I know.", "delay_ms": 3000},
             {"content": "one two three four", "chunk_ms": 1000},
@@ -166,16 +176,17 @@ def test_a_run_whose_owner_is_killed_goes_on_at_another(after, calls):
         a.kill()
         items = await told(b, run_id)
         await asyncio.sleep(1)
-        return items, store.conversation("s")
+        return items, store.conversation("s"), [*a.model.asked, *b.model.asked]
 
-    items, conversation = run_virtually(story())
+    items, conversation, asked = run_virtually(story())
     assert items[-1].event_type == "completed"
     assert "owner_changed" in {item.event_type for item in records(items)}
     assert conversation == (
         Message("user", "hi"),
-        Message("assistant", "", (native("look", "x"), native("look", "y"))),
+        Message("assistant", "", (native("look", "x"), native("look", "y")), reasoning="I think."),
         Message("tool", "seen", call_id="x"),
         Message("tool", "seen", call_id="y"),
         Message("assistant", "one two three four"),
     )
     assert len(called) == calls
+    assert {r.messages for r in asked if r.index == 1} == {conversation[:4]}

@@ -47,27 +47,44 @@ async def test_one_that_was_deleted_is_created_again(harness):
     assert harness.api.get(CONFIG_MAP, name)["data"] == held
 
 
-async def test_one_that_exists_is_left_alone_and_its_owner_is_checked_once(harness):
+async def test_one_that_exists_is_looked_at_and_nothing_is_written(harness):
     before = harness.api.get(CONFIG_MAP, only(harness))
     asked = []
-    harness.api.before = lambda request, content: asked.append(request.method)
-    keeper = harness.config_maps
+    harness.api.before = lambda request, content: asked.append(
+        (request.method, request.query.get("dryRun"))
+    )
+    harness.api.writes.clear()
     for _ in range(3):
-        await keeper.restore(NAME)
-    assert asked == ["POST", "DELETE", "POST", "POST"]  # the deletion is shown, not carried out
+        await harness.config_maps.restore(NAME)
+    assert asked == [("DELETE", "All")] * 3
+    assert harness.api.writes == []
     assert harness.api.get(CONFIG_MAP, only(harness)) == before
 
 
-async def test_one_that_was_replaced_is_noticed_when_the_ownership_check_expires(harness):
-    now = [0.0]
-    keeper = harness.config_maps
-    keeper._clock = lambda: now[0]
-    await keeper.restore(NAME)
+async def test_one_is_restored_where_a_webhook_allows_no_dry_runs(harness):
+    name = only(harness)
+    harness.api.remove(CONFIG_MAP, name)
+
+    def before(request, content):
+        if "dryRun" in request.query:
+            raise ErrorResponse(400, "admission webhook does not support dry run")
+
+    harness.api.before = before
+    await harness.config_maps.restore(NAME)
+    assert harness.api.get(CONFIG_MAP, name)
+
+
+async def test_one_of_a_namespace_that_another_operator_serves_is_not_looked_at(harness):
+    harness.claims.holds = lambda namespace: False
+    harness.api.reads = 0
+    await harness.config_maps.restore(NAME)
+    assert harness.api.reads == 0
+
+
+async def test_one_that_was_replaced_is_noticed(harness):
+    await harness.config_maps.restore(NAME)
     replace_by_foreign(harness)
-    await keeper.restore(NAME)
-    assert harness.config_maps._foreign == set()
-    now[0] += config_maps.OWNERSHIP_TTL
-    await keeper.restore(NAME)
+    await harness.config_maps.restore(NAME)
     assert harness.config_maps._foreign == {NAME}
 
 

@@ -7,6 +7,7 @@ from support.agents import agent_object, service
 from support.kubernetes import ErrorResponse
 from support.reconciler_harness import NAME, Harness, served
 
+from diptych_operator.controller.reconciler import BLOCKED_SECONDS
 from diptych_operator.desired.resolved_manifest import FILE
 from diptych_operator.kubernetes.errors import ApiError
 from diptych_operator.resources.kinds import (
@@ -15,10 +16,12 @@ from diptych_operator.resources.kinds import (
     DEPLOYMENT,
     EVENT,
     NETWORK_POLICY,
+    POD,
     POD_DISRUPTION_BUDGET,
     SERVICE,
     SERVICE_ACCOUNT,
 )
+from diptych_operator.status.events import PATIENCE
 
 CHILDREN = (SERVICE_ACCOUNT, NETWORK_POLICY, SERVICE, DEPLOYMENT)
 
@@ -43,6 +46,8 @@ async def test_an_agent_gets_what_it_needs_in_six_writes(harness):
         "Accepted": ("True", "Accepted"),
         "ResolvedRefs": ("True", "ResolvedRefs"),
         "Progressing": ("True", "RollingOut"),
+        "Available": ("False", "NoPodAvailable"),
+        "Reconciling": ("True", "RollingOut"),
         "Ready": ("False", "RollingOut"),
         "Degraded": ("Unknown", "NotAsked"),
     }
@@ -307,7 +312,7 @@ async def test_a_missing_right_is_reported_and_tried_again(harness, verb):
 
     harness.api.before = before
     put(harness)
-    assert await harness.reconcile() == 30
+    assert await harness.reconcile() == BLOCKED_SECONDS
     assert harness.conditions()["Progressing"] == ("False", "Forbidden")
     assert "The operator may not do its work: cannot" in harness.message("Progressing")
     harness.api.before = lambda *_: None
@@ -371,3 +376,77 @@ async def test_an_agent_that_is_gone_before_its_status_is_written_is_no_failure(
     put(harness)
     harness.api.before = before
     assert await harness.reconcile() is None
+
+
+def put_pod(harness, name, phase="Running"):
+    labels = {
+        "app.kubernetes.io/instance": "coordinator",
+        "app.kubernetes.io/managed-by": "diptych-operator",
+    }
+    metadata = {"name": name, "namespace": "team", "labels": labels}
+    return harness.api.put(POD, {"metadata": metadata, "status": {"phase": phase}})
+
+
+async def test_the_network_policy_stays_until_the_last_pod_of_a_deleted_agent_is_gone(harness):
+    put(harness)
+    await harness.until_done()
+    for name in ("one", "two"):
+        put_pod(harness, name)
+    put_pod(harness, "evicted", "Failed")
+    await harness.until_done()
+    spec = harness.api.get(NETWORK_POLICY, NAME)["spec"]
+    harness.api.remove(AGENT, NAME)
+    await harness.reconcile()
+    assert harness.names(DEPLOYMENT) == harness.names(SERVICE) == []
+    assert harness.api.get(NETWORK_POLICY, NAME)["spec"] == spec
+    harness.api.remove(POD, ("team", "one"))
+    assert harness.names(NETWORK_POLICY) == ["coordinator"]
+    harness.api.remove(POD, ("team", "two"))
+    assert harness.names(NETWORK_POLICY) == []
+
+
+async def test_an_agent_that_is_made_again_takes_over_the_policy_of_pods_that_drain(harness):
+    put(harness)
+    await harness.until_done()
+    put_pod(harness, "one")
+    await harness.until_done()
+    harness.api.remove(AGENT, NAME)
+    await harness.reconcile()
+    put(harness, tools=[{"name": "t", "url": "https://t.example.com:8443"}])
+    await harness.until_done()
+    assert harness.conditions()["Accepted"] == ("True", "Accepted")
+    policy = harness.api.get(NETWORK_POLICY, NAME)
+    kinds = [owner["kind"] for owner in policy["metadata"]["ownerReferences"]]
+    assert sorted(kinds) == ["Agent", "Pod"]
+    harness.api.remove(POD, ("team", "one"))
+    await harness.until_done()
+    assert harness.names(NETWORK_POLICY) == ["coordinator"]
+
+
+def told(harness):
+    return [(event["type"], event["reason"]) for event in harness.api.all(EVENT)]
+
+
+async def test_agents_of_one_file_are_no_reason_for_a_warning(harness):
+    put(harness, agents=[{"name": "researcher"}])
+    assert await harness.reconcile() == PATIENCE
+    assert harness.conditions()["ResolvedRefs"] == ("False", "AgentNotFound")
+    harness.api.put(AGENT, agent_object("researcher"))
+    await harness.reconcile()
+    assert harness.conditions()["ResolvedRefs"] == ("True", "ResolvedRefs")
+    assert told(harness) == []
+
+
+async def test_what_stays_missing_is_a_warning_after_a_moment_and_its_end_is_told(harness):
+    put(harness, agents=[{"name": "researcher"}])
+    await harness.reconcile()
+    harness.clock.now = "2026-11-21T12:00:07Z"
+    await harness.reconcile()
+    assert told(harness) == []
+    harness.clock.now = "2026-11-21T12:00:08Z"
+    assert await harness.reconcile() is None
+    assert told(harness) == [("Warning", "AgentNotFound")]
+    await harness.reconcile()
+    harness.api.put(AGENT, agent_object("researcher"))
+    await harness.reconcile()
+    assert told(harness) == [("Warning", "AgentNotFound"), ("Normal", "ResolvedRefs")]

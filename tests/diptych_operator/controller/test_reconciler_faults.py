@@ -5,10 +5,12 @@ from collections.abc import Callable
 import pytest
 from support.agents import agent_object, service
 from support.kubernetes import ErrorResponse
-from support.reconciler_harness import Harness, served
+from support.pod_templates import MISTAKES
+from support.reconciler_harness import NAME, Harness, served
 
+from diptych_operator.controller.reconciler import RETRY_SECONDS
 from diptych_operator.kubernetes.errors import ApiError
-from diptych_operator.resources.kinds import AGENT, SERVICE
+from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, DEPLOYMENT, EVENT, SERVICE
 
 
 @pytest.fixture
@@ -142,3 +144,70 @@ async def live_on(harness, step):
             harness = Harness(harness.api, harness.client)  # with an empty picture
             await harness.until_done()
     return harness
+
+
+@pytest.mark.parametrize("case", MISTAKES, ids=lambda case: case.name)
+async def test_k7_a_malformed_pod_template_is_the_manifests_fault(harness, case):
+    put(harness)
+    await harness.reconcile()
+    harness.api.settle()
+    await harness.until_done()
+    configs, deployments = harness.names(CONFIG_MAP), harness.api.all(DEPLOYMENT)
+    put(harness, podTemplate={"spec": case.spec})
+    assert await harness.reconcile() == RETRY_SECONDS
+    assert harness.conditions()["Accepted"] == ("False", "Refused")
+    assert case.field.rpartition(".")[2] in harness.message("Accepted")
+    assert harness.conditions()["Ready"] == ("True", "LastGoodRevision")
+    assert (harness.names(CONFIG_MAP), harness.api.all(DEPLOYMENT)) == (configs, deployments)
+    status = harness.api.get(AGENT, NAME)["status"]
+    assert status["observedGeneration"] == harness.api.get(AGENT, NAME)["metadata"]["generation"]
+
+
+WEBHOOK_IS_GONE = (
+    'Internal error occurred: failed calling webhook "x.example.com": failed to call webhook: '
+    'Post "https://x.x.svc:443/?timeout=10s": service "x" not found'
+)
+
+
+@pytest.mark.parametrize(("method", "path"), [("PATCH", "deployments"), ("POST", "configmaps")])
+async def test_k1_a_write_that_fails_three_times_is_said_to_fail(harness, method, path):
+    def before(request, content):
+        if request.method == method and path in request.path:
+            raise ErrorResponse(500, WEBHOOK_IS_GONE)
+
+    put(harness)
+    harness.api.before = before
+    for _ in range(2):
+        with pytest.raises(ApiError):
+            await harness.reconcile()
+    assert harness.conditions() == {}
+    for _ in range(2):
+        with pytest.raises(ApiError):
+            await harness.reconcile()
+        assert harness.conditions()["Progressing"] == ("False", "WriteFailed")
+        assert harness.conditions()["Accepted"] == ("True", "Accepted")
+        assert 'failed calling webhook "x.example.com"' in harness.message("Progressing")
+    assert [event["reason"] for event in harness.api.all(EVENT)] == ["WriteFailed"]
+    harness.api.before = lambda *_: None
+    await harness.until_done()
+    assert harness.conditions()["Progressing"] == ("True", "RollingOut")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ('deployments.apps "a" is forbidden: User "x" cannot patch resource "d"', "Forbidden"),
+        ('deployments.apps "a" is forbidden: exceeded quota: q, requested: count=1', "Denied"),
+        ('admission webhook "x.example.com" denied the request: no', "Denied"),
+    ],
+)
+async def test_a_missing_right_and_a_rule_of_the_cluster_differ(harness, words, reason):
+    def before(request, content):
+        if request.method == "PATCH" and "deployments" in request.path:
+            raise ErrorResponse(403, words)
+
+    put(harness)
+    harness.api.before = before
+    await harness.reconcile()
+    assert harness.conditions()["Progressing"] == ("False", reason)
+    assert words in harness.message("Progressing")

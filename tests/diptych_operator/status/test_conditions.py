@@ -51,7 +51,7 @@ def condition(inputs, kind):
         ),
         pytest.param(
             StatusInputs(deployment=deployment(0, 0, 0)),
-            "False",
+            "True",
             "ScaledToZero",
             id="scaled to none",
         ),
@@ -240,9 +240,19 @@ ALL_GOOD = {
     ),
     "Progressing": ("False", "UpToDate", "All pods run the newest revision."),
     "Ready": ("True", "Ready", "1 of 1 pods can take work."),
-    "Degraded": ("False", "NothingMissing", "The agent misses nothing."),
+    "Available": ("True", "Available", "1 pod can take work."),
+    "Degraded": ("False", "NothingMissing", "All that the agent uses is there."),
 }
+NOTHING = ("False", "NoPodAvailable", "No pod can take work.")
 GOOD = StatusInputs(deployment=deployment(), missing_dependencies=())
+PAUSED = deployment(updated=0, total=1)
+PAUSED["spec"]["paused"] = True
+PAUSED_WORDS = (
+    "Somebody has paused the Deployment, so that changes wait; `kubectl rollout resume deployment` "
+    "of the Agent's name goes on."
+)
+QUOTA = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: q."}
+QUOTA_WORDS = "The cluster refuses the pods: exceeded quota: q."
 STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
 
 
@@ -255,6 +265,7 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
             {
                 "Accepted": ("False", "NameConflict", "There is another."),
                 "Progressing": ("False", "NotAccepted", "Nothing is changed meanwhile."),
+                "Stalled": ("True", "NameConflict", "There is another."),
                 "Ready": (
                     "True",
                     "LastGoodRevision",
@@ -270,6 +281,8 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
             replace(GOOD, deployment=None, missing_dependencies=None),
             {
                 "Progressing": ("True", "RollingOut", "0 of 1 pods run the newest revision."),
+                "Reconciling": ("True", "RollingOut", "0 of 1 pods run the newest revision."),
+                "Available": NOTHING,
                 "Ready": ("False", "RollingOut", "There are no pods yet."),
                 "Degraded": ("Unknown", "NotAsked", "No pod has been asked yet."),
             },
@@ -277,7 +290,14 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
         ),
         pytest.param(
             replace(GOOD, deployment=deployment(0, 0, 0)),
-            {"Ready": ("False", "ScaledToZero", "The agent is scaled to no pods.")},
+            {
+                "Available": ("False", "ScaledToZero", "No pod can take work."),
+                "Ready": (
+                    "True",
+                    "ScaledToZero",
+                    "The agent is scaled to no pods, as its manifest says.",
+                ),
+            },
             id="scaled to zero",
         ),
         pytest.param(
@@ -288,9 +308,57 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
                     "Stuck",
                     "The newest revision does not come up; Ready says why.",
                 ),
+                "Stalled": (
+                    "True",
+                    "Stuck",
+                    "The newest revision does not come up; Ready says why.",
+                ),
+                "Available": NOTHING,
                 "Ready": ("False", "RollingOut", "0 of 1 pods can take work."),
             },
             id="stuck",
+        ),
+        pytest.param(
+            replace(GOOD, blocker=Problem("WriteFailed", "A webhook is gone.")),
+            {
+                "Progressing": ("False", "WriteFailed", "A webhook is gone."),
+                "Stalled": ("True", "WriteFailed", "A webhook is gone."),
+            },
+            id="a write that fails",
+        ),
+        pytest.param(
+            replace(GOOD, blocker=Problem("FormerAgent", "It is still there.")),
+            {
+                "Progressing": ("False", "FormerAgent", "It is still there."),
+                "Reconciling": ("True", "FormerAgent", "It is still there."),
+            },
+            id="waiting for a former Agent's children",
+        ),
+        pytest.param(
+            replace(GOOD, deployment=PAUSED),
+            {
+                "Progressing": ("False", "Paused", PAUSED_WORDS),
+                "Stalled": ("True", "Paused", PAUSED_WORDS),
+                "Ready": (
+                    "False",
+                    "Paused",
+                    f"{PAUSED_WORDS} The revision before it keeps serving meanwhile.",
+                ),
+            },
+            id="a change of a paused Deployment",
+        ),
+        pytest.param(
+            replace(GOOD, deployment=deployment(updated=0, total=1, conditions=[QUOTA])),
+            {
+                "Progressing": ("False", "PodsRefused", QUOTA_WORDS),
+                "Stalled": ("True", "PodsRefused", QUOTA_WORDS),
+                "Ready": (
+                    "False",
+                    "PodsRefused",
+                    f"{QUOTA_WORDS} The revision before it keeps serving meanwhile.",
+                ),
+            },
+            id="a rollout that a quota blocks",
         ),
         pytest.param(
             replace(GOOD, missing_dependencies=(MissingDependency("moon", "m", "far"),)),
@@ -302,7 +370,7 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
         ),
     ],
 )
-def test_five_conditions_say_all(inputs, changed):
+def test_the_conditions_say_all(inputs, changed):
     found = {c.type: (c.status, c.reason, c.message) for c in conditions(inputs)}
     assert found == ALL_GOOD | changed
 
@@ -312,6 +380,7 @@ def test_the_status_is_of_the_generation_that_was_seen():
     assert status["observedGeneration"] == 1
     assert {c["observedGeneration"] for c in status["conditions"]} == {1}
     assert status["replicas"] == 1
+    assert status["pods"] == "1/1"
     assert status["url"] == "http://coordinator.team:8000"
     assert status["selector"] == (
         "app.kubernetes.io/instance=coordinator,app.kubernetes.io/name=diptych-agent"
@@ -327,3 +396,35 @@ def test_a_message_never_outgrows_the_crd():
 def _with(status):
     one = agent()
     return type(one)(**{f: getattr(one, f) for f in one.__slots__} | {"status": status})
+
+
+def drift_of(missing, pins=({"tool": "pay", "digest": "sha256:0"},), status=None):
+    tools = [{"name": "bank", "url": "http://bank", "pin": list(pins)}]
+    inputs = StatusInputs(deployment=deployment(), missing_dependencies=missing)
+    pinned = replace(agent(tools=tools), status=status or {})
+    shown = agent_status(pinned, inputs, NOW)["conditions"]
+    return next((c for c in shown if c["type"] == "ToolsDrifted"), None), shown
+
+
+def test_changed_tools_have_a_condition_of_their_own() -> None:
+    changed = MissingDependency("tool", "bank", "changed since pinned: pay, void (gone)")
+    other = MissingDependency("tool", "bank", "1 left out, as its schema is long: big")
+    drift, shown = drift_of([changed])
+    assert (drift["status"], drift["reason"]) == ("True", "ToolsChanged")
+    assert drift["message"].startswith("bank: changed since pinned: pay, void (gone). ")
+    degraded = next(c for c in shown if c["type"] == "Degraded")
+    assert (degraded["status"], degraded["reason"]) == ("True", "ToolsDrifted")
+    drift, shown = drift_of([other])
+    assert (drift["status"], drift["reason"]) == ("False", "AsPinned")
+    assert next(c for c in shown if c["type"] == "Degraded")["reason"] == "ToolsLeftOut"
+
+
+def test_only_agents_with_pins_say_whether_tools_have_changed() -> None:
+    assert drift_of([], pins=())[0] is None
+    assert drift_of([])[0]["status"] == "False"
+
+
+def test_an_operator_that_has_not_asked_yet_leaves_the_word_of_the_one_before() -> None:
+    assert drift_of(None)[0]["status"] == "Unknown"
+    former, _ = drift_of([MissingDependency("tool", "bank", "changed since pinned: pay")])
+    assert drift_of(None, status={"conditions": [former]})[0] == former

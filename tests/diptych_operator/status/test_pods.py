@@ -17,6 +17,31 @@ from diptych_operator.status.problem import Problem
             id="an image that is not there",
         ),
         pytest.param(
+            pod(
+                initContainerStatuses=[
+                    {
+                        "name": "certificates",
+                        "image": "y:1",
+                        "state": {"waiting": {"reason": "ErrImagePull", "message": "no"}},
+                    }
+                ]
+            ),
+            "ImagePullFailed",
+            "y:1 of container certificates cannot be pulled; correct it in spec.podTemplate, or",
+            id="the image of an init container",
+        ),
+        pytest.param(
+            waiting(
+                "CrashLoopBackOff",
+                name="proxy",
+                lastState={"terminated": {"exitCode": 2, "message": "usage: proxy"}},
+            ),
+            "CrashLooping",
+            "The container proxy of spec.podTemplate ends with exit code 2; kubectl logs "
+            "--previous -l app.kubernetes.io/instance=a -c proxy says why",
+            id="a sidecar that crashes",
+        ),
+        pytest.param(
             waiting("CreateContainerConfigError", 'secret "s" not found'),
             "ContainerNotMade",
             'secret "s" not found',

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from diptych.adapters.mcp.output import call_output
+from diptych.adapters.mcp.pins import CHANGED
 from diptych.adapters.mcp.supervisor import ConnectionSettings, ServerSupervisor
 from diptych.adapters.mcp.tool_rules import allows
 from diptych.config.settings import ToolServerConfig
@@ -82,6 +83,14 @@ class McpTools:
                 unavailable.append(Unavailable("server", name, reason, names))
         return tuple(tools), tuple(unavailable)
 
+    def digests(self) -> dict[str, dict[str, str]]:
+        """Give the digests of the tools of each server that is connected; see `pins`."""
+        return {
+            name: supervisor.digests()
+            for name, supervisor in self._supervisors.items()
+            if supervisor.reason is None
+        }
+
     def retry_unavailable(self) -> None:
         """Connect to the servers that are unavailable now, and not when the backoff is over."""
         for supervisor in self._supervisors.values():
@@ -98,6 +107,8 @@ class McpTools:
             raise ToolError("unavailable", f"there is no tool server {tool.server} any more")
         if not allows(supervisor.server, tool.name):
             raise ToolError("refused", f"{tool.name} is not allowed on tool server {tool.server}")
+        if tool.name in supervisor.changed:
+            raise ToolError("unavailable", f"unavailable: {tool.name} has {CHANGED} since pinned")
         return await redacted_output(self._call(supervisor, tool.name, arguments, progress))
 
     async def _call(

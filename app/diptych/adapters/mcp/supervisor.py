@@ -9,7 +9,7 @@ Not here: one connection (`connection`), and how a server is reached (`transport
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -24,6 +24,7 @@ from mcp.server import MCPServer
 
 from diptych.adapters.mcp.connection import CallNotSent, Connection
 from diptych.adapters.mcp.functions import function_server
+from diptych.adapters.mcp.pins import audit_changed, changed_entry, changed_tools, digests
 from diptych.adapters.mcp.stdio import Environment, stdio_transport
 from diptych.adapters.mcp.tool_limits import usable_tools
 from diptych.adapters.mcp.tool_rules import allows, catalog_tools, timeout_of
@@ -62,15 +63,16 @@ class ConnectionSettings:
 class ServerSupervisor:
     """Supervises one server from `start` to `close`: no failure of the server ends it.
 
-    `tools` are what the server offered last, `left_out` what it lists besides and nobody can use.
-    `first_attempt` is set when the first attempt to
-    connect is over.
+    `tools` are what the server offered last, `left_out` what it lists besides and nobody can use,
+    `changed` the tools that are not as they were pinned. `first_attempt` is set when the first
+    attempt to connect is over.
     """
 
     def __init__(self, server: ToolServerConfig, settings: ConnectionSettings) -> None:
         self.server = server
         self.tools: tuple[Tool, ...] = ()
         self.left_out: tuple[Unavailable, ...] = ()
+        self.changed: Collection[str] = ()
         self.first_attempt = asyncio.Event()
         self._settings = settings
         self._functions = function_server(server) if server.functions else None
@@ -86,6 +88,11 @@ class ServerSupervisor:
     def reason(self) -> str | None:
         """Why the server cannot be used now, in a few words; None if it can."""
         return self._last_reason if self._connection is None else self._connection.reason
+
+    def digests(self) -> dict[str, str]:
+        """Give the digest of each tool that the server lists and the manifest allows."""
+        listed = self._connection.tools if self._connection else ()
+        return digests(tool for tool in listed if allows(self.server, tool.name))
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._supervise(), name=f"mcp {self.server.name}")
@@ -215,14 +222,19 @@ class ServerSupervisor:
         return self._settings.refresh_interval * random.uniform(0.75, 1.0)  # noqa: S311 - jitter
 
     def _set_tools(self, listed: Sequence[mcp_types.Tool]) -> None:
-        usable = usable_tools(tool for tool in listed if allows(self.server, tool.name))
+        allowed = [tool for tool in listed if allows(self.server, tool.name)]
+        changed = changed_tools(self.server.pins, allowed)
+        usable = usable_tools(tool for tool in allowed if tool.name not in changed)
         tools = catalog_tools(self.server, usable.tools)
-        left_out = usable.unavailable(self.server.name)
+        name = self.server.name
+        left_out = (*changed_entry(name, changed), *usable.unavailable(name))
         for entry in left_out if left_out != self.left_out else ():
-            logger.warning("tools of server %s: %s", self.server.name, entry.reason)
-        self.left_out = left_out
+            logger.warning("tools of server %s: %s", name, entry.reason)
+        if changed.keys() - set(self.changed):
+            audit_changed(name, changed)
+        self.left_out, self.changed = left_out, changed.keys()
         if tools != self.tools:
-            logger.info("tool server %s offers %d tools", self.server.name, len(tools))
+            logger.info("tool server %s offers %d tools", name, len(tools))
             self.tools = tools
 
     def _log(self, reason: str | None) -> None:

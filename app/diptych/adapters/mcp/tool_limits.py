@@ -39,7 +39,7 @@ class UsableTools:
     def unavailable(self, server: str) -> tuple[Unavailable, ...]:
         """Say what is left out, as a run and `/ready` are told it: an entry for each reason."""
         return tuple(
-            Unavailable("tool", server, f"{len(names)} left out, {reason}: {_list(names)}")
+            Unavailable("tool", server, f"{len(names)} left out, {reason}: {told_names(names)}")
             for reason, names in self.left_out
         )
 
@@ -89,6 +89,7 @@ def _size(tool: mcp_types.Tool) -> int:
         return MAX_SCHEMA_CHARS + 1
 
 
-def _list(names: tuple[str, ...]) -> str:
+def told_names(names: tuple[str, ...]) -> str:
+    """Write names as a log, `/ready` and a prompt tell them: a few, and how many more."""
     more = len(names) - MAX_NAMES_TOLD
     return ", ".join(names[:MAX_NAMES_TOLD]) + (f" and {more} more" if more > 0 else "")

@@ -73,6 +73,12 @@ class ChatModel:
         """Whether the model's own endpoint takes the `tools` field; None until it was sent once."""
         return self._endpoints[0].takes_tools
 
+    @property
+    def wants_reasoning(self) -> bool | None:
+        """Whether some endpoint wants reasoning back; False if all took native calls without."""
+        known = [endpoint.wants_reasoning for endpoint in self._endpoints]
+        return True if True in known else None if None in known else False
+
     async def complete(self, request: ModelRequest) -> Reply:
         """Ask for a whole reply; see `ports.Model`."""
         reply, endpoint = await self._ask(

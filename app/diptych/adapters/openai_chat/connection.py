@@ -22,6 +22,8 @@ from diptych.adapters.openai_chat.failures import (
 )
 from diptych.config.settings import ModelConfig
 from diptych.errors import ConfigError
+from diptych.net.guarded_connector import GuardedConnector
+from diptych.net.outgoing import OutgoingPolicy
 from diptych.net.sse import MEBIBYTE
 
 MAX_FETCHED_BYTES = 8 * MEBIBYTE  # OpenRouter's list of models has 1 MB
@@ -32,12 +34,13 @@ _WRONG_PATH_STATUSES = frozenset({404, 405})
 def open_session() -> aiohttp.ClientSession:
     """Open the one HTTP client of the process; needs a running loop, and must be closed.
 
+    It connects to public addresses, and to others only where a host is named (`allow_url`).
     It has no limit on connections (each run needs its own), no cookies, and no timeouts of its own.
     `trust_env` is off: it would cost a thread switch for each request, and send what is in
     `.netrc`.
     """
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
+        connector=GuardedConnector(OutgoingPolicy(()), limit=0, keepalive_timeout=30),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
         # Compression would delay tokens. A response that is compressed all the same can be read.
@@ -45,6 +48,12 @@ def open_session() -> aiohttp.ClientSession:
         read_bufsize=MEBIBYTE // 16,
         trust_env=False,
     )
+
+
+def allow_url(session: aiohttp.ClientSession, url: str | None) -> None:
+    """Let a session of `open_session` reach the host of a URL at private addresses, too."""
+    if url and isinstance(session.connector, GuardedConnector):
+        session.connector.policy.allow(url)
 
 
 def proxy_from_environment(endpoint: str) -> str | None:
@@ -79,6 +88,8 @@ class Connection:
         self._settings = settings
         self._connect = aiohttp.ClientTimeout(connect=settings.timeouts.connect)
         self._url, self._other_url = _completions_urls(settings)
+        for named in (settings.endpoint, settings.proxy):
+            allow_url(session, named)
 
     @property
     def origin(self) -> str:

@@ -7,6 +7,7 @@ Not here: how refusals are recognised (`refusals`, `context_limits`), the JSON (
 remembers (`endpoint`).
 """
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -31,7 +32,13 @@ _SHORT_ID_WORDS = (  # lower-cased
 )
 _SINGLE_CALL_WORDS = "only supports single tool-calls"  # the templates of Llama 3.x
 _ALTERNATION_WORDS = "roles must alternate"  # those of Mistral and Gemma 2
-_SIGNATURE_WORDS = "missing a thought_signature"  # Gemini 3
+_SIGNATURE_WORDS = re.compile(r"missing (?:a |the )?[`'\"]?thought_signature")  # Gemini 3
+_EXTRA_FIELD = "extra_content"
+_REASONING_WORDS = re.compile(
+    r"reasoning_content[`'\"]?[^.\n]{0,60} must be passed back"  # DeepSeek
+    r"|missing [`'\"]?reasoning_content"  # DeepSeek V3.2
+    r"|reasoning_content[`'\"]? is missing"  # Moonshot
+)
 _SCHEMA_WORDS = ("invalid schema", "too complex", "grammar", "samplers")
 
 
@@ -44,7 +51,9 @@ class Dialect:
     Without `streams` it is asked for whole replies. `has_short_ids` shortens the ids of calls
     (Mistral), `signs_calls` adds the signature that Gemini 3 wants of them. `has_single_calls`
     gives each call of a message a message of its own (Llama 3.x). Without `takes_tool_messages`
-    calls and results are written as text, as in the JSON format (Gemma 2).
+    calls and results are written as text, as in the JSON format (Gemma 2). `wants_reasoning` sends
+    the reasoning of replies back (DeepSeek), `no_reasoning` in the place of what is not kept.
+    Without `takes_extra` what another endpoint wanted beside its calls is left out.
 
     `reply_limit`, `skips_format` and `writes_calls` hold for one request only: they depend on what
     is in it. `writes_calls` is the lack of `takes_tool_messages` where a message of the user
@@ -60,6 +69,9 @@ class Dialect:
     signs_calls: bool = False
     has_single_calls: bool = False
     takes_tool_messages: bool = True
+    wants_reasoning: bool = False
+    no_reasoning: str = ""
+    takes_extra: bool = True
     reply_limit: int | None = None
     skips_format: bool = False
     writes_calls: bool = False
@@ -92,6 +104,9 @@ class Dialect:
             signs_calls=self.signs_calls or other.signs_calls,
             has_single_calls=self.has_single_calls or other.has_single_calls,
             takes_tool_messages=self.takes_tool_messages and other.takes_tool_messages,
+            wants_reasoning=self.wants_reasoning or other.wants_reasoning,
+            no_reasoning=max(self.no_reasoning, other.no_reasoning, key=len),
+            takes_extra=self.takes_extra and other.takes_extra,
         )
 
     def adapted(
@@ -126,10 +141,15 @@ class Dialect:
         has_calls = any(message.calls for message in request.messages)
         if has_calls and not self.has_short_ids and _any_of(_SHORT_ID_WORDS, report.text):
             return replace(self, has_short_ids=True)
-        if has_calls and not self.signs_calls and _SIGNATURE_WORDS in report.text:
+        if has_calls and not self.signs_calls and _SIGNATURE_WORDS.search(report.text):
             return replace(self, signs_calls=True)
         if has_calls and not self.has_single_calls and _SINGLE_CALL_WORDS in report.text:
             return replace(self, has_single_calls=True)
+        if _REASONING_WORDS.search(report.text):
+            return self._with_reasoning(request)
+        has_extra = any(call.extra for message in request.messages for call in message.calls)
+        if has_extra and self.takes_extra and _EXTRA_FIELD in report.text:
+            return replace(self, takes_extra=False)
         has_system = any(message.role == "system" for message in request.messages)
         if has_system and self.takes_system_role and refuses_system_role(report):
             return replace(self, takes_system_role=False)
@@ -139,6 +159,15 @@ class Dialect:
             return replace(self, streams=False)
         refused = refused_parameters(report, fields.keys() - _REQUIRED)
         return replace(self, dropped=self.dropped | refused) if refused else None
+
+    def _with_reasoning(self, request: ModelRequest) -> "Dialect | None":
+        """Send reasoning back; some endpoints refuse an empty one where nothing is kept."""
+        said = [message for message in request.messages if message.role == "assistant"]
+        if said and not self.wants_reasoning:
+            return replace(self, wants_reasoning=True)
+        if not self.no_reasoning and any(not message.reasoning for message in said):
+            return replace(self, no_reasoning=" ")
+        return None
 
     def _with_calls_as_text(self, request: ModelRequest) -> "Dialect":
         roles = [message.role for message in request.messages]

@@ -141,20 +141,26 @@ def _encode_message(message: Message, dialect: Dialect) -> dict[str, Any]:
         encoded["content"] = [*text, *message.parts]
     if message.calls:
         encoded["content"] = message.content or None
-        encoded["tool_calls"] = [_encode_call(call, dialect) for call in message.calls]
+        signs = dialect.signs_calls and not message.calls[0].extra
+        encoded["tool_calls"] = [_encode_call(call, dialect, signs) for call in message.calls]
+    if dialect.wants_reasoning and message.role == "assistant":
+        encoded["reasoning_content"] = message.reasoning or dialect.no_reasoning
     if message.call_id is not None:
         encoded["tool_call_id"] = _call_id(message.call_id, dialect)
     return encoded
 
 
-def _encode_call(call: NativeCall, dialect: Dialect) -> dict[str, Any]:
+def _encode_call(call: NativeCall, dialect: Dialect, signs: bool) -> dict[str, Any]:
+    """Encode a call with what came beside it; `signs` if its message lacks a signature."""
     function = {"name": call.name, "arguments": _object_text(call.arguments)}
     encoded: dict[str, Any] = {
         "id": _call_id(call.id, dialect),
         "type": "function",
         "function": function,
     }
-    if dialect.signs_calls:
+    if call.extra and dialect.takes_extra:
+        encoded["extra_content"] = call.extra
+    elif signs:
         encoded["extra_content"] = _SKIP_SIGNATURE
     return encoded
 

@@ -59,8 +59,9 @@ class _Attempt:
 class ChatEndpoint:
     """Asks one endpoint, in the way that it takes.
 
-    `takes_tools` says whether it takes the `tools` field; None until it was sent once. `dialect` is
-    what else was learned of it.
+    `takes_tools` says whether it takes the `tools` field; None until it was sent once.
+    `wants_reasoning` says whether it wants reasoning back beside native calls; None until calls
+    were sent whose reasoning is kept. `dialect` is what else was learned of it.
     """
 
     def __init__(self, session: aiohttp.ClientSession, settings: ModelConfig) -> None:
@@ -68,6 +69,7 @@ class ChatEndpoint:
         self.settings = settings
         self.circuit = CircuitBreaker()
         self.takes_tools: bool | None = None
+        self.wants_reasoning: bool | None = None
         self.connection = Connection(session, settings)
         self.dialect = Dialect()
 
@@ -108,7 +110,7 @@ class ChatEndpoint:
             except AttemptFailure as failure:
                 dialect = self._adapted(failure, dialect, fields, request)
             else:
-                self._learn(dialect, fields)
+                self._learn(dialect, fields, request)
                 return result
         raise AttemptFailure(
             "model_refused",
@@ -139,10 +141,12 @@ class ChatEndpoint:
             raise tools_refused(failure) from None
         raise failure
 
-    def _learn(self, dialect: Dialect, fields: Mapping[str, Any]) -> None:
+    def _learn(self, dialect: Dialect, fields: Mapping[str, Any], request: ModelRequest) -> None:
         """Remember what went through; say once what is left out from now on."""
         if "tools" in fields:
             self.takes_tools = True
+            if dialect.wants_reasoning or any(message.reasoning for message in request.messages):
+                self.wants_reasoning = dialect.wants_reasoning
         if dialect is self.dialect:
             return
         learned = self.dialect.merged(dialect)
@@ -201,6 +205,9 @@ def _differences(old: Dialect, new: Dialect) -> list[str]:
             old.takes_tool_messages and not new.takes_tool_messages
         ),
         f"takes no response_format {kinds}: it is left out": bool(kinds),
+        "wants reasoning back beside native calls: it is kept with them": (
+            new.wants_reasoning and not old.wants_reasoning
+        ),
         f"wants {new.max_tokens_name}": old.max_tokens_name != new.max_tokens_name,
         "does not stream: it is asked for whole replies": old.streams and not new.streams,
     }

@@ -17,6 +17,7 @@ import aiohttp
 from diptych.adapters.openai_chat.context_limits import ContextLimit, context_limit
 from diptych.adapters.openai_chat.error_report import ErrorReport
 from diptych.errors import ModelCode, ModelError
+from diptych.net.outgoing import AddressRefused
 
 MAX_QUOTATION_CHARS = 200
 _AUTH_STATUSES = frozenset({401, 403})
@@ -125,6 +126,8 @@ def total_timeout() -> AttemptFailure:
 def connection_failure(error: aiohttp.ClientError, where: str) -> AttemptFailure:
     """A request without a response; `where` is the endpoint's scheme, host and port."""
     match error:
+        case aiohttp.ClientConnectorError(os_error=AddressRefused() as refused):
+            return _unreachable(where, str(refused))
         case aiohttp.ConnectionTimeoutError():
             # Not tried again: the time to connect is used up (faults.md M3: an error in 5 s).
             return _unreachable(where, "connecting takes too long", code="model_timeout")

@@ -16,6 +16,7 @@ import orjson
 from diptych.loop.messages import NativeCall
 from diptych.loop.text import well_formed
 
+MAX_EXTRA_BYTES = 256 * 1024  # of what is kept beside a call
 _LEGACY_INDEX = -1  # of the one `function_call` of the API before tools
 
 
@@ -27,6 +28,7 @@ class _Slot:
     id: str = ""
     name: str = ""
     arguments: str = ""
+    extra: Mapping[str, Any] | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -67,7 +69,8 @@ class CallAssembler:
                 call_id = _free_id(number, taken | given)
             given.add(call_id)
             arguments = well_formed(slot.arguments) if slot.arguments.strip() else "{}"
-            calls.append(NativeCall(well_formed(call_id), well_formed(slot.name), arguments))
+            name = well_formed(slot.name)
+            calls.append(NativeCall(well_formed(call_id), name, arguments, slot.extra))
         return tuple(calls)
 
     def _is_call(self, position: int, slot: _Slot) -> bool:
@@ -115,6 +118,7 @@ class CallAssembler:
 
     def _fill(self, slot: _Slot, entry: Mapping[str, Any]) -> None:
         slot.id = slot.id or _text(entry.get("id"))
+        slot.extra = slot.extra or _extra(entry.get("extra_content"))
         function = entry.get("function")
         if not isinstance(function, dict):
             function = entry  # some gateways leave the object out
@@ -172,6 +176,16 @@ def _text(value: object) -> str:
     if isinstance(value, str):
         return value
     return str(value) if type(value) is int else ""
+
+
+def _extra(found: object) -> Mapping[str, Any] | None:
+    """Give what the endpoint wants back beside a call, unless nothing can keep it."""
+    if not isinstance(found, dict) or not found:
+        return None
+    try:
+        return found if len(orjson.dumps(found)) <= MAX_EXTRA_BYTES else None
+    except TypeError:  # half a character
+        return None
 
 
 def _free_id(number: int, taken: set[str]) -> str:

@@ -62,7 +62,20 @@ class AgentObject:
 
     @property
     def is_ready(self) -> bool:
-        return self.condition("Ready").status == "True"
+        """Whether it is ready by a status that is of the manifest as it is now."""
+        return self.condition("Ready").status == "True" and not self.staleness
+
+    @property
+    def staleness(self) -> str:
+        """Give why its status cannot be trusted; empty if it is of the newest manifest."""
+        seen = self.status.get("observedGeneration", 0)
+        newest = self.content["metadata"].get("generation", 0)
+        if not self.status or seen >= newest:
+            return ""
+        return (
+            f"StatusIsOld: the status is of generation {seen} and the manifest is of {newest}; "
+            "`diptych status` tells whether an operator is at work."
+        )
 
     @property
     def selector(self) -> str:
@@ -71,7 +84,9 @@ class AgentObject:
 
     @property
     def problem(self) -> str:
-        """Give why it is not ready; an error in its manifest comes first."""
+        """Give why it is not ready; an old status comes first, then an error in its manifest."""
+        if self.staleness:
+            return self.staleness
         accepted, ready = self.condition("Accepted"), self.condition("Ready")
         return accepted.text if accepted.status == "False" else ready.text
 

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from diptych.cli.output.screen import Line
 
 OutputFormat: TypeAlias = Literal["json", "yaml", "wide", "name"]
-_FALSE_IS_OK = {"Progressing", "Degraded"}
+_FALSE_IS_OK = {"Progressing", "Degraded", "ToolsDrifted"}
 """Conditions whose good status is False."""
+_AT_REST = {"UpToDate", "ScaledToZero"}
+"""Reasons for Progressing=False that are no obstacle."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
@@ -124,14 +126,25 @@ def _pod_lines(pods: Sequence[Mapping[str, Any]]) -> Iterator["Line"]:
 
 def _condition_lines(agent: "AgentObject") -> Iterator["Line"]:
     yield _field("conditions", "" if agent.conditions else "none: no operator has seen it yet")
+    if agent.staleness:
+        yield "    ", Mark.FAILED.value, agent.staleness
     for condition in agent.conditions:
-        yield "    ", _mark(condition).value, f"{condition.type:<13}", condition.text
+        mark = Mark.NOTE if agent.staleness else _mark(condition)
+        yield "    ", mark.value, f"{_claim(condition):<16}", condition.text
+
+
+def _claim(condition: "Condition") -> str:
+    """Give a condition's type so that it reads as it is: `not Degraded`."""
+    is_denied = condition.type in _FALSE_IS_OK and condition.status == "False"
+    return f"not {condition.type}" if is_denied else condition.type
 
 
 def _mark(condition: "Condition") -> Mark:
     match condition.type, condition.status:
         case (_, "Unknown") | ("Progressing", "True"):
             return Mark.NOTE
+        case ("Progressing", _) if condition.reason not in _AT_REST:
+            return Mark.FAILED
         case kind, status:
             return Mark.of(status == ("False" if kind in _FALSE_IS_OK else "True"))
 

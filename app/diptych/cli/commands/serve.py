@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,7 +54,8 @@ def serve(
 
     Without a file the agent is made of AGENT_NAME, MODEL_API_URL, MCP_SERVERS …, as in a plain
     container. On loopback everybody may do everything; at any other address callers must say who
-    they are, by a key or token of `spec.access`, unless --open is given.
+    they are, by a key or token of `spec.access`, unless --open is given. METRICS_PORT takes the
+    metrics to a port of their own.
 
     On Ctrl-C or SIGTERM it takes no new runs; those that go on have SHUTDOWN_GRACE_SECONDS (20).
 
@@ -72,8 +74,7 @@ def serve(
     set_up_logging(settings.log_level, settings.log_format)
     sockets = Sockets(ListenAddress(host, settings.port if port is None else port), count)
     configs = loaded.resolve(sockets.urls) if loaded else from_environment
-    if is_open:
-        configs = [opened(config) for config in configs]
+    configs = [opened(config) for config in configs] if is_open else configs
     _serve(configs, sockets, settings)
 
 
@@ -81,22 +82,33 @@ def _serve(
     configs: "Sequence[AgentConfig]", sockets: "Sockets", settings: "ProcessSettings"
 ) -> None:
     from diptych.cli.signals import loop_factory
-    from diptych.serve.server import serve_until_signal
+    from diptych.serve.server import ListenAddress, Sockets, serve_until_signal
 
-    announce = _log_addresses if settings.log_format == "json" else _print_addresses
+    metrics_sockets = None
+    if (at := settings.metrics_port) is not None:
+        address = ListenAddress(sockets.address.host, at, "METRICS_PORT")
+        metrics_sockets = Sockets(address, len(configs))
+    log_addresses = partial(_log_addresses, sockets.addresses)
+    announce = log_addresses if settings.log_format == "json" else _print_addresses
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        serving = serve_until_signal(configs, sockets, announce, grace=settings.shutdown_grace)
+        serving = serve_until_signal(
+            configs,
+            sockets,
+            announce,
+            grace=settings.shutdown_grace,
+            metrics_sockets=metrics_sockets,
+        )
         runner.run(serving)
 
 
-async def _log_addresses(agents: Sequence["HostedAgent"]) -> None:
+async def _log_addresses(addresses: Sequence[str], agents: Sequence["HostedAgent"]) -> None:
     """Log where the agents listen, for collectors of JSON logs."""
     from diptych.cli.output.wording import unavailable_text
 
-    for agent in agents:
+    for agent, address in zip(agents, addresses, strict=True):
         await agent.wait_for_first_connect()
         now = agent.readiness()
-        _logger.info("agent %s listens at %s", agent.name, agent.url)
+        _logger.info("agent %s listens at %s", agent.name, address)
         for unavailable in now.unavailable:
             _logger.warning("agent %s is without %s", agent.name, unavailable_text(unavailable))
         for note in now.notes:

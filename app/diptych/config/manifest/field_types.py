@@ -118,6 +118,14 @@ ObjectKey: TypeAlias = Annotated[
     str,
     Pattern(r"\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*", 'must be letters, digits, "-", "_" and "."', 253),
 ]
+ToolName: TypeAlias = Annotated[
+    str,
+    Pattern(
+        r"[A-Za-z0-9_.-]{1,64}",
+        'must be the name of a tool: 1 to 64 of A-Z, a-z, 0-9, ".", "-" and "_"',
+        64,
+    ),
+]
 HeaderName: TypeAlias = Annotated[
     str,
     Pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", "must be the name of an HTTP header", 128),

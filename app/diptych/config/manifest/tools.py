@@ -17,11 +17,12 @@ from diptych.config.manifest.field_types import (
     OneLine,
     Port,
     Text,
+    ToolName,
     VariableName,
 )
 from diptych.config.manifest.headers import Headers
 from diptych.config.manifest.references import SecretSource
-from diptych.config.manifest.rules import CelRule, UniqueNames, rule_error
+from diptych.config.manifest.rules import CelRule, Pattern, UniqueNames, rule_error
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.urls import Url
 from diptych.config.settings import ALL_TOOLS, CALL_TIMEOUT
@@ -64,6 +65,22 @@ class ToolVariable(StrictModel):
     """The variable's value, if everybody may read it."""
     value_from: SecretSource | None = None
     """The Secret that holds the variable's value."""
+
+
+class Pin(StrictModel):
+    """A tool as it was when somebody looked at it."""
+
+    tool: ToolName
+    """The tool's name at its server."""
+    digest: Annotated[
+        str,
+        Pattern(
+            "sha256:[0-9a-f]{64}",
+            'must be "sha256:" and 64 hexadecimal digits; remove it and run `diptych pin FILE`',
+            71,
+        ),
+    ]
+    """The SHA-256 of the tool's name, description and schema, as `diptych pin` writes it."""
 
 
 class Override(StrictModel):
@@ -126,6 +143,13 @@ class ToolServerSpec(StrictModel):
     """HTTP headers that every request to the server carries."""
     timeout: Duration = CALL_TIMEOUT
     """How long one call may take."""
+    pin: Annotated[
+        tuple[Pin, ...],
+        Field(strict=False, max_length=256),
+        UniqueNames("pinned tools", lambda pin: str(pin.tool), "tool"),
+    ] = ()
+    """Tools that cannot be used when their name, description or schema has changed. Tools without a
+    pin are not looked at; `allow` says which there may be. `diptych pin FILE` writes them."""
     overrides: LongList[Override] = ()
     """Corrections of what the server says about its tools. Of several that match a tool, the first
     that sets a field counts."""

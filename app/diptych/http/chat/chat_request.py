@@ -16,13 +16,13 @@ from diptych.http.bodies import ChatBody, read_body
 from diptych.http.chat.parameters import read_parameters, warning
 from diptych.http.messages import read_conversation
 from diptych.http.run_request import read_run_request
-from diptych.http.typed_output import TypedOutput, read_forced_tool, read_response_format
+from diptych.http.typed_output import TypedOutput, read_forced_tools, read_response_format
 from diptych.runtime.request import RunRequest
 
 _TOOL_FIELDS = ("tools", "tool_choice", "functions", "function_call")
 _SAY_NOTHING: tuple[object, ...] = (None, [], "none", "auto")
 _NO_TOOLS = (
-    "this agent calls its own tools, and no others. Remove it; or force one tool by tool_choice, "
+    "this agent calls its own tools, and no others. Remove it; or force a call by tool_choice, "
     "or send a response_format, to get an answer of that form; or let the agent's manifest say "
     "chat.callerTools: ignore"
 )
@@ -39,13 +39,13 @@ class ChatPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A chat that was read. `tool` is the caller's tool whose call the answer is, if any.
+    """A chat that was read. `tools` are the caller's tools of one of which the answer is a call.
 
     `headers` warn of what has no effect.
     """
 
     run: RunRequest
-    tool: str | None
+    tools: tuple[str, ...]
     streams: bool
     includes_usage: bool
     headers: Mapping[str, str]
@@ -67,7 +67,7 @@ async def read_chat(request: Request, policy: ChatPolicy) -> ChatRequest:
     options = body.stream_options
     return ChatRequest(
         run=replace(run, output_schema=output.schema, parameters=parameters.allowed),
-        tool=output.tool,
+        tools=output.tools,
         streams=bool(body.stream),
         includes_usage=bool(options and options.include_usage),
         headers=warning((*ignored_tools, *parameters.ignored)),
@@ -109,7 +109,7 @@ async def _read_tools(
 
 def _read_forms(body: ChatBody) -> tuple[TypedOutput, TypedOutput | None]:
     output = TypedOutput(read_response_format(body.response_format))
-    return output, read_forced_tool(body.tools, body.tool_choice)
+    return output, read_forced_tools(body.tools, body.tool_choice)
 
 
 def check_model(model: str | None, name: str) -> None:

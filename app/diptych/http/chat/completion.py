@@ -3,11 +3,12 @@
 Not here: reading the run (`http.chat.reader`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
 
+from diptych.http.typed_output import read_call
 from diptych.loop.codec import Record
 from diptych.net.sse import frame
 from diptych.ports import Notice
@@ -21,21 +22,23 @@ STREAMED_NOTICES = frozenset({"progress", "tool_progress", "delegation_progress"
 class CompletionFormat:
     """Writes what one run of an agent gives; `model` is the agent's name.
 
-    With a `tool`, the answer is written as the arguments of a call of this tool of the caller.
+    With `tools`, the answer is written as a call of one of these tools of the caller.
     """
 
-    def __init__(self, entry: RunEntry, model: str, tool: str | None = None) -> None:
+    def __init__(self, entry: RunEntry, model: str, tools: Sequence[str] = ()) -> None:
         self._entry = entry
         self._model = model
-        self._tool = tool
+        self._tools = tools
+        self._calls = 0  # that were streamed
         self._created = int(entry.created)
         self._before_text, self._after_text = self._text_frame_parts()
 
     def completion(self, answer: str, end: Record, reasoning: str = "") -> dict[str, Any]:
         """Write the whole completion of a run; `end` is its terminal record."""
         message: dict[str, Any] = {"role": "assistant", "content": answer, "refusal": None}
-        if self._tool and end.event_type == "completed":
-            message |= {"content": None, "tool_calls": [self._call(answer)]}
+        if self._tools and end.event_type == "completed":
+            call = self._call(*read_call(self._tools, answer))
+            message |= {"content": None, "tool_calls": [call]}
         if reasoning:
             message["reasoning_content"] = reasoning
         choice = {
@@ -47,16 +50,24 @@ class CompletionFormat:
         return {**self._envelope("chat.completion"), "choices": [choice], "usage": _usage(end)}
 
     def first_frame(self) -> bytes:
-        return self.content_frame({"role": "assistant", "content": "" if not self._tool else None})
+        return self.content_frame({"role": "assistant", "content": "" if not self._tools else None})
 
     def call_frame(self) -> bytes:
         """Frame what precedes the arguments of the caller's tool; nothing if there is none."""
-        if self._tool is None:
+        if len(self._tools) != 1:
             return b""
-        return self.content_frame({"tool_calls": [{"index": 0, **self._call("")}]})
+        return self.content_frame({"tool_calls": [{"index": 0, **self._call(self._tools[0], "")}]})
 
     def text_frame(self, record: Record) -> bytes:
-        """Frame a `text` record. Only the text differs from one chunk to the next."""
+        """Frame a `text` record. Only the text differs from one chunk to the next.
+
+        An answer that says which tool it calls is one record.
+        """
+        if len(self._tools) > 1:
+            call = self._call(*read_call(self._tools, str(record.content)))
+            self._calls += 1
+            delta = {"tool_calls": [{"index": self._calls - 1, **call}]}
+            return self.content_frame(delta, record.seq)
         text = orjson.dumps(str(record.content))
         return b"id: %d\ndata: %b%b%b" % (record.seq, self._before_text, text, self._after_text)
 
@@ -86,16 +97,17 @@ class CompletionFormat:
         """Give what stands before and after the text of a chunk."""
         mark = "\x00"
         delta: dict[str, Any] = {"content": mark}
-        if self._tool:
+        if self._tools:
             delta = {"tool_calls": [{"index": 0, "function": {"arguments": mark}}]}
         chunk = orjson.dumps(self._chunk(delta))
         before, _, after = chunk.partition(orjson.dumps(mark))
         return before, after + b"\n\n"
 
-    def _call(self, arguments: str) -> dict[str, Any]:
+    def _call(self, name: str, arguments: str) -> dict[str, Any]:
         """Write the answer as a call of the caller's tool; a run that is read again has its id."""
-        call_id = f"call_{self._entry.run_id[-_CALL_ID_CHARS:]}"
-        function = {"name": self._tool, "arguments": arguments}
+        number = f"_{self._calls}" if self._calls else ""
+        call_id = f"call_{self._entry.run_id[-_CALL_ID_CHARS:]}{number}"
+        function = {"name": name, "arguments": arguments}
         return {"id": call_id, "type": "function", "function": function}
 
     def _finish_reason(self, end: Record) -> str:
@@ -103,7 +115,7 @@ class CompletionFormat:
         if end.event_type == "max_steps":
             return "length"
         reason = str(end.metadata["finish_reason"])
-        return "tool_calls" if self._tool and reason == "stop" else reason
+        return "tool_calls" if self._tools and reason == "stop" else reason
 
     def _chunk(self, delta: Mapping[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
         choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}

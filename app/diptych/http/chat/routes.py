@@ -44,7 +44,7 @@ def chat_routes(policy: ChatPolicy, runs: GuardedRuns) -> APIRouter:
     async def complete(request: Request) -> Response:
         chat = await read_chat(request, policy)
         entry = await runs.start(chat.run)
-        reader = ChatReader(runs, entry, CompletionFormat(entry, name, chat.tool), chat.headers)
+        reader = ChatReader(runs, entry, CompletionFormat(entry, name, chat.tools), chat.headers)
         on_disconnect = None
         if chat.run.origin.cancels_on_disconnect:
             on_disconnect = partial(cancel_if_abandoned, runs, entry.run_id)

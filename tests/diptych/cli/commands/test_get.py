@@ -85,11 +85,11 @@ def test_get_describes_an_agent(typed: Type, cluster: Any) -> None:
         "    ✓ helper-1  Running, AGE, 2 restarts, on node-1",
         "    ✗ helper-2  Running, AGE, 2 restarts, on node-1",
         "  conditions",
-        "    ✓ Accepted     Accepted: The manifest can be served.",
-        "    ✓ Ready        Ready: 1 of 1 pods can take work.",
-        f"    ✗ Degraded     NotFound: {shortage}",
-        "    ! Progressing  RollingOut: 1 of 2 pods run the newest revision.",
-        "    ! Resting      NotAsked",
+        "    ✓ Accepted        Accepted: The manifest can be served.",
+        "    ✓ Ready           Ready: 1 of 1 pods can take work.",
+        f"    ✗ Degraded        NotFound: {shortage}",
+        "    ! Progressing     RollingOut: 1 of 2 pods run the newest revision.",
+        "    ! Resting         NotAsked",
         "  missing",
         "    ! server bank: connection refused",
         "    ! agent helper: no answer; in time",
@@ -169,3 +169,39 @@ def test_without_access_to_all_namespaces_one_is_searched(typed: Type, cluster: 
     cluster.answer("get agents.diptych.dev", "helpr", err=NOT_FOUND)
     outcome = typed("get", "team/helpr")
     assert outcome.err == "error: there is no Agent helpr in namespace team; did you mean helper?\n"
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        (
+            condition("Degraded", "False", "NothingMissing", "The agent misses nothing."),
+            "    ✓ not Degraded    NothingMissing: The agent misses nothing.",
+        ),
+        (
+            condition("Progressing", "False", "UpToDate", "All pods run the newest revision."),
+            "    ✓ not Progressing UpToDate: All pods run the newest revision.",
+        ),
+        (
+            condition("Progressing", "False", "WriteFailed", "A webhook is gone."),
+            "    ✗ not Progressing WriteFailed: A webhook is gone.",
+        ),
+    ],
+)
+def test_a_condition_reads_as_it_is(typed: Type, cluster: Any, found: Object, line: str) -> None:
+    cluster.answer("get agents.diptych.dev", "helper", out=agent("helper", found))
+    cluster.answer("get", "pods", out=items())
+    assert line in typed("get", "helper").out.splitlines()
+
+
+def test_an_old_status_is_not_shown_as_good(typed: Type, cluster: Any) -> None:
+    old = agent("helper")
+    old["metadata"]["generation"] = 3
+    old["status"]["observedGeneration"] = 2
+    cluster.answer("get agents.diptych.dev", "helper", out=old)
+    cluster.answer("get", "pods", out=items())
+    lines = typed("get", "helper").out.splitlines()
+    assert lines[0].startswith("✗ helper")
+    text = "    ✗ StatusIsOld: the status is of generation 2 and the manifest is of 3; "
+    assert any(line.startswith(text) for line in lines)
+    assert not any(line.startswith("    ✓") for line in lines)

@@ -158,3 +158,14 @@ def test_a_cluster_without_agents_is_well(typed: Type, cluster: Any) -> None:
     cluster.answer("get agents.diptych.dev", out=items())
     outcome = typed("status")
     assert (outcome.code, outcome.out.splitlines()[-1]) == (0, "✓ agents  there are none")
+
+
+def test_an_agent_whose_status_is_old_is_not_ready(typed: Type, cluster: Any) -> None:
+    old = agent("helper", namespace="team")
+    old["metadata"]["generation"] = 3
+    old["status"]["observedGeneration"] = 2
+    cluster.answer("get agents.diptych.dev", out=items(old))
+    outcome = typed("status")
+    assert outcome.code == 1
+    assert outcome.out.splitlines()[2] == "✗ agents  0 of 1 ready"
+    assert "the status is of generation 2 and the manifest is of 3" in outcome.out

@@ -1,0 +1,83 @@
+"""What keeps an Agent's children from being made: its manifest, the cluster, or the API. Pure.
+
+Not here: the conditions that follow (`status.conditions`), when it is tried again (`reconciler`).
+"""
+
+from diptych_operator.desired.children import (
+    Children,
+    Platform,
+    TooLargeError,
+    desired_children,
+)
+from diptych_operator.desired.observed import ObservedState
+from diptych_operator.desired.strategic_merge import MergeError
+from diptych_operator.kubernetes.errors import ApiError, ForbiddenError
+from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.kinds import AGENT, Object, kind_of
+from diptych_operator.resources.ownership import controller_of, is_owned_by
+from diptych_operator.status.problem import FORMER_AGENT, Problem
+
+
+class Rejected(Exception):
+    """The manifest cannot be served; `problem` says why."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+class Blocked(Exception):
+    """The manifest is fine, and its children cannot be applied now; `problem` says why."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+def decide_children(agent: Agent, observed: ObservedState, platform: Platform) -> Children:
+    """Give the desired children. Raises `Rejected` if there can be none."""
+    try:
+        return desired_children(agent, observed, platform)
+    except MergeError as error:
+        raise Rejected(Problem("PodTemplateInvalid", f"{error}.")) from error
+    except TooLargeError as error:
+        raise Rejected(Problem("TooLarge", f"{error}.")) from error
+    except ValueError as error:
+        message = f"A URL of the manifest is invalid: {error}."
+        raise Rejected(Problem("InvalidUrl", message)) from error
+
+
+def check_ownership(agent: Agent, children: Children, live: list[Object | None]) -> None:
+    """Raise `Blocked` or `Rejected` if a live object is not the Agent's."""
+    foreign = {
+        kind_of(child).name: found
+        for child, found in zip(children.to_apply, live, strict=True)
+        if found is not None and not is_owned_by(found, agent)
+    }
+    for kind, found in foreign.items():
+        owner = controller_of(found) or {}
+        if (owner.get("kind"), owner.get("name")) == (AGENT.name, agent.name):
+            message = f"The {kind} of a former Agent called {agent.name} is still there."
+            raise Blocked(Problem(FORMER_AGENT, message))
+    for kind in foreign:
+        raise name_conflict(kind, agent.name, f"rename the Agent, or delete that {kind}")
+
+
+def name_conflict(kind: str, name: str, remedy: str) -> Rejected:
+    """Give the error for an object of somebody else that has a name that the Agent needs."""
+    message = f"There is a {kind} called {name} that does not belong to this Agent; {remedy}."
+    return Rejected(Problem("NameConflict", message))
+
+
+def blocker_of(error: ApiError) -> Problem:
+    """Say in the API's words why a write failed."""
+    if not isinstance(error, ForbiddenError):
+        return Problem("WriteFailed", f"What the Agent needs cannot be written: {error}")
+    if _is_missing_right(str(error)):
+        return Problem("Forbidden", f"The operator may not do its work: {error}")
+    return Problem("Denied", f"A rule of the cluster denies what the Agent needs: {error}")
+
+
+def _is_missing_right(words: str) -> bool:
+    """Say whether a 403 is the authorizer's; else it is a quota's or an admission rule's."""
+    return "cannot " in words and "denied the request" not in words
