@@ -44,7 +44,14 @@ class AgentAccess:
     def policy(self, agent: str, on_refused: Callable[[str], None]) -> AccessPolicy:
         """Give the policy for the web application of the agent called `agent`."""
         authenticator = Authenticator(self.issuers, self._config.keys, time.time)
-        return AccessPolicy(authenticator, self.grants, self._refresh_keys, agent, on_refused)
+        return AccessPolicy(
+            authenticator,
+            self.grants,
+            self._refresh_keys,
+            agent,
+            on_refused,
+            approves_own=self._config.approve_own,
+        )
 
     async def start(self) -> None:
         """Fetch the keys of issuers for the first time, if some must be asked."""
