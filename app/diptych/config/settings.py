@@ -197,6 +197,8 @@ class IssuerConfig:
 class AccessConfig:
     """Who may do what (access.md). `keys` are API keys by the name of their holder.
 
+    With `approve_own` whoever may approve decides on its own runs, too.
+
     `platform` reads what the operator says for all callers of the agent, as JSON; see
     `config.platform_access`.
     """
@@ -207,6 +209,7 @@ class AccessConfig:
     grants: tuple[Grant, ...] = ()
     limits: Limits = field(default_factory=Limits)
     platform: ValueProvider | None = None
+    approve_own: bool = False
 
 
 @dataclass(frozen=True, slots=True)

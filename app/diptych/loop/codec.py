@@ -15,6 +15,13 @@ from typing import Any
 
 from diptych.errors import LoopError
 from diptych.loop.actions import ActionError
+from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
+from diptych.loop.approval_rows import (
+    decided_row,
+    read_decided,
+    read_requested,
+    requested_row,
+)
 from diptych.loop.catalog import Catalog
 from diptych.loop.catalog_json import decode_catalog, encode_catalog
 from diptych.loop.event_rows import (
@@ -68,6 +75,8 @@ EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     ContextRefused: ("context_refused",),
     Compacted: ("compacted",),
     ReplyRejected: ("action_error",),
+    ApprovalRequested: ("approval_requested",),
+    ApprovalDecided: ("approval_decided",),
     Called: ("tool_call", "delegation_request"),
     Returned: ("tool_result", "tool_error", "delegation_response", "delegation_error"),
     Streamed: ("text",),
@@ -141,6 +150,10 @@ def encode(  # noqa: C901, PLR0912 - a table
             return context_row(event)
         case ReplyRejected(error, said):
             return "action_error", error.detail, {"error_type": error.type, "said": said}
+        case ApprovalRequested():
+            return requested_row(event)
+        case ApprovalDecided():
+            return decided_row(event)
         case Called():
             return called_row(event)
         case Returned():
@@ -197,6 +210,10 @@ def _read(  # noqa: C901, PLR0912 - a table
             return read_context(event_type, content, metadata)
         case "action_error":
             return ReplyRejected(ActionError(metadata["error_type"], content), metadata["said"])
+        case "approval_requested":
+            return read_requested(content, metadata)
+        case "approval_decided":
+            return read_decided(content, metadata)
         case "tool_call" | "delegation_request":
             return read_called(event_type, content, metadata)
         case "tool_result" | "tool_error" | "delegation_response" | "delegation_error":

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from diptych.loop.actions import RULES_0_1, ActionError, Rules
+from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.loop.catalog import Catalog
 from diptych.loop.context_window import ContextWindow
 from diptych.loop.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage
@@ -262,7 +263,7 @@ class Aborted:
 Stop: TypeAlias = Failed | Aborted
 """An end that may come from outside, in any phase."""
 
-Signal: TypeAlias = Stop | Steered
+Signal: TypeAlias = Stop | Steered | ApprovalDecided
 """What can be sent to a run that exists (as a signal of Temporal)."""
 
 Terminal: TypeAlias = Completed | StepsExhausted | Stop
@@ -276,6 +277,8 @@ Event: TypeAlias = (
     | ContextRefused
     | Compacted
     | ReplyRejected
+    | ApprovalRequested
+    | ApprovalDecided
     | Called
     | Returned
     | Streamed

@@ -46,7 +46,14 @@ class AgentAccess:
         """Give the policy for the web application of the agent called `agent`."""
         keys = {name: remembered(read) for name, read in self._config.keys.items()}
         authenticator = Authenticator(self.issuers, keys, time.time)
-        return AccessPolicy(authenticator, self.grants, self._refresh_keys, agent, on_refused)
+        return AccessPolicy(
+            authenticator,
+            self.grants,
+            self._refresh_keys,
+            agent,
+            on_refused,
+            approves_own=self._config.approve_own,
+        )
 
     async def start(self) -> None:
         """Fetch the keys of issuers for the first time, if some must be asked."""

@@ -75,9 +75,12 @@ class RedisEventLog(RedisLists):
                 await self._connection.refresh_epoch()
                 raise StoreError("the store was emptied just now; try again")
 
-    async def append(self, records: Sequence[Record], lease: Lease) -> None:
+    async def append(
+        self, records: Sequence[Record], lease: Lease, *, awaits_input: bool = False
+    ) -> None:
         last = records[-1]
         is_end = last.event_type in TERMINAL
+        status = "input-required" if awaits_input else "running"
         offered = next((r for r in records if r.event_type == "offered"), None)
         reply = await self._connection.run_script_when_available(
             scripts.APPEND_END if is_end else scripts.APPEND,
@@ -85,7 +88,7 @@ class RedisEventLog(RedisLists):
             lease.session_id,
             lease.token,
             records[0].seq,
-            last.event_type if is_end else "running",
+            last.event_type if is_end else status,
             repr(last.timestamp),
             "".join("01"[r.event_type not in NOT_IN_MEMORY_VIEW] for r in records),
             str(offered.content) if offered else "",

@@ -112,6 +112,11 @@ class Screen:
         self._print(Text(printable(text)[: self.width - 1], "dim"), end="")
         self._has_status = True
 
+    def show_prompt(self, text: str) -> None:
+        """Ask for a line; what is typed stands behind the text."""
+        self._end_last_line()
+        self._print(Text(text, "bold"), end="")
+
     def _end_last_line(self) -> None:
         """Move the cursor to the start of an empty line."""
         if self._has_status:
