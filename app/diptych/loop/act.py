@@ -30,6 +30,7 @@ from diptych.loop.state import (
     append_messages,
     conversation,
     open_calls,
+    waiting_calls,
 )
 
 _READ_SHARE = 1 / 8  # of the context window, for one piece of a text that is read on
@@ -93,7 +94,9 @@ def take_rejection(run: Run, event: ReplyRejected) -> Next:
 
 def take_result(run: Run, event: Returned) -> Next:
     """Keep a result; when the last of the step has come, go on."""
-    run = replace(run, results=(*run.results, event.result))
+    waiting = tuple(w for w in run.waiting if w.call.id != event.result.call_id)
+    result = _with_changes(run, event.result)
+    run = replace(run, results=(*run.results, result), waiting=waiting)
     if open_calls(run):
         return start_ready(run)
     by_id = {result.call_id: result for result in run.results}
@@ -111,7 +114,8 @@ def take_result(run: Run, event: Returned) -> Next:
 def start_ready(run: Run) -> Next:
     """Command each call that can be made now; record each that never will be as skipped."""
     done = {result.call_id: result for result in run.results}
-    graph = Graph(run.calls, run.issued, done, run.catalog)
+    waiting = waiting_calls(run)
+    graph = Graph(run.calls, run.issued, done, run.catalog, waiting, run.approved)
     commands: list[Command] = []
     ids = set(run.issued)
     most = run.settings.max_parallel_calls
@@ -121,10 +125,11 @@ def start_ready(run: Run) -> Next:
             commands.append(Emit(decision))
         else:
             ids.add(decision.id)
+            is_approved = decision.id in run.approved
             commands.append(
                 Emit(Called(decision, run.step))
                 if is_reader(decision)
-                else MakeCall(decision, run.step)
+                else MakeCall(decision, run.step, is_approved=is_approved)
             )
     return issue(replace(run, issued=frozenset(ids)), *commands)
 
@@ -160,7 +165,16 @@ def _named(run: Run, found: Calls) -> tuple[Call, ...]:
 
 def _begin_step(run: Run, calls: tuple[Call, ...], said: Message) -> Next:
     run = replace(append_messages(run, said), phase=Phase.CALL, step=run.step + 1, errors=0)
-    return start_ready(replace(run, calls=calls, issued=frozenset()))
+    nothing: frozenset[str] = frozenset()
+    return start_ready(replace(run, calls=calls, issued=nothing, approved=nothing, changed=nothing))
+
+
+def _with_changes(run: Run, result: Result) -> Result:
+    """Say in a result that its call is not what the reply asked for; the model asked otherwise."""
+    if result.call_id not in run.changed:
+        return result
+    call = next(call for call in run.calls if call.id == result.call_id)
+    return replace(result, text=f"{prompt.changed_call(call)}\n{result.text}")
 
 
 def _is_terminal(run: Run, call: Call) -> bool:

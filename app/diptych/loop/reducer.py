@@ -26,6 +26,8 @@ from diptych.loop.act import (
     take_result,
 )
 from diptych.loop.answer import end_turn, take_answer, take_reset
+from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
+from diptych.loop.approvals import decide, may_wait, request_approval
 from diptych.loop.asking import ask_for_actions, change_format, may_answer, next_step
 from diptych.loop.call_graph import failure
 from diptych.loop.compaction import ask_again, take_summary
@@ -62,6 +64,7 @@ from diptych.loop.state import (
     append_question,
     deliver_messages,
     open_calls,
+    waiting_calls,
 )
 
 
@@ -112,6 +115,10 @@ def _advance_phase_1(run: Run, event: Event) -> Next:
             return change_format(run, event)
         case Phase.ACT, Streamed(text) if may_answer(run):
             return _take_text(run, text), ()
+        case Phase.CALL, ApprovalRequested() if may_wait(run, event):
+            return request_approval(run, event)
+        case Phase.CALL, ApprovalDecided(call_id) if call_id in waiting_calls(run):
+            return decide(run, event)
         case Phase.CALL, Called(call) if call.id in run.issued and call.id not in run.started:
             return begin_call(run, call)
         case Phase.CALL, Returned(result) if result.call_id in open_calls(run):
@@ -180,6 +187,7 @@ def _take_request(run: Run, event: Asked) -> Run:
         asked_at=len(event.earlier) if is_question else None,
         resumes=event.resumes,
         subject=event.subject,
+        caller=event.caller,
         system=event.system,
         origin=event.origin,
         parameters=event.parameters,

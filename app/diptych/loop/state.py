@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Literal
 
 from diptych.loop.answer_prompt import Repair
+from diptych.loop.approval_events import ApprovalRequested
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import Command
 from diptych.loop.context_window import ContextWindow
@@ -62,7 +63,8 @@ class Run:
     messages: tuple[Message, ...] = ()  # what this run adds to the conversation
     asked_at: int | None = None  # which of them is the question; None if it resumes another run
     resumes: str | None = None  # the id of that run
-    subject: str = ""  # who began it
+    subject: str = ""  # who began it, or on whose behalf
+    caller: str = ""  # who began it, if that is on another's behalf
     context: ContextWindow = field(default_factory=ContextWindow)
     sent: tuple[Message, ...] | None = None  # of the conversation, if not all of it (`fitting`)
     question: str = ""  # what the user has said in this turn
@@ -79,6 +81,9 @@ class Run:
     calls: tuple[Call, ...] = ()  # of this step, in the order of the reply
     native_reply: NativeReply | None = None  # that they come from, if their format is native
     issued: frozenset[str] = frozenset()  # ids of calls that a command was given for
+    waiting: tuple[ApprovalRequested, ...] = ()  # for a decision, in the order they were asked
+    approved: frozenset[str] = frozenset()  # ids of this step's calls that somebody has approved
+    changed: frozenset[str] = frozenset()  # those of them that are not what the reply asked for
     started: tuple[str, ...] = ()  # ids of all calls that were sent, in order
     results: tuple[Result, ...] = ()  # of the whole run, in the order in which they came
     seq: int = 0  # how many events there were
@@ -126,3 +131,8 @@ def deliver_messages(run: Run) -> Run:
 def open_calls(run: Run) -> frozenset[str]:
     """The ids of this step's calls that have no result yet."""
     return frozenset(c.id for c in run.calls) - {result.call_id for result in run.results}
+
+
+def waiting_calls(run: Run) -> frozenset[str]:
+    """The ids of the calls that wait for a decision."""
+    return frozenset(requested.call.id for requested in run.waiting)

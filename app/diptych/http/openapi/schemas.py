@@ -43,7 +43,42 @@ class RunError(Reply):
     message: str
 
 
-RunStatus = Literal["queued", "running", "completed", "failed", "aborted", "max_steps"]
+RunStatus = Literal[
+    "queued", "running", "input-required", "completed", "failed", "aborted", "max_steps"
+]
+
+
+class Approval(Reply):
+    """A call that waits for somebody's decision, or waited for one."""
+
+    object: Literal["approval"]
+    run_id: str
+    session_id: str
+    call_id: str
+    call: dict[str, Any]
+    """`tool` and `arguments`, or `agent` and `task`."""
+    step: int
+    reason: str
+    """Why it is asked about."""
+    status: Literal["waiting", "decided", "closed"]
+    """`closed`: a message superseded the call, or its run ended."""
+    requested_at: str = Field(json_schema_extra={"format": "date-time"})
+    expires_at: str = Field(json_schema_extra={"format": "date-time"})
+    """When the call is rejected if nobody has decided."""
+    decision: Literal["approve", "reject", "edit", "replace"] | None = None
+    decided_at: str | None = Field(None, json_schema_extra={"format": "date-time"})
+    decided_by: str | None = None
+    """The subject that decided, where it is known."""
+    decision_reason: str | None = None
+    made_as: dict[str, Any] | None = None
+    """The call that was made in its place."""
+
+
+class ApprovalList(Reply):
+    """What waits for decisions."""
+
+    object: Literal["list"]
+    data: list[Approval]
 
 
 class Run(Reply):
@@ -53,7 +88,8 @@ class Run(Reply):
     object: Literal["run"]
     session_id: str
     status: RunStatus
-    """The last four are the terminal events. `queued`: an earlier run of its session goes first."""
+    """The last four are the terminal events. `queued`: an earlier run of its session goes first.
+    `input-required`: a call waits for somebody's decision."""
     created_at: str = Field(json_schema_extra={"format": "date-time"})
     updated_at: str = Field(json_schema_extra={"format": "date-time"})
     """The time of its newest event."""
@@ -61,6 +97,8 @@ class Run(Reply):
     """The id of its newest event."""
     resumes: str | None = None
     """The id of the run that this one takes up."""
+    approvals: list[Approval] | None = None
+    """The calls of it that somebody was asked about."""
     text: str | None = None
     """The answer so far, until the run ends."""
     answer: str | None = None
