@@ -32,8 +32,8 @@ def test_the_kubectl_plugin_is_the_same(space: Space):
 
 
 def test_status_names_the_operator_and_an_agent_that_is_not_ready(diptych: Release, space: Space):
-    space.kubectl.apply(agent("hello", HELLO, replicas=0))
-    space.kubectl.wait_for_condition("hello", "Ready", "False", reason="ScaledToZero")
+    space.kubectl.apply(agent("hello", HELLO, podTemplate={"spec": {"nodeSelectr": {"a": "b"}}}))
+    space.kubectl.wait_for_condition("hello", "Accepted", "False", reason="Refused")
     told = _status(diptych)
     assert f"operator  {diptych.kubectl.namespace}/{diptych.name}" in told
     assert f"{space.name}/hello" in told

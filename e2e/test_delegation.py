@@ -1,6 +1,7 @@
 """A coordinator and two workers, each a pod of its own, that speak A2A through their Services."""
 
 from harness.objects import agent, delegations
+from harness.probe import Probe
 from harness.space import Space
 
 COORDINATOR = [delegations(writer="A slogan", analyst="A number"), "{}", "Both are back."]
@@ -22,8 +23,11 @@ def test_a_coordinator_asks_two_workers_and_both_sides_have_it_on_record(space: 
     answers = {event["content"] for event in events if event["event_type"] == "delegation_response"}
     assert answers == {"Two wheels, no worries.", "Thirty-two."}
 
+    inside = Probe(space.kubectl, space.pod_of("coordinator"))
     for worker, task in {"writer": "A slogan", "analyst": "A number"}.items():
-        record = space.probe.events(worker)
+        assert space.probe.events(worker) == []  # they are the coordinator's, and nobody else's
+        proof = {"authorization": f"Bearer {space.token_of_peer('coordinator', worker)}"}
+        record = inside.request(f"http://{worker}:8000/memory/events", headers=proof).json["events"]
         assert [event["event_type"] for event in record] == ["user_message", "agent_response"]
         assert task in record[0]["content"]
         assert record[0]["session_id"] != "s"  # each delegation has a context of its own

@@ -6,6 +6,7 @@ import pytest
 from harness.clusters import Cluster
 from harness.kubectl import AGENT_PODS, eventually
 from harness.objects import agent
+from harness.probe import Probe
 from harness.sharing import Run
 from harness.space import Space
 from harness.streams import Followed, following, streaming
@@ -45,9 +46,11 @@ def _owner(space: Space, among: list[dict[str, Any]]) -> str:
 
     def found() -> str | None:
         for pod in among:
-            url = f"http://{pod['status']['podIP']}:8000/metrics"
-            if "diptych_live_runs 1.0" in space.probe.request(url).text:
-                return str(pod["metadata"]["name"])
+            name = str(pod["metadata"]["name"])
+            inside = Probe(space.kubectl, name)  # the NetworkPolicy closes the port of metrics
+            asked = inside.request("http://localhost:9090/metrics", agent="durable")
+            if "diptych_live_runs 1.0" in asked.text:
+                return name
         return None
 
     return eventually(found, seconds=10, what="a pod has the run")
@@ -58,7 +61,7 @@ def test_a_stream_survives_the_death_of_its_pod(shared: Space):
     shared.serve(agent("durable", SLOW, replicas=2, sessions=REDIS))
     both = pods(shared, 2)
     run = shared.probe.request("http://durable:8000/v1/runs", {"input": "Go."}).json
-    with following(shared.kubectl, "durable", run["id"]) as reader:
+    with following(shared, "durable", run["id"]) as reader:
         shared.kubectl.kill(_owner(shared, both))
         got = Followed(**reader.ended())
     assert got.ids == list(range(1, len(got.ids) + 1))
@@ -74,7 +77,7 @@ def test_one_conversation_is_held_over_all_replicas_and_outlives_them(shared: Sp
     for number, pod in enumerate(pods(shared, 3)):
         url = f"http://{pod['status']['podIP']}:8000/v1/chat/completions"
         body = {"messages": [{"role": "user", "content": f"Question {number}"}]}
-        answer = shared.probe.request(url, body, headers={"x-session-id": "one"})
+        answer = shared.probe.request(url, body, headers={"x-session-id": "one"}, agent="talk")
         assert answer.content == "Hello!"
     shared.kubectl("scale", "agents.diptych.dev/talk", "--replicas=1")
     pods(shared, 1)
@@ -87,7 +90,7 @@ def test_one_conversation_is_held_over_all_replicas_and_outlives_them(shared: Sp
 def test_no_stream_is_cut_while_pods_restart(shared: Space):
     shared.serve(agent("busy", SLOW, replicas=2, sessions=REDIS))
     pods(shared, 2)
-    with streaming(shared.kubectl, "busy", 20) as streams:
+    with streaming(shared, "busy", 20) as streams:
         shared.kubectl("rollout", "restart", "deployment/busy")
         told = streams.ended()
     assert [one for one in told if one != {"text": WORDS, "ended": True, "wrong": ""}] == []

@@ -51,7 +51,10 @@ def test_a_secret_may_come_last(space: Space):
     space.serve_model()
     reference = {"secretKeyRef": {"name": "models", "key": "api-key"}}
     model = {"name": "stub", "endpoint": "http://model:8000/v1", "apiKey": reference}
-    space.serve(agent("keyed", None, model=model))  # it can take work, and says what it misses
+    reader = {"to": [{"serviceAccount": {"name": "default"}}], "may": ["ask", "read"]}
+    space.serve(
+        agent("keyed", None, model=model, access={"grants": [reader]})
+    )  # it can take work, and says what it misses
     assert _missing(space) == ["api-key of Secret models"]
     degraded = space.kubectl.wait_for_condition("keyed", "Degraded", "True", reason="KeyMissing")
     assert "api-key of Secret models" in degraded["message"]

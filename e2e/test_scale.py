@@ -58,10 +58,10 @@ def test_an_agent_is_ready_within_seconds_of_its_pods_start(space: Space):
 def test_kubectl_scale_works_in_both_directions(space: Space):
     space.serve(agent("hello", HELLO))
     space.kubectl("scale", "agents.diptych.dev/hello", "--replicas=0")
-    space.kubectl.wait_for_condition("hello", "Ready", "False", reason="ScaledToZero")
+    space.kubectl.wait_for_condition("hello", "Ready", "True", reason="ScaledToZero")
     eventually(lambda: not space.probe.reaches("hello"), seconds=60, what="nobody answers")
     space.kubectl("scale", "agents.diptych.dev/hello", "--replicas=1")
-    space.kubectl.wait_until_ready("hello")
+    space.kubectl.wait_for_condition("hello", "Ready", "True", reason="Ready")
 
     def answers() -> bool:
         return space.probe.ask("hello", timeout=5).status == 200

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -32,10 +33,10 @@ from support.chart import (
 from support.redis_server import ONCE, RedisServer, redis_server
 
 from diptych.config.loader import check_files
+from diptych_operator.desired.access import AccessSettings
 from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings, egress_rules
 from diptych_operator.process.settings import read_settings
 from diptych_operator.resources.kinds import DEPLOYMENT
-from diptych_operator.status.unresolved import unresolved_references
 
 CRD = "diptych.dev_agents.yaml"
 
@@ -60,6 +61,7 @@ VARIANTS = [
 ]
 
 ALL_OF_IT = "list watch create patch delete"
+REDIS = ("redis.enabled=true",)
 RIGHTS = {
     "agents.diptych.dev": "list watch",
     "agents/status.diptych.dev": "patch",
@@ -75,6 +77,7 @@ RIGHTS = {
     "leases.coordination.k8s.io": "create",
     "leases.coordination.k8s.io diptych-agents": "get update delete",
     "leases.coordination.k8s.io diptych": "get update",
+    "serviceaccounts/token diptych": "create",
 }
 """All that the operator may do."""
 
@@ -148,6 +151,22 @@ def test_no_role_holds_a_secret_or_a_wildcard():
         for rule in role["rules"]:
             words = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
             assert not words & {"*", "secrets", "escalate", "bind", "impersonate", "pods/exec"}
+
+
+def test_the_operator_makes_tokens_of_its_own_account_alone():
+    rules = [rule for rule in _operator_rules() if rule["resources"] == ["serviceaccounts/token"]]
+    assert [rule["resourceNames"] for rule in rules] == [["diptych"]]
+
+
+def test_edit_may_get_tokens_to_ask_with_and_view_may_not():
+    roles = {role["metadata"]["name"]: role for role in _of_kind("ClusterRole")}
+
+    def resources(kind: str) -> set[str]:
+        rules = roles[f"here:diptych:{kind}"]["rules"]
+        return {resource for rule in rules for resource in rule["resources"]}
+
+    assert "serviceaccounts/token" in resources("edit")
+    assert "serviceaccounts/token" not in resources("view")
 
 
 def test_a_namespaced_operator_has_no_right_anywhere_else():
@@ -255,11 +274,54 @@ def test_the_name_servers_are_the_operators_own_defaults_and_a_setting():
     def network(*settings):
         container = _operator(*settings)["spec"]["template"]["spec"]["containers"][0]
         environ = _variables(container) | {"POD_NAMESPACE": "here"}
-        return read_settings([], environ | {"POD_TEMPLATE": ""}).platform.network.dns
+        files = {"POD_TEMPLATE": "", "ACCESS": ""}
+        return read_settings([], environ | files).platform.network.dns
 
     assert network() == DnsSettings()
     others = ("dns.namespaces={openshift-dns}", "dns.podLabels=null", "dns.ports={5353}")
     assert network(*others, "dns.blocks=null") == DnsSettings(("openshift-dns",), {}, (), (5353,))
+
+
+def test_the_operator_reads_who_may_do_what_from_its_file(tmp_path):
+    settings = (
+        "access.issuers[0].url=https://login.example.com",
+        "access.issuers[0].audience=agents",
+        "access.grants[0].to[0].group=support",
+        "access.grants[0].to[1].serviceAccount.name=web",
+        "access.grants[0].to[1].serviceAccount.namespace=shop",
+        "access.grants[0].may={ask,read}",
+        "metrics.from[0].namespaceSelector.matchLabels.team=monitoring",
+    )
+    container = _operator(*settings)["spec"]["template"]["spec"]["containers"][0]
+    (config,) = [c for c in _of_kind("ConfigMap", *settings) if "access.yaml" in c["data"]]
+    file = tmp_path / "access.yaml"
+    file.write_text(config["data"]["access.yaml"])
+    environ = _variables(container) | {"POD_NAMESPACE": "here", "POD_TEMPLATE": ""}
+    platform = read_settings([], environ | {"ACCESS": str(file)}).platform
+    assert platform.access == AccessSettings(
+        ({"url": "https://login.example.com", "audience": "agents"},),
+        (
+            {
+                "to": [
+                    {"kind": "group", "name": "support"},
+                    {"kind": "serviceaccount", "name": "shop/web"},
+                ],
+                "may": ["ask", "read"],
+            },
+        ),
+        ("here", "diptych"),
+    )
+    assert platform.network.issuers == ("https://login.example.com",)
+    (readers,) = platform.network.metrics_from
+    assert readers == {"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}
+
+
+def test_a_change_of_grants_restarts_the_operator():
+    def mark(*settings):
+        template = _operator(*settings)["spec"]["template"]
+        return template["metadata"]["annotations"]["diptych.dev/settings"]
+
+    assert mark() != mark("access.grants[0].to[0].user=ada", "access.grants[0].may={ask}")
 
 
 def test_high_availability_is_two_replicas_and_a_budget():
@@ -293,28 +355,63 @@ def test_labels_of_selectors_are_those_of_pods():
 # ---- Redis
 
 
-def test_an_agent_reaches_the_bundled_redis_from_any_namespace_by_its_service():
-    settings = ("redis.enabled=true",)
-    (service,) = [s for s in _of_kind("Service", *settings) if _is_of_redis(s)]
-    (deployment,) = [d for d in _of_kind("Deployment", *settings) if _is_of_redis(d)]
-    (policy,) = [p for p in _of_kind("NetworkPolicy", *settings) if _is_of_redis(p)]
-    pods = deployment["spec"]["template"]
-    ref = {"name": "diptych-redis", "namespace": "here"}
-    one = agent(sessions={"redis": {"serviceRef": ref}})
-    assert unresolved_references(one, observed(service), "cluster.local") == ()
+URL = {"urlFrom": {"secretKeyRef": {"name": "diptych-redis", "key": "url"}}}
 
-    way_out = egress_rules(one, observed(service), NetworkSettings())[1]
-    assert (
-        way_out["to"][0]["podSelector"]["matchLabels"].items() <= pods["metadata"]["labels"].items()
-    )
-    (container,) = pods["spec"]["containers"]
-    assert {port["name"]: port["containerPort"] for port in container["ports"]} == {
-        way_out["ports"][0]["port"]: 6379
-    }
-    (way_in,) = policy["spec"]["ingress"]
-    assert way_in["from"][0]["namespaceSelector"] == {}
-    chosen = way_in["from"][0]["podSelector"]["matchLabels"].items()
-    assert chosen <= child(one, DEPLOYMENT)["spec"]["template"]["metadata"]["labels"].items()
+
+def test_an_agent_reaches_the_bundled_redis_by_the_url_of_its_secret():
+    (service,) = [s for s in _of_kind("Service", *REDIS) if _is_of_redis(s)]
+    (deployment,) = [d for d in _of_kind("Deployment", *REDIS) if _is_of_redis(d)]
+    (secret,) = _of_kind("Secret", *REDIS)
+    pod = deployment["spec"]["template"]["spec"]
+    url = urlsplit(secret["stringData"]["url"])
+    assert url.hostname == f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
+    (volume,) = [v for v in pod["volumes"] if v["name"] == "password"]
+    assert volume["secret"]["secretName"] == secret["metadata"]["name"]
+    assert url.password == secret["stringData"]["password"]
+    assert len(url.password) == 40
+    one = agent(sessions={"redis": URL})
+    ways_out = [rule["ports"] for rule in egress_rules(one, observed(), NetworkSettings())]
+    assert url.port in {port["port"] for ports in ways_out for port in ports}
+
+
+def test_the_bundled_redis_lets_in_agents_of_the_namespaces_that_are_named():
+    def way_in(*settings):
+        (policy,) = [p for p in _of_kind("NetworkPolicy", *REDIS, *settings) if _is_of_redis(p)]
+        (rule,) = policy["spec"]["ingress"]
+        assert policy["spec"]["egress"] == []
+        labels = child(agent(), DEPLOYMENT)["spec"]["template"]["metadata"]["labels"]
+        for peer in rule["from"]:
+            assert peer["podSelector"]["matchLabels"].items() <= labels.items()
+        return [peer.get("namespaceSelector") for peer in rule["from"]]
+
+    def secrets(*settings):
+        found = _of_kind("Secret", *REDIS, *settings)
+        return {secret["metadata"]["namespace"]: secret["stringData"] for secret in found}
+
+    assert way_in() == [None]
+    assert secrets().keys() == {"here"}
+    some = "redis.namespaces={team-a,team-b}"
+    key = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["team-a", "team-b"]}
+    assert way_in(some) == [None, {"matchExpressions": [key]}]
+    made = secrets(some)
+    assert made.keys() == {"here", "team-a", "team-b"}
+    assert made["team-a"] == made["team-b"] == {"url": made["here"]["url"]}
+
+
+def test_the_bundled_redis_may_have_a_password_of_ones_own(tmp_path):
+    settings = (*REDIS, "redis.existingSecret=mine", "redis.namespaces={team-a}")
+    assert not _of_kind("Secret", *settings)
+    (deployment,) = [d for d in _of_kind("Deployment", *settings) if _is_of_redis(d)]
+    volumes = deployment["spec"]["template"]["spec"]["volumes"]
+    assert [v["secret"]["secretName"] for v in volumes if "secret" in v] == ["mine"]
+    assert "redis://:PASSWORD@diptych-redis.here.svc:6379" in _notes(tmp_path, *settings)
+
+
+def test_the_password_is_in_no_pods_description():
+    for content in rendered(*REDIS):
+        if content["kind"] == "Secret":
+            password = content["stringData"]["password"]
+    assert password not in str([c for c in rendered(*REDIS) if c["kind"] != "Secret"])
 
 
 @pytest.mark.parametrize(
@@ -358,6 +455,9 @@ def test_the_bundled_redis_is_full_before_kubernetes_would_kill_it():
         pytest.param("operator.logLevel=loud", "logLevel", id="an unknown log level"),
         pytest.param("dns.ports[0]=0", "dns", id="a name server's port of 0"),
         pytest.param("dns.podLabels[0]=k8s-app", "dns", id="a label without a value"),
+        pytest.param("access.issuers[0].url=http://x", "access", id="an issuer without TLS"),
+        pytest.param("access.grants[0].may={rule}", "access", id="an unknown right"),
+        pytest.param("access.grants[0].to[0].pod=x", "access", id="an unknown kind of subject"),
         pytest.param("admission.podSecurity=low", "podSecurity", id="no level of Pod Security"),
         pytest.param("networkPolicy.apiServerPorts[0]=0", "apiServerPorts", id="a port of 0"),
     ],
@@ -402,7 +502,10 @@ def test_the_notes_say_how_to_talk_to_an_agent(settings, namespace, tmp_path):
 
 def test_the_notes_name_the_bundled_redis_as_an_agent_would(tmp_path):
     said = _notes(tmp_path, "redis.enabled=true")
-    assert "serviceRef: {name: diptych-redis, namespace: here}" in said
+    assert "urlFrom: {secretKeyRef: {name: diptych-redis, key: url}}" in said
+    assert "for the Agents of here;" in said
+    several = _notes(tmp_path / "again", "redis.enabled=true", "redis.namespaces={team-a}")
+    assert "for the Agents of here, team-a;" in several
 
 
 def test_the_readme_names_every_value():

@@ -9,12 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.agents import agent, child, observed, service
 
+from diptych.access.grants import rights_of
+from diptych.access.subject import Subject
 from diptych.config.environment import process_settings
 from diptych.config.loader import LocalOptions, load_agents
 from diptych.config.manifest import REFERENCES as POD_REFERENCES
 from diptych.config.manifest import AgentSpec
 from diptych.config.manifest.sessions import RedisService
 from diptych.config.manifest.tools import ServiceRef
+from diptych.config.platform_access import read_platform_access
 from diptych.config.settings import AgentConfig, ProcessSettings
 from diptych.errors import ConfigError
 from diptych.runtime.definition import AgentDefinition
@@ -22,6 +25,12 @@ from diptych.runtime.scheduler import HAND_OVER_SECONDS
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.http_server import CLOSE_SECONDS, FIRST_REQUEST_SECONDS
 from diptych_operator.desired import resolved_manifest as resolved
+from diptych_operator.desired.access import (
+    ACCESS_KEY,
+    AccessSettings,
+    TokenIssuer,
+    access_text,
+)
 from diptych_operator.desired.resolved_manifest import FILE, FOLDER, manifest_text
 from diptych_operator.resources.agent import REDIS_PORT
 from diptych_operator.resources.kinds import CONFIG_MAP, DEPLOYMENT, PORT, Object
@@ -37,19 +46,39 @@ def mount(spec: dict[str, Any], folder: Path, *, keys: Any = MOUNTED_KEYS, env: 
     one, observed_state = agent(**spec), observed(agent("researcher"), service("wiki"))
     text = child(one, CONFIG_MAP, observed_state)["data"][FILE]
     volume = _pod(one, observed_state)["volumes"][0]["projected"]["sources"]
+    written = {FILE: text.replace(FOLDER, str(folder)), ACCESS_KEY: access(one)}
     for source in volume:
         kind, reference = next(iter(source.items()))
-        held = keys.get(kind, {}).get(reference["name"], {})
-        if kind == "configMap" and FILE in {item["key"] for item in reference["items"]}:
-            held = {FILE: text.replace(FOLDER, str(folder))}
+        if kind == "serviceAccountToken":
+            items = [{"key": "token", "path": reference["path"]}]
+            held = {"token": f"for {reference['audience']}"}
         else:
-            assert reference["optional"]
-        for item in reference["items"]:
+            items = reference["items"]
+            held = {k: v for k, v in written.items() if kind == "configMap" and k in _keys(items)}
+            assert held or reference["optional"]
+            held = held or keys.get(kind, {}).get(reference["name"], {})
+        for item in items:
             if item["key"] in held:
                 path = folder / item["path"]
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(held[item["key"]], encoding="utf-8")
     return folder / FILE
+
+
+def _keys(items: Any) -> set[str]:
+    return {item["key"] for item in items}
+
+
+ISSUER = TokenIssuer("https://cluster.example", ({"kty": "EC", "kid": "1"},))
+SETTINGS = AccessSettings(
+    issuers=({"url": "https://login.example.com", "audience": "agents", "userClaim": "email"},),
+    grants=({"to": [{"kind": "group", "name": "support"}], "may": ["ask", "read"]},),
+    operator=("system", "diptych"),
+)
+
+
+def access(one: Any) -> str:
+    return access_text(one, [("team", "asker"), ("legal", "lawyer")], ISSUER, SETTINGS)
 
 
 def _pod(one: Any, observed_state: Any) -> Object:
@@ -104,6 +133,53 @@ def test_services_and_agents_have_become_urls(tmp_path):
         ("later", "http://late.team:8000", False),
         ("outside", "https://agents.example.com", False),
     ]
+
+
+def test_the_pod_learns_who_may_call_from_what_the_operator_writes(tmp_path):
+    config = read(mount({}, tmp_path))
+    assert config.access.platform is not None
+    platform = read_platform_access(config.access.platform() or "")
+    cluster, login = platform.issuers
+    assert (cluster.url, cluster.audience) == (ISSUER.url, "diptych.dev/team/coordinator")
+    assert (cluster.jwks, cluster.is_cluster) == (ISSUER.keys, True)
+    assert (login.url, login.audience, login.user_claim) == (
+        "https://login.example.com",
+        "agents",
+        "email",
+    )
+
+    def rights(kind: Any, name: str, *groups: str) -> set[str]:
+        subject = Subject(kind, name, frozenset(groups))
+        return {right.value for right in rights_of(subject, platform.grants)}
+
+    assert rights("agent", "legal/lawyer") == rights("agent", "team/asker") == {"ask"}
+    assert rights("serviceaccount", "team/coordinator") == {"ask"}
+    assert rights("serviceaccount", "system/diptych") == {"status"}
+    assert rights("serviceaccount", "legal/lawyer") == rights("agent", "legal/other") == set()
+    assert rights("user", "ada", "support") == {"ask", "read"}
+
+
+def test_the_pod_has_a_token_for_each_peer_that_it_knows_by_name(tmp_path):
+    peers = [{"name": "researcher"}, {"name": "lawyer", "namespace": "legal", "as": "counsel"}]
+    outside = {"as": "outside", "url": "https://agents.example.com"}
+    config = read(mount({"agents": [*peers, outside]}, tmp_path))
+    tokens = {peer.name: peer.token and peer.token() for peer in config.agents}
+    assert tokens == {
+        "researcher": "for diptych.dev/team/researcher",
+        "counsel": "for diptych.dev/legal/lawyer",
+        "outside": None,
+    }
+    renewed = tmp_path / "tokens/legal.lawyer"
+    renewed.write_text("a renewed one")
+    assert [peer.token() for peer in config.agents if peer.token][1] == "a renewed one"
+
+
+@pytest.mark.parametrize("mode", ["open", "required"])
+def test_an_agent_is_open_only_if_its_manifest_says_so(tmp_path, mode):
+    spec = {"access": {"mode": mode}}
+    assert read(mount(spec, tmp_path)).access.mode == mode
+    args = _pod(agent(**spec), observed())["containers"][0]["args"]
+    assert ("--open" in args) is (mode == "open")
 
 
 REFERRING = {

@@ -6,11 +6,18 @@ from typing import Any
 
 import httpx
 import pytest
-from support.model_server import model_server, silence, stalls
+from support.model_server import model_server, silence, stalls, status
 from support.stack import agent, box, call, frames, stage, stages
 
 from diptych.access.grants import Grant, Grantee, Right
-from diptych.config.settings import AccessConfig, PeerConfig, TimeoutConfig, ToolServerConfig
+from diptych.config.settings import (
+    AccessConfig,
+    AgentConfig,
+    ModelConfig,
+    PeerConfig,
+    TimeoutConfig,
+    ToolServerConfig,
+)
 from diptych.errors import ConfigError
 from diptych.http import sse_response as sse
 from diptych.http.chat import routes as chat
@@ -55,6 +62,31 @@ async def test_ready_names_what_is_missing_and_is_green_all_the_same() -> None:
             ("agent", "writer"),
         ]
         assert all(m["reason"] and m.keys() == {"kind", "name", "reason"} for m in missing)
+
+
+async def test_ready_and_metrics_name_a_model_that_fails_also_after_runs() -> None:
+    async with model_server(status(501)) as model, stage(model=model) as helper:
+        assert (await helper.http.get("/ready")).json()["missing"] == []
+        asked = {"messages": [{"role": "user", "content": "Hi."}]}
+        assert (await helper.http.post("/v1/chat/completions", json=asked)).status_code >= 500
+        ready = await helper.http.get("/ready")
+        assert ready.status_code == 200  # the agent takes runs; it says why they fail
+        [missing] = ready.json()["missing"]
+        assert missing["kind"] == "model"
+        assert missing["reason"].startswith("failed since 20")
+        text = (await helper.http.get("/metrics")).text
+        assert counted(text)['diptych_model_errors_total{reason="model_failed"}'] >= 1
+
+
+async def test_ready_names_a_model_that_is_away_before_any_run() -> None:
+    config = AgentConfig("helper", model=ModelConfig("m", f"{AWAY}/v1"))
+    async with serve_agents([config], Sockets(ListenAddress(port=0), 1)) as (served,):
+        async with asyncio.timeout(5):
+            while not served.readiness().unavailable:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.02)
+        [missing] = served.readiness().unavailable
+        assert missing.kind == "model"
+        assert missing.reason.startswith("unreachable since 20")
 
 
 async def test_ready_is_red_until_all_was_tried_once_and_when_the_agent_leaves() -> None:

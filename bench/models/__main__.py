@@ -4,6 +4,7 @@ IF_POSSIBLE=1."""
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable
 
@@ -11,13 +12,15 @@ from bench.models import measure, runs, selection, templates
 from bench.models.server import NotToBeHad
 
 QUICK_RUNS, RUNS = 4, 40  # for each of five templates
-PARTS = ("prompts", "templates", "runs")
+PARTS = ("prompts", "blind", "templates", "runs")
 
 
 def main() -> int:
     asked = _asked()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers end, too
     parts: dict[str, Callable[[], tuple[str, bool]]] = {
         "prompts": lambda: measure.measure("judge", quick=asked.quick),
+        "blind": lambda: measure.measure("blind", quick=asked.quick),
         "templates": lambda: templates.measure(quick=asked.quick),
         "runs": lambda: runs.measure(QUICK_RUNS if asked.quick else RUNS),
         "tune": lambda: measure.measure("tune", quick=True),

@@ -100,11 +100,12 @@ def measure(name: SetName, *, quick: bool = False) -> tuple[str, bool]:
         rows = [*(_row(way, name) for way in WAYS[:-1]), *rows, _both_phases(name)]
         rows += [_row(WAYS[-1], name, by_name[other]) for other in OTHER_TEMPLATES]
     counts = next(row.counts for row in rows if row.way == WAYS[-1].name)
-    missed = [kind for kind, aim in AIMS.items() if (counts[kind] or 0) < aim]
-    head = ["asked in this way", "chat template"]
-    head += [f"{kind}, of {len(chosen(kind, name))}" for kind in KINDS]
-    head += [f"{kind}, named" for kind in CALLING]
-    lines = [table(head, [row.cells() for row in rows]), "", f"Measured with prompts `{digest()}`."]
+    kinds = [kind for kind in KINDS if chosen(kind, name)]
+    missed = [kind for kind in kinds if (counts[kind] or 0) < AIMS.get(kind, 0)]
+    head = [name.upper(), "chat template", *(f"{k}, of {len(chosen(k, name))}" for k in kinds)]
+    head += [f"{kind}, named" for kind in CALLING if kind in kinds]
+    cells = [row.cells(kinds) for row in rows]
+    lines = [table(head, cells), "", f"Measured with prompts `{digest()}`."]
     lines += [f"{kind}: below the aim of {AIMS[kind]}." for kind in missed]
     return "\n".join(lines), not missed
 
@@ -118,8 +119,9 @@ class _Row:
     counts: dict[Kind, int | None]
     named: dict[Kind, int | None]
 
-    def cells(self) -> list[str]:
-        counts = [*self.counts.values(), *(self.named.get(kind) for kind in CALLING)]
+    def cells(self, kinds: Sequence[Kind]) -> list[str]:
+        counts = [self.counts[kind] for kind in kinds]
+        counts += [self.named.get(kind) for kind in CALLING if kind in kinds]
         return [self.way, self.template, *("" if n is None else str(n) for n in counts)]
 
 

@@ -1,7 +1,7 @@
 """The pools of questions, and which of their entries are in which set.
 
-TUNE is what prompts are tuned on; JUDGE is what they are judged by. `sets.yaml` keeps them apart;
-`selection` wrote it, by a rule that looks at the model alone and at no prompt of ours.
+TUNE is what prompts are tuned on; JUDGE and BLIND are what they are judged by. `sets.yaml` keeps
+them apart; `selection` wrote it, by a rule that looks at no prompt of ours.
 """
 
 import re
@@ -13,7 +13,7 @@ import yaml
 
 FOLDER = Path(__file__).parent / "questions"
 Kind = Literal["plain", "results", "calls", "delegations", "histories"]
-SetName = Literal["tune", "judge"]
+SetName = Literal["tune", "judge", "blind"]
 KINDS: tuple[Kind, ...] = ("plain", "results", "calls", "delegations", "histories")
 
 
@@ -43,8 +43,8 @@ def pool(kind: Kind) -> list[Question]:
 
 
 def chosen(kind: Kind, name: SetName) -> list[Question]:
-    """Give one set of a kind, in the pool's order."""
-    asks = set(yaml.safe_load((FOLDER / "sets.yaml").read_text())[name][kind])
+    """Give one set of a kind, in the pool's order; nothing if the set has none of it."""
+    asks = set(yaml.safe_load((FOLDER / "sets.yaml").read_text())[name].get(kind, ()))
     return [question for question in pool(kind) if question.ask in asks]
 
 

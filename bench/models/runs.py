@@ -1,16 +1,19 @@
 """Real runs, through all of Diptych, with a real model that answers in any form.
 
 Each run must end in one terminal event within its bounds, whatever the model writes; no answer may
-hold a call, and no call may be left open. Nothing is said of whether the answers are good.
+hold a call, and no call may be left open. Nothing is said of whether the answers are good. Under
+each template they are asked in every way: both call formats, both answer modes, and with a schema.
 """
 
 import asyncio
 import json
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.models.questions import KINDS, chosen
@@ -54,16 +57,17 @@ metadata: {{name: helper}}
 spec:
   description: Helps.
   instructions: You are a helpful assistant.{schema}
-  model: &model
+  model:
     name: smollm2
     endpoint: {url}
+    actionFormat: {action_format}
     parameters: {{temperature: "0", maxTokens: {tokens}}}
   tools:
   - name: demo
     command: [{python}, -m, diptych, demo-tools]
   agents:
   - name: researcher
-  loop: {{maxSteps: {steps}, onMaxSteps: answer, deadline: {seconds}s}}
+  loop: {{answerMode: {answer_mode}, maxSteps: {steps}, onMaxSteps: answer, deadline: {seconds}s}}
 ---
 apiVersion: diptych.dev/v1alpha1
 kind: Agent
@@ -75,10 +79,6 @@ spec:
     name: smollm2
     endpoint: {url}
     parameters: {{temperature: "0", maxTokens: {tokens}}}
-  tools:
-  - name: demo
-    command: [{python}, -m, diptych, demo-tools]
-    allow: [planet]
   loop: {{maxSteps: {steps}, deadline: {seconds}s}}
 """
 SCHEMA_LINES = """
@@ -101,6 +101,22 @@ EXTRA = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way in which an agent asks its model."""
+
+    action_format: str
+    answer_mode: str = "separate"
+    has_schema: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.action_format}, {'schema' if self.has_schema else self.answer_mode}"
+
+
+WAYS = (Way("json"), Way("native"), Way("json", "direct"), Way("native", "direct"))
+SCHEMA_WAYS = (Way("json", has_schema=True), Way("native", has_schema=True))
+
+
 def measure(per_template: int) -> tuple[str, bool]:
     """Run so many runs under each template, and a quarter as many with a schema for the answer.
 
@@ -110,15 +126,23 @@ def measure(per_template: int) -> tuple[str, bool]:
     rows, problems = [], list[str]()
     for name in TEMPLATES:
         with model_server(*SHARED, template=by_name.get(name)) as server:
-            for schema, count in (("", per_template), (SCHEMA_LINES, max(1, per_template // 4))):
-                ends, found = asyncio.run(_runs_with(server, count, schema))
+            for way, share in shares(per_template):
+                begun = time.monotonic()
+                ends, found = asyncio.run(_runs_with(server, share, way))
                 told = ", ".join(f"{count} {end}" for end, count in ends.most_common())
-                form = "by a schema" if schema else "any"
-                rows.append([name, form, str(ends.total()), told, str(len(found))])
+                seconds = f"{time.monotonic() - begun:.0f}"
+                rows.append([name, str(way), str(ends.total()), told, seconds, str(len(found))])
                 print(*rows[-1], *found, sep=" | ", file=sys.stderr, flush=True)
-                problems += [f"- {name}: {problem}" for problem in found]
-    head = ["chat template", "answers", "runs", "how they ended", "problems"]
+                problems += [f"- {name}, {way}: {problem}" for problem in found]
+    head = ["chat template", "asked in", "runs", "how they ended", "seconds", "problems"]
     return "\n".join([table(head, rows), "", *problems]), not problems
+
+
+def shares(per_template: int) -> list[tuple[Way, list[str]]]:
+    """Give the messages of each way under one template."""
+    messages, in_schema = questions(per_template), questions(max(2, per_template // 4))
+    found = [(way, messages[n :: len(WAYS)]) for n, way in enumerate(WAYS)]
+    return found + [(way, in_schema[n :: len(SCHEMA_WAYS)]) for n, way in enumerate(SCHEMA_WAYS)]
 
 
 def questions(count: int) -> list[str]:
@@ -129,10 +153,10 @@ def questions(count: int) -> list[str]:
 
 
 async def _runs_with(
-    server: ModelServer, count: int, schema: str
+    server: ModelServer, messages: Sequence[str], way: Way
 ) -> tuple[Counter[str], list[str]]:
     ends, problems = Counter[str](), list[str]()
-    waiting = iter(questions(count))
+    waiting = iter(messages)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "agents.yaml"
         file.write_text(
@@ -140,8 +164,10 @@ async def _runs_with(
                 url=server.url,
                 steps=MAX_STEPS,
                 seconds=int(RUN_SECONDS),
-                tokens=JSON_TOKENS if schema else TOKENS,
-                schema=schema,
+                tokens=JSON_TOKENS if way.has_schema else TOKENS,
+                schema=SCHEMA_LINES if way.has_schema else "",
+                action_format=way.action_format,
+                answer_mode=way.answer_mode,
                 python=sys.executable,
             )
         )
@@ -153,7 +179,7 @@ async def _runs_with(
                         records = await _run(agent, message)
                     ends[_how_it_ended(records)] += 1
                     wrong = wrong_with(records)
-                    if schema and not _is_in_schema(records):
+                    if way.has_schema and not _is_in_schema(records):
                         wrong.append(f"no answer that fits: {_how_it_ended(records)}")
                     problems.extend(f"{message!r}: {what}" for what in wrong)
 

@@ -1,4 +1,4 @@
-"""Chooses which questions of the pools are in TUNE and in JUDGE: `python -m bench.models select`.
+"""Chooses which questions of the pools are in which set: `python -m bench.models select`.
 
 JUDGE was fixed before any of it was asked; some prompts had been tried on TUNE by then:
 
@@ -7,6 +7,9 @@ JUDGE was fixed before any of it was asked; some prompts had been tried on TUNE 
 - results: as chosen before (decision 67): of each set's 21 the model alone, asked with the result
   first, answers 18. They stay as they are;
 - the others: halves of the pool.
+
+BLIND has plain questions only: the group `blind`, which was written after JUDGE was known to hold
+more than so small a model knows, and before any of it was asked.
 
 Within a rule the order is that of a hash of the question, so nobody chose one of them. The model is
 asked nothing: a set that holds what a model got right once can only lose by any change of wording.
@@ -19,9 +22,9 @@ import yaml
 
 from bench.models.questions import FOLDER, KINDS, Kind, Question, SetName, chosen, pool
 
-SETS: tuple[SetName, ...] = ("tune", "judge")
+SETS: dict[SetName, tuple[Kind, ...]] = {"tune": KINDS, "judge": KINDS, "blind": ("plain",)}
 SIZES: dict[Kind, int] = {"plain": 40, "calls": 10, "delegations": 7, "histories": 10}
-JUDGE_GROUP = "judge"
+GROUPS: dict[str, SetName] = {"judge": "judge", "blind": "blind"}  # of plain questions; else TUNE
 
 
 def alone(question: Question) -> list[dict[str, Any]]:
@@ -35,7 +38,7 @@ def alone(question: Question) -> list[dict[str, Any]]:
 
 def select() -> tuple[str, bool]:
     """Write `sets.yaml`."""
-    found = {name: {kind: _asks(kind, name) for kind in KINDS} for name in SETS}
+    found = {name: {kind: _asks(kind, name) for kind in kinds} for name, kinds in SETS.items()}
     (FOLDER / "sets.yaml").write_text(yaml.safe_dump(found, sort_keys=False, width=100))
     return "sets.yaml is written", True
 
@@ -45,11 +48,10 @@ def _asks(kind: Kind, name: SetName) -> list[str]:
         case "results":
             return [question.ask for question in chosen(kind, name)]
         case "plain":
-            is_judge = name == "judge"
-            of_group = [q for q in pool(kind) if (q.group == JUDGE_GROUP) is is_judge]
+            of_group = [q for q in pool(kind) if GROUPS.get(q.group, "tune") == name]
             return _in_order(of_group, salt="b")[: SIZES[kind]]
         case _:
-            first = SETS.index(name) * SIZES[kind]
+            first = [*SETS].index(name) * SIZES[kind]
             return _in_order(pool(kind))[first:][: SIZES[kind]]
 
 

@@ -4,8 +4,12 @@
 What is refused is sent again as the adapter does, in the dialect that it learns from the refusal.
 """
 
+import functools
 import json
+import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,7 @@ from diptych.config.settings import ModelConfig
 from diptych.loop.model_request import ModelRequest
 
 FAST_START = ("-c", "512", "--no-warmup", "-np", "1", "-t", "1")
+AT_ONCE = 8  # templates: one waits for its server most of the time
 _MODEL = ModelConfig("any", "http://127.0.0.1/v1")
 
 
@@ -43,16 +48,19 @@ def wanted(*, quick: bool) -> dict[str, ModelRequest]:
 def measure(*, quick: bool = False) -> tuple[str, bool]:
     """Give the table, and whether all templates take all requests."""
     requests, every = wanted(quick=quick), templates()
-    rows, bad, taught = [], 0, 0
-    for template in every:
-        refused, dialect = _played(template, requests)
-        bad += bool(refused)
-        taught += dialect != Dialect()
-        if refused:
-            rows.append([template.stem, str(len(refused)), refused[0]])
+    begun = time.monotonic()
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        played = [*threads.map(functools.partial(_played, requests=requests), every)]
+    rows = [
+        [template.stem, str(len(refused)), refused[0]]
+        for template, (refused, _) in zip(every, played, strict=True)
+        if refused
+    ]
+    bad, taught = len(rows), sum(dialect != Dialect() for _, dialect in played)
     told = (
         f"{len(every) - bad} of {len(every)} templates take each of {len(requests)} requests; "
-        f"{taught} of them only in another dialect, which the adapter learns from their refusals."
+        f"{taught} of them only in another dialect, which the adapter learns from their refusals. "
+        f"It took {time.monotonic() - begun:.0f} s."
     )
     if not bad:
         return told, True
@@ -89,6 +97,14 @@ def _played(template: Path, requests: dict[str, ModelRequest]) -> tuple[list[str
                 refused.append(f"{name}: {problem}")
             else:
                 dialect = dialect.merged(learned)
+    print(
+        template.stem,
+        f"{len(refused)} refused",
+        *refused[:3],
+        sep=" | ",
+        file=sys.stderr,
+        flush=True,
+    )
     return refused, dialect
 
 

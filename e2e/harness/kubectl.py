@@ -119,6 +119,11 @@ class Kubectl:
         except CommandFailed as error:
             raise AssertionError(f"{error}\n{self.story(agent)}") from error
 
+    def token(self, audience: str, account: str = "default", duration: str = "1h") -> str:
+        """Have the API make a token of a ServiceAccount of this namespace."""
+        flags = (f"--audience={audience}", f"--duration={duration}")
+        return self("create", "token", account, *flags).strip()
+
     def permissions_of(self, account: str) -> Callable[[str, str], bool]:
         """Give what says whether a service account may, say, "get", "pods/log" anywhere."""
         user = f"system:serviceaccount:{self.namespace}:{account}"

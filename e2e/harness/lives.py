@@ -151,11 +151,13 @@ def _settings(release: Release, folder: Path) -> dict[str, str]:
     """Give what the release's own operator has in its environment."""
     deployment = release.kubectl.get("deployment", release.name)
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    template = folder / "pod-template.yaml"
-    template.write_text(release.kubectl.get("configmap", release.name)["data"][template.name])
+    files = {"POD_TEMPLATE": "pod-template.yaml", "ACCESS": "access.yaml"}
+    for name in files.values():
+        (folder / name).write_text(release.kubectl.get("configmap", release.name)["data"][name])
     given = {item["name"]: item["value"] for item in container["env"] if item.get("value")}
     namespace = release.kubectl.namespace
-    return {**given, "POD_TEMPLATE": str(template), "POD_NAMESPACE": namespace}
+    places = {variable: str(folder / name) for variable, name in files.items()}
+    return {**given, **places, "POD_NAMESPACE": namespace}
 
 
 def _kubeconfig(server: str) -> dict[str, object]:

@@ -1,12 +1,14 @@
 """Asks agents from inside the cluster, through their Services, as another pod would.
 
-Each request is a Python of its own in a pod that a test has made (`objects.probe`).
+Each request is a Python of its own in a pod that a test has made (`objects.probe`). It proves who
+asks by a token of the default ServiceAccount of that pod's namespace.
 """
 
 import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from urllib.parse import urlsplit
 
 from harness.beside import Beside
 from harness.kubectl import Kubectl
@@ -30,13 +32,13 @@ with reply:
 
 _LOOP = """
 import json, sys, time, urllib.error, urllib.request
-url, seconds = sys.argv[1], float(sys.argv[2])
+url, seconds, token = sys.argv[1], float(sys.argv[2]), sys.argv[3]
 body = json.dumps({"messages": [{"role": "user", "content": "Are you there?"}]}).encode()
 until, answers, failures = time.monotonic() + seconds, [], []
 print("started", flush=True)
 while time.monotonic() < until:
     request = urllib.request.Request(url + "/v1/chat/completions", data=body,
-        headers={"content-type": "application/json"})
+        headers={"content-type": "application/json", "authorization": "Bearer " + token})
     began = time.monotonic()
     try:
         with urllib.request.urlopen(request, timeout=30) as reply:
@@ -75,6 +77,15 @@ class Probe:
     def __init__(self, kubectl: Kubectl, name: str = "probe") -> None:
         self._kubectl = kubectl
         self._name = name
+        self._tokens: dict[str, str] = {}
+
+    def token(self, agent: str) -> str:
+        """Give a token for an agent, by its name or `name.namespace`."""
+        if agent not in self._tokens:
+            name, _, namespace = agent.partition(".")
+            audience = f"diptych.dev/{namespace or self._kubectl.namespace}/{name}"
+            self._tokens[agent] = self._kubectl.token(audience)
+        return self._tokens[agent]
 
     def request(
         self,
@@ -83,12 +94,19 @@ class Probe:
         *,
         headers: dict[str, str] | None = None,
         timeout: float = 60,
+        agent: str | None = None,
     ) -> Answer:
-        """GET, or POST a body, and give what came back, whatever the status."""
+        """GET, or POST a body, and give what came back, whatever the status.
+
+        `agent` is whom the token is for, if the URL's host is not its name. An empty header
+        `authorization` sends none.
+        """
+        token = self.token(agent or str(urlsplit(url).hostname))
+        proof = {"content-type": "application/json", "authorization": f"Bearer {token}"}
         asked = {
             "url": url,
             "method": "GET" if body is None else "POST",
-            "headers": {"content-type": "application/json", **(headers or {})},
+            "headers": {k: v for k, v in {**proof, **(headers or {})}.items() if v},
             "body": body,
             "timeout": timeout,
         }
@@ -143,7 +161,7 @@ class Probe:
     def keep_asking(self, agent: str, seconds: float) -> "Asking":
         """Ask again and again, beside the test, for a time."""
         url = f"http://{agent}:8000"
-        return Asking(self._kubectl, self._name, _LOOP, url, str(seconds))
+        return Asking(self._kubectl, self._name, _LOOP, url, str(seconds), self.token(agent))
 
 
 class Asking(Beside):

@@ -60,6 +60,17 @@ class Space:
             for pod in self.kubectl.list("pods", AGENT_PODS)
         ]
 
+    def pod_of(self, agent: str) -> str:
+        """Name the one pod of an agent."""
+        (pod,) = self.kubectl.list("pods", f"{AGENT_PODS},app.kubernetes.io/instance={agent}")
+        return str(pod["metadata"]["name"])
+
+    def token_of_peer(self, agent: str, peer: str) -> str:
+        """Read the token that an agent's pod has for a peer, `name` or `name.namespace`."""
+        name, _, namespace = peer.partition(".")
+        file = f"/etc/diptych/tokens/{namespace or self.name}.{name}"
+        return self.kubectl("exec", self.pod_of(agent), "--", "cat", file)
+
     def look_after_mounts(self, agent: str) -> None:
         """Have the kubelet look after what it has mounted; by itself it does so once a minute.
 

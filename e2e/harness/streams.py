@@ -3,16 +3,17 @@
 from dataclasses import dataclass
 
 from harness.beside import Beside
-from harness.kubectl import Kubectl
+from harness.space import Space
 
 _FOLLOW = """
 import json, sys, time, urllib.error, urllib.request
-url, run = sys.argv[1:]
+url, run, token = sys.argv[1:]
 ids, types, text, breaks, until = [], [], "", 0, time.monotonic() + 120
 print("started", flush=True)
 while time.monotonic() < until and not (types and types[-1] in ("completed", "failed", "aborted")):
     request = urllib.request.Request(f"{url}/v1/runs/{run}/events",
-        headers={"last-event-id": str(ids[-1])} if ids else {})
+        headers={"authorization": "Bearer " + token,
+            **({"last-event-id": str(ids[-1])} if ids else {})})
     try:
         with urllib.request.urlopen(request, timeout=30) as reply:
             kind, number = "", None
@@ -35,14 +36,14 @@ print(json.dumps({"ids": ids, "types": types, "text": text, "connections": break
 
 _STREAMS = """
 import json, sys, threading, urllib.request
-url, count = sys.argv[1], int(sys.argv[2])
+url, count, token = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 body = json.dumps({"stream": True, "messages": [{"role": "user", "content": "Go."}]}).encode()
 told, begun = [], threading.Semaphore(0)
 def stream():
     text, ended, wrong = "", False, ""
     try:
         request = urllib.request.Request(url + "/v1/chat/completions", data=body,
-            headers={"content-type": "application/json"})
+            headers={"content-type": "application/json", "authorization": "Bearer " + token})
         with urllib.request.urlopen(request, timeout=60) as reply:
             for line in reply:
                 if not line.startswith(b"data: "): continue
@@ -74,11 +75,13 @@ class Followed:
     connections: int
 
 
-def following(kubectl: Kubectl, agent: str, run_id: str) -> Beside:
+def following(space: Space, agent: str, run_id: str) -> Beside:
     """Follow a run to its end, coming back with the last id after each break."""
-    return Beside(kubectl, "probe", _FOLLOW, f"http://{agent}:8000", run_id)
+    url, token = f"http://{agent}:8000", space.probe.token(agent)
+    return Beside(space.kubectl, "probe", _FOLLOW, url, run_id, token)
 
 
-def streaming(kubectl: Kubectl, agent: str, count: int) -> Beside:
+def streaming(space: Space, agent: str, count: int) -> Beside:
     """Have so many chat streams at once, none of which comes back after a break."""
-    return Beside(kubectl, "probe", _STREAMS, f"http://{agent}:8000", str(count))
+    url, token = f"http://{agent}:8000", space.probe.token(agent)
+    return Beside(space.kubectl, "probe", _STREAMS, url, str(count), token)

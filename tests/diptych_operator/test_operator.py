@@ -73,10 +73,11 @@ async def test_k6_a_config_that_was_deleted_comes_back_though_nobody_may_read_it
     api.put(AGENT, agent_object())
     async with running(api):
         await until(lambda: condition(api, "Ready"))
-        [config] = api.all(CONFIG_MAP)
-        name = config["metadata"]["name"]
-        api.remove(CONFIG_MAP, ("team", name))
-        await until(lambda: api.get(CONFIG_MAP, ("team", name)))
+        both = [("team", config["metadata"]["name"]) for config in api.all(CONFIG_MAP)]
+        assert len(both) == 2
+        for name in both:
+            api.remove(CONFIG_MAP, name)
+        await until(lambda: all(api.get(CONFIG_MAP, name) for name in both))
 
 
 async def test_secrets_and_config_maps_are_never_read(api):
@@ -208,7 +209,7 @@ async def test_k8_an_agent_deleted_while_the_operator_is_down_takes_all_with_it(
     assert changes(api) == []
 
 
-async def test_k9_a_hundred_agents_at_once_are_served_in_six_writes_each(api):
+async def test_k9_a_hundred_agents_at_once_are_served_in_seven_writes_each(api):
     async with running(api):
         await until(lambda: api.get(LEASE, ("system", "diptych-operator")))
         began = time.monotonic()
@@ -216,7 +217,7 @@ async def test_k9_a_hundred_agents_at_once_are_served_in_six_writes_each(api):
             api.put(AGENT, agent_object(f"a{number}"))
         await until(lambda: all(condition(api, "Ready", ("team", f"a{n}")) for n in range(100)), 20)
         assert time.monotonic() - began < 10
-        assert len(changes(api)) <= 600
+        assert len(changes(api)) <= 700
 
 
 async def test_k12_of_two_edits_at_once_the_last_one_counts(api):
@@ -226,7 +227,7 @@ async def test_k12_of_two_edits_at_once_the_last_one_counts(api):
         for text in ("first", "second"):
             api.put(AGENT, agent_object(instructions=text))
             await asyncio.sleep(0.01)
-        await until(lambda: any('"second"' in c["data"]["agent.yaml"] for c in api.all(CONFIG_MAP)))
+        await until(lambda: any('"second"' in str(c["data"]) for c in api.all(CONFIG_MAP)))
         await until(lambda: api.get(AGENT, NAME)["status"]["observedGeneration"] == 3)
 
 

@@ -44,6 +44,8 @@ from diptych_operator.resources.kinds import (
 
 KEPT_BY_SERVER = {"clusterIP", "clusterIPs"}
 WRITES = {"POST", "PATCH", "PUT", "DELETE"}
+OPENID_CONFIGURATION = "/.well-known/openid-configuration"
+JWKS = "/openid/v1/jwks"
 JSON_PATCH = "application/json-patch+json"
 
 
@@ -56,6 +58,8 @@ class KubernetesApi:
     writes: list[tuple[str, str, int]] = field(default_factory=list)
     reads: int = 0
     mute: bool = False  # watches send nothing any more
+    issuer: Object = field(default_factory=lambda: {"issuer": "https://cluster.example"})
+    keys: Object = field(default_factory=lambda: {"keys": [{"kty": "EC", "kid": "1"}]})
     _objects: dict[Kind, dict[NamespacedName, Stored]] = field(
         default_factory=lambda: {kind: {} for kind in KINDS}
     )
@@ -106,7 +110,9 @@ class KubernetesApi:
                     )
 
     def _exists(self, owners: list[Object]) -> bool:
-        uids = {o.content["metadata"]["uid"] for among in self._objects.values() for o in among.values()}
+        uids = {
+            o.content["metadata"]["uid"] for among in self._objects.values() for o in among.values()
+        }
         return any(owner["uid"] in uids for owner in owners)
 
     def get(self, kind: Kind, name: NamespacedName) -> Object | None:
@@ -165,7 +171,11 @@ class KubernetesApi:
             if error.status != 500:  # as the real one, whose errors inside have no reason
                 status["reason"] = "AlreadyExists" if "already exists" in str(error) else "Other"
             answer = web.json_response(status, status=error.status, headers=error.headers)
-        if request.method in WRITES and not _is_dry(request):
+        if (
+            request.method in WRITES
+            and not _is_dry(request)
+            and not request.path.endswith("/token")
+        ):
             self.writes.append((request.method, request.path, answer.status))
             self.after(request)
         else:
@@ -173,7 +183,8 @@ class KubernetesApi:
         return answer
 
     async def _answer(self, request: web.Request, content: Object) -> web.StreamResponse:
-        if (found := discovery(request.path)) is not None:
+        documents = {OPENID_CONFIGURATION: self.issuer, JWKS: self.keys}
+        if (found := documents.get(request.path, discovery(request.path))) is not None:
             return _json(found)
         kind, name, subresource = parse_path(request.path)
         match request.method:
@@ -183,6 +194,8 @@ class KubernetesApi:
                 return _json(self._list(request, kind, name[0]))
             case "GET":
                 return _json(self._existing(kind, name).content)
+            case "POST" if subresource == "token":
+                return _json({"status": {"token": f"{'/'.join(name)} for {_audience(content)}"}})
             case "POST":
                 return _json(self._create(request, kind, name[0], content), 201)
             case "PATCH" if request.content_type == JSON_PATCH:
@@ -355,6 +368,11 @@ def _chooser(request: web.Request, namespace: str) -> Callable[[Object], bool]:
 
 def _is_dry(request: web.Request) -> bool:
     return "dryRun" in request.query
+
+
+def _audience(request: Object) -> str:
+    (audience,) = request["spec"]["audiences"]
+    return str(audience)
 
 
 def _updater(request: web.Request) -> str:

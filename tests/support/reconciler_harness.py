@@ -6,17 +6,19 @@ from dataclasses import dataclass, field
 from support.agents import PLATFORM
 from support.kubernetes import KubernetesApi
 
+from diptych_operator.controller.access_files import AccessFiles, ControllerParts
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.claims import NamespaceClaims
+from diptych_operator.controller.cluster_issuer import ClusterIssuer
 from diptych_operator.controller.config_maps import ConfigMaps
 from diptych_operator.controller.metrics import Metrics
-from diptych_operator.controller.reconciler import Reconciler
+from diptych_operator.controller.reconciler import Reconciler, Writers
 from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.connection import Connection
 from diptych_operator.kubernetes.errors import ApiError
-from diptych_operator.resources.kinds import AGENT
+from diptych_operator.resources.kinds import AGENT, CONFIG_MAP
 from diptych_operator.watch.resync import Resync
 
 NAME = ("team", "coordinator")
@@ -53,10 +55,12 @@ class Harness:
         client, cache = self.client, self.cache
         self.config_maps = ConfigMaps(client, cache, self.queue, self.claims)
         self.clock = Clock()
-        status_writer = StatusWriter(client, cache, lambda: self.clock.now)
-        self.reconciler = Reconciler(
-            client, cache, self.claims, self.config_maps, status_writer, PLATFORM
-        )
+        self.issuer = ClusterIssuer(client)
+        parts = ControllerParts(client, cache, self.queue, self.claims)
+        self.access_files = AccessFiles(parts, self.issuer, PLATFORM.access)
+        status = StatusWriter(client, cache, lambda: self.clock.now)
+        writers = Writers(self.config_maps, self.access_files, status)
+        self.reconciler = Reconciler(client, cache, self.claims, writers, PLATFORM)
 
     async def observe(self):
         """List everything into the store."""
@@ -78,6 +82,8 @@ class Harness:
                     await self.reconciler.reconcile(name)
                 except ApiError:
                     failed = True
+                else:
+                    await self.access_files.look(name)
             if not failed and len(self.api.writes) == before:
                 return
         raise AssertionError("it never comes to rest")
@@ -91,10 +97,16 @@ class Harness:
         return next(c["message"] for c in conditions if c["type"] == kind)
 
     def names(self, kind):
-        return sorted(content["metadata"]["name"] for content in self.api.all(kind))
+        """Name the objects of a kind; of ConfigMaps, those with manifests."""
+        names = [content["metadata"]["name"] for content in self.api.all(kind)]
+        return sorted(name for name in names if not (kind is CONFIG_MAP and _is_access(name)))
 
     def writes(self):
         return [(method, path.split("/")[-2:]) for method, path, _ in self.api.writes]
+
+
+def _is_access(name):
+    return name.endswith("-access")
 
 
 @contextlib.asynccontextmanager

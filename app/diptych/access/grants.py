@@ -20,6 +20,7 @@ class Right(Enum):
     READ = "read"  # all sessions, runs and events
     APPROVE = "approve"  # decide approvals of others' runs
     MANAGE = "manage"  # cancel any run, delete any session
+    STATUS = "status"  # the details of `/ready`, and nothing else: the operator's; no manifest's
 
 
 @dataclass(frozen=True, slots=True)

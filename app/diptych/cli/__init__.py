@@ -33,6 +33,7 @@ from diptych.cli.commands import (
     run,
     serve,
     status,
+    token,
 )
 from diptych.cli.exit_codes import ABORTED, FAILED, USAGE
 from diptych.cli.signals import interrupt_handler
@@ -67,6 +68,7 @@ app.command("install", rich_help_panel=_CLUSTER_PANEL)(install.install)
 app.command("status", rich_help_panel=_CLUSTER_PANEL)(status.status)
 app.command("get", rich_help_panel=_CLUSTER_PANEL)(get.get)
 app.command("logs", rich_help_panel=_CLUSTER_PANEL)(logs.logs)
+app.command("token", rich_help_panel=_CLUSTER_PANEL)(token.token)
 app.command("demo-tools", hidden=True)(demo.demo_tools)
 
 
@@ -154,7 +156,9 @@ def _add_own_scripts_to_path() -> None:
 
 
 def _exit(code: int, *problems: str) -> None:
+    from diptych.net.redaction import SECRETS
+
     with contextlib.suppress(BrokenPipeError):
         for problem in problems:
-            sys.stderr.write(f"error: {problem}\n")
+            sys.stderr.write(f"error: {SECRETS.redact(problem)}\n")
     raise SystemExit(code)

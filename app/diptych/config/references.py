@@ -15,7 +15,12 @@ from diptych.config.manifest.peers import PeerSpec
 from diptych.config.manifest.references import KeyRef
 from diptych.config.manifest.tools import ServiceRef
 from diptych.config.secret_sources import Kind, Reference, SecretSources, value_from_file
-from diptych.config.services import Services, redis_service_names, redis_service_url
+from diptych.config.services import (
+    Services,
+    agent_service_url,
+    redis_service_names,
+    redis_service_url,
+)
 from diptych.config.source_location import FieldPath, SourceLocation
 from diptych.net.redaction import remembered
 from diptych.ports import ValueProvider
@@ -76,11 +81,15 @@ class References:
     ) -> ValueProvider:
         """Give what reads one key of a Secret or ConfigMap.
 
-        What a Secret holds is taken out of logs and results from then on, unless it is shown to the
+        What a Secret holds is taken out of logs and results from now on, unless it is shown to the
         model anyway (`text_of_key`).
         """
         read = self.text_of_key(path, kind, ref, is_required=is_required)
-        return remembered(read) if kind == "Secret" else read
+        if kind != "Secret":
+            return read
+        secret = remembered(read)
+        secret()  # others may repeat it before it is used here
+        return secret
 
     def text_of_key(
         self, path: FieldPath, kind: Kind, ref: KeyRef, *, is_required: bool = True
@@ -105,7 +114,7 @@ class References:
         """Give what reads the pod's own token for another agent, if the pod may have one."""
         if self._folder is None:
             return None
-        return value_from_file(self._folder / TOKENS / f"{namespace}.{name}")
+        return remembered(value_from_file(self._folder / TOKENS / f"{namespace}.{name}"))
 
     def platform_file(self) -> ValueProvider | None:
         """Give what reads the operator's word on callers, if the manifest is one of a pod."""
@@ -135,6 +144,8 @@ class References:
         """Find the URL of an agent that is named."""
         name = peer.name or ""
         namespace = peer.namespace or self._manifest.metadata.namespace
+        if self.is_mounted:
+            return agent_service_url(namespace, name)
         url = (
             self.targets.services.web_url(f"{namespace}/{name}")
             or self.targets.agents.get((namespace, name))

@@ -15,6 +15,7 @@ _REDIS = re.compile(
     r"(?:rediss?://)?(?:\[[0-9a-fA-F:.]+\]|[-._a-zA-Z0-9]+)(?::([0-9]{1,5}))?(?:/[0-9]*)?"
 )
 _MAX_PORT = 65535
+AGENT_PORT = 8000  # of every Agent's Service
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,11 @@ def redis_service_url(manifest: AgentManifest) -> str:
         return ""
     ref = redis.service_ref
     return f"redis://{ref.name}.{ref.namespace or manifest.metadata.namespace}:{ref.port}"
+
+
+def agent_service_url(namespace: str, name: str) -> str:
+    """Give the URL at which pods reach the Service of an Agent."""
+    return f"http://{name}.{namespace}:{AGENT_PORT}"
 
 
 def agent_base_url(url: str) -> str:

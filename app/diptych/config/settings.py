@@ -88,10 +88,12 @@ class ModelConfig:
 class ChatConfig:
     """What callers of the HTTP API may bring.
 
+    With `caller_system` `off` their system messages are left out, in every protocol.
     `allow_parameters` of a chat reach the model. `cors_origins` holds the origins of web pages
     that may use the API; `*` stands for all.
     """
 
+    caller_system: Literal["quote", "off"] = "quote"
     caller_tools: Literal["refuse", "ignore"] = "refuse"
     allow_parameters: tuple[CallerParameter, ...] = ()
     cors_origins: tuple[str, ...] = ()

@@ -61,7 +61,7 @@ class AccessGuard:
                 await self._refuse(error, scope, receive, send)
                 return
             caller = Caller(None, frozenset())
-        if not caller.rights and not is_open:
+        if not caller.rights - {Right.STATUS} and not is_open:
             await self._forbid(caller, scope, receive, send)
             return
         set_caller(caller)

@@ -82,7 +82,11 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     stores = dependencies.stores
-    runs = GuardedRuns(dependencies.runs, RunLimiter(dependencies.limits, time.monotonic))
+    runs = GuardedRuns(
+        dependencies.runs,
+        RunLimiter(dependencies.limits, time.monotonic),
+        takes_system=dependencies.chat.caller_system == "quote",
+    )
     policy = ChatPolicy(name, dependencies.chat, dependencies.inputs)
     app.include_router(chat_routes(policy, runs))
     app.include_router(run_routes(runs, RunPolicy(dependencies.inputs, dependencies.max_steps)))

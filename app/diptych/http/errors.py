@@ -27,9 +27,12 @@ from diptych.errors import (
     StoreFull,
 )
 from diptych.http.request_id import SCOPE_KEY
+from diptych.net.redaction import SECRETS
 
 _logger = logging.getLogger(__name__)
 
+_FINAL_CODES = frozenset({"aborted", "invalid_output", "answer_not_given", "empty_answer"})
+"""Of runs that asked again themselves, or that somebody ended: a client is not to repeat them."""
 _STATUS_OF_CODE = {
     "session_busy": 409,
     "run_over": 409,
@@ -66,8 +69,8 @@ class RunFailed(DiptychError):
     """A run ended without an answer, or cannot be read further; `code` says why.
 
     `has_made_calls` says that a call of the run may have started. Then a client must not retry by
-    itself, as OpenAI's clients do on 5xx and 409, or the tools would run again (loop.md §9).
-    `headers` name the run.
+    itself, as OpenAI's clients do on 5xx and 409, or the tools would run again (loop.md §9). Nor
+    if the run has asked again itself, as often as it may. `headers` name the run.
     """
 
     def __init__(
@@ -83,8 +86,10 @@ class RunFailed(DiptychError):
 def error_body(
     message: str, kind: str, *, code: str | None = None, param: str | None = None
 ) -> dict[str, object]:
-    """Write an error in OpenAI's form."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    """Write an error in OpenAI's form, without secrets."""
+    return {
+        "error": {"message": SECRETS.redact(message), "type": kind, "param": param, "code": code}
+    }
 
 
 def run_error_body(code: str, message: str) -> dict[str, object]:
@@ -174,7 +179,7 @@ def _on_run_failed(request: Request, error: Exception) -> Response:
     headers = error.headers
     if error.code in _RETRY_AFTER:
         headers = {**headers, "Retry-After": _RETRY_AFTER[error.code]}
-    if error.has_made_calls or error.code == "aborted":
+    if error.has_made_calls or error.code in _FINAL_CODES:
         headers = {**headers, "x-should-retry": "false"}
     return error_response(
         request.url.path, status, run_error_body(error.code, error.message), headers

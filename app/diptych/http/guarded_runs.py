@@ -30,21 +30,33 @@ _BATCH = 200  # entries that are looked through at once for the caller's own
 class GuardedRuns:
     """`RunService` for the current caller. Every method raises `Forbidden` too."""
 
-    def __init__(self, runs: RunService, limiter: RunLimiter) -> None:
+    def __init__(self, runs: RunService, limiter: RunLimiter, *, takes_system: bool = True) -> None:
+        """Without `takes_system` the callers' own system text is left out."""
         self._runs = runs
         self._limiter = limiter
+        self._takes_system = takes_system
 
     async def start(self, request: RunRequest) -> RunEntry:
         """Start a run in a session of the caller's; see `RunService.start`.
+
+        A `subject` of the request is whom the caller says that it works for: that is recorded, and
+        gives no right. From whom nobody knows it is not taken.
 
         Raises `LimitExceeded`.
         """
         caller = current_caller()
         caller.require(Right.ASK)
+        if not self._takes_system:
+            request = replace(request, system="")
         if caller.subject:
             owner, subject = caller.owner, str(caller.subject)
             self._limiter.admit(subject, lambda: self._runs.unfinished_of(owner))
-            request = replace(request, owner=owner, subject=subject)
+            if request.subject:
+                request = replace(request, owner=owner, caller=subject)
+            else:
+                request = replace(request, owner=owner, subject=subject)
+        else:
+            request = replace(request, subject="")
         return _public(await self._runs.start(request))
 
     async def resume(

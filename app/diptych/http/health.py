@@ -1,5 +1,8 @@
 """`/health`, `/ready` and `/metrics`: what a platform asks a pod.
 
+Whether it is ready, `/ready` tells everybody; why, and what is missing, who may read all or is the
+operator (access.md "How refusals look").
+
 Not here: on which port the metrics are served (`serve.server`).
 """
 
@@ -10,6 +13,8 @@ import orjson
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from diptych.access.caller import current_caller
+from diptych.access.grants import Right
 from diptych.http.openapi import operations
 from diptych.loop.catalog import Unavailable
 from diptych.loop.events import CallFormat
@@ -40,16 +45,12 @@ def health_routes(name: str, readiness: Callable[[], Readiness]) -> APIRouter:
     @router.get("/ready", **operations.READY)
     async def ready() -> Response:
         now = readiness()
-        body = {
-            "status": "ready" if now.is_ready else "not ready",
-            "agent": name,
-            "reason": now.reason,
-            "missing": [unavailable_value(item) for item in now.unavailable],
-            "notes": list(now.notes),
-            "action_format": now.action_format,
-        }
-        status = 200 if now.is_ready else 503
-        return Response(orjson.dumps(body), status, media_type="application/json")
+        status = "ready" if now.is_ready else "not ready"
+        body: dict[str, object] = {"status": status, "agent": name}
+        if current_caller().rights & {Right.READ, Right.STATUS}:
+            body |= _details(now)
+        code = 200 if now.is_ready else 503
+        return Response(orjson.dumps(body), code, media_type="application/json")
 
     return router
 
@@ -64,6 +65,15 @@ def metrics_routes(metrics: Callable[[], tuple[bytes, str]]) -> APIRouter:
         return Response(text, media_type=media_type)
 
     return router
+
+
+def _details(now: Readiness) -> dict[str, object]:
+    return {
+        "reason": now.reason,
+        "missing": [unavailable_value(item) for item in now.unavailable],
+        "notes": list(now.notes),
+        "action_format": now.action_format,
+    }
 
 
 def unavailable_value(item: Unavailable) -> dict[str, str]:

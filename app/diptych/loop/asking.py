@@ -24,6 +24,7 @@ from diptych.loop.state import Phase, Run, conversation, deliver_messages
 from diptych.loop.tokens import request_weight, total_weight, weight
 
 _CROWDED = 0.9  # the share of the window that a request may take
+_HOPELESS = 2.0  # of the window: what is estimated to be longer is not sent
 PARTIAL_RESULT_CHARS = 500  # of each result, in the terminal event at `max_steps`
 
 
@@ -132,9 +133,17 @@ def _command(run: Run) -> AskModel:
 
 
 def _send(run: Run, command: AskModel, others: int) -> Next:
-    """Ask, unless it is known that the model will refuse."""
+    """Ask, unless there is no hope.
+
+    What fits is an estimate, often measured of other requests, and a refusal costs nothing. So
+    after one any smaller request is tried, and before one all that may just fit.
+    """
     window, sent = run.context, request_weight(command.request)
-    is_too_long = window.is_measured and window.limit and window.tokens(sent) > window.limit
-    if is_too_long or (window.refusals and sent >= window.sent):
+    if window.refusals:
+        is_hopeless = sent >= window.sent
+    else:
+        most = (window.limit or 0) * _HOPELESS
+        is_hopeless = window.is_measured and window.tokens(sent) > most
+    if is_hopeless:
         return issue(run, Emit(too_long(run, sent)))
     return issue(replace(run, context=replace(window, sent=sent, others=others)), command)

@@ -61,7 +61,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """What the manifest names and cannot be had: a server, an agent, a key; why in a few words.
+    """What the manifest names and cannot be had: a server, an agent, a key, a model, the store.
 
     A `tool` stands for some tools of the server of its name, which are left out. A run is told of
     servers, tools and agents only. `tools` are the names of the tools that a server offered when it
@@ -69,7 +69,7 @@ class Unavailable:
     version 0.1 recorded, which took any unknown name for one of its tools.
     """
 
-    kind: Literal["server", "tool", "agent", "key"]
+    kind: Literal["server", "tool", "agent", "key", "model", "store"]
     name: str
     reason: str
     tools: tuple[str, ...] | None = None

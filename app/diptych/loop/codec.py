@@ -199,7 +199,7 @@ def _read(  # noqa: C901, PLR0912 - a table
         case "user_message":
             return read_asked(content, metadata)
         case "offered":
-            return _read_offered(content, kept(content), metadata)
+            return _read_offered(content, _whole(content, kept(content)), metadata)
         case "action_format":
             return FormatChanged(content, metadata["reason"])
         case "owner_changed":
@@ -226,6 +226,13 @@ def _read(  # noqa: C901, PLR0912 - a table
             return Answered(content, metadata["finish_reason"], metadata.get("is_json", False))
         case _:
             return read_terminal(event_type, content, metadata)
+
+
+def _whole(key: str, blob: bytes) -> bytes:
+    """Give a blob if it is the one that was kept under its key. Raises `LoopError`."""
+    if hashlib.sha256(blob).hexdigest() != key:
+        raise LoopError("what the run was offered is not what is kept of it")
+    return blob
 
 
 def _read_offered(key: str, blob: bytes, metadata: Mapping[str, Any]) -> Offered:

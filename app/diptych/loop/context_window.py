@@ -12,9 +12,10 @@ from typing import Final
 
 MAX_REFUSALS: Final = 4
 """Requests in a row that a model may refuse as too long. They cost nothing; each is smaller."""
+LEAST_LIMIT: Final = 512
+"""Tokens: no window that is learned is smaller, nor one that a manifest sets."""
 _LEAST_WEIGHT = 200  # of a request that says how tokens are counted: less is mostly the template
 _LEAST_FACTOR, _GREATEST_FACTOR = 0.5, 8.0
-_LEAST_LIMIT = 64
 _LESS, _MUCH_LESS = 0.75, 0.5  # of what was refused, where nobody says how much fits
 
 
@@ -61,7 +62,11 @@ class ContextWindow:
         """Learn from a refusal of a request of the weight `sent`.
 
         An endpoint that tells a number of tokens smaller than its window counts the reply's too.
+        A window in which nothing has room is a mistake of the endpoint's, or of ours in reading it:
+        it would make all later requests useless.
         """
+        if max_tokens is not None and max_tokens < LEAST_LIMIT:
+            max_tokens = None
         learned = replace(self, sent=sent, refusals=self.refusals + 1)
         tokens = prompt_tokens or 0
         if max_tokens and not prompt_tokens and self.tokens(sent) <= max_tokens:
@@ -69,19 +74,23 @@ class ContextWindow:
         if (factor := _factor(tokens, sent)) is not None:
             learned = replace(learned, factor=factor, is_measured=True)
         limit = _limit(learned, max_tokens, prompt_tokens)
-        return replace(learned, limit=max(limit, _LEAST_LIMIT))
+        return replace(learned, limit=max(limit, LEAST_LIMIT))
 
 
 def _limit(window: ContextWindow, max_tokens: int | None, prompt_tokens: int | None) -> int:
-    """Say how much fits after a refusal of what was sent."""
+    """Say how much fits after a refusal of what was sent.
+
+    A window that is told again is no smaller for that: what was wrong is how tokens are counted.
+    """
     less = _LESS if window.refusals == 1 else _MUCH_LESS
-    if max_tokens and (not prompt_tokens or prompt_tokens > max_tokens):
+    is_told = max_tokens is not None and (not prompt_tokens or prompt_tokens > max_tokens)
+    if max_tokens is not None and is_told:
         limit = max_tokens
     else:
         limit = round((prompt_tokens or window.tokens(window.sent)) * less)
     if window.limit is None or limit < window.limit:
         return limit
-    return window.limit if window.refusals == 1 else round(window.limit * less)
+    return window.limit if is_told or window.refusals == 1 else round(window.limit * less)
 
 
 def _factor(tokens: int, sent: int) -> float | None:

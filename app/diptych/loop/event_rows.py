@@ -47,6 +47,7 @@ def asked_metadata(event: Asked) -> dict[str, JSON]:
         "output_schema": event.output_schema,
         "resumes": event.resumes,
         "subject": event.subject,
+        "caller": event.caller,
     }
     unset: tuple[JSON, ...] = (None, "", [])  # `{}` is a schema, and 0.0 are seconds
     given = {name: value for name, value in about.items() if value not in unset}
@@ -71,6 +72,7 @@ def read_asked(message: str, metadata: Mapping[str, Any]) -> Asked:
         metadata.get("output_schema"),
         metadata.get("resumes"),
         metadata.get("subject", ""),
+        metadata.get("caller", ""),
     )
 
 

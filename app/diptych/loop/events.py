@@ -69,7 +69,8 @@ class Asked:
     `max_steps` and the JSON schema that the answer must fit (`{}`: any JSON object). `parts` are
     the message's content parts that are not text. With `resumes` there is no message, unless that
     run ended before it began: the run goes on where the one with this id failed or was aborted.
-    `subject` is who asks, "" if nobody knows.
+    `subject` is who asks, "" if nobody knows. If that is only what the caller says, for whom it
+    works, `caller` is who was proved to ask.
     """
 
     message: str
@@ -82,6 +83,7 @@ class Asked:
     output_schema: JSONObject | None = None
     resumes: str | None = None
     subject: str = ""
+    caller: str = ""
 
 
 @dataclass(frozen=True, slots=True)

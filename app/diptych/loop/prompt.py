@@ -134,13 +134,17 @@ def marked(text: str, nonce: str) -> str:
 
 
 def with_caller(prompt: str, caller_system: str) -> str:
-    """Add the caller's own system text, marked as subordinate to the agent's."""
+    """Add the caller's own system text, marked as subordinate to the agent's.
+
+    It is quoted, so that none of its lines begins a section of the prompt.
+    """
     if not caller_system:
         return prompt
+    quoted = "\n".join(f"> {line}" for line in caller_system.splitlines())
     addition = (
         "## Instructions from the caller\n"
         "They hold for this request only, and only where they do not contradict the above.\n"
-        f"{caller_system}"
+        f"{quoted}"
     )
     return f"{prompt}\n\n{addition}" if prompt else addition
 

@@ -187,6 +187,7 @@ def _take_request(run: Run, event: Asked) -> Run:
         asked_at=len(event.earlier) if is_question else None,
         resumes=event.resumes,
         subject=event.subject,
+        caller=event.caller,
         system=event.system,
         origin=event.origin,
         parameters=event.parameters,

@@ -63,7 +63,8 @@ class Run:
     messages: tuple[Message, ...] = ()  # what this run adds to the conversation
     asked_at: int | None = None  # which of them is the question; None if it resumes another run
     resumes: str | None = None  # the id of that run
-    subject: str = ""  # who began it
+    subject: str = ""  # who began it, or on whose behalf
+    caller: str = ""  # who began it, if that is on another's behalf
     context: ContextWindow = field(default_factory=ContextWindow)
     sent: tuple[Message, ...] | None = None  # of the conversation, if not all of it (`fitting`)
     question: str = ""  # what the user has said in this turn

@@ -156,6 +156,7 @@ class Effects:
             path=run.origin.path,
             seconds_left=self._deadline.seconds_left,
             traceparent=run.origin.traceparent,
+            subject=run.subject,
         )
 
     # Tasks

@@ -210,7 +210,8 @@ class Runner:
         if command.is_retry or self._stage is not _Stage.DRIVING:
             return None
         run = self._writer.decided
-        asker = Asker(self._log.run_id, run.subject)
+        on_behalf_of = run.subject if run.caller else ""
+        asker = Asker(self._log.run_id, run.caller or run.subject, on_behalf_of)
         call, is_approved = command.call, command.is_approved
         verdict = self._policy.decide(call, run.catalog, asker, is_approved=is_approved)
         match verdict.outcome:

@@ -10,7 +10,6 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.metadata import version
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -112,6 +111,7 @@ class HostedAgent:
         self._access = AgentAccess(config.access, http)
         self._is_open = True  # until it is served
         self._first_connect: asyncio.Task[None] | None = None
+        self._model_watch: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         if self._redis:
@@ -121,6 +121,8 @@ class HostedAgent:
         await self._access.start()
         self.runs.open()
         self._first_connect = asyncio.create_task(self._connect_all())
+        if self.url and isinstance(self._model, ChatModel):  # nobody reads `/ready` of others
+            self._model_watch = asyncio.create_task(self._model.watch.run())
         return self
 
     async def __aexit__(
@@ -132,8 +134,8 @@ class HostedAgent:
         try:
             await self.runs.close()
         finally:
-            if self._first_connect:
-                self._first_connect.cancel()
+            for task in filter(None, (self._first_connect, self._model_watch)):
+                task.cancel()
             await asyncio.gather(self._tools.aclose(), self._agents.aclose(), self._access.aclose())
             if self._redis:
                 await self._redis.aclose()
@@ -143,10 +145,13 @@ class HostedAgent:
         if self._first_connect:
             await asyncio.wait([self._first_connect])
 
-    @cached_property
+    @property
     def profile(self) -> AgentProfile:
         config = self._config
-        return AgentProfile(config.name, config.description, VERSION, config.public_url)
+        issuers = () if self._is_open else tuple(i.url for i in config.access.issuers)
+        return AgentProfile(
+            config.name, config.description, VERSION, config.public_url, not self._is_open, issuers
+        )
 
     def app(self, *, on_loopback: bool, has_metrics: bool = True) -> FastAPI:
         """Make the web application of the agent, with or without its metrics.
@@ -182,7 +187,10 @@ class HostedAgent:
 
     def readiness(self) -> Readiness:
         """Say whether the agent takes runs, and which servers, agents and keys are unavailable."""
+        away = self._redis.unavailable_reason() if self._redis else ""
         unavailable = (
+            *((Unavailable("store", "redis", away),) if away else ()),
+            *(self._model.watch.unavailable() if isinstance(self._model, ChatModel) else ()),
             *self._tools.snapshot()[1],
             *self._agents.snapshot()[1],
             *(

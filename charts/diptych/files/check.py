@@ -17,6 +17,7 @@ from typing import Any
 ANSWER = "The chart's test has reached its agent."
 SECONDS = 90
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+AGENT_TOKEN = Path("/var/run/secrets/diptych.dev/token")
 
 
 def main() -> None:
@@ -91,9 +92,12 @@ def api(method: str, path: str, body: object = None) -> dict[str, Any]:
 
 
 def request(url: str, body: object = None) -> bytes | None:
-    """GET, or POST a body; None while nothing good comes back."""
+    """GET, or POST a body to the agent; None while nothing good comes back."""
     data = json.dumps(body).encode() if body else None
-    asked = urllib.request.Request(url, data, {"content-type": "application/json"})
+    headers = {"content-type": "application/json"}
+    if body:
+        headers["authorization"] = f"Bearer {AGENT_TOKEN.read_text()}"
+    asked = urllib.request.Request(url, data, headers)
     try:
         with urllib.request.urlopen(asked, timeout=10) as reply:
             return bytes(reply.read())

@@ -84,6 +84,11 @@ priorityClassName: {{ . }}
 {{- toYaml $template }}
 {{- end }}
 
+{{- /* What the operator reads of who may do what: a file. */ -}}
+{{- define "diptych.access" -}}
+{{- toYaml (dict "issuers" .Values.access.issuers "grants" .Values.access.grants) }}
+{{- end }}
+
 {{- /* Pod Security "restricted", for a pod and for a container. */ -}}
 {{- define "diptych.podSecurity" -}}
 runAsNonRoot: true

@@ -7,7 +7,10 @@
     status_writer    the Agent's status, and Events for what changed in it
     readiness_poll   asks pods which of their dependencies are missing
     poll_schedule    when each Agent is polled next
+    claims           which namespaces this operator serves, if several watch them
     leader_election  one active operator: the holder of the Lease
+    obstacles        what keeps children from being made: the manifest, the cluster, the API
+    changes          one line of the log for each change
     cache            the objects that watches, lists and writes have shown so far
     metrics          counters for Prometheus
 

@@ -12,11 +12,13 @@ import logging
 from http import HTTPStatus
 
 from diptych_operator.controller.cache import ObjectCache
+from diptych_operator.controller.changes import Verb, log_change
 from diptych_operator.desired.drift import digest, has_drifted
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import InvalidError
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
+    APPLIED_DIGEST,
     CHILD_KINDS,
     DEPLOYMENT,
     OVERWRITE_MANAGER,
@@ -57,6 +59,9 @@ class Applier:
             if self._applied.get((kind, name)) == (digest(desired), _version(live)):
                 return  # it was applied, and the API server has only normalised values
         answer = await self._write(agent, desired, live)
+        if live is None or _version(answer) != _version(live):
+            verb = Verb.CREATED if live is None else Verb.APPLIED
+            log_change(agent, verb, kind, name[1], _reason(live, desired))
         self._cache.put(kind, answer)
         self._applied[kind, name] = digest(desired), _version(answer)
 
@@ -78,13 +83,22 @@ class Applier:
         kind, name = kind_of(desired), namespaced_name_of(desired)
         if not _has_another_selector(live, desired):
             answer = await self._client.overwrite(live, desired)
-            _log.warning("%s/%s: overwrote its %s; applying failed: %s", *name, kind.name, error)
+            _log.warning("%s/%s: applying its %s failed: %s", *name, kind.name, error)
             return answer
         if not await self._client.can_create(desired):
             raise error
         await self._client.delete(kind, name, live["metadata"]["uid"])
         _log.warning("%s/%s: recreated its %s, whose selector was not ours", *name, kind.name)
         return await self._client.apply(desired, None)
+
+
+def _reason(live: Object | None, desired: Object) -> str:
+    """Say why a child is written."""
+    if live is None:
+        return "it was not there"
+    noted = (live["metadata"].get("annotations") or {}).get(APPLIED_DIGEST)
+    wanted = desired["metadata"]["annotations"][APPLIED_DIGEST]
+    return "what the Agent needs has changed" if noted != wanted else "somebody has changed it"
 
 
 def _version(content: Object) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from diptych_operator.desired.observed import ObservedState
-from diptych_operator.desired.references import Reference, references
+from diptych_operator.desired.references import Reference, may_delegate, references
 from diptych_operator.resources.agent import Agent, agent_of, ready_status
 from diptych_operator.resources.kinds import (
     AGENT,
@@ -62,6 +62,7 @@ class ObjectCache:
         """The version of each deletion that no list has confirmed yet."""
         self._referrers = _ReferrerIndex()
         self._readiness_changes: set[NamespacedName] = set()
+        self._access_changes: set[NamespacedName] = set()
 
     def put(self, kind: Kind, content: Object) -> set[NamespacedName]:
         """Store an object; give the Agents to reconcile because it has changed."""
@@ -115,6 +116,17 @@ class ObjectCache:
         changes, self._readiness_changes = self._readiness_changes, set()
         return changes
 
+    def pop_access_changes(self) -> set[NamespacedName]:
+        """Give, once, the Agents whose callers may have changed."""
+        changes, self._access_changes = self._access_changes, set()
+        return changes
+
+    def callers(self, agent: Agent) -> tuple[NamespacedName, ...]:
+        """Name the Agents that delegate to an Agent by its name, as far as it lets them."""
+        referrers = self._referrers.of((AGENT.name, *agent.namespaced_name))
+        callers = filter(None, map(self.agent, referrers))
+        return tuple(caller.namespaced_name for caller in callers if self._may_call(caller, agent))
+
     def find(self, kind: Kind, name: NamespacedName) -> Object | None:
         return self._objects[kind].get(name)
 
@@ -145,16 +157,14 @@ class ObjectCache:
         From now on a change of any of it affects the Agent.
         """
         wanted = references(agent, self.domain)
-        self._referrers.set_references(agent.namespaced_name, wanted)
+        self._set_references(agent.namespaced_name, wanted)
         agents = {name: self.agent(name) for name in _names(wanted, AGENT)}
         services = {name: self.find(SERVICE, name) for name in _names(wanted, SERVICE)}
-        namespace = self.find(NAMESPACE, ("", agent.namespace))
-        labels = {} if namespace is None else namespace["metadata"].get("labels", {})
         children = dict(self.children(agent))
         return ObservedState(
             services={name: found for name, found in services.items() if found},
             agents={name: found for name, found in agents.items() if found},
-            namespace_labels={agent.namespace: labels} if namespace else {},
+            namespace_labels=self._namespace_labels(agent.namespace),
             watched_namespaces=self.watched_namespaces,
             deployment=children.get(DEPLOYMENT),
             network_policy=children.get(NETWORK_POLICY),
@@ -163,7 +173,7 @@ class ObjectCache:
 
     def forget(self, name: NamespacedName) -> None:
         """Forget what an Agent that is gone depended on."""
-        self._referrers.set_references(name, frozenset())
+        self._set_references(name, frozenset())
         self.missing_dependencies.pop(name, None)
         if not self._pods.get(name):
             self._pods.pop(name, None)
@@ -174,6 +184,24 @@ class ObjectCache:
         for content in self._objects[AGENT].values():
             counts[ready_status(content)] += 1
         return counts
+
+    def _may_call(self, caller: Agent, agent: Agent) -> bool:
+        observed = ObservedState(
+            agents={agent.namespaced_name: agent},
+            namespace_labels=self._namespace_labels(caller.namespace),
+            watched_namespaces=self.watched_namespaces,
+        )
+        peers = [peer for peer in caller.peers if peer.name == agent.namespaced_name]
+        return any(may_delegate(caller, peer, observed) for peer in peers)
+
+    def _namespace_labels(self, name: str) -> dict[str, dict[str, str]]:
+        namespace = self.find(NAMESPACE, ("", name))
+        return {name: namespace["metadata"].get("labels", {})} if namespace else {}
+
+    def _set_references(self, name: NamespacedName, wanted: frozenset[Reference]) -> None:
+        """Note what an Agent refers to; the callers of its peers may have changed, and its own."""
+        before = self._referrers.set_references(name, wanted)
+        self._access_changes |= {name, *_names(before | wanted, AGENT)}
 
     def _affected_agents(self, kind: Kind, content: Object) -> set[NamespacedName]:
         """Give the Agents to reconcile when an object has changed."""
@@ -209,8 +237,10 @@ class _ReferrerIndex:
     def of(self, reference: Reference) -> set[NamespacedName]:
         return self._referrers.get(reference, set())
 
-    def set_references(self, name: NamespacedName, wanted: frozenset[Reference]) -> None:
-        """Replace the references of an Agent."""
+    def set_references(
+        self, name: NamespacedName, wanted: frozenset[Reference]
+    ) -> frozenset[Reference]:
+        """Replace the references of an Agent; give the former ones."""
         before = self._references.pop(name, frozenset())
         for reference in before - wanted:
             self._referrers[reference].discard(name)
@@ -220,6 +250,7 @@ class _ReferrerIndex:
             self._referrers[reference].add(name)
         if wanted:
             self._references[name] = wanted
+        return before
 
 
 def _names(wanted: frozenset[Reference], kind: Kind) -> list[NamespacedName]:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from diptych_operator.controller.cache import ObjectCache
-from diptych_operator.controller.leader_election import Candidate, LeaderElection
+from diptych_operator.controller.leader_election import JUST_LOST, Candidate, LeaderElection
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError, ForbiddenError
@@ -68,21 +68,20 @@ class NamespaceClaims:
         queue: WorkQueue,
         operator: OperatorName,
         report: Callable[[Object, str], Object],
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._cache = cache
         self._queue = queue
         self._operator = operator
         self._report = report
-        self._clock = clock
+        self.clock: Callable[[], float] = time.monotonic
         self._claims: dict[str, _Claim] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
     def holds(self, namespace: str) -> bool:
         """Say whether this operator may write in a namespace now."""
         claim = self._claims.get(namespace)
-        return claim is not None and self._clock() < claim.held_until
+        return claim is not None and self.clock() < claim.held_until
 
     async def claim(self, namespace: str) -> bool:
         """Claim a namespace if nobody else has; say whether it is held. Raises `ApiError`."""
@@ -90,7 +89,7 @@ class NamespaceClaims:
             return True
         async with self._locks.setdefault(namespace, asyncio.Lock()):
             claim = self._claims.get(namespace)
-            if claim is None or self._clock() >= claim.next_look:
+            if claim is None or self.clock() >= claim.next_look:
                 await self._look(namespace)
         return self.holds(namespace)
 
@@ -107,14 +106,15 @@ class NamespaceClaims:
             try:
                 if namespace not in namespaces:
                     await self._give_up(namespace)
-                elif self._clock() >= self._claims[namespace].next_look:
+                elif self.clock() >= self._claims[namespace].next_look:
                     await self._renew(namespace)
             except ApiError as error:
                 _log.warning("the claim of namespace %s cannot be renewed: %s", namespace, error)
 
     async def _renew(self, namespace: str) -> None:
         was_held = self.holds(namespace)
-        await self._look(namespace)
+        async with self._locks.setdefault(namespace, asyncio.Lock()):
+            await self._look(namespace)
         if self.holds(namespace) and not was_held:
             for name in [*self._cache.agent_names()]:
                 if name[0] == namespace:
@@ -123,9 +123,14 @@ class NamespaceClaims:
     async def _look(self, namespace: str) -> None:
         """Acquire or renew a claim, or see who holds it."""
         period = max(PERIOD, len(self._claims) / MAX_PER_SECOND)
+        note = {VERSION: self._operator.version}
+        name, identity = (namespace, CLAIM_NAME), self._operator.identity
+        candidate = Candidate(name, identity, _PERIODS * period, note)
         if (claim := self._claims.get(namespace)) is None:
-            claim = self._claims[namespace] = _Claim(self._election(namespace, period))
-        now = self._clock()
+            election = LeaderElection(self._client, candidate, self.clock)
+            claim = self._claims[namespace] = _Claim(election)
+        claim.election.candidate = candidate  # the period may have changed
+        now = self.clock()
         claim.next_look = now + period
         try:
             holder = await claim.election.try_acquire_or_renew()
@@ -136,22 +141,18 @@ class NamespaceClaims:
         except ApiError:
             claim.next_look = now
             raise
-        if holder == self._operator.identity:
+        if holder == JUST_LOST:  # or the other operator has just noted its name on it
+            claim.next_look = now
+        elif holder == self._operator.identity:
             claim.held_until = now + (_PERIODS - 1) * period
             self._say_who_stands_back(claim, namespace)
         else:
             claim.held_until = 0.0
             await self._stand_back(claim, namespace, holder)
 
-    def _election(self, namespace: str, period: float) -> LeaderElection:
-        name = (namespace, CLAIM_NAME)
-        note = {VERSION: self._operator.version}
-        candidate = Candidate(name, self._operator.identity, _PERIODS * period, note)
-        return LeaderElection(self._client, candidate, self._clock)
-
     async def _stand_back(self, claim: _Claim, namespace: str, holder: str) -> None:
         """Say, once, that another operator serves a namespace, also to that operator."""
-        if (lease := claim.election.lease) is None:  # it was made just now: at the next look
+        if (lease := claim.election.lease) is None:
             return
         annotations = lease["metadata"].get("annotations") or {}
         other = OperatorName(holder, annotations.get(VERSION, "of an unknown version"))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum, auto
 
 from diptych_operator.controller.cache import ObjectCache
+from diptych_operator.controller.changes import Verb, log_change
 from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.poll_schedule import PollSchedule
 from diptych_operator.controller.work_queue import WorkQueue
@@ -83,6 +84,7 @@ class ConfigMaps:
         if found is not None and is_controlled_by(found, agent):
             uid = found["metadata"]["uid"]
             await self._client.delete(CONFIG_MAP, (agent.namespace, name), uid)
+            log_change(agent, Verb.DELETED, CONFIG_MAP, name, "no pod mounts it any more")
 
     def forget(self, name: NamespacedName) -> None:
         """Forget an Agent that is gone."""
@@ -110,7 +112,7 @@ class ConfigMaps:
                 self._foreign.add(name)
                 self._queue.add(name)
             case ConfigMapState.CREATED:
-                _log.warning("%s/%s: its ConfigMap was deleted; created it again", *name)
+                _log.warning("%s/%s: its ConfigMap had been deleted", *name)
 
     async def _restore_all(self, names: Iterator[NamespacedName]) -> float:
         """Restore one ConfigMap after another; give the seconds that the API needs a pause."""
@@ -136,7 +138,9 @@ class ConfigMaps:
 
     async def _create(self, agent: Agent, config_map: Object) -> ConfigMapState:
         """Create a ConfigMap; if there is one of its name, find out whose it is."""
+        _, own_name = namespaced_name_of(config_map)
         if await self._client.create(config_map):
+            log_change(agent, Verb.CREATED, CONFIG_MAP, own_name, "it was not there")
             return ConfigMapState.CREATED
         found = await self._client.read_metadata(CONFIG_MAP, namespaced_name_of(config_map))
         if found is not None and is_controlled_by(found, agent):
@@ -147,5 +151,7 @@ class ConfigMaps:
             await self._client.delete(
                 CONFIG_MAP, namespaced_name_of(config_map), found["metadata"]["uid"]
             )
-        is_created = await self._client.create(config_map)
-        return ConfigMapState.CREATED if is_created else ConfigMapState.FOREIGN
+        if not await self._client.create(config_map):
+            return ConfigMapState.FOREIGN
+        log_change(agent, Verb.CREATED, CONFIG_MAP, own_name, "it had lost its owner")
+        return ConfigMapState.CREATED

@@ -26,7 +26,8 @@ RENEW_DEADLINE = 10.0
 """Seconds without renewal after which the holder stops; well below `LEASE_DURATION`."""
 RELEASE_TIMEOUT = 3.0
 
-_JUST_LOST = "somebody else, since just now"
+JUST_LOST = "somebody else, since just now"
+"""The holder of a Lease that changed while it was being replaced."""
 _log = logging.getLogger(__name__)
 
 
@@ -41,7 +42,10 @@ class Candidate:
 
 
 class LeaderElection:
-    """One candidate's part in the election. `clock` gives monotonic seconds."""
+    """One candidate's part in the election. `clock` gives monotonic seconds.
+
+    What `candidate` says holds from the next request on.
+    """
 
     def __init__(
         self,
@@ -50,7 +54,7 @@ class LeaderElection:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
-        self._candidate = candidate
+        self.candidate = candidate
         self._clock = clock
         self.lease: Object | None = None
         """The Lease as it was last seen."""
@@ -66,7 +70,7 @@ class LeaderElection:
                 holder = await self.try_acquire_or_renew()
             except ApiError as error:
                 holder = f"unknown ({error})"
-            if holder == self._candidate.identity:
+            if holder == self.candidate.identity:
                 return
             if holder != logged:
                 _log.info("standing by; the holder of the Lease is %s", holder)
@@ -85,7 +89,7 @@ class LeaderElection:
                 if self._clock() - self._renewed_at > RENEW_DEADLINE:
                     return
             else:
-                if holder != self._candidate.identity:
+                if holder != self.candidate.identity:
                     _log.warning("the Lease was lost to %s", holder)
                     return
 
@@ -97,7 +101,7 @@ class LeaderElection:
         """
         started = self._clock()
         try:
-            lease = await self._client.read(LEASE, self._candidate.lease)
+            lease = await self._client.read(LEASE, self.candidate.lease)
         except NotFoundError:
             lease = None
         self.lease = lease
@@ -106,15 +110,15 @@ class LeaderElection:
         try:
             if lease is None:
                 if not await self._client.create(self._held(None)):
-                    return _JUST_LOST
+                    return JUST_LOST
             else:
                 answer = await self._client.replace(self._held(lease))
                 self._observed = (answer["spec"], started)
                 self.lease = answer
         except ConflictError:
-            return _JUST_LOST
+            return JUST_LOST
         self._renewed_at = started
-        return self._candidate.identity
+        return self.candidate.identity
 
     async def release(self) -> None:
         """Give the Lease up, so that another operator need not wait until it expires."""
@@ -125,8 +129,8 @@ class LeaderElection:
             _log.debug("the Lease was not released: %s", error)
 
     async def _release(self) -> None:
-        lease = await self._client.read(LEASE, self._candidate.lease)
-        if lease["spec"].get("holderIdentity") == self._candidate.identity:
+        lease = await self._client.read(LEASE, self.candidate.lease)
+        if lease["spec"].get("holderIdentity") == self.candidate.identity:
             del lease["spec"]["holderIdentity"]
             await self._client.replace(lease)
 
@@ -137,24 +141,24 @@ class LeaderElection:
         holder = lease["spec"].get("holderIdentity") or ""
         unchanged_for = self._clock() - self._observed[1]
         duration = lease["spec"].get("leaseDurationSeconds", LEASE_DURATION)
-        return holder in {"", self._candidate.identity} or unchanged_for > duration
+        return holder in {"", self.candidate.identity} or unchanged_for > duration
 
     def _held(self, lease: Object | None) -> Object:
         """Give the Lease as it is when this candidate holds it; `lease` is how it is now."""
-        namespace, name = self._candidate.lease
+        namespace, name = self.candidate.lease
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = lease["spec"] if lease else {}
-        is_new_holder = spec.get("holderIdentity") != self._candidate.identity
+        is_new_holder = spec.get("holderIdentity") != self.candidate.identity
         transitions = spec.get("leaseTransitions", 0) + bool(lease and is_new_holder)
-        metadata = lease["metadata"] if lease else {"name": name, "namespace": namespace}
-        annotations = {**metadata.get("annotations", {}), **self._candidate.note}
+        metadata: Object = lease["metadata"] if lease else {"name": name, "namespace": namespace}
+        annotations = {**metadata.get("annotations", {}), **self.candidate.note}
         return {
             "apiVersion": LEASE.api_version,
             "kind": LEASE.name,
             "metadata": {**metadata, "annotations": annotations} if annotations else metadata,
             "spec": {
-                "holderIdentity": self._candidate.identity,
-                "leaseDurationSeconds": int(self._candidate.duration),
+                "holderIdentity": self.candidate.identity,
+                "leaseDurationSeconds": int(self.candidate.duration),
                 "acquireTime": now if is_new_holder else spec.get("acquireTime", now),
                 "renewTime": now,
                 "leaseTransitions": transitions,

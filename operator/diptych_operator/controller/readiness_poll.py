@@ -1,6 +1,7 @@
 """Asks pods what no watch tells: which of their dependencies are missing.
 
-A pod's `/ready` lists missing dependencies: a tool server, an agent, a key. An Agent's pods are
+A pod's `/ready` lists missing dependencies, to whoever proves that it is the operator or may read
+all (`status_tokens`): a tool server, an agent, a key, its model, its store. An Agent's pods are
 polled soon after they change, or an Agent or Service that the Agent refers to. An Agent that misses
 something is polled more often, so that `Degraded` does not outlive its cause for long.
 
@@ -8,13 +9,15 @@ Not here: the condition that follows (`status.conditions`).
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import aiohttp
 import orjson
 
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.poll_schedule import PollSchedule
+from diptych_operator.controller.status_tokens import StatusTokens
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.resources.kinds import PORT, NamespacedName, Object
 from diptych_operator.status.conditions import MissingDependency
@@ -34,15 +37,16 @@ _CONCURRENCY = 16
 _TIMEOUT = aiohttp.ClientTimeout(total=3)
 _MAX_PODS = 5
 _MAX_BODY = 64 * 1024
-_MAX_TEXT = 200
+_MAX_TEXT = 300
 
 
 class ReadinessPoll:
     """Polls the pods of all Agents; a changed answer queues the Agent."""
 
-    def __init__(self, cache: ObjectCache, queue: WorkQueue) -> None:
+    def __init__(self, cache: ObjectCache, queue: WorkQueue, tokens: StatusTokens) -> None:
         self._cache = cache
         self._queue = queue
+        self._tokens = tokens
         self._schedule = PollSchedule()
 
     async def run(self) -> None:
@@ -52,6 +56,7 @@ class ReadinessPoll:
             while True:
                 for name in self._cache.pop_readiness_changes():
                     self._schedule.expedite(name, CHANGE_DELAY)
+                self._tokens.keep(set(self._cache.agent_names()))
                 names = iter(self._schedule.pop_due(self._cache.agent_names(), self._period()))
                 await asyncio.gather(*(self._poll_all(names, session) for _ in range(_CONCURRENCY)))
                 await asyncio.sleep(TICK)
@@ -83,21 +88,42 @@ class ReadinessPoll:
         self, name: NamespacedName, session: aiohttp.ClientSession
     ) -> tuple[MissingDependency, ...] | None:
         """Give what any pod misses, each once; None if no pod answers."""
-        addresses = filter(None, map(pod_address, self._cache.pods(name)))
-        requests = [_ask_pod(session, address) for address in list(addresses)[:_MAX_PODS]]
-        answers = [answer for answer in await asyncio.gather(*requests) if answer is not None]
-        if not answers:
-            return None
-        return tuple(dict.fromkeys(missing for answer in answers for missing in answer))
+        pods = {pod["metadata"]["name"]: pod_address(pod) for pod in self._cache.pods(name)}
+        asked = [(pod, address) for pod, address in pods.items() if address][:_MAX_PODS]
+        token = await self._tokens.token(name) if asked else None
+        found = await asyncio.gather(*(_ask_pod(session, address, token) for _, address in asked))
+        answers = {
+            pod: answer for (pod, _), answer in zip(asked, found, strict=True) if answer is not None
+        }
+        return _merged(answers) if answers else None
 
 
-async def _ask_pod(session: aiohttp.ClientSession, address: str) -> list[MissingDependency] | None:
+def _merged(answers: Mapping[str, Sequence[MissingDependency]]) -> tuple[MissingDependency, ...]:
+    """Give what the pods miss, each once; what not all of them miss names those that do."""
+    pods: dict[MissingDependency, list[str]] = {}
+    for pod, missing in answers.items():
+        for one in dict.fromkeys(missing):
+            pods.setdefault(one, []).append(pod)
+    return tuple(
+        one
+        if len(where) == len(answers)
+        else replace(one, reason=f"{one.reason} (pod {', '.join(sorted(where))})")
+        for one, where in pods.items()
+    )
+
+
+async def _ask_pod(
+    session: aiohttp.ClientSession, address: str, token: str | None
+) -> list[MissingDependency] | None:
     """Ask one pod what it misses; None without a usable answer."""
     host = f"[{address}]" if ":" in address else address
+    url, headers = f"http://{host}:{PORT}/ready", {"Authorization": f"Bearer {token}"}
     try:
-        async with session.get(f"http://{host}:{PORT}/ready", allow_redirects=False) as response:
+        async with session.get(
+            url, headers=headers if token else None, allow_redirects=False
+        ) as response:
             body = await response.content.read(_MAX_BODY)
-        return list(_missing_dependencies(orjson.loads(body).get("missing", ())))
+        return list(_missing_dependencies(orjson.loads(body)["missing"]))
     except (aiohttp.ClientError, TimeoutError, OSError):
         return None
     except (AttributeError, KeyError, TypeError, ValueError):  # the answer of some other server

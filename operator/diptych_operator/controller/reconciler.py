@@ -6,8 +6,8 @@ Level-based: whatever has changed, the whole Agent is reconciled, and a child th
 costs no request. So the outcome depends on the current state alone, not on which event came, and
 a crash between two writes does no harm.
 
-Not here: what is decided (`desired`, `obstacles`, `status`), when an Agent is queued (`watch`) or retried
-(`work_queue`).
+Not here: what is decided (`desired`, `obstacles`, `status`), when an Agent is queued (`watch`) or
+retried (`work_queue`).
 """
 
 import asyncio
@@ -15,10 +15,13 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from diptych_operator.controller.access_files import AccessFiles, AccessFileState
 from diptych_operator.controller.apply import Applier
 from diptych_operator.controller.cache import ObjectCache
+from diptych_operator.controller.changes import Verb, log_change
 from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.config_maps import ConfigMaps, ConfigMapState
 from diptych_operator.controller.metrics import Metrics
@@ -32,13 +35,13 @@ from diptych_operator.controller.obstacles import (
 )
 from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.work_queue import WorkQueue
+from diptych_operator.desired.access import access_config_map_name
 from diptych_operator.desired.children import Children, Platform
 from diptych_operator.desired.rollout import mounted_config_map
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError, ForbiddenError, InvalidError
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
-    AGENT,
     SERVICE,
     NamespacedName,
     Object,
@@ -100,6 +103,15 @@ class Workers:
         return "ok"
 
 
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """What writes beside the children that are applied."""
+
+    config_maps: ConfigMaps
+    access_files: AccessFiles
+    status: StatusWriter
+
+
 class Reconciler:
     """Makes the cluster match the Agents."""
 
@@ -108,15 +120,15 @@ class Reconciler:
         client: KubernetesClient,
         cache: ObjectCache,
         claims: NamespaceClaims,
-        config_maps: ConfigMaps,
-        status_writer: StatusWriter,
+        writers: Writers,
         platform: Platform,
     ) -> None:
         self._client = client
         self._cache = cache
         self._claims = claims
-        self._config_maps = config_maps
-        self._status_writer = status_writer
+        self._config_maps = writers.config_maps
+        self._access_files = writers.access_files
+        self._status_writer = writers.status
         self._platform = platform
         self._applier = Applier(client, cache)
         self._failures: Counter[NamespacedName] = Counter()
@@ -180,6 +192,7 @@ class Reconciler:
             state = await self._config_maps.ensure(agent, child, mounted)
             if state is ConfigMapState.FOREIGN and name != mounted:
                 raise name_conflict("ConfigMap", name, "delete it")
+            await self._ensure_access_file(agent)
             for child, found in zip(children.to_apply, live, strict=True):
                 await self._applier.apply(agent, child, found)
         except InvalidError as error:
@@ -190,6 +203,16 @@ class Reconciler:
         await self._delete_surplus(agent, children)
         if state is ConfigMapState.FOREIGN:
             raise name_conflict("ConfigMap", name, "delete it")
+
+    async def _ensure_access_file(self, agent: Agent) -> None:
+        """Have the access file written before there are pods that mount it."""
+        match await self._access_files.ensure(agent):
+            case AccessFileState.FOREIGN:
+                raise name_conflict("ConfigMap", access_config_map_name(agent), "delete it")
+            case AccessFileState.ISSUER_UNKNOWN:
+                why = self._access_files.issuer.problem
+                message = f"The cluster's issuer of tokens is not known, so no pod starts: {why}"
+                raise Blocked(Problem("IssuerUnknown", message))
 
     async def _find_live(self, child: Object) -> Object | None:
         """Find the live object of a child's name, whoever owns it."""
@@ -204,10 +227,12 @@ class Reconciler:
         for kind, live in tuple(self._cache.children(agent)):
             if kind not in desired and "deletionTimestamp" not in live["metadata"]:
                 await self._client.delete(kind, namespaced_name_of(live), live["metadata"]["uid"])
+                log_change(agent, Verb.DELETED, kind, live["metadata"]["name"], "it is not needed")
 
     def _forget(self, name: NamespacedName) -> None:
         self._cache.forget(name)
         self._config_maps.forget(name)
+        self._access_files.forget(name)
         self._applier.forget(name)
         self._status_writer.forget(name)
         self._failures.pop(name, None)

@@ -12,10 +12,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from diptych_operator.desired.access import ACCESS_KEY, AccessSettings, access_config_map_name
 from diptych_operator.desired.deployment import PodDefaults, deployment_spec
 from diptych_operator.desired.drift import digest
 from diptych_operator.desired.network_policy import NetworkSettings, policy_spec
 from diptych_operator.desired.observed import ObservedState
+from diptych_operator.desired.references import may_delegate
 from diptych_operator.desired.resolved_manifest import (
     FILE,
     config_map_name,
@@ -29,7 +31,7 @@ from diptych_operator.desired.rollout import (
     is_rolled_out,
     mounted_config_map,
 )
-from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.agent import Agent, PeerRef
 from diptych_operator.resources.kinds import (
     AGENT,
     APPLIED_DIGEST,
@@ -55,10 +57,11 @@ class TooLargeError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """The operator's settings that all Agents share: pod defaults, and the cluster's network."""
+    """The operator's settings that all Agents share: pod defaults, network, who may call."""
 
     pods: PodDefaults
     network: NetworkSettings = field(default_factory=NetworkSettings)
+    access: AccessSettings = field(default_factory=AccessSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +100,22 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
             agent,
             DEPLOYMENT,
             annotations={FORMER_CONFIG_MAPS: ",".join(former)} if former else None,
-            spec=deployment_spec(agent, name, platform.pods),
+            spec=deployment_spec(agent, name, platform.pods, _peers(agent, observed)),
         ),
     )
     obsolete = tuple(n for n in former_config_maps(live) if n not in {name, *former})
     return Children(config_map, tuple(map(_with_digest, to_apply)), obsolete)
+
+
+def access_config_map(agent: Agent, text: str) -> Object:
+    """Give the ConfigMap with an Agent's access file, its digest in an annotation."""
+    config_map = _child(agent, CONFIG_MAP, data={ACCESS_KEY: text})
+    config_map["metadata"]["name"] = access_config_map_name(agent)
+    return _with_digest(config_map)
+
+
+def _peers(agent: Agent, observed: ObservedState) -> tuple[PeerRef, ...]:
+    return tuple(peer for peer in agent.peers if may_delegate(agent, peer, observed))
 
 
 def _config_map(agent: Agent, observed: ObservedState) -> Object:

@@ -1,20 +1,22 @@
 """The Deployment of an Agent, and its pod template. Pure.
 
-The pods pass Pod Security `restricted`. The resolved manifest and every key that it refers to are
-files of one projected volume; a missing Secret or key does not keep a pod from starting.
+The pods pass Pod Security `restricted`. The resolved manifest, the access file, a token for each
+peer and every key that the manifest refers to are files of one projected volume; a missing Secret
+or key does not keep a pod from starting.
 
 Not here: how far the rollout of a live Deployment is (`rollout`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from diptych_operator.desired.access import access_source, token_sources
 from diptych_operator.desired.resolved_manifest import FILE, FOLDER
 from diptych_operator.desired.strategic_merge import MergeError, strategic_merge
-from diptych_operator.resources.agent import Agent, KeyRef
-from diptych_operator.resources.kinds import PORT
+from diptych_operator.resources.agent import Agent, PeerRef
+from diptych_operator.resources.kinds import METRICS_PORT, PORT, Object
 from diptych_operator.resources.labels import child_labels, selector_labels
 
 CONTAINER = "agent"
@@ -39,8 +41,13 @@ class PodDefaults:
     template: Mapping[str, Any] = field(default_factory=dict)
 
 
-def deployment_spec(agent: Agent, config_map: str, defaults: PodDefaults) -> dict[str, Any]:
-    """Give the Deployment's spec. Raises `MergeError` if a pod template override does not fit."""
+def deployment_spec(
+    agent: Agent, config_map: str, defaults: PodDefaults, peers: Sequence[PeerRef]
+) -> dict[str, Any]:
+    """Give the Deployment's spec. Raises `MergeError` if a pod template override does not fit.
+
+    `peers` are the Agents that this one may delegate to: its pods get a token for each.
+    """
     return {
         "replicas": agent.replicas,
         "minReadySeconds": _MIN_READY_SECONDS,
@@ -51,16 +58,18 @@ def deployment_spec(agent: Agent, config_map: str, defaults: PodDefaults) -> dic
             "type": "RollingUpdate",
             "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
         },
-        "template": pod_template(agent, config_map, defaults),
+        "template": pod_template(agent, config_map, defaults, peers),
     }
 
 
-def pod_template(agent: Agent, config_map: str, defaults: PodDefaults) -> dict[str, Any]:
+def pod_template(
+    agent: Agent, config_map: str, defaults: PodDefaults, peers: Sequence[PeerRef] = ()
+) -> dict[str, Any]:
     """Give the pod template, with the operator's overrides and then the user's merged in.
 
     Raises `MergeError`.
     """
-    pod = _pod_spec(agent, config_map, defaults)
+    pod = _pod_spec(agent, _sources(agent, config_map, peers), defaults)
     template = {"metadata": {"labels": child_labels(agent.name)}, "spec": pod}
     template = strategic_merge(template, defaults.template, "the operator's pod template")
     template = strategic_merge(template, agent.spec.get("podTemplate") or {}, "spec.podTemplate")
@@ -70,7 +79,7 @@ def pod_template(agent: Agent, config_map: str, defaults: PodDefaults) -> dict[s
     return template
 
 
-def _pod_spec(agent: Agent, config_map: str, defaults: PodDefaults) -> dict[str, Any]:
+def _pod_spec(agent: Agent, sources: list[Object], defaults: PodDefaults) -> dict[str, Any]:
     pod: dict[str, Any] = {
         "serviceAccountName": agent.name,
         "automountServiceAccountToken": False,
@@ -79,7 +88,7 @@ def _pod_spec(agent: Agent, config_map: str, defaults: PodDefaults) -> dict[str,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [_container(agent, defaults)],
         "volumes": [
-            {"name": VOLUME, "projected": {"sources": _sources(config_map, agent.key_refs)}},
+            {"name": VOLUME, "projected": {"sources": sources}},
             {"name": "tmp", "emptyDir": {}},
         ],
     }
@@ -102,8 +111,11 @@ def _container(agent: Agent, defaults: PodDefaults) -> dict[str, Any]:
         "image": overrides.get("image", defaults.image),
         "imagePullPolicy": overrides.get("imagePullPolicy", defaults.pull_policy),
         "command": ["diptych"],
-        "args": _serve_args(),
-        "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
+        "args": _serve_args(agent),
+        "ports": [
+            {"name": "http", "containerPort": PORT, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
+        ],
         "env": _environment(agent),
         "resources": overrides.get("resources", _RESOURCES),
         "startupProbe": _probe("/health", periodSeconds=1, failureThreshold=60),
@@ -126,15 +138,19 @@ def _container(agent: Agent, defaults: PodDefaults) -> dict[str, Any]:
     return container
 
 
-def _serve_args() -> list[str]:
-    """Serve beyond loopback, open to whoever the NetworkPolicy lets through: tokens are to come."""
+def _serve_args(agent: Agent) -> list[str]:
+    """Serve beyond loopback; open to everybody only if the manifest says so."""
     address = ["--host", "0.0.0.0", "--port", str(PORT)]  # noqa: S104
-    return ["serve", f"{FOLDER}/{FILE}", *address, "--open"]
+    return ["serve", f"{FOLDER}/{FILE}", *address, *(["--open"] if agent.is_open else [])]
 
 
 def _environment(agent: Agent) -> list[dict[str, Any]]:
     """Give the container's variables; those of `spec.container.env` override the operator's."""
-    defaults = {"PUBLIC_URL": agent.url, "SHUTDOWN_GRACE_SECONDS": str(_RUN_SECONDS)}
+    defaults = {
+        "PUBLIC_URL": agent.url,
+        "SHUTDOWN_GRACE_SECONDS": str(_RUN_SECONDS),
+        "METRICS_PORT": str(METRICS_PORT),
+    }
     variables = {name: {"name": name, "value": value} for name, value in defaults.items()}
     variables |= {variable["name"]: variable for variable in agent.container.get("env", ())}
     return list(variables.values())
@@ -144,12 +160,14 @@ def _probe(path: str, **timing: int) -> dict[str, Any]:
     return {"httpGet": {"path": path, "port": PORT, "scheme": "HTTP"}, **timing}
 
 
-def _sources(config_map: str, key_refs: tuple[KeyRef, ...]) -> list[dict[str, Any]]:
-    """Give the volume's files: the resolved manifest, and every key that it refers to."""
-    sources: list[dict[str, Any]] = [
-        {"configMap": {"name": config_map, "items": [{"key": FILE, "path": FILE}]}}
+def _sources(agent: Agent, config_map: str, peers: Sequence[PeerRef]) -> list[Object]:
+    """Give the volume's files: the resolved manifest, who may call, tokens for peers, and keys."""
+    sources: list[Object] = [
+        {"configMap": {"name": config_map, "items": [{"key": FILE, "path": FILE}]}},
+        *([] if agent.is_open else [access_source(agent)]),
+        *token_sources(peers),
     ]
-    for (kind, name), refs in groupby(key_refs, lambda ref: (ref.kind, ref.name)):
+    for (kind, name), refs in groupby(agent.key_refs, lambda ref: (ref.kind, ref.name)):
         items = [{"key": ref.key, "path": ref.file} for ref in refs]
         field_name = "secret" if kind == "Secret" else "configMap"
         sources.append({field_name: {"name": name, "items": items, "optional": True}})

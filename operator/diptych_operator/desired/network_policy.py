@@ -6,7 +6,7 @@ Inside the cluster, a rule selects the pods behind the Service, at the port that
 For a URL in a Secret, which the operator cannot read, the usual ports are open to any address.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -19,8 +19,13 @@ from diptych_operator.desired.references import (
     service_port,
 )
 from diptych_operator.resources.agent import REDIS_PORT, Agent
-from diptych_operator.resources.kinds import PORT, NamespacedName
-from diptych_operator.resources.labels import NAMESPACE_NAME, OPERATOR_POD_LABELS, selector_labels
+from diptych_operator.resources.kinds import METRICS_PORT, PORT, NamespacedName
+from diptych_operator.resources.labels import (
+    AGENT_POD_LABELS,
+    NAMESPACE_NAME,
+    OPERATOR_POD_LABELS,
+    selector_labels,
+)
 
 Rule: TypeAlias = dict[str, Any]
 
@@ -48,11 +53,17 @@ class DnsSettings:
 
 @dataclass(frozen=True, slots=True)
 class NetworkSettings:
-    """The cluster's DNS domain and name servers, and the operator's own namespace."""
+    """The cluster's DNS domain and name servers, and the operator's own namespace.
+
+    `metrics_from` are the NetworkPolicy peers that may read the pods' metrics. `issuers` are the
+    URLs of issuers at which every pod asks for keys.
+    """
 
     domain: str = "cluster.local"
     operator_namespace: str | None = None
     dns: DnsSettings = field(default_factory=DnsSettings)
+    metrics_from: tuple[Mapping[str, Any], ...] = ()
+    issuers: tuple[str, ...] = ()
 
 
 def policy_spec(
@@ -75,13 +86,20 @@ def policy_spec(
 
 
 def ingress_rules(agent: Agent, network: NetworkSettings) -> list[Rule]:
-    """Say who may reach the Agent: its namespace, Agents that may delegate, the operator."""
+    """Say who may reach the Agent: its namespace, Agents that may delegate, the operator.
+
+    Who reaches it must still say who it is.
+    """
     rules = [{"from": [{"podSelector": {}}], "ports": [_tcp(PORT)]}]
     if (namespaces := _delegating_namespaces(agent)) is not None:
-        rules.append({"from": [{"namespaceSelector": namespaces}], "ports": [_tcp(PORT)]})
+        agents = {"namespaceSelector": namespaces, "podSelector": {"matchLabels": AGENT_POD_LABELS}}
+        rules.append({"from": [agents], "ports": [_tcp(PORT)]})
     if network.operator_namespace:
         operator = _pods(network.operator_namespace, OPERATOR_POD_LABELS)
         rules.append({"from": [operator], "ports": [_tcp(PORT)]})
+    if network.metrics_from:
+        readers = [dict(reader) for reader in network.metrics_from]
+        rules.append({"from": readers, "ports": [_tcp(METRICS_PORT)]})
     return _unique([*rules, *_extra_rules(agent, "extraIngress")])
 
 
@@ -92,7 +110,7 @@ def egress_rules(agent: Agent, observed: ObservedState, network: NetworkSettings
         *_to_peers(agent, observed),
         *_to_services(agent, observed),
         *_to_redis(agent),
-        *_to_urls(agent, observed, network.domain),
+        *_to_urls((*agent.urls, *network.issuers), agent, observed, network.domain),
         *_extra_rules(agent, "extraEgress"),
     ]
     return _unique(rules)
@@ -146,8 +164,10 @@ def _to_redis(agent: Agent) -> Iterator[Rule]:
         yield {"ports": [_tcp(REDIS_PORT), _tcp(_SENTINEL_PORT)]}
 
 
-def _to_urls(agent: Agent, observed: ObservedState, domain: str) -> Iterator[Rule]:
-    for url in agent.urls:
+def _to_urls(
+    urls: Iterable[str], agent: Agent, observed: ObservedState, domain: str
+) -> Iterator[Rule]:
+    for url in urls:
         found = address(url, agent.namespace, domain)
         if found.service_name and (found.is_certain or found.service_name in observed.services):
             yield from _to_service(found.service_name, found.port, observed)

@@ -1,9 +1,9 @@
 """The manifest as the pod reads it: the same format, its references resolved. Pure.
 
-Services of tool servers and Agents become URLs. The Service of a Redis stays, because the pod can
-make its URL by itself. References to Secrets and ConfigMaps stay too: the annotation
-`diptych.dev/references` names the folder where the pod finds their keys as files. Fields that the
-pod does not read are left out, so that changing them does not restart it.
+Services of tool servers become URLs. Agents get their namespace, and the Service of a Redis stays,
+because the pod can make these URLs by itself. References to Secrets and ConfigMaps stay too: the
+annotation `diptych.dev/references` names the folder where the pod finds their keys as files. Fields
+that the pod does not read are left out, so that changing them does not restart it.
 
 Not here: how the files get into the pod (`deployment`), the pod's reading
 (`diptych.config.resolver`).
@@ -17,7 +17,7 @@ from typing import Any
 
 from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.references import may_delegate
-from diptych_operator.resources.agent import Agent, agent_url
+from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import Object
 
 FOLDER = "/etc/diptych"
@@ -32,7 +32,7 @@ def resolved_manifest(agent: Agent, observed: ObservedState) -> Object:
     """Give the content of the pod's manifest.
 
     A peer that exists and does not allow delegation is left out. A peer that does not exist stays:
-    its URL is known, and it may be created later.
+    its URL follows from its name, and it may be created later.
     """
     spec = agent.pod_spec_fields
     if "tools" in spec:
@@ -88,8 +88,10 @@ def _peer(
     peer = agent.peer(entry)
     if not may_delegate(agent, peer, observed):
         return None
+    namespace, name = peer.name
     return {
+        "name": name,
+        "namespace": namespace,
         "as": peer.visible_name,
-        "url": agent_url(peer.name),
         "shareContext": peer.shares_context,
     }

@@ -21,6 +21,18 @@ def mounted_config_map(deployment: Object | None) -> str | None:
     return None
 
 
+def mounts_config_map(deployment: Object | None, name: str) -> bool:
+    """Say whether a Deployment's newest pods mount a ConfigMap."""
+    pod = _at(deployment or {}, "spec", "template", "spec")
+    sources = (
+        source
+        for volume in pod.get("volumes", ())
+        if volume.get("name") == VOLUME
+        for source in _at(volume, "projected").get("sources") or ()
+    )
+    return any(_at(source, "configMap").get("name") == name for source in sources)
+
+
 def former_config_maps(deployment: Object | None) -> tuple[str, ...]:
     """Name the ConfigMaps of earlier revisions that have not been deleted yet."""
     annotations = _at(deployment or {}, "metadata", "annotations")

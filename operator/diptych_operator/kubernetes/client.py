@@ -7,6 +7,7 @@ Not here: watches, which kopf runs (`watch`), and what the objects say (`desired
 
 import asyncio
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any, Self
 
 import aiohttp
@@ -25,6 +26,7 @@ from diptych_operator.resources.kinds import (
     AGENT,
     FIELD_MANAGER,
     OVERWRITE_MANAGER,
+    SERVICE_ACCOUNT,
     Kind,
     NamespacedName,
     Object,
@@ -102,15 +104,32 @@ class KubernetesClient:
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self._request("PATCH", f"{AGENT.path(*name)}/status", content, query, _APPLY)
 
-    async def create(self, content: Object) -> bool:
-        """Create an object; False if there is one of this name, which stays as it is."""
+    async def document(self, path: str) -> Object:
+        """Read a document that is no object, such as the keys of the cluster's issuer."""
+        return await self._request("GET", path)
+
+    async def create_token(self, account: NamespacedName, audience: str, seconds: int) -> str:
+        """Have the API make a token of a ServiceAccount (TokenRequest)."""
+        content = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"audiences": [audience], "expirationSeconds": seconds},
+        }
+        path = f"{SERVICE_ACCOUNT.path(*account)}/token"
+        answer = await self._request("POST", path, content)
+        token = (answer.get("status") or {}).get("token")
+        if not isinstance(token, str):
+            raise UnavailableError("the API's answer holds no token")
+        return token
+
+    async def create(self, content: Object) -> Object | None:
+        """Create an object; None if there is one of this name, which stays as it is."""
         kind, (namespace, _) = kind_of(content), namespaced_name_of(content)
         query = {"fieldManager": FIELD_MANAGER}
         try:
-            await self._request("POST", kind.path(namespace), content, query)
+            return await self._request("POST", kind.path(namespace), content, query)
         except AlreadyExistsError:
-            return False
-        return True
+            return None
 
     async def can_create(self, content: Object) -> bool:
         """Say whether the API would accept an object if its name were free (a dry run)."""
@@ -146,7 +165,9 @@ class KubernetesClient:
             answer = await self._request("DELETE", kind.path(*name), None, query, _METADATA)
         except NotFoundError:
             return None
-        except InvalidError:
+        except InvalidError as error:
+            if error.status != HTTPStatus.UNPROCESSABLE_ENTITY:  # a webhook allows no dry run
+                raise
             return {"metadata": {"namespace": name[0], "name": name[1]}}
         if "uid" not in answer.get("metadata", {}):
             raise UnavailableError("the API does not show the object that would be deleted")

@@ -20,12 +20,14 @@ _TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        content = {
+        content: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if change := getattr(record, "change", None):  # `controller.changes`
+            content["change"] = change
         if record.exc_info:
             content["stack"] = self.formatException(record.exc_info)
         return json.dumps(content, ensure_ascii=False)

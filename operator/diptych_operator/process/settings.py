@@ -11,10 +11,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from diptych_operator.controller.claims import OperatorName
 from diptych_operator.controller.leader_election import Candidate
@@ -22,14 +19,13 @@ from diptych_operator.desired.children import Platform
 from diptych_operator.desired.deployment import PodDefaults, pod_template
 from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings
 from diptych_operator.desired.strategic_merge import MergeError
+from diptych_operator.process.access_settings import read_access_settings
+from diptych_operator.process.settings_file import SettingsError, read_mapping
 from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.kinds import NamespacedName
 
 _MAX_PORT = 65535
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-
-
-class SettingsError(ValueError):
-    """A flag or variable with an invalid value; `str()` is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +65,19 @@ def read_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> Setti
             "--namespace (POD_NAMESPACE) is required: where the Lease lies; or give "
             "--no-leader-election"
         )
-    pods = PodDefaults(given.pod_image, given.pod_image_pull_policy, _template(given.pod_template))
+    template = read_mapping("--pod-template", given.pod_template)
+    pods = PodDefaults(given.pod_image, given.pod_image_pull_policy, template)
     _check_template(pods)
+    access = read_access_settings(given.access, _account(given))
+    network = NetworkSettings(
+        given.cluster_domain,
+        given.namespace or None,
+        _dns(given),
+        _metrics_from(given.metrics_from),
+        tuple(issuer["url"] for issuer in access.issuers if "jwks" not in issuer),
+    )
     return Settings(
-        platform=Platform(
-            pods, NetworkSettings(given.cluster_domain, given.namespace or None, _dns(given))
-        ),
+        platform=Platform(pods, network, access),
         namespaces=namespaces,
         candidate=Candidate((given.namespace, given.lease), given.identity)
         if given.leader_election
@@ -148,17 +151,19 @@ def _parts(text: str) -> tuple[str, ...]:
     return tuple(filter(None, re.split(r"[,\s]+", text)))
 
 
-def _template(file: str) -> Mapping[str, Any]:
-    if not file:
-        return {}
+def _account(given: argparse.Namespace) -> NamespacedName | None:
+    has_account = given.namespace and given.service_account
+    return (given.namespace, given.service_account) if has_account else None
+
+
+def _metrics_from(text: str) -> tuple[Mapping[str, Any], ...]:
     try:
-        content = yaml.safe_load(Path(file).read_text(encoding="utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not YAML"
-        raise SettingsError(f"--pod-template: {file} cannot be read: {reason}") from error
-    if not isinstance(content, dict):
-        raise SettingsError(f"--pod-template: {file} must hold a mapping")
-    return json.loads(json.dumps(content))  # type: ignore[no-any-return]
+        peers = json.loads(text or "[]")
+    except ValueError:
+        peers = None
+    if not isinstance(peers, list) or not all(isinstance(peer, dict) and peer for peer in peers):
+        raise SettingsError("--metrics-from: must be a JSON list of NetworkPolicy peers")
+    return tuple(peers)
 
 
 def _check_template(pods: PodDefaults) -> None:
@@ -178,6 +183,9 @@ _FLAGS: tuple[tuple[str, str, str | int, str], ...] = (
     ("--pod-image", "POD_IMAGE", "", "image of the agents' pods"),
     ("--pod-image-pull-policy", "POD_IMAGE_PULL_POLICY", "IfNotPresent", "when it is pulled"),
     ("--pod-template", "POD_TEMPLATE", "", "file with a pod template merged into every agent's"),
+    ("--access", "ACCESS", "", "file with issuers and grants for every agent"),
+    ("--service-account", "SERVICE_ACCOUNT", "", "the operator's own, to ask pods how they are"),
+    ("--metrics-from", "METRICS_FROM", "", "NetworkPolicy peers that read agents' metrics; JSON"),
     ("--cluster-domain", "CLUSTER_DOMAIN", "cluster.local", "the cluster's DNS domain"),
     ("--dns-namespaces", "DNS_NAMESPACES", "kube-system", "where the name servers' pods are"),
     ("--dns-pod-labels", "DNS_POD_LABELS", "k8s-app=kube-dns", "their labels; all pods if empty"),

@@ -20,13 +20,16 @@ from typing import Any, cast
 import kopf
 from aiohttp import web
 
+from diptych_operator.controller.access_files import AccessFiles, ControllerParts
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.claims import NamespaceClaims
+from diptych_operator.controller.cluster_issuer import ClusterIssuer
 from diptych_operator.controller.config_maps import ConfigMaps
 from diptych_operator.controller.leader_election import LeaderElection
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.readiness_poll import ReadinessPoll
-from diptych_operator.controller.reconciler import Reconciler, Workers
+from diptych_operator.controller.reconciler import Reconciler, Workers, Writers
+from diptych_operator.controller.status_tokens import StatusTokens
 from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.client import KubernetesClient
@@ -104,21 +107,22 @@ class Operator:
     ) -> bool:
         """Watch and reconcile until something ends; say whether another term should follow."""
         queue = WorkQueue()
+        platform = self.settings.platform
         claims = NamespaceClaims(client, cache, queue, self.settings.name, _claim_event)
         config_maps = ConfigMaps(client, cache, queue, claims)
-        reconciler = Reconciler(
-            client,
-            cache,
-            claims,
-            config_maps,
-            StatusWriter(client, cache, _now),
-            self.settings.platform,
+        issuer = ClusterIssuer(client)
+        access_files = AccessFiles(
+            ControllerParts(client, cache, queue, claims), issuer, platform.access
         )
+        writers = Writers(config_maps, access_files, StatusWriter(client, cache, _now))
+        reconciler = Reconciler(client, cache, claims, writers, platform)
         coroutines: list[Coroutine[Any, Any, Any]] = [
             stop.wait(),
             lease_lost,
-            ReadinessPoll(cache, queue).run(),
+            ReadinessPoll(cache, queue, StatusTokens(client, platform.access.operator)).run(),
             config_maps.run(),
+            issuer.run(),
+            access_files.run(),
             claims.run(),
         ]
         tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]

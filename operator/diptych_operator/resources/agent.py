@@ -78,6 +78,11 @@ class Agent:
         return int(self.spec.get("replicas", 1))
 
     @property
+    def is_open(self) -> bool:
+        """Whether everybody who reaches its pods may do everything."""
+        return (self.spec.get("access") or {}).get("mode") == "open"
+
+    @property
     def container(self) -> Mapping[str, Any]:
         return self.spec.get("container") or {}
 
@@ -127,7 +132,9 @@ class Agent:
         """All URLs of the manifest, each once, in its order."""
         model = self.spec.get("model") or {}
         fallbacks = model.get("fallbacks") or ()
-        entries = (model, *fallbacks, *self.tools, *self.spec.get("agents", ()))
+        access = self.spec.get("access") or {}
+        issuers = [one for one in access.get("issuers") or () if not one.get("jwks")]
+        entries = (model, *fallbacks, *self.tools, *self.spec.get("agents", ()), *issuers)
         urls = [entry.get("endpoint") or entry.get("url") for entry in entries]
         return tuple(dict.fromkeys(url for url in urls if url))
 

@@ -22,6 +22,7 @@ CLAIM_NAME: Final = "diptych-agents"
 """The Lease in each namespace with Agents that says which operator serves them."""
 OPERATOR_NAME: Final = "diptych-operator"
 PORT: Final = 8000
+METRICS_PORT: Final = 9090
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 OPERATOR_POD_LABELS: Final = {f"{_PREFIX}/name": "diptych", f"{_PREFIX}/component": "operator"}
 
 _AGENT_APP: Final = "diptych-agent"
+AGENT_POD_LABELS: Final = {f"{_PREFIX}/name": _AGENT_APP}
 
 
 def selector_labels(name: str) -> dict[str, str]:

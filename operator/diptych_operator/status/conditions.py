@@ -19,6 +19,13 @@ from diptych_operator.desired.rollout import is_rolled_out
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import Object
 from diptych_operator.resources.labels import selector_labels
+from diptych_operator.status.deployments import (
+    count_of,
+    deployment_condition,
+    is_paused,
+    refusal,
+    wanted_replicas,
+)
 from diptych_operator.status.pods import pod_problem
 from diptych_operator.status.problem import FORMER_AGENT, Problem
 
@@ -31,6 +38,7 @@ ConditionType: TypeAlias = Literal[
     "Ready",
     "Degraded",
     "ToolsDrifted",
+    "AccessOpen",
     "Reconciling",
     "Stalled",
 ]
@@ -86,11 +94,13 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
     shown = conditions(inputs)
     if any(tool.get("pin") for tool in agent.tools):
         shown += (_tools_drifted(inputs, former.get("ToolsDrifted")),)
+    shown += (access_open(agent),)
+    order = {kind: place for place, kind in enumerate(former)}  # the API keeps it: so must we
     labels = selector_labels(agent.name).items()
     return {
         "observedGeneration": agent.generation,
-        "replicas": _count(inputs.deployment, "replicas"),
-        "pods": f"{_count(inputs.deployment, 'availableReplicas')}/{agent.replicas}",
+        "replicas": count_of(inputs.deployment, "replicas"),
+        "pods": f"{count_of(inputs.deployment, 'availableReplicas')}/{agent.replicas}",
         "selector": ",".join(sorted(f"{name}={value}" for name, value in labels)),
         "url": agent.url,
         "conditions": [
@@ -102,7 +112,7 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
                 "observedGeneration": agent.generation,
                 "lastTransitionTime": _transition_time(former.get(condition.type), condition, now),
             }
-            for condition in shown
+            for condition in sorted(shown, key=lambda one: order.get(one.type, len(order)))
         ],
     }
 
@@ -119,6 +129,17 @@ def conditions(inputs: StatusInputs) -> tuple[Condition, ...]:
         _degraded(inputs),
         *_kstatus(inputs, progressing),
     )
+
+
+def access_open(agent: Agent) -> Condition:
+    """Give the condition that says whether whoever reaches the Agent must prove who it is."""
+    if agent.is_open:
+        message = (
+            "Everybody who reaches a pod may do everything (spec.access.mode: open); the "
+            "NetworkPolicy alone decides who that is."
+        )
+        return Condition("AccessOpen", "True", "AccessOpen", message)
+    return Condition("AccessOpen", "False", "TokenRequired", "Callers must prove who they are.")
 
 
 def _accepted(inputs: StatusInputs) -> Condition:
@@ -140,7 +161,7 @@ def _progressing(inputs: StatusInputs) -> Condition:
         return Condition("Progressing", "False", inputs.blocker.reason, inputs.blocker.message)
     if inputs.rejection:
         return Condition("Progressing", "False", "NotAccepted", "Nothing is changed meanwhile.")
-    if _is_paused(inputs.deployment):
+    if is_paused(inputs.deployment):
         message = (
             "Somebody has paused the Deployment, so that changes wait; "
             "`kubectl rollout resume deployment` of the Agent's name goes on."
@@ -148,23 +169,23 @@ def _progressing(inputs: StatusInputs) -> Condition:
         return Condition("Progressing", "False", "Paused", message)
     if is_rolled_out(inputs.deployment):
         return Condition("Progressing", "False", "UpToDate", "All pods run the newest revision.")
-    if refusal := _refusal(inputs.deployment):
-        return Condition("Progressing", "False", refusal.reason, refusal.message)
-    live = _deployment_condition(inputs.deployment, "Progressing")
+    if refused := refusal(inputs.deployment):
+        return Condition("Progressing", "False", refused.reason, refused.message)
+    live = deployment_condition(inputs.deployment, "Progressing")
     if live.get("reason") == "ProgressDeadlineExceeded":
         message = "The newest revision does not come up; Ready says why."
         return Condition("Progressing", "False", "Stuck", message)
-    new, wanted = _count(inputs.deployment, "updatedReplicas"), _wanted(inputs.deployment)
+    new, wanted = count_of(inputs.deployment, "updatedReplicas"), wanted_replicas(inputs.deployment)
     message = f"{new} of {wanted} pods run the newest revision."
     return Condition("Progressing", "True", "RollingOut", message)
 
 
 def _available(inputs: StatusInputs) -> Condition:
-    available = _count(inputs.deployment, "availableReplicas")
+    available = count_of(inputs.deployment, "availableReplicas")
     if available:
         message = f"{available} {'pod' if available == 1 else 'pods'} can take work."
         return Condition("Available", "True", "Available", message)
-    is_asked_for = inputs.deployment is not None and not _wanted(inputs.deployment)
+    is_asked_for = inputs.deployment is not None and not wanted_replicas(inputs.deployment)
     reason = "ScaledToZero" if is_asked_for else "NoPodAvailable"
     return Condition("Available", "False", reason, "No pod can take work.")
 
@@ -187,19 +208,20 @@ def _ready(inputs: StatusInputs) -> Condition:
         return Condition("Ready", "False", reason, "There are no pods yet.")
     if is_rolled_out(inputs.deployment):
         return _ready_when_rolled_out(inputs)
-    available = _count(inputs.deployment, "availableReplicas")
+    available = count_of(inputs.deployment, "availableReplicas")
     problem = _pods_problem(inputs)
-    if problem is None and _is_paused(inputs.deployment):
+    if problem is None and is_paused(inputs.deployment):
         problem = Problem("Paused", _progressing(inputs).message)
+    problem = problem or _store_problem(inputs)
     message = problem.message if problem else _availability(inputs)
-    older = _count(inputs.deployment, "replicas") - _count(inputs.deployment, "updatedReplicas")
+    older = count_of(inputs.deployment, "replicas") - count_of(inputs.deployment, "updatedReplicas")
     if available and older > 0:
         message += " The revision before it keeps serving meanwhile."
     return Condition("Ready", "False", problem.reason if problem else "RollingOut", message)
 
 
 def _ready_when_rolled_out(inputs: StatusInputs) -> Condition:
-    if _wanted(inputs.deployment) == 0:
+    if wanted_replicas(inputs.deployment) == 0:
         message = "The agent is scaled to no pods, as its manifest says."
         return Condition("Ready", "True", "ScaledToZero", message)
     message = _availability(inputs)
@@ -240,40 +262,22 @@ def _tools_drifted(inputs: StatusInputs, former: Mapping[str, Any] | None) -> Co
 
 def _pods_problem(inputs: StatusInputs) -> Problem | None:
     """Say what keeps the newest revision's pods from becoming ready."""
-    if refusal := _refusal(inputs.deployment):
-        return refusal
+    if refused := refusal(inputs.deployment):
+        return refused
     problems = [problem for pod in inputs.pods if (problem := pod_problem(pod))]
     return min(problems, key=lambda problem: problem.reason, default=None)
 
 
-def _refusal(deployment: Object | None) -> Problem | None:
-    """Say why the cluster makes no pods: a quota, a policy."""
-    failure = _deployment_condition(deployment, "ReplicaFailure")
-    if failure.get("status") != "True":
-        return None
-    return Problem("PodsRefused", f"The cluster refuses the pods: {failure.get('message', '')}")
-
-
-def _is_paused(deployment: Object | None) -> bool:
-    return bool(((deployment or {}).get("spec") or {}).get("paused"))
+def _store_problem(inputs: StatusInputs) -> Problem | None:
+    """Say that pods take no work because their store is away, if that is so."""
+    missing = inputs.missing_dependencies or ()
+    reason = next((one.reason for one in missing if one.kind == "store"), None)
+    return Problem("StoreUnavailable", f"The pods take no work: {reason}.") if reason else None
 
 
 def _availability(inputs: StatusInputs) -> str:
-    available = _count(inputs.deployment, "availableReplicas")
-    return f"{available} of {_wanted(inputs.deployment)} pods can take work."
-
-
-def _deployment_condition(deployment: Object | None, name: str) -> Mapping[str, Any]:
-    live = ((deployment or {}).get("status") or {}).get("conditions", ())
-    return next((condition for condition in live if condition["type"] == name), {})
-
-
-def _wanted(deployment: Object | None) -> int:
-    return int(((deployment or {}).get("spec") or {}).get("replicas", 1))
-
-
-def _count(deployment: Object | None, field: str) -> int:
-    return int(((deployment or {}).get("status") or {}).get(field) or 0)
+    available = count_of(inputs.deployment, "availableReplicas")
+    return f"{available} of {wanted_replicas(inputs.deployment)} pods can take work."
 
 
 def _transition_time(former: Mapping[str, Any] | None, condition: Condition, now: str) -> str:
@@ -290,4 +294,6 @@ _MISSING_REASONS = {
     "drift": "ToolsDrifted",
     "agent": "AgentUnavailable",
     "key": "KeyMissing",
+    "model": "ModelUnavailable",
+    "store": "StoreUnavailable",
 }

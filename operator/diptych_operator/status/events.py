@@ -18,6 +18,7 @@ _GOOD_STATUS = {
     "ResolvedRefs": "True",
     "Ready": "True",
     "Degraded": "False",
+    "AccessOpen": "False",
     "Progressing": "True",
     "ToolsDrifted": "False",
 }

@@ -81,7 +81,9 @@ def _crash(container: Mapping[str, Any], agent_name: str) -> Problem | None:
         limit = f"{'spec.container.' if is_agents else 'its '}resources.limits.memory"
         return Problem("OutOfMemory", f"{which} needs more memory than its limit; raise {limit}.")
     code, output = last_exit.get("exitCode"), _last_words(last_exit.get("message"))
-    if is_agents and code == _CONFIG_ERROR and output:  # written for users; other output may hold secrets
+    if (
+        is_agents and code == _CONFIG_ERROR and output
+    ):  # written for users; other output may hold secrets
         return Problem("ConfigError", f"The agent does not start: {output}")
     message = (
         f"{which} ends with exit code {code}; kubectl logs --previous "

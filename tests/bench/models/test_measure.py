@@ -23,10 +23,12 @@ def test_the_table_in_the_docs_was_measured_with_the_prompts_of_today():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_question_is_in_both_sets(kind):
-    tune, judge = ({question.ask for question in chosen(kind, name)} for name in ("tune", "judge"))
-    assert not tune & judge
-    assert len(tune) == len(judge) == LEAST[kind]
+def test_no_question_is_in_two_sets(kind):
+    sets = [{question.ask for question in chosen(kind, name)} for name in ("tune", "judge")]
+    assert [*map(len, sets)] == [LEAST[kind]] * 2
+    blind = {question.ask for question in chosen(kind, "blind")}
+    assert len(blind) == (40 if kind == "plain" else 0)
+    assert len(set().union(*sets, blind)) == 2 * LEAST[kind] + len(blind)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +70,15 @@ def test_native_stories_hold_what_templates_refuse():
     assert any(len(m.calls) > 1 for request in found for m in request.messages)
     assert any(request.tools for request in found)
     assert any(request.output_schema is not None for request in found)
+
+
+def test_200_runs_and_50_with_a_schema_are_shared_among_all_ways():
+    shares = runs.shares(40)
+    in_schema = sum(len(messages) for way, messages in shares if way.has_schema)
+    assert in_schema * len(runs.TEMPLATES) == 50
+    others = [message for way, messages in shares if not way.has_schema for message in messages]
+    assert len(set(others)) * len(runs.TEMPLATES) == len(others) * len(runs.TEMPLATES) == 200
+    assert all(len(messages) >= 5 for _, messages in shares)
 
 
 def record(seq, event_type, content=None, **metadata):

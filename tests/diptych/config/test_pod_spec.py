@@ -35,6 +35,8 @@ def test_check_reports_it_with_the_file(tmp_path):
     file = tmp_path / "agent.yaml"
     file.write_text(MANIFEST)
     assert check_files([file]) == [
-        f"{file}: spec.podTemplate.spec.nodeSelectr: is not a field of a Kubernetes PodSpec "
-        '(did you mean "nodeSelector"?)'
+        (
+            f"{file}: spec.podTemplate.spec.nodeSelectr: is not a field of a Kubernetes PodSpec "
+            '(did you mean "nodeSelector"?)'
+        )
     ]

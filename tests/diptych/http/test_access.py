@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -23,15 +24,15 @@ GRANTS = [
 ]
 
 
-def policy(refused: list[str] | None = None) -> AccessPolicy:
+def policy(refused: list[str] | None = None, more: Sequence[Grant] = ()) -> AccessPolicy:
     async def refresh(_: str) -> None: ...
 
-    keys = KEYS | {"admin": "key-of-admin"}
+    keys = KEYS | {"admin": "key-of-admin", "operator": "key-of-operator"}
     authenticator = Authenticator(
         list, {name: (lambda key=key: key) for name, key in keys.items()}, time.time
     )
     refused = [] if refused is None else refused
-    return AccessPolicy(authenticator, lambda: GRANTS, refresh, "helper", refused.append)
+    return AccessPolicy(authenticator, lambda: [*GRANTS, *more], refresh, "helper", refused.append)
 
 
 def as_(name: str) -> dict[str, str]:
@@ -241,3 +242,25 @@ async def test_without_a_policy_everybody_may_do_everything() -> None:
         sessions = (await helper.http.get("/memory/sessions")).json()["sessions"]
         assert [s["session_id"] for s in sessions] == ["s"]
         assert "owner" not in sessions[0]
+
+
+async def test_ready_tells_its_details_to_readers_and_to_the_operator_alone() -> None:
+    grant = Grant((Grantee("key", "operator"),), frozenset({Right.STATUS}))
+    async with face(access=policy(more=[grant])) as helper:
+        for who in ("auditor", "operator"):
+            told = (await helper.http.get("/ready", headers=as_(who))).json()
+            assert told["missing"] == []
+            assert "notes" in told
+        for headers in ({}, as_("ada"), as_("nobody-known")):
+            reply = await helper.http.get("/ready", headers=headers)
+            assert (reply.status_code, set(reply.json())) == (200, {"status", "agent"})
+
+
+async def test_who_may_see_the_status_may_do_nothing_else() -> None:
+    grant = Grant((Grantee("key", "operator"),), frozenset({Right.STATUS}))
+    async with face(access=policy(more=[grant])) as helper:
+        for method, path in routes(helper):
+            body = {} if method == "GET" else {"json": HI}
+            reply = await helper.http.request(method, path, headers=as_("operator"), **body)
+            if path not in OPEN_PATHS:
+                assert reply.status_code == 403, (method, path)

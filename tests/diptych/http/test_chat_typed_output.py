@@ -168,6 +168,23 @@ async def test_steps_outside_the_agent_s_bound_are_refused(steps: int, message: 
         assert message in error["message"]
 
 
+@pytest.mark.parametrize(
+    ("replies", "fields", "code"),
+    [
+        (["{}", "x", "x", "x"], {"response_format": schema_format()}, "invalid_output"),
+        (["{}", "{}", "{}"], {}, "answer_not_given"),
+        (["{}", "", ""], {}, "empty_answer"),
+    ],
+)
+async def test_what_was_asked_for_again_already_is_not_to_be_asked_again_by_clients(
+    replies: list[str], fields: Any, code: str
+) -> None:
+    async with face(*replies) as helper:
+        response = await helper.http.post(CHAT, json={**HI, **fields})
+        assert openai_error(response, 502)["code"] == code
+        assert response.headers["x-should-retry"] == "false"
+
+
 # The caller's tool
 
 

@@ -32,6 +32,7 @@ from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.request import RunRequest
 
 ONCE_FAILED = [0, 1415, 5197]
+ONCE_TOO_LONG = [76, 264]  # in windows of 1,500 tokens
 BLOCKS, SEEDS_PER_BLOCK = 20, 100
 PIECES = [*["word ", "\n", "<think>hm</think>", "end. "] * 6, "</think>", '{"tool": "a"}', "{}"]
 NEVER = {"context_too_long", "internal_error"}  # with windows of these sizes
@@ -42,11 +43,13 @@ STARTS = {"tool_call", "delegation_request"}
 class Window:
     """What a model takes at once: `limit` tokens, or anything; `tells` and `counts` say so."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, learned: int | None = None) -> None:
         self.limit = chance.choice([None, None, 3_000, 8_000])
         self.is_known = chance.random() < 0.5  # from the manifest
         self.tells = chance.choice([(), ("max_tokens",), ("max_tokens", "prompt_tokens")])
         self.counts = chance.random() < 0.7
+        if learned is not None:
+            self.limit, self.is_known = learned, False
 
     def take(self, request) -> Usage | None:
         """Count a request, or refuse it."""
@@ -153,9 +156,9 @@ class RandomModel:
         return {"tool": self.chance.choice(["a", "b", "alone", "gone__x"])}
 
 
-def simulated(seed: int) -> tuple[House, random.Random]:
+def simulated(seed: int, learned: int | None = None) -> tuple[House, random.Random]:
     chance, sizes = random.Random(seed), random.Random(-seed)
-    window = Window(sizes)
+    window = Window(sizes, learned)
 
     async def work(**_):
         await asyncio.sleep(chance.choice([0, 0, 0.01, 1, 20]))
@@ -195,8 +198,9 @@ def simulated(seed: int) -> tuple[House, random.Random]:
     ), chance
 
 
-async def scenario(seed: int) -> None:
-    rooms, chance = simulated(seed)
+async def scenario(seed: int, learned: int | None = None) -> None:
+    """Play a seed; `learned` is a window that runs learn of by refusals, in place of its own."""
+    rooms, chance = simulated(seed, learned)
     asks = [RunRequest((Message("user", f"q{n}"),), session_id=f"s{n % 2}") for n in range(4)]
     entries = [await rooms.runs.start(ask) for ask in asks]
     readers = [asyncio.create_task(rooms.told(entry.run_id)) for entry in entries]
@@ -298,6 +302,17 @@ def test_whatever_happens_what_is_promised_holds(block):
     for seed in range(block * SEEDS_PER_BLOCK, (block + 1) * SEEDS_PER_BLOCK):
         try:
             run_virtually(scenario(seed))
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+@pytest.mark.parametrize("learned", [1_500, 2_000])
+@pytest.mark.parametrize("block", range(3))
+def test_what_is_promised_holds_in_small_windows_that_are_learned(block, learned):
+    for seed in (*range(block * 40, (block + 1) * 40), *ONCE_TOO_LONG):
+        try:
+            run_virtually(scenario(seed, learned))
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise

@@ -39,7 +39,8 @@ def operator_of(api, client, name, clock):
     def report(lease, sentence):
         return claim_event(lease, sentence, NOW, f"{name.version}-{next(numbers)}")
 
-    held = NamespaceClaims(client, cache, queue, name, report, clock)
+    held = NamespaceClaims(client, cache, queue, name, report)
+    held.clock = clock
     return Harness(api, client, cache, queue, held)
 
 
@@ -68,8 +69,10 @@ async def test_the_first_one_serves_and_the_second_stands_back(pair, caplog):
     assert old.api.get(DEPLOYMENT, NAME) == before
     assert holder(old.api) == "a/diptych"
     assert caplog.messages == [
-        "operator a/diptych 0.1.0 serves namespace team; operator b/diptych 0.2.0 watches it, "
-        "too, and stands back; let only one of them watch it"
+        (
+            "operator a/diptych 0.1.0 serves namespace team; operator b/diptych 0.2.0 watches it, "
+            "too, and stands back; let only one of them watch it"
+        )
     ]
     [event] = old.api.all(EVENT)
     assert (event["type"], event["reason"]) == ("Warning", "StandsBack")
@@ -87,8 +90,10 @@ async def test_the_one_that_serves_learns_of_the_other_and_says_so_once(pair, ca
             clock.now += PERIOD
             await old.claims.renew()
     assert caplog.messages == [
-        "operator a/diptych 0.1.0 serves namespace team; operator b/diptych 0.2.0 has watched it, "
-        "too, and stood back; let only one of them watch it"
+        (
+            "operator a/diptych 0.1.0 serves namespace team; operator b/diptych 0.2.0 has watched "
+            "it, too, and stood back; let only one of them watch it"
+        )
     ]
     annotations = old.api.get(LEASE, CLAIM)["metadata"]["annotations"]
     assert annotations == {VERSION: "0.1.0", STANDING_BACK: "b/diptych 0.2.0"}
@@ -127,6 +132,26 @@ async def test_a_claim_outlives_two_missed_renewals_and_then_another_operator_ta
     await old.claims.renew()
     assert not old.claims.holds("team")
     assert await old.reconcile() is None
+
+
+async def test_a_lease_that_changes_under_the_hand_is_not_lost(pair, caplog):
+    (old, _), clock = pair
+    await old.reconcile()
+    clock.now += PERIOD
+
+    def before(request, content):
+        if request.method == "PUT":
+            raise ErrorResponse(409, "the object has been modified")
+
+    old.api.before = before
+    with caplog.at_level(logging.WARNING):
+        await old.claims.renew()
+    assert old.claims.holds("team")
+    assert caplog.messages == []
+    old.api.before = lambda *_: None
+    before_that = old.api.get(LEASE, CLAIM)["spec"]["renewTime"]
+    await old.claims.renew()
+    assert old.api.get(LEASE, CLAIM)["spec"]["renewTime"] > before_that
 
 
 async def test_another_replica_of_the_same_operator_goes_on_at_once(pair):
@@ -186,8 +211,13 @@ async def test_many_namespaces_are_renewed_less_often(pair, monkeypatch):
         await old.claims.claim(name)
         old.api.put(AGENT, agent_object(namespace=name))
     await old.observe()
+    for _ in range(4):
+        clock.now += PERIOD
+        await old.claims.renew()
     old.api.writes.clear()
     clock.now += PERIOD
     await old.claims.renew()
-    assert 0 < len(old.api.writes) < 4
-    assert old.api.get(LEASE, ("four", CLAIM_NAME))["spec"]["leaseDurationSeconds"] > 60
+    assert len(old.api.writes) < 4
+    for name in ("one", "four"):
+        spec = old.api.get(LEASE, (name, CLAIM_NAME))["spec"]
+        assert spec["leaseDurationSeconds"] == 3 * 4 / 0.05

@@ -3,14 +3,17 @@
 import asyncio
 import contextlib
 import json
+from dataclasses import replace
 
 import pytest
 from support.agents import agent_object
 from support.api_in_thread import ApiInThread
-from support.operator_process import changes, condition, quicken, running, until
+from support.operator_process import SETTINGS, changes, condition, quicken, running, until
 
 from diptych_operator.controller import readiness_poll
+from diptych_operator.desired.access import AccessSettings
 from diptych_operator.resources.kinds import AGENT, POD
+from diptych_operator.status.conditions import MissingDependency
 
 
 @pytest.fixture(autouse=True)
@@ -53,13 +56,44 @@ RUNNING_POD = {
 }
 
 
+async def test_a_pod_is_asked_with_a_token_for_its_agent_alone(api, monkeypatch):
+    monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.0)
+    heads = []
+    async with pod_that_misses([], monkeypatch, heads):
+        api.put(AGENT, agent_object())
+        api.put(POD, RUNNING_POD)
+        settings = replace(
+            SETTINGS,
+            platform=replace(SETTINGS.platform, access=AccessSettings(operator=("system", "op"))),
+        )
+        async with running(api, settings):
+            await until(lambda: condition(api, "Degraded") == ("False", "NothingMissing"))
+    wanted = "Authorization: Bearer system/op for diptych.dev/team/coordinator"
+    assert all(wanted in head for head in heads)
+
+
+async def test_a_pod_that_does_not_say_what_it_misses_is_not_taken_for_one_that_misses_nothing(
+    api, monkeypatch
+):
+    monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.0)
+    heads = []
+    async with pod_that_misses(None, monkeypatch, heads):
+        api.put(AGENT, agent_object())
+        api.put(POD, RUNNING_POD)
+        async with running(api):
+            await until(lambda: len(heads) > 1)
+            assert condition(api, "Degraded") == ("Unknown", "NotAsked")
+
+
 @contextlib.asynccontextmanager
-async def pod_that_misses(missing, monkeypatch):
-    """A pod's `/ready`, at the port where the operator asks for it."""
+async def pod_that_misses(missing, monkeypatch, heads=None):
+    """A pod's `/ready`, at the port where the operator asks for it; None tells no details."""
 
     async def ready(reader, writer):
-        await reader.readuntil(b"\r\n\r\n")
-        body = json.dumps({"missing": missing}).encode()
+        head = await reader.readuntil(b"\r\n\r\n")
+        if heads is not None:
+            heads.append(head.decode())
+        body = json.dumps({} if missing is None else {"missing": missing}).encode()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         writer.close()
 
@@ -118,3 +152,12 @@ async def test_a_degraded_agent_is_polled_more_often(api, monkeypatch):
             await until(lambda: condition(api, "Degraded") == ("True", "ToolServerUnavailable"))
             missing.clear()
             await until(lambda: condition(api, "Degraded") == ("False", "NothingMissing"))
+
+
+def test_what_one_pod_of_several_misses_names_that_pod():
+    key, model = MissingDependency("key", "k", "gone"), MissingDependency("model", "m", "away")
+    answers = {"b": [key, model, model], "a": [key]}
+    assert readiness_poll._merged(answers) == (
+        key,
+        MissingDependency("model", "m", "away (pod b)"),
+    )

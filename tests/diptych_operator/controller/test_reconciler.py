@@ -1,6 +1,7 @@
 """A reconcile against an API: what it writes and what it leaves alone."""
 
 import json
+import logging
 
 import pytest
 from support.agents import agent_object, service
@@ -36,10 +37,10 @@ def put(harness, **spec):
     return harness.api.put(AGENT, agent_object(**spec))
 
 
-async def test_an_agent_gets_what_it_needs_in_six_writes(harness):
+async def test_an_agent_gets_what_it_needs_in_seven_writes(harness):
     put(harness)
     await harness.reconcile()
-    assert len(harness.api.writes) == 6
+    assert len(harness.api.writes) == 7
     assert all(harness.api.get(kind, NAME) for kind in CHILDREN)
     assert len(harness.names(CONFIG_MAP)) == 1
     assert harness.conditions() == {
@@ -50,6 +51,7 @@ async def test_an_agent_gets_what_it_needs_in_six_writes(harness):
         "Reconciling": ("True", "RollingOut"),
         "Ready": ("False", "RollingOut"),
         "Degraded": ("Unknown", "NotAsked"),
+        "AccessOpen": ("False", "TokenRequired"),
     }
 
 
@@ -357,7 +359,10 @@ async def test_a_peer_of_another_namespace_must_allow_delegation(harness):
     await harness.until_done()
     assert harness.conditions()["ResolvedRefs"] == ("True", "ResolvedRefs")
     policy = harness.api.get(NETWORK_POLICY, ("legal", "lawyer"))["spec"]["ingress"]
-    assert {"namespaceSelector": {}} in [peer for rule in policy for peer in rule["from"]]
+    agents = {"matchLabels": {"app.kubernetes.io/name": "diptych-agent"}}
+    assert {"namespaceSelector": {}, "podSelector": agents} in [
+        peer for rule in policy for peer in rule["from"]
+    ]
 
 
 async def test_an_agent_with_a_name_of_63_characters_is_served(harness):
@@ -450,3 +455,29 @@ async def test_what_stays_missing_is_a_warning_after_a_moment_and_its_end_is_tol
     harness.api.put(AGENT, agent_object("researcher"))
     await harness.reconcile()
     assert told(harness) == [("Warning", "AgentNotFound"), ("Normal", "ResolvedRefs")]
+
+
+async def test_each_change_is_one_line_of_the_log_and_nothing_else_is(harness, caplog):
+    put(harness, replicas=0)
+    with caplog.at_level(logging.INFO, logger="diptych_operator"):
+        await harness.until_done()
+        lines = [record.change for record in caplog.records]
+        assert [(line["verb"], line["kind"], line["why"]) for line in lines] == [
+            ("created", kind, "it was not there")
+            for kind in ("ConfigMap", "ServiceAccount", "NetworkPolicy", "Service", "Deployment")
+        ]
+        assert {(line["agent"], line["generation"]) for line in lines} == {("team/coordinator", 1)}
+        assert caplog.messages[1] == (
+            "team/coordinator, generation 1: created ServiceAccount coordinator: it was not there"
+        )
+        caplog.clear()
+        harness.api.edit(SERVICE, NAME, lambda c: c["spec"].update(selector={"app": "evil"}))
+        await harness.until_done()
+        put(harness, replicas=1)
+        await harness.until_done()
+        assert [
+            (r.change["generation"], r.change["kind"], r.change["why"]) for r in caplog.records
+        ] == [
+            (1, "Service", "somebody has changed it"),
+            (2, "Deployment", "what the Agent needs has changed"),
+        ]

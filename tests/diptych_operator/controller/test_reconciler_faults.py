@@ -118,11 +118,12 @@ async def test_k2_being_killed_at_any_write_leaves_the_same_in_the_end(when):
                 if writes[0] == number + 1 and when == "before":
                     killed = True
                     raise Killed
-                answer = await original(method, *args, **kwargs)
-                if writes[0] == number + 1:
-                    killed = True
-                    raise Killed
-                return answer
+                try:
+                    return await original(method, *args, **kwargs)
+                finally:
+                    if writes[0] == number + 1:
+                        killed = True
+                        raise Killed
 
             harness.client._request = ask
             harness = await live_on(harness, put_all)

@@ -112,8 +112,9 @@ def test_every_reference_is_an_optional_file():
         },
         instructionsFrom={"configMapKeyRef": {"name": "prompts", "key": "p"}},
     )
-    [config, prompts, models] = pod(one)["volumes"][0]["projected"]["sources"]
+    [config, access, prompts, models] = pod(one)["volumes"][0]["projected"]["sources"]
     assert config["configMap"]["items"] == [{"key": FILE, "path": FILE}]
+    assert "optional" not in access["configMap"]
     assert prompts["configMap"]["optional"] is True
     assert models["secret"] == {
         "name": "models",
@@ -136,10 +137,11 @@ def test_the_users_variables_are_theirs():
     assert container(one)["env"] == [
         env[0],
         {"name": "SHUTDOWN_GRACE_SECONDS", "value": "60"},
+        {"name": "METRICS_PORT", "value": "9090"},
         env[1],
     ]
     assert container(one)["envFrom"] == [{"secretRef": {"name": "s"}}]
-    assert len(pod(one)["volumes"][0]["projected"]["sources"]) == 1
+    assert len(pod(one)["volumes"][0]["projected"]["sources"]) == 2
 
 
 def test_the_config_holds_nothing_that_only_the_cluster_needs():
@@ -196,7 +198,7 @@ def test_of_several_pods_one_at_a_time_may_be_taken_away():
 
 def test_the_url_of_a_redis_is_an_optional_file():
     redis = {"urlFrom": {"secretKeyRef": {"name": "redis", "key": "url"}}}
-    [_, mounted] = pod(agent(sessions={"redis": redis}))["volumes"][0]["projected"]["sources"]
+    [*_, mounted] = pod(agent(sessions={"redis": redis}))["volumes"][0]["projected"]["sources"]
     assert mounted["secret"] == {
         "name": "redis",
         "optional": True,
@@ -219,7 +221,7 @@ def test_an_agent_made_again_has_another_config():
 def test_a_peer_that_denies_delegation_is_left_out_and_a_missing_one_is_not():
     one = agent(agents=[{"name": "lawyer", "namespace": "legal"}, {"name": "late"}])
     config = child(one, CONFIG_MAP, observed(agent("lawyer", "legal")))
-    assert [peer["as"] for peer in json.loads(config["data"][FILE])["spec"]["agents"]] == ["late"]
+    assert [peer["name"] for peer in json.loads(config["data"][FILE])["spec"]["agents"]] == ["late"]
 
 
 def test_a_peer_that_comes_and_goes_does_not_roll_the_pods():

@@ -65,7 +65,26 @@ def test_its_own_namespace_and_the_operator_may_always_reach_it():
 )
 def test_namespaces_that_may_delegate_to_it_may_reach_it(allowed, selector):
     rules = ingress_rules(agent(allowedNamespaces=allowed), NetworkSettings())
-    assert rules == [OWN, {"from": [{"namespaceSelector": selector}], "ports": tcp(8000)}]
+    agents = {"matchLabels": {"app.kubernetes.io/name": "diptych-agent"}}
+    who = {"namespaceSelector": selector, "podSelector": agents}
+    assert rules == [OWN, {"from": [who], "ports": tcp(8000)}]
+
+
+def test_metrics_are_read_from_where_the_settings_say_and_nowhere_else():
+    assert ingress_rules(agent(), NetworkSettings()) == [OWN]
+    readers = {"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}
+    rules = ingress_rules(agent(), NetworkSettings(metrics_from=(readers,)))
+    assert rules == [OWN, {"from": [readers], "ports": tcp(9090)}]
+
+
+def test_issuers_of_the_platform_and_of_the_agent_are_reached_unless_their_keys_are_given():
+    issuers = [
+        {"url": "https://login.example.com:8443", "audience": "a"},
+        {"url": "https://known.example.com:9443", "audience": "a", "jwks": {"keys": [{}]}},
+    ]
+    network = NetworkSettings(dns=DnsSettings((), {}, ()), issuers=("https://sso.example.com",))
+    rules = egress_rules(agent(access={"issuers": issuers}), observed(), network)
+    assert [port["port"] for rule in rules for port in rule["ports"]] == [443, 8443]
 
 
 def test_dns_comes_first_by_both_protocols():

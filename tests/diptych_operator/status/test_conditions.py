@@ -135,6 +135,12 @@ def test_progressing_says_whether_pods_are_being_changed(inputs, status, reason)
             (MissingDependency("agent", "a", "b"),), "True", "AgentUnavailable", id="an agent"
         ),
         pytest.param(
+            (MissingDependency("model", "m", "b"),), "True", "ModelUnavailable", id="model"
+        ),
+        pytest.param(
+            (MissingDependency("store", "r", "b"),), "True", "StoreUnavailable", id="store"
+        ),
+        pytest.param(
             (MissingDependency("agent", "a", "b"), MissingDependency("key", "c", "d")),
             "True",
             "Missing",
@@ -333,6 +339,21 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
                 "Reconciling": ("True", "FormerAgent", "It is still there."),
             },
             id="waiting for a former Agent's children",
+        ),
+        pytest.param(
+            replace(
+                GOOD,
+                deployment=DOWN,
+                missing_dependencies=(MissingDependency("store", "r", "gone"),),
+            ),
+            {
+                "Progressing": ("True", "RollingOut", "1 of 1 pods run the newest revision."),
+                "Reconciling": ("True", "RollingOut", "1 of 1 pods run the newest revision."),
+                "Available": NOTHING,
+                "Ready": ("False", "StoreUnavailable", "The pods take no work: gone."),
+                "Degraded": ("True", "StoreUnavailable", "store r: gone"),
+            },
+            id="a store that is away",
         ),
         pytest.param(
             replace(GOOD, deployment=PAUSED),

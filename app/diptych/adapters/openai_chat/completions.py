@@ -16,6 +16,7 @@ from diptych.adapters.openai_chat.circuit import CircuitState
 from diptych.adapters.openai_chat.connection import open_session, with_proxies
 from diptych.adapters.openai_chat.endpoint import ChatEndpoint, Limits
 from diptych.adapters.openai_chat.failures import AttemptFailure
+from diptych.adapters.openai_chat.model_watch import ModelWatch
 from diptych.config.settings import ModelConfig
 from diptych.loop.model_request import ModelRequest
 from diptych.net.backoff import Backoff
@@ -67,6 +68,7 @@ class ChatModel:
         self._sleep = sleep
         self._random = random
         self._observe = observe
+        self.watch = ModelWatch(self._endpoints)
 
     @property
     def takes_tools(self) -> bool | None:
@@ -186,6 +188,7 @@ class ChatModel:
 
     def _report_success(self, endpoint: ChatEndpoint) -> None:
         endpoint.circuit.report_success()
+        self.watch.note_success(endpoint)
         self._report_end(endpoint, "ok")
 
     def _report_failure(
@@ -196,6 +199,7 @@ class ChatModel:
         elif failure.report is not None:
             endpoint.circuit.report_success()
         _log(failure)
+        self.watch.note_failure(endpoint, failure)
         self._report_end(endpoint, failure.code)
 
     def _report_end(self, endpoint: ChatEndpoint, outcome: str) -> None:

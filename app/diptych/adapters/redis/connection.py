@@ -198,6 +198,8 @@ class MultiplexedConnection:
             try:
                 await self._use_until_lost(await self._locator.connect())
             except Unreachable as error:
+                if self._state is ConnectionState.CONNECTED or not self._has_tried.is_set():
+                    _logger.warning("the store is lost: %s", error)  # once, until it is back
                 self._last_error = error
             if self._state is ConnectionState.CONNECTED:
                 backoff.reset()

@@ -9,12 +9,18 @@ import orjson
 from diptych.errors import DiptychError
 from diptych.net.sse import SseTooLong
 
+_UNAUTHORIZED = 401
 _OVERLOADED = {429, 503}
 _TRANSIENT = {500, 502, 504} | _OVERLOADED
 
 
 class RemoteError(DiptychError):
-    """The agent did not answer, or refused the request; the message is for a person."""
+    """The agent did not answer, or refused the request; the message is for a person.
+
+    `code` is the agent's word for programs, "" if it has none.
+    """
+
+    code = ""
 
 
 class TransientError(RemoteError):
@@ -50,12 +56,17 @@ def connection_error(name: str, error: Exception) -> RemoteError:
 
 def status_error(status: int, body: bytes) -> RemoteError:
     """Give the error for a response that is no success; it repeats what the agent said."""
+    code = ""
     try:
         content = orjson.loads(body)
         message = content["error"]["message"] if "error" in content else content["detail"]
+        code = str(content.get("error", content).get("code") or "")
     except (orjson.JSONDecodeError, KeyError, TypeError):
         message = "what answers there is no Diptych agent"
-    message = f"HTTP {status}: {message}"
+    if status == _UNAUTHORIZED:
+        message += "; DIPTYCH_TOKEN holds the token or key that is sent"
+    error = RemoteError(f"HTTP {status}: {message}")
     if status in _TRANSIENT:
-        return TransientError(message, may_have_started=status not in _OVERLOADED)
-    return RemoteError(message)
+        error = TransientError(str(error), may_have_started=status not in _OVERLOADED)
+    error.code = code
+    return error

@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from diptych.cli.client.bearer import BearerToken, token_of_environment
 from diptych.cli.client.remote import RemoteAgent, agent_at
 from diptych.cli.cluster.agents import (
     PORT,
@@ -21,18 +22,20 @@ from diptych.cli.cluster.errors import NotReady
 from diptych.cli.cluster.flags import ClusterFlags
 from diptych.cli.cluster.kubectl import Kubectl
 from diptych.cli.cluster.port_forward import HOST, port_forward
+from diptych.cli.cluster.tokens import request_token
 
 
 @asynccontextmanager
 async def agent_in_cluster(name: AgentName, flags: ClusterFlags) -> AsyncIterator[RemoteAgent]:
     """Give a client of an Agent while a block lasts.
 
-    Raises `ClusterError` if it does not exist, `NotReady` if none of its pods is ready,
-    `ConfigError` if kubectl cannot be used.
+    Raises `ClusterError` if it does not exist or no token can be had, `NotReady` if none of its
+    pods is ready, `ConfigError` if kubectl cannot be used.
     """
     kubectl = Kubectl(flags)
     agent = await asyncio.to_thread(_serving_agent, kubectl, name)
     in_namespace = kubectl.in_namespace(agent.namespace)
+    token = await _token(kubectl, agent)
 
     def command(ports: str) -> Sequence[str]:
         return in_namespace.command(
@@ -41,12 +44,25 @@ async def agent_in_cluster(name: AgentName, flags: ClusterFlags) -> AsyncIterato
 
     async with (
         port_forward(command, PORT) as forward,
-        agent_at(f"http://{HOST}:{forward.port}") as remote,
+        agent_at(f"http://{HOST}:{forward.port}", token) as remote,
     ):
         remote.name = f"{agent.namespace}/{agent.name}"
-        remote.attach_flags = " ".join((f"--at {remote.name}", *flags.as_arguments))
+        account = flags.service_account
+        as_whom = (f"--as-service-account={account}",) if account else ()
+        remote.attach_flags = " ".join((f"--at {remote.name}", *flags.as_arguments, *as_whom))
         remote.tunnel = forward
         yield remote
+
+
+async def _token(kubectl: Kubectl, agent: AgentObject) -> BearerToken | None:
+    """Give what proves who asks; None for an Agent that is open to everybody."""
+    if agent.is_open:
+        return None
+    if kubectl.flags.service_account is None and (given := token_of_environment()):
+        return given
+    token = BearerToken(lambda: request_token(kubectl, agent))
+    await token.current()  # if there is none to be had, that is said first
+    return token
 
 
 def _serving_agent(kubectl: Kubectl, name: AgentName) -> AgentObject:

@@ -22,6 +22,7 @@ from diptych.cli.client.agent_client import (
     StartedRun,
     ignore_notice,
 )
+from diptych.cli.client.bearer import BearerToken, token_of_environment
 from diptych.cli.client.failures import (
     RemoteError,
     TransientError,
@@ -222,8 +223,10 @@ class RemoteAgent:
 
 
 @asynccontextmanager
-async def agent_at(url: str) -> AsyncIterator[RemoteAgent]:
+async def agent_at(url: str, auth: BearerToken | None = None) -> AsyncIterator[RemoteAgent]:
     """Give a client of the agent at a URL, of which `http://` may be left out.
+
+    Without `auth`, `DIPTYCH_TOKEN` says who asks, if it is set.
 
     Raises `ConfigError` if it is no HTTP URL.
     """
@@ -237,7 +240,10 @@ async def agent_at(url: str) -> AsyncIterator[RemoteAgent]:
         raise ConfigError(f"{url}: must be an agent's URL, such as http://127.0.0.1:8000")
     uses_proxy = parts.hostname not in _LOOPBACK
     async with httpx.AsyncClient(
-        base_url=url, timeout=_timeout(REPLY_SECONDS), trust_env=uses_proxy
+        base_url=url,
+        timeout=_timeout(REPLY_SECONDS),
+        trust_env=uses_proxy,
+        auth=auth or token_of_environment(),
     ) as http:
         yield RemoteAgent(http, url)
 

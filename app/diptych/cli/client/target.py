@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from diptych.cli.cluster.agents import AgentName
 
 _FILE_OPTIONS = "--agent, --secrets and --service"
-_CLUSTER_OPTIONS = "--kubeconfig, --context and --namespace"
+_CLUSTER_OPTIONS = "--kubeconfig, --context, --namespace and --as-service-account"
 
 
 @dataclass(frozen=True, slots=True)

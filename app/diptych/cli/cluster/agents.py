@@ -20,7 +20,7 @@ _NAME = re.compile(
 )
 _MAX_NAMES = 5
 _NOT_OBSERVED = "No operator has seen it yet; `diptych status` tells whether one is at work."
-_NEXT_DEPENDENCY = re.compile(r"; (?=(?:server|agent|key) \S+: )")
+_NEXT_DEPENDENCY = re.compile(r"; (?=(?:server|tool|agent|key|model|store) \S+: )")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,11 @@ class AgentObject:
             f"StatusIsOld: the status is of generation {seen} and the manifest is of {newest}; "
             "`diptych status` tells whether an operator is at work."
         )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody who reaches it may do everything."""
+        return (self.spec.get("access") or {}).get("mode") == "open"
 
     @property
     def selector(self) -> str:

@@ -62,6 +62,7 @@ _OWNED_BY_ANOTHER = re.compile(
     r"(?P<what>\w+ \"[^\"]+\") in namespace \"[^\"]*\" exists and cannot be imported into the "
     r"current release: .*?(current value is \"(?P<owner>[^\"]+)\"|$)"
 )
+_NO_TOKEN = re.compile(r"^failed to create token: (?P<why>.*)")
 _NO_CLUSTER = "localhost:8080"  # where kubectl connects without a kubeconfig
 
 
@@ -149,12 +150,21 @@ def _unauthorized(_message: str, _match: re.Match[str]) -> DiptychError:
     return ClusterError("the cluster does not accept your credentials; log in to it again")
 
 
+def _no_token(_message: str, match: re.Match[str]) -> DiptychError:
+    why = match["why"]
+    if " is forbidden: " in why:
+        return Forbidden(f"the cluster does not allow it: {why}")
+    kind = NotFound if why.endswith(" not found") else ClusterError
+    return kind(f"the cluster makes no token: {why}")
+
+
 def _no_credentials(_message: str, match: re.Match[str]) -> DiptychError:
     return ClusterError(f"the cluster's credentials cannot be had: {match['why']}")
 
 
 _ERRORS: Mapping[re.Pattern[str], Callable[[str, re.Match[str]], DiptychError]] = {
     _UNAUTHORIZED: _unauthorized,
+    _NO_TOKEN: _no_token,
     _NO_CREDENTIALS: _no_credentials,
     _UNREACHABLE: _unreachable,
     _CONNECTION_REFUSED: _connection_refused,

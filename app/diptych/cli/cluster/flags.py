@@ -1,4 +1,4 @@
-"""The kubectl flags that choose a cluster and a namespace.
+"""The flags that choose a cluster and a namespace, as kubectl's, and as whom an Agent is asked.
 
 Not here: running kubectl with them (`kubectl`).
 """
@@ -9,15 +9,20 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class ClusterFlags:
-    """The flags that were given; kubectl decides about the others."""
+    """The flags that were given; kubectl decides about the others.
+
+    `service_account` is that of whom an Agent is asked: a name or `namespace/name`.
+    """
 
     kubeconfig: Path | None = None
     context: str | None = None
     namespace: str | None = None
+    service_account: str | None = None
 
     @property
     def is_given(self) -> bool:
-        return (self.kubeconfig, self.context, self.namespace) != (None, None, None)
+        flags = (self.kubeconfig, self.context, self.namespace, self.service_account)
+        return any(flag is not None for flag in flags)
 
     @property
     def as_arguments(self) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from diptych.cli.cluster.kubectl import Kubectl
 from diptych.cli.output.wording import one_line
 
 CRD = "agents.diptych.dev"
+CLAIM = "diptych-agents"
+"""The Lease in each namespace with Agents that says which operator serves them."""
 OPERATOR = "app.kubernetes.io/name=diptych,app.kubernetes.io/component=operator"
 """The label selector of the objects of an operator, as the chart sets their labels."""
 _VERSION, _INSTANCE = "app.kubernetes.io/version", "app.kubernetes.io/instance"
@@ -109,6 +111,20 @@ def lease_holder(kubectl: Kubectl, operator: Operator) -> LeaseHolder | None:
     renewed = datetime.fromisoformat(timestamp)
     valid_for = timedelta(seconds=spec.get("leaseDurationSeconds", 0)) + _CLOCK_SKEW
     return LeaseHolder(holder, datetime.now(UTC) - renewed < valid_for, renewed)
+
+
+def served_namespaces(kubectl: Kubectl) -> dict[str, list[str]]:
+    """Read which namespaces each operator has claimed, by `namespace/Lease` of the operator.
+
+    A claim that has expired counts, too: nobody has taken it over. Raises `ClusterError`.
+    """
+    selector = f"--field-selector=metadata.name={CLAIM}"
+    listed = kubectl.json("get", "leases.coordination.k8s.io", "--all-namespaces", selector)
+    served: dict[str, list[str]] = {}
+    for lease in listed["items"]:
+        holder = (lease.get("spec") or {}).get("holderIdentity", "")
+        served.setdefault(holder, []).append(lease["metadata"]["namespace"])
+    return served
 
 
 def agent_crd(kubectl: Kubectl) -> Mapping[str, Any] | None:

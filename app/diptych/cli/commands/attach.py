@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diptych.cli.commands.options import DEFAULT_URL, Context, Json, Kubeconfig, Namespace
+from diptych.cli.commands.options import (
+    DEFAULT_URL,
+    AsServiceAccount,
+    Context,
+    Json,
+    Kubeconfig,
+    Namespace,
+)
 
 if TYPE_CHECKING:
     from diptych.cli.client.target import Target
@@ -27,6 +34,7 @@ def attach(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Namespace = None,
+    as_service_account: AsServiceAccount = None,
 ) -> None:
     """Follow a run: first what has happened, then what happens, until it ends.
 
@@ -42,7 +50,7 @@ def attach(
     from diptych.cli.cluster.flags import ClusterFlags
     from diptych.cli.signals import run_interruptible
 
-    target = Target(at, cluster=ClusterFlags(kubeconfig, context, namespace))
+    target = Target(at, cluster=ClusterFlags(kubeconfig, context, namespace, as_service_account))
     raise typer.Exit(run_interruptible(attach_to_run(target, run, as_json=as_json)))
 
 

@@ -17,6 +17,7 @@ import typer
 
 from diptych.cli.commands.options import (
     AgentOfFile,
+    AsServiceAccount,
     Context,
     Kubeconfig,
     Namespace,
@@ -50,6 +51,7 @@ def chat(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Namespace = None,
+    as_service_account: AsServiceAccount = None,
 ) -> None:
     """Talk with an agent: it remembers what was said before.
 
@@ -69,7 +71,7 @@ def chat(
     set_up_quiet_logging()
     screen = Screen()
     with _EventLoopThread() as thread:
-        cluster = ClusterFlags(kubeconfig, context, namespace)
+        cluster = ClusterFlags(kubeconfig, context, namespace, as_service_account)
         connection = Target(target, agent, secrets, service, cluster).connect()
         try:
             client = thread.run(connection.__aenter__())

@@ -6,6 +6,7 @@ import typer
 
 from diptych.cli.commands.options import (
     DEFAULT_URL,
+    AsServiceAccount,
     Context,
     Json,
     Kubeconfig,
@@ -35,6 +36,7 @@ def events(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Namespace = None,
+    as_service_account: AsServiceAccount = None,
 ) -> None:
     """Show the recorded events of an agent: /memory/events as a table.
 
@@ -45,7 +47,9 @@ def events(
     from diptych.cli.commands.attach import attach_to_run
     from diptych.cli.signals import run_interruptible
 
-    target = Target(address, cluster=ClusterFlags(kubeconfig, context, namespace))
+    target = Target(
+        address, cluster=ClusterFlags(kubeconfig, context, namespace, as_service_account)
+    )
     if run:
         command = attach_to_run(target, run, as_json=as_json)
     else:

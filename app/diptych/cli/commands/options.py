@@ -70,6 +70,15 @@ Namespace: TypeAlias = Annotated[
         help="Which namespace; else the context's, else default.",
     ),
 ]
+AsServiceAccount: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--as-service-account",
+        metavar="[NAMESPACE/]NAME",
+        rich_help_panel=_PANEL,
+        help="Whose token proves who asks; else the Agent's own ServiceAccount.",
+    ),
+]
 AllNamespaces: TypeAlias = Annotated[
     bool,
     typer.Option(

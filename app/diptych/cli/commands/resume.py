@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from diptych.cli.commands.attach import attach_to_run
-from diptych.cli.commands.options import DEFAULT_URL, Context, Json, Kubeconfig, Namespace
+from diptych.cli.commands.options import (
+    DEFAULT_URL,
+    AsServiceAccount,
+    Context,
+    Json,
+    Kubeconfig,
+    Namespace,
+)
 
 if TYPE_CHECKING:
     from diptych.cli.client.target import Target
@@ -33,6 +40,7 @@ def resume(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Namespace = None,
+    as_service_account: AsServiceAccount = None,
 ) -> None:
     """Go on where a run failed or was aborted, with no new message, and follow it to its end.
 
@@ -40,7 +48,8 @@ def resume(
     be resumed as long as nothing else was asked in its session; resumed again, the same new run is
     shown.
 
-    The exit code is the new run's, as of `diptych attach`; 2 if the run cannot be resumed.
+    The exit code is the new run's, as of `diptych attach`; 2 if the run cannot be resumed, 1 if it
+    is not known (any more).
 
     Example: `diptych resume run-1f3a --at team/helper`
     """
@@ -48,11 +57,19 @@ def resume(
     from diptych.cli.cluster.flags import ClusterFlags
     from diptych.cli.signals import run_interruptible
 
-    target = Target(at, cluster=ClusterFlags(kubeconfig, context, namespace))
+    target = Target(at, cluster=ClusterFlags(kubeconfig, context, namespace, as_service_account))
     raise typer.Exit(run_interruptible(_resume(target, run, max_steps, as_json)))
 
 
 async def _resume(target: "Target", run_id: str, max_steps: int | None, as_json: bool) -> int:
+    from diptych.cli.client.failures import RemoteError
+    from diptych.errors import NotResumable, RequestError
+
     async with target.connect_remote() as agent:
-        resumed = await agent.resume(run_id, max_steps)
+        try:
+            resumed = await agent.resume(run_id, max_steps)
+        except RemoteError as error:
+            if error.code in (NotResumable.code, "invalid_value"):
+                raise RequestError(str(error)) from error
+            raise
     return await attach_to_run(target, resumed.run_id, as_json=as_json)

@@ -7,6 +7,7 @@ import typer
 
 from diptych.cli.commands.options import (
     AgentOfFile,
+    AsServiceAccount,
     Context,
     Json,
     Kubeconfig,
@@ -42,6 +43,7 @@ def run(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Namespace = None,
+    as_service_account: AsServiceAccount = None,
 ) -> None:
     """Ask an agent one question, and watch it work.
 
@@ -63,7 +65,7 @@ def run(
     if not text.strip():
         raise ConfigError("the question is empty; give it in quotes, or - to read it from stdin")
     set_up_quiet_logging()
-    cluster = ClusterFlags(kubeconfig, context, namespace)
+    cluster = ClusterFlags(kubeconfig, context, namespace, as_service_account)
     wanted = Target(target, agent, secrets, service, cluster)
     raise typer.Exit(run_interruptible(_ask(wanted, text, session, as_json, no_input)))
 

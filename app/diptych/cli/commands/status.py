@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from diptych.cli.output.screen import Line
 
 
+_MAX_NAMES = 5
+
+
 @dataclass(frozen=True, slots=True)
 class _Finding:
     """One line of the report."""
@@ -72,7 +75,24 @@ def _operators(kubectl: "Kubectl") -> list[_Finding]:
     if not operators:
         text = "none is installed; `diptych install` installs it"
         return [_Finding(Mark.FAILED, "operator", text)]
-    return [_operator(kubectl, operator) for operator in operators]
+    findings = [_operator(kubectl, operator) for operator in operators]
+    return findings if len(operators) == 1 else [*findings, *_claims(kubectl, operators)]
+
+
+def _claims(kubectl: "Kubectl", operators: Sequence["Operator"]) -> Iterator[_Finding]:
+    """Say which of several operators serves which namespaces, and which one stands back."""
+    from diptych.cli.cluster.errors import Forbidden
+    from diptych.cli.cluster.operators import served_namespaces
+
+    try:
+        served = served_namespaces(kubectl)
+    except Forbidden as error:
+        yield _Finding(Mark.NOTE, "claims", f"not to be seen: {error}")
+        return
+    for name in (f"{operator.namespace}/{operator.name}" for operator in operators):
+        namespaces = sorted(served.get(name, ()))
+        text = f"serves {', '.join(namespaces)}" if namespaces else "stands back, or has no Agents"
+        yield _Finding(Mark.NOTE, f"  {name}", text)
 
 
 def _operator(kubectl: "Kubectl", operator: "Operator") -> _Finding:
@@ -145,6 +165,20 @@ def _agent_findings(agents: Sequence["AgentObject"]) -> Iterator[_Finding]:
         for kind, is_notable in _NOTABLE.items():
             if is_notable(agent):
                 yield _agent_finding(Mark.NOTE, agent, agent.condition(kind).text)
+    yield from _access_findings(agents)
+
+
+def _access_findings(agents: Sequence["AgentObject"]) -> Iterator[_Finding]:
+    """Say which Agents are closed to strangers and do not say so: earlier versions were open."""
+    silent = [f"{agent.namespace}/{agent.name}" for agent in agents if "access" not in agent.spec]
+    if silent:
+        names = ", ".join(silent[:_MAX_NAMES]) + (", …" if len(silent) > _MAX_NAMES else "")
+        text = (
+            f"{len(silent)} of {len(agents)} without spec.access: Agents that delegate to them, "
+            "and ServiceAccounts of their namespaces, may ask, and nobody else; "
+            f"spec.access.grants lets others in, `diptych token` gives a token ({names})"
+        )
+        yield _Finding(Mark.NOTE, "access", text)
 
 
 def _agent_finding(mark: Mark, agent: "AgentObject", text: str) -> _Finding:
@@ -155,5 +189,6 @@ _NOTABLE: dict[str, Callable[["AgentObject"], bool]] = {
     "Accepted": lambda agent: agent.condition("Accepted").status == "False",
     "ResolvedRefs": lambda agent: agent.condition("ResolvedRefs").status == "False",
     "Degraded": lambda agent: agent.condition("Degraded").status == "True",
+    "AccessOpen": lambda agent: agent.condition("AccessOpen").status == "True",
 }
 """Conditions that are reported even of a ready Agent, and when."""

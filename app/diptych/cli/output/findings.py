@@ -47,7 +47,8 @@ def sentences(found: "AgentFindings", manifest: "AgentManifest") -> Iterator[Sen
         yield from _model(model, f"{what} {model.name}")
         if spec.model is not None and model.failure is None:
             fields = f"model.fallbacks[{position - 1}]." if position else "model."
-            yield from _advice(model, spec.model, fields, has_calls=has_calls)
+            window = spec.context.max_tokens
+            yield from _advice(model, spec.model, fields, window, has_calls=has_calls)
     yield from map(_server, found.servers)
     yield from map(_peer, found.peers)
 
@@ -73,13 +74,19 @@ def _model(found: "EndpointFindings", what: str) -> Iterator[Sentence]:
 
 
 def _advice(
-    found: "EndpointFindings", model: "ModelSpec", fields: str, *, has_calls: bool
+    found: "EndpointFindings",
+    model: "ModelSpec",
+    fields: str,
+    window: int | None,
+    *,
+    has_calls: bool,
 ) -> Iterator[Sentence]:
+    """Advise on an endpoint; `window` is the manifest's `context.maxTokens`."""
     if found.tools is not None:
         yield _tools(found.tools, model.action_format, has_calls=has_calls)
     if found.schema is not None:
         yield _schema(found.schema, found.schema_kind)
-    yield _context(found.context, model.parameters.max_tokens)
+    yield _context(found.context, model.parameters.max_tokens, window)
     for clause in found.refused:
         removal = _removal(clause, fields)
         yield Sentence(Mark.NOTE if removal else Mark.OK, f"  {clause}{removal}")
@@ -133,13 +140,22 @@ def _schema(schema: "Capability", kind: str | None) -> Sentence:
     return Sentence(Mark.NOTE, "  takes a JSON schema (response_format), but did not keep to it")
 
 
-def _context(context: int | None, max_tokens: int | None) -> Sentence:
+def _context(context: int | None, max_tokens: int | None, is_set_to: int | None) -> Sentence:
+    """Say how long the context is; `is_set_to` is what the manifest says of it."""
+    if context is None and is_set_to is not None:
+        said = f"  does not say how long its context is: context.maxTokens {is_set_to:,} holds"
+        return Sentence(Mark.OK, said)
     if context is None:
         return Sentence(Mark.OK, "  does not say how long its context is: it will be learned")
     size = f"  context {context:,} tokens"
     if max_tokens is not None and max_tokens >= context:
         return Sentence(Mark.NOTE, f"{size}: parameters.maxTokens {max_tokens:,} leaves no room in "
                         "it; set a smaller one")  # fmt: skip
+    if is_set_to is not None and is_set_to > context:
+        return Sentence(Mark.NOTE, f"{size}: context.maxTokens {is_set_to:,} is more than it "
+                        "takes; set a smaller one")  # fmt: skip
+    if is_set_to is not None:
+        return Sentence(Mark.OK, f"{size}; context.maxTokens is {is_set_to:,}")
     return Sentence(Mark.OK, f"{size}: set context.maxTokens, or leave it to be learned")
 
 

@@ -8,12 +8,13 @@ from typing import Annotated
 from pydantic import Field
 
 from diptych.config.manifest.strict_model import StrictModel
+from diptych.loop.context_window import LEAST_LIMIT
 
 
 class ContextSpec(StrictModel):
     """How much of a long conversation the model is sent."""
 
-    max_tokens: Annotated[int, Field(ge=512, le=100_000_000)] | None = None
+    max_tokens: Annotated[int, Field(ge=LEAST_LIMIT, le=100_000_000)] | None = None
     """The model's context window in tokens, the reply included. Long results are sent as excerpts
     and old messages as a summary, so that a request stays below 75 % of it. If absent, the agent
     learns the window when the endpoint refuses a request as too long."""

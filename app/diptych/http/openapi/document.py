@@ -93,7 +93,8 @@ _HEADERS = {
     },
     "Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}},
     "x-should-retry": {
-        "description": "`false` if a call of the run may have started: a retry would repeat it.",
+        "description": "`false` if a call of the run may have started, which a retry would repeat, "
+        "or if the run has asked again itself.",
         "schema": {"const": "false"},
     },
 }

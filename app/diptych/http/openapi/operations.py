@@ -188,7 +188,8 @@ HEALTH = _operation(
 )
 READY = _operation(
     "Check that the agent takes work",
-    "Says what is missing, too. It is ready once each tool server and agent has been tried.",
+    "Says what is missing, too, to who may `read`. It is ready once each tool server and agent has "
+    "been tried.",
     {200: _json("Ready", "It takes work."), 503: _json("Ready", "It takes none now.")},
 )
 METRICS = _operation(

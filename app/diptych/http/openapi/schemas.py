@@ -300,13 +300,13 @@ class Missing(Reply):
 
 
 class Ready(Reply):
-    """Whether the agent takes work."""
+    """Whether the agent takes work. All but `status` and `agent` needs the right to `read`."""
 
     status: Literal["ready", "not ready"]
     agent: str
-    reason: str
+    reason: str | None = None
     """Why not; empty if it does."""
-    missing: list[Missing]
-    notes: list[str]
-    action_format: Literal["json", "native"]
+    missing: list[Missing] | None = None
+    notes: list[str] | None = None
+    action_format: Literal["json", "native"] | None = None
     """How runs that start now ask the model for calls."""

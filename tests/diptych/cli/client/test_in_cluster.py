@@ -301,3 +301,66 @@ async def test_chat_run_and_events_take_an_agents_name(cluster: Any) -> None:
         assert code == 0
         assert out.count("user_message") == 2
         assert await all_gone(cluster.pids("port-forward"))
+
+
+@asynccontextmanager
+async def listener(sent: list[str]) -> AsyncIterator[int]:
+    """Serve what is asked before a run, and note the proof of each request."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        if "/health" not in head:
+            sent.append(head.lower().partition("authorization: ")[2].partition("\r\n")[0])
+        body = b'{"status": "ready", "agent": "helper"}'
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("environment", "account", "proof"),
+    [
+        pytest.param("", None, "bearer a-token", id="the cluster's"),
+        pytest.param("key-of-ci", None, "bearer key-of-ci", id="the environment's"),
+        pytest.param("key-of-ci", "web", "bearer a-token", id="an account that is named"),
+    ],
+)
+async def test_requests_prove_who_asks(
+    cluster: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: str,
+    account: str | None,
+    proof: str,
+) -> None:
+    monkeypatch.setenv("DIPTYCH_TOKEN", environment)
+    sent: list[str] = []
+    async with listener(sent) as port:
+        cluster.forward_to(port)
+        async with connected(service_account=account) as helper:
+            assert (await helper.availability()).unavailable == []
+            assert ("--as-service-account=web" in helper.attach_flags) is bool(account)
+    assert sent == [proof]
+    assert bool(cluster.calls("create token")) is (proof == "bearer a-token")
+
+
+async def test_an_agent_that_is_open_is_asked_without_a_token(cluster: Any) -> None:
+    opened = agent()
+    opened["spec"] = {"access": {"mode": "open"}}
+    cluster.answer("get agents.diptych.dev helper", out=opened)
+    async with pod() as port:
+        cluster.forward_to(port)
+        async with connected() as helper:
+            await helper.availability()
+    assert not cluster.calls("create token")
+
+
+async def test_without_a_token_nothing_is_asked(cluster: Any) -> None:
+    why = 'serviceaccounts "helper" is forbidden: User "eve" cannot create it'
+    cluster.answer("create token", err=f"error: failed to create token: {why}\n")
+    with pytest.raises(ClusterError, match="DIPTYCH_TOKEN"):
+        async with connected():
+            raise AssertionError
+    assert not cluster.calls("port-forward")

@@ -77,7 +77,7 @@ def test_a_path_is_no_agent(typed: Type, programs: Any) -> None:
         ),
         pytest.param(
             ["run", "http://127.0.0.1:9", "Hi", "-n", "x"],
-            "--kubeconfig, --context and --namespace go with an Agent of a cluster, not http://",
+            "--namespace and --as-service-account go with an Agent of a cluster, not http://",
             id="an option of clusters, at a URL",
         ),
         pytest.param(

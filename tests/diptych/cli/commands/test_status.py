@@ -20,6 +20,10 @@ from support.cluster_objects import (
 Type = Callable[..., Any]
 
 
+SILENT = (
+    "without spec.access: Agents that delegate to them, and ServiceAccounts of their namespaces, "
+    "may ask, and nobody else; spec.access.grants lets others in, `diptych token` gives a token"
+)
 OPERATOR = "diptych-system/diptych 0.1.0, image diptych:0.1.0"
 
 
@@ -30,6 +34,7 @@ def test_status_when_all_is_well(typed: Type, cluster: Any) -> None:
         f"✓ operator  {OPERATOR}, 1 of 1 ready, diptych-1 leads",
         "✓ CRD  agents.diptych.dev v1alpha1, of chart diptych-0.1.0",
         "✓ agents  1 of 1 ready",
+        f"! access  1 of 1 {SILENT} (default/helper)",
     ]
     assert cluster.calls("get agents.diptych.dev", "--all-namespaces")
 
@@ -55,7 +60,24 @@ def test_status_names_agents_that_are_not_ready_and_why(typed: Type, cluster: An
         "✗   team/a  ImagePullFailed: The image x cannot be pulled.",
         "!   team/b  KeyMissing: key models/api-key: not there",
         "!   team/c  NameConflict: Service helper is not ours.",
+        f"! access  4 of 4 {SILENT} (team/a, team/b, team/c, team/d)",
     ]
+
+
+def test_status_says_which_agents_have_become_closed_and_which_are_open(
+    typed: Type, cluster: Any
+) -> None:
+    opened = condition("AccessOpen", "True", "AccessOpen", "Everybody may do everything.")
+    said = agent("said", opened)
+    said["spec"]["access"] = {"mode": "open"}
+    silent = [agent(f"s{number}") for number in range(7)]
+    cluster.answer("get agents.diptych.dev", out=items(said, *silent))
+    told = typed("status").out.splitlines()
+    assert told[-2] == "!   default/said  AccessOpen: Everybody may do everything."
+    names = ", ".join(f"default/s{number}" for number in range(5))
+    assert told[-1] == f"! access  7 of 8 {SILENT} ({names}, …)"
+    cluster.answer("get agents.diptych.dev", out=items(said))
+    assert "! access" not in typed("status").out
 
 
 def test_an_agent_that_no_operator_has_seen_is_not_ready(typed: Type, cluster: Any) -> None:
@@ -169,3 +191,18 @@ def test_an_agent_whose_status_is_old_is_not_ready(typed: Type, cluster: Any) ->
     assert outcome.code == 1
     assert outcome.out.splitlines()[2] == "✗ agents  0 of 1 ready"
     assert "the status is of generation 2 and the manifest is of 3" in outcome.out
+
+
+def test_status_says_which_of_two_operators_serves_what(typed: Type, cluster: Any) -> None:
+    other = deployment()
+    other["metadata"]["namespace"] = "second"
+    cluster.answer("deployments.apps", out=items(deployment(), other))
+    cluster.answer("leases.coordination.k8s.io", "--namespace=second", out=lease())
+    claims = [
+        {"metadata": {"namespace": name}, "spec": {"holderIdentity": "diptych-system/diptych"}}
+        for name in ("team", "legal")
+    ]
+    cluster.answer("leases.coordination.k8s.io", "--all-namespaces", out=items(*claims))
+    lines = typed("status").out.splitlines()
+    assert "!   diptych-system/diptych  serves legal, team" in lines
+    assert "!   second/diptych  stands back, or has no Agents" in lines

@@ -106,6 +106,27 @@ def test_the_context(
     assert text in about[1]
 
 
+@pytest.mark.parametrize(
+    ("context", "is_set_to", "mark", "text"),
+    [
+        (None, 4096, Mark.OK, "how long its context is: context.maxTokens 4,096 holds"),
+        (4096, 4096, Mark.OK, "context 4,096 tokens; context.maxTokens is 4,096"),
+        (4096, 2048, Mark.OK, "context 4,096 tokens; context.maxTokens is 2,048"),
+        (4096, 8192, Mark.NOTE, "context.maxTokens 8,192 is more than it takes; set a smaller one"),
+    ],
+)
+def test_a_context_that_is_set_is_no_more_advised(
+    context: int | None, is_set_to: int, mark: Mark, text: str
+) -> None:
+    about = manifest()
+    window = about.spec.context.model_copy(update={"max_tokens": is_set_to})
+    spec = about.spec.model_copy(update={"context": window})
+    *_, last = said(agent(endpoint(context=context)), about.model_copy(update={"spec": spec}))
+    assert last[0] is mark
+    assert text in last[1]
+    assert "set context.maxTokens" not in last[1]
+
+
 def test_a_model_that_fails_is_told_with_the_nearest_names() -> None:
     failure = Failed("model_refused", "The endpoint refused (HTTP 404).", 404)
     names = ("gpt-5-mini", "gpt-5", "whisper", "dall-e", "tts", "sora", "o3")

@@ -1,0 +1,37 @@
+"""One line of the log for each change that the operator makes: what, of which Agent, and why.
+
+As JSON (`--log-format json`) the line has the same in fields of its own. What is only looked at, or
+refused, has no such line.
+
+Not here: the format of the log (`process.logs`), a status, whose transitions are Events.
+"""
+
+import logging
+from enum import Enum
+
+from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.kinds import Kind
+
+_log = logging.getLogger(__name__)
+
+
+class Verb(Enum):
+    """What was done to an object."""
+
+    CREATED = "created"
+    APPLIED = "applied"
+    DELETED = "deleted"
+
+
+def log_change(agent: Agent, verb: Verb, kind: Kind, name: str, why: str) -> None:
+    """Log a change of an object that belongs to an Agent; `name` is the object's."""
+    change = {
+        "agent": "/".join(agent.namespaced_name),
+        "generation": agent.generation,
+        "verb": verb.value,
+        "kind": kind.name,
+        "name": name,
+        "why": why,
+    }
+    sentence = "%(agent)s, generation %(generation)d: %(verb)s %(kind)s %(name)s: %(why)s"
+    _log.info(sentence, change, extra={"change": change})

@@ -1,0 +1,70 @@
+"""The cluster's own issuer of ServiceAccount tokens and its keys, as the API publishes them.
+
+Pods verify tokens with these keys and need no way to the API. Keys are rotated: they are read again
+and again. An API that is away keeps what was known.
+
+Not here: what is made of them (`desired.access`).
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+from diptych_operator.desired.access import TokenIssuer
+from diptych_operator.kubernetes.client import KubernetesClient
+from diptych_operator.kubernetes.errors import ApiError, ForbiddenError
+
+PERIOD = 20.0
+"""Seconds between two looks."""
+RETRY_SECONDS = 3.0
+"""Seconds between two looks as long as nothing is known."""
+
+_DISCOVERY = "/.well-known/openid-configuration"  # "Service account issuer discovery", Kubernetes
+_KEYS = "/openid/v1/jwks"
+_log = logging.getLogger(__name__)
+
+
+class ClusterIssuer:
+    """`current` is the issuer as it was last read, `problem` why it could not be read; else ""."""
+
+    def __init__(self, client: KubernetesClient) -> None:
+        self._client = client
+        self.current: TokenIssuer | None = None
+        self.problem = "the API was not asked yet"
+
+    async def run(self) -> None:
+        """Look again and again, forever."""
+        while True:
+            await self.refresh()
+            await asyncio.sleep(PERIOD if self.current else RETRY_SECONDS)
+
+    async def refresh(self) -> None:
+        """Look once; what cannot be read leaves what is known."""
+        try:
+            found = _issuer(
+                await self._client.document(_DISCOVERY), await self._client.document(_KEYS)
+            )
+        except ForbiddenError as error:
+            self._note(f"{error}; the ClusterRole system:service-account-issuer-discovery gives it")
+        except ApiError as error:
+            self._note(str(error))
+        except ValueError as error:
+            self._note(f"the API's answer is of no use: {error}")
+        else:
+            if self.current and found != self.current:
+                _log.info("the keys of the cluster's issuer have changed")
+            self.current, self.problem = found, ""
+
+    def _note(self, problem: str) -> None:
+        if problem != self.problem:
+            _log.warning("cannot read the cluster's issuer of tokens: %s", problem)
+        self.problem = problem
+
+
+def _issuer(configuration: dict[str, Any], key_set: dict[str, Any]) -> TokenIssuer:
+    url, keys = configuration.get("issuer"), key_set.get("keys")
+    if not isinstance(url, str) or not url:
+        raise ValueError("it names no issuer")
+    if not isinstance(keys, list) or not keys or not all(isinstance(key, dict) for key in keys):
+        raise ValueError("it holds no keys")
+    return TokenIssuer(url, tuple(keys))

@@ -1,0 +1,110 @@
+"""What pods are told of who calls (the access file), and what they call with: tokens. Pure.
+
+The access file (`diptych.config.platform_access` reads it) lies in a ConfigMap of its own, so that
+a new key of the cluster or a new caller restarts no pod. It holds nothing secret.
+
+Not here: how the cluster's issuer is found (`controller.cluster_issuer`), how the file is written
+(`controller.access_files`).
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from diptych_operator.resources.agent import Agent, PeerRef
+from diptych_operator.resources.kinds import NamespacedName, Object
+
+ACCESS_FILE = "access/platform.json"
+"""The file's path in the pod, relative to the mounted folder."""
+ACCESS_KEY = "platform.json"
+"""Its key in the ConfigMap."""
+
+_TOKEN_SECONDS = 3600  # the kubelet renews a token when four fifths of that are over
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIssuer:
+    """Who signs the tokens of the cluster's ServiceAccounts, and its JSON Web Keys."""
+
+    url: str
+    keys: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessSettings:
+    """What the platform says of callers for all Agents.
+
+    `issuers` and `grants` have the form of the access file. `operator` is the operator's own
+    ServiceAccount, which asks pods how they are.
+    """
+
+    issuers: tuple[Mapping[str, Any], ...] = ()
+    grants: tuple[Mapping[str, Any], ...] = ()
+    operator: NamespacedName | None = None
+
+
+def audience(name: NamespacedName) -> str:
+    """Give the audience of tokens for an Agent."""
+    namespace, own_name = name
+    return f"diptych.dev/{namespace}/{own_name}"
+
+
+def access_config_map_name(agent: Agent) -> str:
+    """Name the ConfigMap with the access file of an Agent; no other one of the operator's can be
+    called so, as those end in hexadecimal digits.
+    """
+    return f"{agent.name}-access"
+
+
+def access_text(
+    agent: Agent, callers: Sequence[NamespacedName], issuer: TokenIssuer, settings: AccessSettings
+) -> str:
+    """Write the access file. `callers` are the Agents that delegate to this one and may.
+
+    The Agent's own ServiceAccount may ask: who may create a token of it is Kubernetes' RBAC, and
+    `diptych` asks with one.
+    """
+    own_grants = [_grant(agent.namespaced_name, "ask")]
+    if settings.operator:
+        own_grants.append(_grant(settings.operator, "status"))
+    cluster = {
+        "url": issuer.url,
+        "audience": audience(agent.namespaced_name),
+        "jwks": {"keys": issuer.keys},
+        "isCluster": True,
+    }
+    content = {
+        "issuers": [cluster, *settings.issuers],
+        "grants": [*own_grants, *settings.grants],
+        "agents": sorted("/".join(caller) for caller in callers),
+    }
+    return json.dumps(content, indent=1)
+
+
+def access_source(agent: Agent) -> Object:
+    """Give the source of the access file in the pod's volume.
+
+    It is not optional: a file that was there stays in running pods while the ConfigMap is replaced.
+    """
+    items = [{"key": ACCESS_KEY, "path": ACCESS_FILE}]
+    return {"configMap": {"name": access_config_map_name(agent), "items": items}}
+
+
+def token_sources(peers: Iterable[PeerRef]) -> list[Object]:
+    """Give the sources of the tokens with which an Agent asks its peers, one for each of them."""
+    names = dict.fromkeys(peer.name for peer in peers)
+    return [
+        {
+            "serviceAccountToken": {
+                "audience": audience(name),
+                "expirationSeconds": _TOKEN_SECONDS,
+                "path": f"tokens/{name[0]}.{name[1]}",
+            }
+        }
+        for name in names
+    ]
+
+
+def _grant(account: NamespacedName, right: str) -> Object:
+    return {"to": [{"kind": "serviceaccount", "name": "/".join(account)}], "may": [right]}
