@@ -76,6 +76,7 @@ class RealHarness(Harness):
             content
             for content in self.api.all(CONFIG_MAP, "team")
             if content["metadata"]["name"].startswith(f"{self.name[1]}-")
+            and not content["metadata"]["name"].endswith("-access")
         ]
         return content
 
