@@ -142,13 +142,13 @@ async def test_siblings_go_on_and_what_waits_takes_no_place():
 @virtually
 async def test_results_that_look_like_references_are_not_filled_again():
     async def tell():
-        return "${a}"
+        return "say ${a}"
 
     reply = '[{"id": "a", "tool": "tell"}, {"tool": "pay", "arguments": {"amount": "${a}"}}]'
     place, asking, run_id = await begun(reply, "{}", "Paid.", tools={"tell": tell, "pay": pay})
     await place.runs.decide(run_id, "call_1_2", decision("approve"))
     await asking
-    assert place.tools.called[-1] == ("pay", {"amount": "${a}"})
+    assert place.tools.called[-1] == ("pay", {"amount": "say ${a}"})
 
 
 @virtually

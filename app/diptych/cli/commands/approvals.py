@@ -121,12 +121,13 @@ def _object(text: str, option: str) -> dict[str, Any]:
 
 async def _list(target: "Target", *, as_json: bool) -> int:
     from diptych.cli.exit_codes import COMPLETED
+    from diptych.cli.output.screen import printable
     from diptych.cli.output.wording import approval_text
 
     async with target.connect_remote() as agent:
         waiting = await agent.approvals()
     for approval in waiting:
-        typer.echo(json.dumps(approval) if as_json else approval_text(approval))
+        typer.echo(json.dumps(approval) if as_json else printable(approval_text(approval)))
     if not waiting and not as_json:
         typer.echo("no call waits for a decision", err=True)
     return COMPLETED

@@ -11,7 +11,7 @@ from typing import Any
 
 from diptych.cli.output.renderer import INTERRUPTIONS, REFRESH_SECONDS
 from diptych.cli.output.screen import Part, Screen
-from diptych.cli.output.wording import call_text, decision_text, duration, one_line
+from diptych.cli.output.wording import APPROVED_CHARS, call_text, decision_text, duration, one_line
 from diptych.loop.codec import TERMINAL, Record
 from diptych.ports import Item, Notice
 
@@ -145,10 +145,9 @@ class Timeline:
             return
         self._waiting_calls.add(metadata["call_id"])
         why = f"  {metadata['reason']}" if metadata.get("reason") else ""
-        room = max(self._screen.width - len(why) - 40, 40)
         self._print_line(
             ("? waits for a decision  ", "magenta"),
-            one_line(call_text(record), room),
+            one_line(call_text(record), APPROVED_CHARS),
             (f"{why}  ({metadata['call_id']})", "dim"),
         )
 

@@ -13,6 +13,8 @@ from diptych.loop.codec import Record
 from diptych.loop.messages import JSON
 
 _SECOND, _MINUTE = 1.0, 60.0
+APPROVED_CHARS = 4_000
+"""Of a call that somebody decides on: what is cut off cannot be judged."""
 
 
 def call_text(record: Record) -> str:
@@ -27,8 +29,8 @@ def approval_text(approval: Mapping[str, Any]) -> str:
     """Write a call that waits, as `/v1/approvals` lists it, on one line."""
     call = approval["call"]
     what = f"{call['agent']}: {call['task']}" if "agent" in call else _call(call)
-    why = f" · {approval['reason']}" if approval["reason"] else ""
-    text = f"{approval['run_id']}  {approval['call_id']}  {one_line(what, 200)}{one_line(why, 200)}"
+    why = f" · {one_line(approval['reason'], 200)}" if approval["reason"] else ""
+    text = f"{approval['run_id']}  {approval['call_id']}  {one_line(what, APPROVED_CHARS)}{why}"
     return f"{text}  · until {approval['expires_at']}"
 
 
