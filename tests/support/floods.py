@@ -87,13 +87,14 @@ class Vitals:
     missing: int = 0
     slowest: float = 0.0
     peak: float = 0.0  # MB
+    late: float = 0.0  # seconds by which the machine itself was late
 
     def check(self, pod: PodProcess, limit: int = LIMIT) -> None:
         """Hold what was seen against what is promised."""
         assert pod.is_running, "the pod was brought down"
         assert self.asked
         assert not self.missing, self
-        assert self.slowest < HEALTH_SECONDS, self
+        assert self.slowest < HEALTH_SECONDS + 4 * self.late, self  # a request waits a few times
         assert self.peak < limit / 1e6, self
 
 

@@ -1,7 +1,8 @@
 """Watches a pod from a process of its own: `vitals.py PORT PID`, until its input ends.
 
 Then it prints JSON: how often `/health` was asked, the seconds of the slowest answer, how many
-answers were missing, and the pod's peak of resident memory in MB.
+answers were missing, the pod's peak of resident memory in MB, and by how many seconds the machine,
+busy with other work, was late.
 """
 
 import http.client
@@ -18,11 +19,13 @@ PAGE = os.sysconf("SC_PAGESIZE")
 
 
 def main(port: int, pid: int) -> None:
-    asked, missing, slowest, peak = 0, 0, 0.0, 0.0
+    asked, missing, slowest, peak, late = 0, 0, 0.0, 0.0, 0.0
     sys.stdout.write("watching\n")
     sys.stdout.flush()
+    paused = time.monotonic()
     while not select.select([sys.stdin], [], [], PAUSE)[0]:
         begun = time.monotonic()
+        late = max(late, begun - paused - PAUSE)
         asked += 1
         try:
             with closing(http.client.HTTPConnection("127.0.0.1", port, PATIENCE)) as connection:
@@ -36,7 +39,8 @@ def main(port: int, pid: int) -> None:
         except (OSError, IndexError):
             pages = 0
         peak = max(peak, pages * PAGE / 1e6)
-    told = {"asked": asked, "missing": missing, "slowest": slowest, "peak": peak}
+        paused = time.monotonic()
+    told = {"asked": asked, "missing": missing, "slowest": slowest, "peak": peak, "late": late}
     sys.stdout.write(json.dumps(told))
 
 
