@@ -20,6 +20,7 @@ from support.shared_store import SharedStore
 from diptych.errors import DiptychError, StoreError
 from diptych.loop.codec import Record
 from diptych.loop.messages import Message
+from diptych.policy.rules import Policy
 from diptych.ports import FeedItem, Gap, Item, Notice
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry
 from diptych.runtime.definition import AgentDefinition
@@ -352,7 +353,9 @@ def replica(store: SharedStore, name: str, *replies: Any, **rest: Any) -> Replic
     made.model = rest.pop("model", None) or ListeningModel(*replies or ("{}", "x"))
     tools, agents = rest.pop("tools", None) or {}, rest.pop("agents", None) or {}
     tools = tools if isinstance(tools, FunctionTools) else FunctionTools(tools)
-    return made.begin(Backends(made.model, tools, FunctionAgents(agents)), definition)
+    policy = rest.pop("policy", None) or Policy()
+    outside = Backends(made.model, tools, FunctionAgents(agents), policy=policy)
+    return made.begin(outside, definition)
 
 
 async def told(at: Replica, run_id: str, after: int = 0) -> list[Item]:
