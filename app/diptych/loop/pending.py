@@ -1,0 +1,90 @@
+"""The pending commands of a run: those without the event that answers them.
+
+With a new owner some of them are done again, and some must not be.
+
+Not here: which commands are given when (`reducer`).
+"""
+
+from dataclasses import replace
+
+from diptych.loop import prompt
+from diptych.loop.approval_events import ApprovalRequested
+from diptych.loop.call_graph import failure, is_repeatable
+from diptych.loop.commands import AskModel, Command, Emit, MakeCall
+from diptych.loop.events import (
+    Called,
+    Compacted,
+    ContextRefused,
+    Event,
+    Failed,
+    FormatChanged,
+    OwnerChanged,
+    Replied,
+    Returned,
+)
+from diptych.loop.state import Run, changed, open_calls, waiting_calls
+
+Next = tuple[Run, tuple[Command, ...]]
+"""A run after an event, and the commands that follow."""
+
+
+def issue(run: Run, *commands: Command) -> Next:
+    """Give commands, and keep them as pending until an event answers them."""
+    return changed(run, pending=run.pending + commands), commands
+
+
+def is_asking(run: Run) -> bool:
+    """Whether the model has been asked and has not replied."""
+    return any(isinstance(command, AskModel) for command in run.pending)
+
+
+def settle(run: Run, event: Event) -> Run:
+    """Remove the pending commands that this event answers."""
+    left = tuple(c for c in run.pending if not _answers(event, c))
+    return run if len(left) == len(run.pending) else changed(run, pending=left)
+
+
+def take_over(run: Run, event: OwnerChanged) -> Next:
+    """Revise the pending commands for a new owner: it cannot know how far the old one came (§9)."""
+    revised = [_for_new_owner(run, c, event) for c in run.pending]
+    if event.lost_tail:  # the lost records may hold starts of calls that seem not issued
+        known = run.issued - waiting_calls(run)  # one may have been approved, and made
+        due = [c for c in run.calls if c.id in open_calls(run) and c.id not in known]
+        lost = [c for c in due if not is_repeatable(c, run.catalog)]
+        revised += [Emit(failure(c, "unknown", prompt.OUTCOME_UNKNOWN)) for c in lost]
+        run = changed(run, issued=run.issued | {c.id for c in lost})
+    return issue(changed(run, pending=()), *revised)
+
+
+def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:
+    match given:
+        case AskModel(purpose="answer" | "either"):
+            return replace(given, recorded=run.answer[run.answer_from :])
+        case MakeCall(call) if call.id in run.started or event.lost_tail:
+            if is_repeatable(call, run.catalog):
+                return replace(given, is_retry=call.id in run.started)
+            return Emit(failure(call, "unknown", prompt.OUTCOME_UNKNOWN))
+        case MakeCall(call) if run.undelivered:
+            return Emit(failure(call, "skipped", prompt.SUPERSEDED))
+        case _:
+            return given
+
+
+def _answers(event: Event, given: Command) -> bool:
+    match given, event:
+        case AskModel(), Replied() | FormatChanged() | ContextRefused() | Compacted():
+            return True
+        case Emit(Failed()), Replied() | ContextRefused() | Compacted():
+            return True  # another version asked, where this one would not (`asking`)
+        case MakeCall(call), ApprovalRequested(due):
+            return call.id == due.id
+        case MakeCall(call), Returned(result):
+            return call.id == result.call_id
+        case Emit(Returned(due)), Returned(result):
+            return due.call_id == result.call_id
+        case Emit(Called(due)), Called(call):
+            return due.id == call.id
+        case Emit(due), _:  # whatever its words: another version may have chosen them
+            return type(due) is type(event)
+        case _:
+            return False

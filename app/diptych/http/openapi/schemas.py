@@ -92,7 +92,9 @@ class EventList(Reply):
     agent: str
     events: list[Event]
     total: int
-    """How many there are; the list holds the last `limit` of them."""
+    """How many there are; the list holds at most the last `limit` of them."""
+    next_before: str | None
+    """As `before`, gives the page of older events; null if there are none."""
 
 
 class Session(Reply):
