@@ -1,11 +1,16 @@
 # One image for the agent's pod (`diptych serve`) and for the operator
 # (`python -m diptych_operator`). What is in it besides Debian's Python: one virtual environment,
-# made from uv.lock, hash by hash. No compiler, no uv, no cache.
+# made from uv.lock, hash by hash, and sbom.cdx.json beside it, which names all that is in the image.
+# No compiler, no uv, no cache.
 #
 #     docker build -t diptych:dev .
 #
 # Nothing here needs BuildKit, and every instruction works with it.
-FROM python:3.13-slim AS build
+
+# By its tag, it is another one after each of Debian's updates. `python tools/pin_base.py` writes the
+# digest here; do so before a release.
+ARG BASE=python:3.13-slim
+FROM ${BASE} AS build
 
 # The system's certificates: behind a proxy of one's own, they are the ones that know it.
 ENV UV_SYSTEM_CERTS=1 \
@@ -16,18 +21,26 @@ ENV UV_SYSTEM_CERTS=1 \
     UV_COMPILE_BYTECODE=1 \
     PYC_INVALIDATION_MODE=UNCHECKED_HASH \
     SOURCE_DATE_EPOCH=315532800
-RUN pip install --no-cache-dir --root-user-action=ignore --disable-pip-version-check uv==0.13.9
-
 WORKDIR /src
+COPY tools/uv.txt tools/sbom.py tools/
+RUN pip install --no-cache-dir --root-user-action=ignore --disable-pip-version-check \
+    --require-hashes -r tools/uv.txt
 COPY pyproject.toml uv.lock README.md LICENSE ./
-# The dependencies first: a layer that stays while only our own code changes.
-RUN uv sync --frozen --no-dev --extra operator --no-install-project
+# The dependencies first: a layer that stays while only our own code changes. What builds our own
+# wheel is locked, too, so that nothing comes in without its hash.
+RUN uv sync --frozen --no-dev --extra operator --no-install-project && \
+    UV_PROJECT_ENVIRONMENT=/opt/build uv sync --frozen --only-group build --no-install-project
 COPY app app
 COPY operator operator
-RUN uv sync --frozen --no-dev --extra operator --no-editable
+RUN uv build --quiet --wheel --no-build-isolation --python /opt/build/bin/python --out-dir /wheel && \
+    uv pip install --python /opt/diptych/bin/python --no-deps /wheel/*.whl && \
+    uv export --quiet --frozen --no-dev --extra operator --format cyclonedx1.5 \
+        --preview-features sbom-export > /tmp/lock.cdx.json && \
+    /opt/diptych/bin/python tools/sbom.py --installed --debian \
+        < /tmp/lock.cdx.json > /opt/diptych/sbom.cdx.json
 
 
-FROM python:3.13-slim
+FROM ${BASE}
 
 COPY --from=build /opt/diptych /opt/diptych
 # The bytecode is there already, and the root file system may be read-only.
@@ -45,13 +58,14 @@ EXPOSE 8000
 CMD ["diptych", "serve", "--host", "0.0.0.0"]
 
 # Last, so that a new revision leaves the layers above as they are.
+ARG BASE
 ARG VERSION=0.0.0-dev
 ARG REVISION=unknown
 ARG CREATED=1980-01-01T00:00:00Z
 LABEL org.opencontainers.image.title="diptych" \
       org.opencontainers.image.description="Runs AI agents: the agent's pod and the Kubernetes operator" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.base.name="docker.io/library/python:3.13-slim" \
+      org.opencontainers.image.base.name="${BASE}" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}"

@@ -1,4 +1,4 @@
-.PHONY: setup run test check format bench models kind e2e soak
+.PHONY: setup run test check format bench models kind e2e soak sbom audit
 # Everything here needs Python 3.11 or newer and make, and sets up the rest in .venv by itself.
 BIN := .venv/bin
 
@@ -10,6 +10,8 @@ check: setup ; @sh tools/check $(BIN)
 format: setup ; @$(BIN)/ruff check --fix . ; $(BIN)/ruff format . ; sh tools/references $(BIN)
 kind: setup ; @sh tools/kind $(BIN)
 e2e: setup ; @sh tools/e2e $(BIN)
+sbom: setup ; @sh tools/sbom $(BIN)
+audit: setup ; @sh tools/audit $(BIN)
 bench: setup ; @$(BIN)/python -m bench
 models: setup ; @sh tools/models $(BIN)
 soak: setup ; @sh tools/redis && DIPTYCH_SOAK=1 $(BIN)/pytest --no-cov -s -o faulthandler_timeout=0 tests/chaos -k soak

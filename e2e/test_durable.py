@@ -49,11 +49,6 @@ def _owner(space: Space, among: list[dict[str, Any]]) -> str:
             name = str(pod["metadata"]["name"])
             inside = Probe(space.kubectl, name)  # the NetworkPolicy closes the port of metrics
             asked = inside.request("http://localhost:9090/metrics", agent="durable")
-            asked = (
-                asked
-                if asked.status
-                else inside.request("http://localhost:8000/metrics", agent="durable")
-            )
             if "diptych_live_runs 1.0" in asked.text:
                 return name
         return None

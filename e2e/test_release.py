@@ -4,7 +4,7 @@ import json
 
 import pytest
 from harness.clusters import Cluster
-from harness.kubectl import eventually
+from harness.kubectl import AGENT_PODS, eventually
 from harness.objects import agent
 from harness.release import CRD, Release
 from harness.space import Space
@@ -44,14 +44,31 @@ def test_an_operator_of_some_namespaces_serves_them_and_has_no_right_elsewhere(
 
 
 @pytest.mark.alone
-def test_the_bundled_redis_comes_up(diptych: Release, cluster: Cluster, space: Space):
+def test_the_bundled_redis_is_for_the_agents_that_have_its_password(
+    diptych: Release, cluster: Cluster, space: Space
+):
     if not cluster.load("redis:7"):
         pytest.skip("docker has no image redis:7, and this cluster may not pull one")
-    diptych.install("redis.enabled=true")  # which waits for it
-    address = f"diptych-redis.{diptych.kubectl.namespace}"
-    assert not space.probe.reaches(address, 6379)  # it is for agents only
+    settings = ("redis.enabled=true", f"redis.namespaces={{{space.name}}}")
+    diptych.install(*settings)  # which waits for it
+    url = {"secretKeyRef": {"name": "diptych-redis", "key": "url"}}
+    space.serve(agent("kept", HELLO, replicas=2, sessions={"redis": {"urlFrom": url}}))
+    space.probe.ask("kept", session="s")
+    space.kubectl.kill("-l", AGENT_PODS)
+    space.kubectl.wait_until_ready("kept")
+    assert "agent_response" in space.probe.event_types("kept", "s")
+
+    host = f"diptych-redis.{diptych.kubectl.namespace}"
+    ask = f"import redis; print(redis.Redis(host='{host}').ping())"
+    with pytest.raises(AssertionError, match="uthenticat"):
+        space.kubectl("exec", "deployment/kept", "--", "python", "-c", ask)
+    assert not space.probe.reaches(host, 6379)  # it is for agents only
+    before = diptych.kubectl.get("secret", "diptych-redis")["data"]
+    diptych.install(*settings, "operator.logLevel=debug")
+    assert diptych.kubectl.get("secret", "diptych-redis")["data"] == before
     diptych.install()
     assert not diptych.kubectl.find("deployment", "diptych-redis")
+    assert not space.kubectl.find("secret", "diptych-redis")
 
 
 @pytest.mark.alone

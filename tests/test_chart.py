@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -36,7 +37,6 @@ from diptych_operator.desired.access import AccessSettings
 from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings, egress_rules
 from diptych_operator.process.settings import read_settings
 from diptych_operator.resources.kinds import DEPLOYMENT
-from diptych_operator.status.unresolved import unresolved_references
 
 CRD = "diptych.dev_agents.yaml"
 
@@ -61,6 +61,7 @@ VARIANTS = [
 ]
 
 ALL_OF_IT = "list watch create patch delete"
+REDIS = ("redis.enabled=true",)
 RIGHTS = {
     "agents.diptych.dev": "list watch",
     "agents/status.diptych.dev": "patch",
@@ -354,28 +355,63 @@ def test_labels_of_selectors_are_those_of_pods():
 # ---- Redis
 
 
-def test_an_agent_reaches_the_bundled_redis_from_any_namespace_by_its_service():
-    settings = ("redis.enabled=true",)
-    (service,) = [s for s in _of_kind("Service", *settings) if _is_of_redis(s)]
-    (deployment,) = [d for d in _of_kind("Deployment", *settings) if _is_of_redis(d)]
-    (policy,) = [p for p in _of_kind("NetworkPolicy", *settings) if _is_of_redis(p)]
-    pods = deployment["spec"]["template"]
-    ref = {"name": "diptych-redis", "namespace": "here"}
-    one = agent(sessions={"redis": {"serviceRef": ref}})
-    assert unresolved_references(one, observed(service), "cluster.local") == ()
+URL = {"urlFrom": {"secretKeyRef": {"name": "diptych-redis", "key": "url"}}}
 
-    way_out = egress_rules(one, observed(service), NetworkSettings())[1]
-    assert (
-        way_out["to"][0]["podSelector"]["matchLabels"].items() <= pods["metadata"]["labels"].items()
-    )
-    (container,) = pods["spec"]["containers"]
-    assert {port["name"]: port["containerPort"] for port in container["ports"]} == {
-        way_out["ports"][0]["port"]: 6379
-    }
-    (way_in,) = policy["spec"]["ingress"]
-    assert way_in["from"][0]["namespaceSelector"] == {}
-    chosen = way_in["from"][0]["podSelector"]["matchLabels"].items()
-    assert chosen <= child(one, DEPLOYMENT)["spec"]["template"]["metadata"]["labels"].items()
+
+def test_an_agent_reaches_the_bundled_redis_by_the_url_of_its_secret():
+    (service,) = [s for s in _of_kind("Service", *REDIS) if _is_of_redis(s)]
+    (deployment,) = [d for d in _of_kind("Deployment", *REDIS) if _is_of_redis(d)]
+    (secret,) = _of_kind("Secret", *REDIS)
+    pod = deployment["spec"]["template"]["spec"]
+    url = urlsplit(secret["stringData"]["url"])
+    assert url.hostname == f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
+    (volume,) = [v for v in pod["volumes"] if v["name"] == "password"]
+    assert volume["secret"]["secretName"] == secret["metadata"]["name"]
+    assert url.password == secret["stringData"]["password"]
+    assert len(url.password) == 40
+    one = agent(sessions={"redis": URL})
+    ways_out = [rule["ports"] for rule in egress_rules(one, observed(), NetworkSettings())]
+    assert url.port in {port["port"] for ports in ways_out for port in ports}
+
+
+def test_the_bundled_redis_lets_in_agents_of_the_namespaces_that_are_named():
+    def way_in(*settings):
+        (policy,) = [p for p in _of_kind("NetworkPolicy", *REDIS, *settings) if _is_of_redis(p)]
+        (rule,) = policy["spec"]["ingress"]
+        assert policy["spec"]["egress"] == []
+        labels = child(agent(), DEPLOYMENT)["spec"]["template"]["metadata"]["labels"]
+        for peer in rule["from"]:
+            assert peer["podSelector"]["matchLabels"].items() <= labels.items()
+        return [peer.get("namespaceSelector") for peer in rule["from"]]
+
+    def secrets(*settings):
+        found = _of_kind("Secret", *REDIS, *settings)
+        return {secret["metadata"]["namespace"]: secret["stringData"] for secret in found}
+
+    assert way_in() == [None]
+    assert secrets().keys() == {"here"}
+    some = "redis.namespaces={team-a,team-b}"
+    key = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["team-a", "team-b"]}
+    assert way_in(some) == [None, {"matchExpressions": [key]}]
+    made = secrets(some)
+    assert made.keys() == {"here", "team-a", "team-b"}
+    assert made["team-a"] == made["team-b"] == {"url": made["here"]["url"]}
+
+
+def test_the_bundled_redis_may_have_a_password_of_ones_own(tmp_path):
+    settings = (*REDIS, "redis.existingSecret=mine", "redis.namespaces={team-a}")
+    assert not _of_kind("Secret", *settings)
+    (deployment,) = [d for d in _of_kind("Deployment", *settings) if _is_of_redis(d)]
+    volumes = deployment["spec"]["template"]["spec"]["volumes"]
+    assert [v["secret"]["secretName"] for v in volumes if "secret" in v] == ["mine"]
+    assert "redis://:PASSWORD@diptych-redis.here.svc:6379" in _notes(tmp_path, *settings)
+
+
+def test_the_password_is_in_no_pods_description():
+    for content in rendered(*REDIS):
+        if content["kind"] == "Secret":
+            password = content["stringData"]["password"]
+    assert password not in str([c for c in rendered(*REDIS) if c["kind"] != "Secret"])
 
 
 @pytest.mark.parametrize(
@@ -466,7 +502,10 @@ def test_the_notes_say_how_to_talk_to_an_agent(settings, namespace, tmp_path):
 
 def test_the_notes_name_the_bundled_redis_as_an_agent_would(tmp_path):
     said = _notes(tmp_path, "redis.enabled=true")
-    assert "serviceRef: {name: diptych-redis, namespace: here}" in said
+    assert "urlFrom: {secretKeyRef: {name: diptych-redis, key: url}}" in said
+    assert "for the Agents of here;" in said
+    several = _notes(tmp_path / "again", "redis.enabled=true", "redis.namespaces={team-a}")
+    assert "for the Agents of here, team-a;" in several
 
 
 def test_the_readme_names_every_value():

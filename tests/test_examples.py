@@ -25,6 +25,7 @@ ANSWERS = {
     "calculator.yaml": "2 + 2, squared, is 16.",
     "durable.yaml": "Slow words are safe words: whoever asks again hears the rest.",
     "echo.yaml": "The echo returned: hello",
+    "guarded.yaml": "2 to the power of 3 is 8.",
     "planner.yaml": "A year on Saturn is about 15.6 times as long as one on Mars.",
     "python_function.py": "The text has 6 words.",
     "team.yaml": "Two wheels, no worries: 32 km on a litre of milk!",
@@ -32,6 +33,7 @@ ANSWERS = {
 STEPS = {
     "calculator.yaml": ["✗ Error executing tool calculate: only numbers", "✓ 16"],
     "echo.yaml": ["✓ hello"],
+    "guarded.yaml": ["✗ calculate  denied: Powers grow too fast; multiply instead.", "✓ 8"],
     "planner.yaml": ['saturn = planet(name="Saturn")', "✓ 15.6433", "✓ looked up and divided"],
     "team.yaml": ["→ writer", "→ analyst", "✓ writer", "✓ analyst"],
 }

@@ -8,6 +8,8 @@
     │   │   ├── IdempotencyMismatch its idempotency key stands for another request
     │   │   └── SessionBusy         a run of the session has not ended
     │   ├── RunEnded                the run has ended
+    │   ├── ApprovalNotFound        no such call waited for a decision
+    │   ├── AlreadyDecided          a call does not wait for a decision any more
     │   ├── NotResumable            the run cannot be taken up again
     │   ├── RunNotFound             the run never was
     │   ├── RunLost                 the run was, and its record is gone
@@ -90,6 +92,21 @@ class RunEnded(RequestError):
 
     def __init__(self) -> None:
         super().__init__("the run has ended; go on in its session, with a new run")
+
+
+class ApprovalNotFound(RequestError):
+    """A decision is about a call that was never asked about."""
+
+    code = "approval_not_found"
+
+    def __init__(self) -> None:
+        super().__init__("no call with this id waits for a decision in this run")
+
+
+class AlreadyDecided(RequestError):
+    """A decision on a call that was decided on; the message says what, and by whom."""
+
+    code = "already_decided"
 
 
 class NotResumable(RequestError):

@@ -143,8 +143,10 @@ class SharedMemory(MemoryStore):
         self.asked: list[Callable[[str, str, Signal], None]] = []
         self._watches: defaultdict[str, list[Callable[[FeedItem], None]]] = defaultdict(list)
 
-    async def append(self, records: Sequence[Record], lease: Lease) -> None:
-        await super().append(records, lease)
+    async def append(
+        self, records: Sequence[Record], lease: Lease, *, awaits_input: bool = False
+    ) -> None:
+        await super().append(records, lease, awaits_input=awaits_input)
         for record in records:
             self._put(record.run_id, record)
 

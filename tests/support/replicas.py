@@ -197,9 +197,11 @@ class Replica:
             "open", lambda: self.store.open(self.name, first, token, idempotency_key)
         )
 
-    async def append(self, records: Sequence[Record], lease: Lease) -> None:
+    async def append(
+        self, records: Sequence[Record], lease: Lease, *, awaits_input: bool = False
+    ) -> None:
         types = tuple(record.event_type for record in records)
-        step = lambda: self.store.append(self.name, records, lease)  # noqa: E731
+        step = lambda: self.store.append(self.name, records, lease, awaits_input)  # noqa: E731
         await self._call("append", step, patient=True, about=types)
 
     async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Record]:

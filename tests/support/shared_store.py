@@ -159,7 +159,9 @@ class SharedStore:
         session.runs.append(first.run_id)
         session.queue.append(first.run_id)
 
-    def append(self, actor: str, records: Sequence[Record], lease: Lease) -> None:
+    def append(
+        self, actor: str, records: Sequence[Record], lease: Lease, awaits_input: bool
+    ) -> None:
         self.check(lease)
         records = [as_stored(record) for record in records]
         run, last = self._run(records[0].run_id), records[-1]
@@ -169,7 +171,8 @@ class SharedStore:
         if not added:
             return
         run.records += added
-        run.status = last.event_type if last.event_type in TERMINAL else "running"
+        status = "input-required" if awaits_input else "running"
+        run.status = last.event_type if last.event_type in TERMINAL else status
         written = {"run": last.run_id, "session": run.session_id, "token": lease.token}
         self.note(actor, "write_accepted", **written, seqs=[r.seq for r in added])
         self.publish_notice(last.run_id, lease.token, added)

@@ -15,11 +15,22 @@ from support.world_model import Model
 from support.world_reckoning import ALLOWANCE, wrong_in
 
 from diptych.adapters.no_agents import NoAgents
-from diptych.errors import IdempotencyMismatch, Overloaded, RunEnded, StoreError, ToolError
+from diptych.errors import (
+    AlreadyDecided,
+    ApprovalNotFound,
+    IdempotencyMismatch,
+    Overloaded,
+    RunEnded,
+    StoreError,
+    ToolError,
+)
 from diptych.loop.codec import Record
 from diptych.loop.events import LoopSettings, Steered
+from diptych.policy.rules import Policy, Rule
 from diptych.ports import Notice
 from diptych.ports.entries import IdempotencyKey
+from diptych.runtime.approvals import open_approvals
+from diptych.runtime.decisions import DecisionRequest
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
 from diptych.runtime.service import RunService
@@ -43,6 +54,9 @@ class World:
         self.seed, self.chance, self.runs = seed, random.Random(seed), runs
         random.seed(seed)
         self.others = random.Random(f"{seed}, again")
+        self.people = random.Random(f"{seed}, people")  # who decide on calls, in half of the seeds
+        self.expires = self.people.choice([None, None, None, 1.0, 3.0, 8.0])
+        self.decided: list[tuple[str, str, str]] = []  # run, call and decision, that were taken
         self.store = store()
         self.replicas: list[Replica] = []
         self.runs_begun: list[str] = []
@@ -66,10 +80,17 @@ class World:
             answer_mode=mode,
             action_format="auto" if self.is_native else "json",
         )
-        outside = Backends(Model(self, replica), self.functions(replica), NoAgents())
+        outside = Backends(
+            Model(self, replica), self.functions(replica), NoAgents(), policy=self.policy()
+        )
         self.replicas.append(
             replica.begin(outside, AgentDefinition("", settings, self.seconds), self.runs)
         )
+
+    def policy(self):
+        if self.expires is None:
+            return Policy()
+        return Policy((Rule("tool", "charge", "ask", expires=self.expires),))
 
     def refuses_tools(self):
         return self.endpoint.random() < self.refusals
@@ -159,7 +180,8 @@ class World:
         request = ask(text, session, idempotency_key=IdempotencyKey(f"k{n}", text))
         asking = [self.taken(request) for _ in range(self.others.choice([1, 1, 2]))]
         run_id, *_ = await asyncio.gather(*asking)
-        about = {"text": text, "seconds": self.seconds, "canary": f"canary-{session}."}
+        seconds = self.seconds + 12 * (self.expires or 0.0)  # waiting is not counted
+        about = {"text": text, "seconds": seconds, "canary": f"canary-{session}."}
         self.store.note("client", "accepted", run=run_id, session=session, **about)
         self.runs_begun.append(run_id)
         await asyncio.gather(
@@ -240,6 +262,41 @@ class World:
             except (Killed, StoreError, TimeoutError, RunEnded):
                 pass
 
+    async def decider(self):
+        """Decide on what waits, mostly once, wherever, whatever becomes of it."""
+        for _ in range(80):
+            await asyncio.sleep(self.people.choice([0.05, 0.3, 1, 2]))
+            waiting = [
+                (run_id, approval.call_id, approval.requested.content)
+                for run_id, run in self.store.runs.items()
+                for approval in open_approvals(run.records)
+            ]
+            if not waiting:
+                continue
+            run_id, call_id, call = self.people.choice(waiting)
+            what = self.people.choice(["approve", "approve", "reject", "edit", "replace"])
+            about = {}
+            if what == "edit":
+                about = {"arguments": call["arguments"]}
+            elif what == "replace":
+                about = {"call": {**call, "tool": "look"}}
+            again = self.people.choice([1, 1, 2])
+            requests = [DecisionRequest(what, **about), DecisionRequest("reject")]
+            await asyncio.gather(
+                *(self.decide(run_id, call_id, request) for request in requests[:again])
+            )
+
+    async def decide(self, run_id, call_id, request):
+        replica = self.one()
+        try:
+            async with asyncio.timeout(20):
+                await replica.run(replica.runs.decide(run_id, call_id, request))
+            self.decided.append((run_id, call_id, request.decision))
+        except (Killed, StoreError, TimeoutError, Overloaded):
+            pass  # nobody knows what became of it
+        except (RunEnded, AlreadyDecided, ApprovalNotFound):
+            pass
+
     # The whole
 
     async def live(self):
@@ -252,6 +309,8 @@ class World:
             others.append(asyncio.create_task(self.canceller()))
         if self.chance.random() < 0.4:
             others.append(asyncio.create_task(self.steerer()))
+        if self.expires is not None:
+            others.append(asyncio.create_task(self.decider()))
         _, left = await asyncio.wait(clients, timeout=PATIENCE)
         await asyncio.wait(others, timeout=PATIENCE)
         await asyncio.sleep(2 * ALLOWANCE)  # what is over is taken out of its queue

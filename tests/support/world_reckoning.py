@@ -13,6 +13,7 @@ from diptych.loop.codec import decode
 from diptych.loop.reducer import replay
 from diptych.loop.rendering import with_whole_calls
 from diptych.loop.state import Phase
+from diptych.runtime.approvals import approvals_of
 
 ALLOWANCE = LEASE_SECONDS + 5
 
@@ -27,6 +28,7 @@ def wrong_in(world):
         *problems(world.store.history, ALLOWANCE),
         *untrue(world.store),
         *unheard(world),
+        *undecided(world),
     ]
 
 
@@ -74,6 +76,27 @@ def unheard(world):
         has_begun = any(r.event_type == "offered" for r in records)
         if count > 1 or (has_begun and not count):
             yield f"{run_id} heard {message_id} {count} times"
+
+
+def undecided(world):
+    """Look at each approval: it was decided once, and nothing was made without."""
+    for run_id, run in world.store.runs.items():
+        decisions = {}
+        for record in run.records:
+            call_id = record.metadata.get("call_id")
+            if record.event_type == "approval_decided":
+                if call_id in decisions:
+                    yield f"{run_id} has two decisions on {call_id}"
+                decisions[call_id] = record.content
+            elif record.event_type == "tool_call":
+                must_ask = world.expires is not None and record.content["tool"] == "charge"
+                if must_ask and decisions.get(call_id) not in {"approve", "edit", "replace"}:
+                    yield f"{run_id} made {call_id}, which nobody approved"
+        if approvals := [a.call_id for a in approvals_of(run.records) if a.is_open]:
+            yield f"{run_id} ended, and {approvals} wait"
+        for decided_run, call_id, decision in world.decided:
+            if not world.losing and decided_run == run_id and decisions.get(call_id) != decision:
+                yield f"{run_id} took {decision} for {call_id}, and has {decisions.get(call_id)}"
 
 
 def untrue(store):

@@ -23,12 +23,24 @@ class Forbidden(Exception):
         self.right = right
 
 
+class OwnRun(Forbidden):
+    """Somebody would approve what it has asked for itself."""
+
+    def __init__(self) -> None:
+        super().__init__(Right.APPROVE)
+        self.args = ("who began a run does not decide on its approvals; somebody else must",)
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and what it may do. Without a subject everybody may do everything (mode open)."""
+    """Who asks, and what it may do. Without a subject everybody may do everything (mode open).
+
+    Only who `approves_own` decides on approvals of runs that it began.
+    """
 
     subject: Subject | None = None
     rights: frozenset[Right] = frozenset(Right)
+    approves_own: bool = False
 
     @property
     def owner(self) -> str:

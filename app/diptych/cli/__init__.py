@@ -19,6 +19,7 @@ from typing import Annotated
 import typer
 
 from diptych.cli.commands import (
+    approvals,
     attach,
     chat,
     check,
@@ -57,6 +58,9 @@ app.command("chat")(chat.chat)
 app.command("events")(events.events)
 app.command("attach")(attach.attach)
 app.command("resume")(resume.resume)
+app.command("approvals")(approvals.approvals)
+app.command("approve")(approvals.approve)
+app.command("reject")(approvals.reject)
 app.command("check")(check.check)
 app.command("pin")(pin.pin)
 app.command("demo")(demo.demo)
@@ -152,7 +156,9 @@ def _add_own_scripts_to_path() -> None:
 
 
 def _exit(code: int, *problems: str) -> None:
+    from diptych.net.redaction import SECRETS
+
     with contextlib.suppress(BrokenPipeError):
         for problem in problems:
-            sys.stderr.write(f"error: {problem}\n")
+            sys.stderr.write(f"error: {SECRETS.redact(problem)}\n")
     raise SystemExit(code)

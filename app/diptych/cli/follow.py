@@ -10,6 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+from diptych.cli.approver import Approver
 from diptych.cli.client.agent_client import AgentClient
 from diptych.cli.output.renderer import REFRESH_SECONDS, Renderer
 from diptych.cli.output.screen import Screen
@@ -27,19 +28,25 @@ class EndedRun:
 
 
 async def start_and_follow(
-    agent: AgentClient, question: str, session_id: str | None, renderer: Renderer
+    agent: AgentClient,
+    question: str,
+    session_id: str | None,
+    renderer: Renderer,
+    approver: Approver | None = None,
 ) -> EndedRun:
-    """Start a run and render it until it ends.
+    """Start a run and render it until it ends; `approver` is asked about calls that wait.
 
-    Cancellation cancels the run, whose end is then rendered and returned. Before the run has
-    started, the cancellation is raised.
+    Raises `InputRequired` if it may ask nobody. Cancellation cancels the run, whose end is then
+    rendered and returned. Before the run has started, the cancellation is raised.
     """
     async with _refreshed(renderer):
         run = await agent.start(question, session_id, renderer.render)
-        follower = _RunFollower(agent, run.run_id, renderer)
+        follower = _RunFollower(agent, run.run_id, renderer, approver)
         try:
             await follower.follow_to_end()
         except asyncio.CancelledError:
+            if approver:
+                approver.close()
             await agent.cancel(run.run_id)
             await follower.follow_to_end()
             if task := asyncio.current_task():
@@ -72,7 +79,14 @@ async def print_availability(agent: AgentClient, screen: Screen) -> None:
 class _RunFollower:
     """Subscribes to one run, and again from where it was."""
 
-    def __init__(self, agent: AgentClient, run_id: str, renderer: Renderer) -> None:
+    def __init__(
+        self,
+        agent: AgentClient,
+        run_id: str,
+        renderer: Renderer,
+        approver: Approver | None = None,
+    ) -> None:
+        self._approver = approver
         self.status = "failed"
         self._agent = agent
         self._run_id = run_id
@@ -85,6 +99,8 @@ class _RunFollower:
                 for item in batch:
                     self._note(item)
                     self._renderer.render(item)
+                    if self._approver and isinstance(item, Record):
+                        self._approver.note(item)
 
     def _note(self, item: Item) -> None:
         if isinstance(item, Record):

@@ -81,11 +81,15 @@ class References:
     ) -> ValueProvider:
         """Give what reads one key of a Secret or ConfigMap.
 
-        What a Secret holds is taken out of logs and results from then on, unless it is shown to the
+        What a Secret holds is taken out of logs and results from now on, unless it is shown to the
         model anyway (`text_of_key`).
         """
         read = self.text_of_key(path, kind, ref, is_required=is_required)
-        return remembered(read) if kind == "Secret" else read
+        if kind != "Secret":
+            return read
+        secret = remembered(read)
+        secret()  # others may repeat it before it is used here
+        return secret
 
     def text_of_key(
         self, path: FieldPath, kind: Kind, ref: KeyRef, *, is_required: bool = True

@@ -222,6 +222,7 @@ class _Resolver:
             access_grants(access, namespace),
             Limits(access.limits.runs_at_once, access.limits.runs_per_minute),
             self.references.platform_file(),
+            access.approve_own,
         )
 
     def _store(self, sessions: SessionsSpec) -> StoreConfig | None:

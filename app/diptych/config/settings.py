@@ -88,10 +88,12 @@ class ModelConfig:
 class ChatConfig:
     """What callers of the HTTP API may bring.
 
+    With `caller_system` `off` their system messages are left out, in every protocol.
     `allow_parameters` of a chat reach the model. `cors_origins` holds the origins of web pages
     that may use the API; `*` stands for all.
     """
 
+    caller_system: Literal["quote", "off"] = "quote"
     caller_tools: Literal["refuse", "ignore"] = "refuse"
     allow_parameters: tuple[CallerParameter, ...] = ()
     cors_origins: tuple[str, ...] = ()
@@ -195,6 +197,8 @@ class IssuerConfig:
 class AccessConfig:
     """Who may do what (access.md). `keys` are API keys by the name of their holder.
 
+    With `approve_own` whoever may approve decides on its own runs, too.
+
     `platform` reads what the operator says for all callers of the agent, as JSON; see
     `config.platform_access`.
     """
@@ -205,6 +209,7 @@ class AccessConfig:
     grants: tuple[Grant, ...] = ()
     limits: Limits = field(default_factory=Limits)
     platform: ValueProvider | None = None
+    approve_own: bool = False
 
 
 @dataclass(frozen=True, slots=True)

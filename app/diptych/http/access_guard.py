@@ -34,6 +34,7 @@ class AccessPolicy:
     refresh_keys: Callable[[str], Awaitable[None]]
     agent: str
     on_refused: Callable[[str], None]
+    approves_own: bool = False
 
 
 class AccessGuard:
@@ -75,7 +76,7 @@ class AccessGuard:
                 raise
             await policy.refresh_keys(error.unknown_key_of)
             subject = policy.authenticator.subject(header)
-        return Caller(subject, rights_of(subject, policy.grants()))
+        return Caller(subject, rights_of(subject, policy.grants()), policy.approves_own)
 
     async def _refuse(
         self, error: Unauthorized, scope: Scope, receive: Receive, send: Send

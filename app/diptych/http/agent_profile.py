@@ -5,9 +5,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class AgentProfile:
-    """Name, description, version; `public_url` is the base URL (None: that of each request)."""
+    """Name, description, version; `public_url` is the base URL (None: that of each request).
+
+    With `asks_for_token` only those are answered who send a key or token; `issuers` are the URLs of
+    OIDC issuers whose tokens are taken.
+    """
 
     name: str
     description: str
     version: str
     public_url: str | None = None
+    asks_for_token: bool = False
+    issuers: tuple[str, ...] = ()

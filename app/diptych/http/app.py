@@ -20,12 +20,14 @@ from diptych.http.chat.chat_request import ChatPolicy
 from diptych.http.chat.routes import chat_routes
 from diptych.http.cors import CorsForApi
 from diptych.http.errors import add_error_handlers, error_body, error_response
+from diptych.http.guarded_approvals import GuardedApprovals
 from diptych.http.guarded_runs import GuardedMemory, GuardedRuns
 from diptych.http.guards import BodyGuard, LoopbackGuard
 from diptych.http.health import Readiness, health_routes, metrics_routes
 from diptych.http.lazy_routes import LazyRoutes
 from diptych.http.memory import memory_routes
 from diptych.http.request_id import RequestIds
+from diptych.http.runs.approvals import approval_routes
 from diptych.http.runs.routes import RunPolicy, run_routes
 from diptych.loop.events import LoopSettings
 from diptych.runtime.service import RunService
@@ -80,10 +82,15 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     stores = dependencies.stores
-    runs = GuardedRuns(dependencies.runs, RunLimiter(dependencies.limits, time.monotonic))
+    runs = GuardedRuns(
+        dependencies.runs,
+        RunLimiter(dependencies.limits, time.monotonic),
+        takes_system=dependencies.chat.caller_system == "quote",
+    )
     policy = ChatPolicy(name, dependencies.chat, dependencies.inputs)
     app.include_router(chat_routes(policy, runs))
     app.include_router(run_routes(runs, RunPolicy(dependencies.inputs, dependencies.max_steps)))
+    app.include_router(approval_routes(GuardedApprovals(dependencies.runs)))
     app.include_router(memory_routes(name, GuardedMemory(stores.log, stores.sessions)))
     app.include_router(health_routes(name, dependencies.readiness))
     if dependencies.metrics:

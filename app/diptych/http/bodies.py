@@ -95,6 +95,26 @@ class MessageBody(BaseModel):
     message: str = Field(description="Text that is not blank.")
 
 
+class DecisionBody(BaseModel):
+    """`POST /v1/runs/{id}/approvals/{call_id}`. A field that is null counts as absent."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    decision: Literal["approve", "reject", "edit", "replace"] = Field(
+        description="`approve`: make the call. `reject`: make none. `edit`: make it with other "
+        "`arguments`. `replace`: make another `call` in its place."
+    )
+    reason: str = Field("", max_length=4096, description="Of a rejection: the model reads it.")
+    arguments: dict[str, Any] | None = Field(
+        None, description='Of `edit`: the new arguments; of a delegation `{"task": text}`.'
+    )
+    call: dict[str, Any] | None = Field(
+        None,
+        description='Of `replace`: `{"tool": name, "arguments": {…}}` or '
+        '`{"agent": name, "task": text}`.',
+    )
+
+
 _UNION_MEMBERS = ("str", "ContentPart")  # pydantic names them in a location
 Body = TypeVar("Body", bound=BaseModel)
 

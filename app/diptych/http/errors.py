@@ -27,6 +27,7 @@ from diptych.errors import (
     StoreFull,
 )
 from diptych.http.request_id import SCOPE_KEY
+from diptych.net.redaction import SECRETS
 
 _logger = logging.getLogger(__name__)
 
@@ -36,6 +37,9 @@ _STATUS_OF_CODE = {
     "session_busy": 409,
     "run_over": 409,
     "not_resumable": 409,
+    "already_decided": 409,
+    "approval_not_found": 404,
+    "invalid_arguments": 422,
     "model_not_found": 404,
     "session_not_found": 404,
     "unsupported_media_type": 415,
@@ -82,8 +86,10 @@ class RunFailed(DiptychError):
 def error_body(
     message: str, kind: str, *, code: str | None = None, param: str | None = None
 ) -> dict[str, object]:
-    """Write an error in OpenAI's form."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    """Write an error in OpenAI's form, without secrets."""
+    return {
+        "error": {"message": SECRETS.redact(message), "type": kind, "param": param, "code": code}
+    }
 
 
 def run_error_body(code: str, message: str) -> dict[str, object]:

@@ -15,6 +15,7 @@ from diptych.access.caller import Caller, current_caller
 from diptych.access.grants import Right
 from diptych.access.limits import RunLimiter
 from diptych.errors import RunNotFound
+from diptych.http.audit import audited
 from diptych.loop.codec import Record
 from diptych.loop.events import Origin, Steered
 from diptych.ports import Item
@@ -30,35 +31,40 @@ _BATCH = 200  # entries that are looked through at once for the caller's own
 class GuardedRuns:
     """`RunService` for the current caller. Every method raises `Forbidden` too."""
 
-    def __init__(self, runs: RunService, limiter: RunLimiter) -> None:
+    def __init__(self, runs: RunService, limiter: RunLimiter, *, takes_system: bool = True) -> None:
+        """Without `takes_system` the callers' own system text is left out."""
         self._runs = runs
         self._limiter = limiter
+        self._takes_system = takes_system
 
     async def start(self, request: RunRequest) -> RunEntry:
         """Start a run in a session of the caller's; see `RunService.start`.
 
+        A `subject` of the request is whom the caller says that it works for: that is recorded, and
+        gives no right. From whom nobody knows it is not taken.
+
         Raises `LimitExceeded`.
         """
         caller = current_caller()
-        caller.require(Right.ASK)
-        if caller.subject:
-            owner, subject = caller.owner, str(caller.subject)
-            self._limiter.admit(subject, lambda: self._runs.unfinished_of(owner))
-            request = replace(request, owner=owner, subject=subject)
-        return _public(await self._runs.start(request))
+        if not self._takes_system:
+            request = replace(request, system="")
+        with audited(caller, Right.ASK, "start") as decided:
+            self._admit(caller)
+            entry = await self._runs.start(_of_caller(request, caller))
+            decided.about = entry.run_id
+        return _public(entry)
 
     async def resume(
         self, run_id: str, origin: Origin | None = None, max_steps: int | None = None
     ) -> RunEntry:
         """Take up a run of the caller's own; see `RunService.resume`. Raises `LimitExceeded`."""
         caller = current_caller()
-        caller.require(Right.ASK)
-        await self._visible(run_id, Right.MANAGE)
-        if caller.subject:
-            owner, subject = caller.owner, str(caller.subject)
-            self._limiter.admit(subject, lambda: self._runs.unfinished_of(owner))
+        with audited(caller, Right.ASK, "resume", run_id):
+            caller.require(Right.ASK)
+            await self._visible(run_id, Right.MANAGE)
+            self._admit(caller)
+            subject = str(caller.subject) if caller.subject else ""
             return _public(await self._runs.resume(run_id, origin, max_steps, subject))
-        return _public(await self._runs.resume(run_id, origin, max_steps))
 
     async def entry(self, run_id: str) -> RunEntry:
         """Give a run that the caller may see. Raises `RunNotFound` for any other."""
@@ -121,15 +127,24 @@ class GuardedRuns:
 
     async def steer(self, run_id: str, message: Steered) -> RunEntry:
         """Send a message to a run of the caller's own; see `RunService.steer`."""
-        await self._visible(run_id, Right.MANAGE)
-        subject = current_caller().subject
-        said = replace(message, subject=str(subject)) if subject else message
-        return _public(await self._runs.steer(run_id, said))
+        caller = current_caller()
+        with audited(caller, Right.ASK, "steer", run_id):
+            await self._visible(run_id, Right.MANAGE)
+            said = replace(message, subject=str(caller.subject)) if caller.subject else message
+            return _public(await self._runs.steer(run_id, said))
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> RunEntry:
         """Cancel a run of the caller's own, or any by right; see `RunService.cancel`."""
-        await self._visible(run_id, Right.MANAGE)
-        return _public(await self._runs.cancel(run_id, reason))
+        with audited(current_caller(), Right.MANAGE, "cancel", run_id):
+            await self._visible(run_id, Right.MANAGE)
+            return _public(await self._runs.cancel(run_id, reason))
+
+    def _admit(self, caller: Caller) -> None:
+        """Let a caller begin a run. Raises `Forbidden` and `LimitExceeded`."""
+        caller.require(Right.ASK)
+        if caller.subject:
+            owner = caller.owner
+            self._limiter.admit(str(caller.subject), lambda: self._runs.unfinished_of(owner))
 
     async def _check_visible(self, run_id: str) -> None:
         """Raise `RunNotFound` for a foreign run; who sees all costs the store no read."""
@@ -195,9 +210,10 @@ class GuardedMemory:
         """Delete a session of the caller's own, or any by right; False if there is none."""
         caller = current_caller()
         stored = caller.stored_id(session_id)
-        if not caller.owns(stored):
-            caller.require(Right.MANAGE)
-        return await self._sessions.delete(stored)
+        with audited(caller, Right.MANAGE, "delete", session_id):
+            if not caller.owns(stored):
+                caller.require(Right.MANAGE)
+            return await self._sessions.delete(stored)
 
 
 async def _own_entries(
@@ -215,6 +231,16 @@ async def _own_entries(
             break
         before = found[-1].run_id
     return own[:limit]
+
+
+def _of_caller(request: RunRequest, caller: Caller) -> RunRequest:
+    """Give a request as the caller's: in its sessions, and in its name or on another's behalf."""
+    if not caller.subject:
+        return replace(request, subject="")
+    subject = str(caller.subject)
+    if request.subject:
+        return replace(request, owner=caller.owner, caller=subject)
+    return replace(request, owner=caller.owner, subject=subject)
 
 
 def _sees_all(caller: Caller) -> bool:

@@ -9,6 +9,7 @@ from diptych.ports import Notice
 from diptych.ports.entries import RunEntry, SessionEntry
 from diptych.ports.session_ids import owner_of, public_id
 from diptych.runtime.answers import TURN, answers_so_far, whole_answer
+from diptych.runtime.approvals import Approval, approvals_of, open_approvals
 
 
 def event_view(record: Record) -> dict[str, Any]:
@@ -39,13 +40,15 @@ def run_view(entry: RunEntry, records: Sequence[Record] = ()) -> dict[str, Any]:
         "id": entry.run_id,
         "object": "run",
         "session_id": entry.session_id,
-        "status": _status(entry, newest),
+        "status": _status(entry, records),
         "created_at": timestamp(entry.created),
         "updated_at": timestamp(newest.timestamp if newest else entry.updated),
         "last_seq": newest.seq if newest else entry.seq,
     }
     if records and "resumes" in records[0].metadata:
         view["resumes"] = records[0].metadata["resumes"]
+    if approvals := approvals_of(records):
+        view["approvals"] = [approval_view(approval) for approval in approvals]
     if newest and newest.event_type in TERMINAL:
         view |= _outcome(records)
     elif answers := answers_so_far(records):
@@ -70,9 +73,39 @@ def timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
-def _status(entry: RunEntry, newest: Record | None) -> str:
-    if newest is None:
+def approval_view(approval: Approval) -> dict[str, Any]:
+    """Show a call that waits for a decision, or waited for one."""
+    requested = approval.requested
+    about: Mapping[str, Any] = requested.metadata
+    view = {
+        "object": "approval",
+        "run_id": requested.run_id,
+        "session_id": public_id(requested.session_id),
+        "call_id": approval.call_id,
+        "call": requested.content,
+        "step": about["step"],
+        "reason": about.get("reason", ""),
+        "status": "waiting" if approval.is_open else "closed",
+        "requested_at": timestamp(requested.timestamp),
+        "expires_at": timestamp(about["expires_at"]),
+    }
+    if decided := approval.decided:
+        view["status"] = "decided"
+        view["decision"] = decided.content
+        view["decided_at"] = timestamp(decided.timestamp)
+        shown = {"reason": "decision_reason", "subject": "decided_by", "call": "made_as"}
+        view |= {
+            name: decided.metadata[key] for key, name in shown.items() if key in decided.metadata
+        }
+    return view
+
+
+def _status(entry: RunEntry, records: Sequence[Record]) -> str:
+    if not records:
         return entry.status
+    newest = records[-1]
+    if open_approvals(records):
+        return "input-required"
     if newest.event_type in TERMINAL:
         return newest.event_type
     return "running" if newest.seq > 1 else entry.status

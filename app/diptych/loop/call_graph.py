@@ -17,12 +17,18 @@ from diptych.loop.messages import Call, Delegation, Result, ToolCall
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The calls of a step in the order of the reply, the ids of those issued, results by id."""
+    """The calls of a step in the order of the reply, the ids of those issued, results by id.
+
+    Of the issued ones some are `waiting` for a decision: they take no place beside others. What
+    was `approved` has its references filled.
+    """
 
     calls: Sequence[Call]
     issued: frozenset[str]
     results: Mapping[str, Result]
     catalog: Catalog
+    waiting: frozenset[str] = frozenset()
+    approved: frozenset[str] = frozenset()
 
     def startable(self, max_parallel: int) -> Iterator[Call | Returned]:
         """Give each call that can be made now, with its references filled, or its failed result.
@@ -30,7 +36,8 @@ class Graph:
         At most `max_parallel` run at once, those in flight included. A `sequential` call never
         overlaps another of its server.
         """
-        running = [c for c in self.calls if c.id in self.issued and c.id not in self.results]
+        idle = self.results.keys() | self.waiting
+        running = [c for c in self.calls if c.id in self.issued and c.id not in idle]
         labelled = {c.label: self.results.get(c.id) for c in self.calls if c.label is not None}
         for call in self.calls:
             if call.id in self.issued:
@@ -43,15 +50,16 @@ class Graph:
                 and len(running) < max_parallel
                 and self._may_run_beside(call, running)
             ):
-                decision = self._filled(call, needed) if labelled else self._checked(call)
+                has_references = labelled and call.id not in self.approved
+                decision = self._filled(call, needed) if has_references else self._checked(call)
                 if not isinstance(decision, Returned):
                     running.append(decision)
                 yield decision
 
     def superseded(self) -> Iterator[Returned]:
-        """Give the result `skipped` of each call that was not issued (loop.md §6)."""
+        """Give the result `skipped` of each call that was not issued, or waits (loop.md §6)."""
         for call in self.calls:
-            if call.id not in self.issued:
+            if call.id not in self.issued or call.id in self.waiting:
                 yield failure(call, "skipped", prompt.SUPERSEDED)
 
     def _filled(self, call: Call, needed: Mapping[str, Result | None]) -> Call | Returned:

@@ -15,6 +15,13 @@ from typing import Any
 
 from diptych.errors import LoopError
 from diptych.loop.actions import ActionError
+from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
+from diptych.loop.approval_rows import (
+    decided_row,
+    read_decided,
+    read_requested,
+    requested_row,
+)
 from diptych.loop.catalog import Catalog
 from diptych.loop.catalog_json import decode_catalog, encode_catalog
 from diptych.loop.event_rows import (
@@ -68,6 +75,8 @@ EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     ContextRefused: ("context_refused",),
     Compacted: ("compacted",),
     ReplyRejected: ("action_error",),
+    ApprovalRequested: ("approval_requested",),
+    ApprovalDecided: ("approval_decided",),
     Called: ("tool_call", "delegation_request"),
     Returned: ("tool_result", "tool_error", "delegation_response", "delegation_error"),
     Streamed: ("text",),
@@ -141,6 +150,10 @@ def encode(  # noqa: C901, PLR0912 - a table
             return context_row(event)
         case ReplyRejected(error, said):
             return "action_error", error.detail, {"error_type": error.type, "said": said}
+        case ApprovalRequested():
+            return requested_row(event)
+        case ApprovalDecided():
+            return decided_row(event)
         case Called():
             return called_row(event)
         case Returned():
@@ -186,7 +199,7 @@ def _read(  # noqa: C901, PLR0912 - a table
         case "user_message":
             return read_asked(content, metadata)
         case "offered":
-            return _read_offered(content, kept(content), metadata)
+            return _read_offered(content, _whole(content, kept(content)), metadata)
         case "action_format":
             return FormatChanged(content, metadata["reason"])
         case "owner_changed":
@@ -197,6 +210,10 @@ def _read(  # noqa: C901, PLR0912 - a table
             return read_context(event_type, content, metadata)
         case "action_error":
             return ReplyRejected(ActionError(metadata["error_type"], content), metadata["said"])
+        case "approval_requested":
+            return read_requested(content, metadata)
+        case "approval_decided":
+            return read_decided(content, metadata)
         case "tool_call" | "delegation_request":
             return read_called(event_type, content, metadata)
         case "tool_result" | "tool_error" | "delegation_response" | "delegation_error":
@@ -209,6 +226,13 @@ def _read(  # noqa: C901, PLR0912 - a table
             return Answered(content, metadata["finish_reason"], metadata.get("is_json", False))
         case _:
             return read_terminal(event_type, content, metadata)
+
+
+def _whole(key: str, blob: bytes) -> bytes:
+    """Give a blob if it is the one that was kept under its key. Raises `LoopError`."""
+    if hashlib.sha256(blob).hexdigest() != key:
+        raise LoopError("what the run was offered is not what is kept of it")
+    return blob
 
 
 def _read_offered(key: str, blob: bytes, metadata: Mapping[str, Any]) -> Offered:

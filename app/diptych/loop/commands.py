@@ -35,12 +35,14 @@ class AskModel:
 class MakeCall:
     """Make this call; its references are filled and its arguments valid.
 
-    With `is_retry` its start is on record already, and it is safe to make twice.
+    With `is_retry` its start is on record already, and it is safe to make twice. One that
+    `is_approved` is not asked about again.
     """
 
     call: Call
     step: int
     is_retry: bool = False
+    is_approved: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from diptych.loop.events import (
     StepsExhausted,
 )
 from diptych.loop.message_json import decode_calls, decode_message, encode_calls, encode_message
-from diptych.loop.messages import JSON, Delegation, Result, ToolCall, Usage
+from diptych.loop.messages import JSON, Call, Delegation, Result, ToolCall, Usage
 
 Stored = Any
 """What a store gives back: JSON whose form follows from the event's type."""
@@ -47,6 +47,7 @@ def asked_metadata(event: Asked) -> dict[str, JSON]:
         "output_schema": event.output_schema,
         "resumes": event.resumes,
         "subject": event.subject,
+        "caller": event.caller,
     }
     unset: tuple[JSON, ...] = (None, "", [])  # `{}` is a schema, and 0.0 are seconds
     given = {name: value for name, value in about.items() if value not in unset}
@@ -71,6 +72,7 @@ def read_asked(message: str, metadata: Mapping[str, Any]) -> Asked:
         metadata.get("output_schema"),
         metadata.get("resumes"),
         metadata.get("subject", ""),
+        metadata.get("caller", ""),
     )
 
 
@@ -169,30 +171,46 @@ def read_terminal(event_type: str, content: Stored, metadata: Mapping[str, Any])
             raise LoopError(f"the log holds {event_type!r}, which this version does not know")
 
 
-def called_row(event: Called) -> tuple[str, JSON, dict[str, JSON]]:
-    """The row of a call that is about to be sent."""
-    call = event.call
-    about: dict[str, JSON] = {"call_id": call.id, "step": event.step}
+def call_content(call: Call) -> dict[str, JSON]:
+    """What of a call stands in the content of its record."""
+    match call:
+        case ToolCall(name=name, arguments=arguments):
+            return {"tool": name, "arguments": arguments}
+        case Delegation(agent=agent, task=task):
+            return {"agent": agent, "task": task}
+
+
+def call_metadata(call: Call, step: int) -> dict[str, JSON]:
+    """What of a call stands beside it; defaults are left out."""
+    about: dict[str, JSON] = {"call_id": call.id, "step": step}
     if call.label is not None:
         about["id"] = call.label
     if call.after:
         about["after"] = list(call.after)
-    match call:
-        case ToolCall(name=name, arguments=arguments):
-            return "tool_call", {"tool": name, "arguments": arguments}, about
-        case Delegation(agent=agent, task=task):
-            about["context_id"] = event.context_id
-            return "delegation_request", {"agent": agent, "task": task}, about
+    return about
+
+
+def read_call(content: Stored, metadata: Mapping[str, Any]) -> Call:
+    """Read a call back from what stands in and beside the content of a record."""
+    call_id, label = metadata["call_id"], metadata.get("id")
+    after = tuple(metadata.get("after", ()))
+    if "tool" in content:
+        return ToolCall(call_id, content["tool"], content["arguments"], label, after)
+    return Delegation(call_id, content["agent"], content["task"], label, after)
+
+
+def called_row(event: Called) -> tuple[str, JSON, dict[str, JSON]]:
+    """The row of a call that is about to be sent."""
+    content, about = call_content(event.call), call_metadata(event.call, event.step)
+    if isinstance(event.call, ToolCall):
+        return "tool_call", content, about
+    return "delegation_request", content, {**about, "context_id": event.context_id}
 
 
 def read_called(event_type: str, content: Stored, metadata: Mapping[str, Any]) -> Called:
     """Read such a call back."""
-    label, after = metadata.get("id"), tuple(metadata.get("after", ()))
-    if event_type == "tool_call":
-        tool = ToolCall(metadata["call_id"], content["tool"], content["arguments"], label, after)
-        return Called(tool, metadata["step"])
-    task = Delegation(metadata["call_id"], content["agent"], content["task"], label, after)
-    return Called(task, metadata["step"], metadata["context_id"])
+    context_id = metadata["context_id"] if event_type == "delegation_request" else None
+    return Called(read_call(content, metadata), metadata["step"], context_id)
 
 
 def returned_row(event: Returned) -> tuple[str, JSON, dict[str, JSON]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from diptych.loop.actions import RULES_0_1, ActionError, Rules
+from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.loop.catalog import Catalog
 from diptych.loop.context_window import ContextWindow
 from diptych.loop.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage
@@ -68,7 +69,8 @@ class Asked:
     `max_steps` and the JSON schema that the answer must fit (`{}`: any JSON object). `parts` are
     the message's content parts that are not text. With `resumes` there is no message, unless that
     run ended before it began: the run goes on where the one with this id failed or was aborted.
-    `subject` is who asks, "" if nobody knows.
+    `subject` is who asks, "" if nobody knows. If that is only what the caller says, for whom it
+    works, `caller` is who was proved to ask.
     """
 
     message: str
@@ -81,6 +83,7 @@ class Asked:
     output_schema: JSONObject | None = None
     resumes: str | None = None
     subject: str = ""
+    caller: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +263,7 @@ class Aborted:
 Stop: TypeAlias = Failed | Aborted
 """An end that may come from outside, in any phase."""
 
-Signal: TypeAlias = Stop | Steered
+Signal: TypeAlias = Stop | Steered | ApprovalDecided
 """What can be sent to a run that exists (as a signal of Temporal)."""
 
 Terminal: TypeAlias = Completed | StepsExhausted | Stop
@@ -274,6 +277,8 @@ Event: TypeAlias = (
     | ContextRefused
     | Compacted
     | ReplyRejected
+    | ApprovalRequested
+    | ApprovalDecided
     | Called
     | Returned
     | Streamed

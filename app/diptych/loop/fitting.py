@@ -168,7 +168,7 @@ class _Fitting:
         saved = sum(
             weight
             for place, weight in zip(self._places, self._weights, strict=True)
-            if start <= place < cut and place not in pinned
+            if start <= place < cut and place not in pinned and self._said[place].keeps is None
         )
         return saved >= self._fits * _WORTH
 

@@ -8,6 +8,7 @@ Not here: which commands are given when (`reducer`).
 from dataclasses import replace
 
 from diptych.loop import prompt
+from diptych.loop.approval_events import ApprovalRequested
 from diptych.loop.call_graph import failure, is_repeatable
 from diptych.loop.commands import AskModel, Command, Emit, MakeCall
 from diptych.loop.events import (
@@ -21,7 +22,7 @@ from diptych.loop.events import (
     Replied,
     Returned,
 )
-from diptych.loop.state import Run, changed
+from diptych.loop.state import Run, open_calls, updated, waiting_calls
 
 Next = tuple[Run, tuple[Command, ...]]
 """A run after an event, and the commands that follow."""
@@ -29,7 +30,7 @@ Next = tuple[Run, tuple[Command, ...]]
 
 def issue(run: Run, *commands: Command) -> Next:
     """Give commands, and keep them as pending until an event answers them."""
-    return changed(run, pending=run.pending + commands), commands
+    return updated(run, pending=run.pending + commands), commands
 
 
 def is_asking(run: Run) -> bool:
@@ -40,17 +41,19 @@ def is_asking(run: Run) -> bool:
 def settle(run: Run, event: Event) -> Run:
     """Remove the pending commands that this event answers."""
     left = tuple(c for c in run.pending if not _answers(event, c))
-    return run if len(left) == len(run.pending) else changed(run, pending=left)
+    return run if len(left) == len(run.pending) else updated(run, pending=left)
 
 
 def take_over(run: Run, event: OwnerChanged) -> Next:
     """Revise the pending commands for a new owner: it cannot know how far the old one came (§9)."""
     revised = [_for_new_owner(run, c, event) for c in run.pending]
     if event.lost_tail:  # the lost records may hold starts of calls that seem not issued
-        lost = [c for c in run.calls if not (c.id in run.issued or is_repeatable(c, run.catalog))]
+        known = run.issued - waiting_calls(run)  # one may have been approved, and made
+        due = [c for c in run.calls if c.id in open_calls(run) and c.id not in known]
+        lost = [c for c in due if not is_repeatable(c, run.catalog)]
         revised += [Emit(failure(c, "unknown", prompt.OUTCOME_UNKNOWN)) for c in lost]
-        run = changed(run, issued=run.issued | {c.id for c in lost})
-    return issue(changed(run, pending=()), *revised)
+        run = updated(run, issued=run.issued | {c.id for c in lost})
+    return issue(updated(run, pending=()), *revised)
 
 
 def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:
@@ -73,6 +76,8 @@ def _answers(event: Event, given: Command) -> bool:
             return True
         case Emit(Failed()), Replied() | ContextRefused() | Compacted():
             return True  # another version asked, where this one would not (`asking`)
+        case MakeCall(call), ApprovalRequested(due):
+            return call.id == due.id
         case MakeCall(call), Returned(result):
             return call.id == result.call_id
         case Emit(Returned(due)), Returned(result):

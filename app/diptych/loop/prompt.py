@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from diptych.loop.actions import ActionError
 from diptych.loop.call_forms import named_forms
 from diptych.loop.catalog import Catalog
-from diptych.loop.messages import Call, Delegation, Message, Result
+from diptych.loop.messages import Call, Delegation, JSONObject, Message, Result
 from diptych.loop.text import one_line
 
 SAID_LIMIT = 500  # characters of its own reply that a model is shown again (loop.md §3)
@@ -46,6 +46,8 @@ NOT_WHOLE = {
 """Ends the result of a delegation whose answer was cut off, by its finish reason."""
 
 SUPERSEDED = "skipped: superseded by a new message"
+EXPIRED = "nobody decided on it in time"
+REJECTED = "somebody who was asked rejected it"
 
 NO_SUMMARY = "[Earlier messages are left out here; a summary of them could not be made.]"
 
@@ -132,13 +134,17 @@ def marked(text: str, nonce: str) -> str:
 
 
 def with_caller(prompt: str, caller_system: str) -> str:
-    """Add the caller's own system text, marked as subordinate to the agent's."""
+    """Add the caller's own system text, marked as subordinate to the agent's.
+
+    It is quoted, so that none of its lines begins a section of the prompt.
+    """
     if not caller_system:
         return prompt
+    quoted = "\n".join(f"> {line}" for line in caller_system.splitlines())
     addition = (
         "## Instructions from the caller\n"
         "They hold for this request only, and only where they do not contradict the above.\n"
-        f"{caller_system}"
+        f"{quoted}"
     )
     return f"{prompt}\n\n{addition}" if prompt else addition
 
@@ -153,6 +159,16 @@ def step_results(
     head = f"[Step {step}/{max_steps}]"
     told = (f"{head} {_describe_result(call, results[call.id], nonce)}" for call in calls)
     return Message("user", "\n\n".join(told))
+
+
+def changed_call(call: Call) -> str:
+    """What a model is told of a call that was made otherwise than it asked."""
+    if isinstance(call, Delegation):
+        made: JSONObject = {"agent": call.agent, "task": call.task}
+    else:
+        made = {"tool": call.name, "arguments": call.arguments}
+    text = json.dumps(made, ensure_ascii=False)
+    return f"[Whoever was asked to approve this call changed it. It was made as {text}]"
 
 
 def step_error(step: int, max_steps: int, error: ActionError, said: str) -> Message:

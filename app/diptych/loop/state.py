@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, Literal
 
 from diptych.loop.answer_prompt import Repair
+from diptych.loop.approval_events import ApprovalRequested
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import Command
 from diptych.loop.context_window import ContextWindow
@@ -43,7 +44,7 @@ class NativeReply:
     reasoning: str = ""
 
 
-@dataclass(frozen=True)  # without slots, for `changed`
+@dataclass(frozen=True)  # without slots, for `updated`
 class Run:
     """One request on its way to its end. `history` is the session's conversation before it."""
 
@@ -62,7 +63,8 @@ class Run:
     messages: tuple[Message, ...] = ()  # what this run adds to the conversation
     asked_at: int | None = None  # which of them is the question; None if it resumes another run
     resumes: str | None = None  # the id of that run
-    subject: str = ""  # who began it
+    subject: str = ""  # who began it, or on whose behalf
+    caller: str = ""  # who began it, if that is on another's behalf
     context: ContextWindow = field(default_factory=ContextWindow)
     sent: tuple[Message, ...] | None = None  # of the conversation, if not all of it (`fitting`)
     question: str = ""  # what the user has said in this turn
@@ -79,6 +81,9 @@ class Run:
     calls: tuple[Call, ...] = ()  # of this step, in the order of the reply
     native_reply: NativeReply | None = None  # that they come from, if their format is native
     issued: frozenset[str] = frozenset()  # ids of calls that a command was given for
+    waiting: tuple[ApprovalRequested, ...] = ()  # for a decision, in the order they were asked
+    approved: frozenset[str] = frozenset()  # ids of this step's calls that somebody has approved
+    changed: frozenset[str] = frozenset()  # those of them that are not what the reply asked for
     started: tuple[str, ...] = ()  # ids of all calls that were sent, in order
     results: tuple[Result, ...] = ()  # of the whole run, in the order in which they came
     seq: int = 0  # how many events there were
@@ -97,7 +102,7 @@ class Run:
 _FIELDS = frozenset(field.name for field in fields(Run))
 
 
-def changed(run: Run, **changes: Any) -> Run:  # noqa: ANN401 - as the fields are
+def updated(run: Run, **changes: Any) -> Run:  # noqa: ANN401 - as the fields are
     """Give a run with other values of some fields, as `dataclasses.replace` does.
 
     Each event changes a run several times, and `replace` sets all its fields one by one: that took
@@ -122,23 +127,28 @@ def sent_messages(run: Run) -> tuple[Message, ...]:
 
 def append_messages(run: Run, *messages: Message) -> Run:
     """Add messages to the conversation."""
-    return changed(run, messages=run.messages + messages)
+    return updated(run, messages=run.messages + messages)
 
 
 def append_question(run: Run, *messages: Message) -> Run:
     """Add messages of the user to the conversation: all of this turn are its question."""
     said = filter(None, (run.question, *(message.content for message in messages)))
     run = append_messages(run, *messages)
-    return changed(run, question="\n\n".join(said), question_end=len(run.messages))
+    return updated(run, question="\n\n".join(said), question_end=len(run.messages))
 
 
 def deliver_messages(run: Run) -> Run:
     """Add the undelivered messages to the conversation, and forget earlier rejections."""
     if not run.undelivered:
         return run
-    return changed(append_question(run, *run.undelivered), undelivered=(), errors=0)
+    return updated(append_question(run, *run.undelivered), undelivered=(), errors=0)
 
 
 def open_calls(run: Run) -> frozenset[str]:
     """The ids of this step's calls that have no result yet."""
     return frozenset(c.id for c in run.calls) - {result.call_id for result in run.results}
+
+
+def waiting_calls(run: Run) -> frozenset[str]:
+    """The ids of the calls that wait for a decision."""
+    return frozenset(requested.call.id for requested in run.waiting)

@@ -1,8 +1,8 @@
 """The project's own A2A extension: what a delegation holds besides its task (loop.md §5).
 
-The newest messages of the caller's conversation are one data part; the call path and the seconds
-that are left are metadata of the message. Both are marked with `URI`, so that an agent that does
-not know the extension ignores them.
+The newest messages of the caller's conversation are one data part; the call path, the seconds that
+are left and the subject that the caller works for are metadata of the message. All are marked with
+`URI`, so that an agent that does not know the extension ignores them.
 
 The metadata of an answer's artifact say so under `URI` if it was cut off or filtered.
 
@@ -25,8 +25,11 @@ MAX_CONTEXT_CHARS = 200_000  # well inside the 1 MiB that a pod takes as a body,
 MAX_PATH = 16
 MAX_URL_CHARS = 2048
 
-DelegationMetadata: TypeAlias = tuple[tuple[str, ...], float | None]
-"""The call path (card URLs, the caller last), and the seconds that the caller has left."""
+MAX_SUBJECT_CHARS = 512
+
+DelegationMetadata: TypeAlias = tuple[tuple[str, ...], float | None, str]
+"""The call path (card URLs, the caller last), the seconds that the caller has left, and whom it
+works for ("" if it does not say)."""
 
 
 def context_value(messages: Sequence[Message]) -> JSONObject:
@@ -44,9 +47,11 @@ def context_value(messages: Sequence[Message]) -> JSONObject:
     return {"messages": newest[::-1]}
 
 
-def metadata_value(path: Sequence[str], seconds: float | None) -> JSONObject:
+def metadata_value(path: Sequence[str], seconds: float | None, subject: str = "") -> JSONObject:
     """Give the extension's metadata of a message as JSON."""
     value: dict[str, JSON] = {"path": list(path)}
+    if subject:
+        value["subject"] = subject
     if seconds is not None:
         value["deadline"] = seconds
     return value
@@ -81,9 +86,10 @@ def read_metadata(value: JSON) -> DelegationMetadata:
     """Read what the metadata of a message holds under `URI`. Raises `InvalidRequest`."""
     match value:
         case None:
-            return (), None
+            return (), None, ""
         case {}:
-            return _path(value.get("path")), _seconds(value.get("deadline"))
+            subject = _subject(value.get("subject"))
+            return _path(value.get("path")), _seconds(value.get("deadline")), subject
         case _:
             raise _invalid("its metadata must be an object")
 
@@ -115,6 +121,14 @@ def _seconds(value: JSON) -> float | None:
     if not math.isfinite(value) or value <= 0:
         raise _invalid("`deadline` must be more than 0 seconds")
     return float(value)
+
+
+def _subject(value: JSON) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not value.isprintable() or len(value) > MAX_SUBJECT_CHARS:
+        raise _invalid(f"`subject` must be one line of at most {MAX_SUBJECT_CHARS} characters")
+    return value
 
 
 def _invalid(problem: str) -> InvalidRequest:

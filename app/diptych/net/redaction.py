@@ -24,8 +24,10 @@ PIECE = 8
 too many texts would hold it by chance."""
 
 MAX_SECRET_CHARS = 8_192
-MAX_SECRETS = 64  # the newest; a token that is renewed is a new one
+MAX_SECRETS = 128  # the newest; a token that is renewed is a new one
 MARK = "[redacted]"
+
+_JWT = re.compile(r"eyJ[\w-]+\.eyJ[\w-]+\.[\w-]+", re.ASCII)
 
 _URL_SEGMENT = 12  # characters that make a segment of a URL a secret, and no word of an API
 _PROBE, _STEP = 4, 5  # every window of 8 holds one of 4 that begins at a multiple of 5
@@ -36,28 +38,25 @@ class Redactor:
 
     def __init__(self) -> None:
         self._secrets: dict[str, frozenset[str]] = {}  # with their pieces, in order of arrival
-        self._pieces: frozenset[str] = frozenset()
-        self._probes: frozenset[str] = frozenset()
-        self._starts: frozenset[str] = frozenset()
+        self._pieces: dict[str, int] = {}  # each with how many secrets have it
+        self._probes: dict[str, int] = {}
 
     def remember(self, secret: str) -> None:
         """Take a value for a secret from now on, also when it is no longer the current one."""
-        if secret in self._secrets:
+        if (pieces := self._secrets.pop(secret, None)) is not None:
+            self._secrets[secret] = pieces  # in use, so not the next to be forgotten
             return
         forms = {form for part in _parts(secret) for form in _forms(part)}
         self._secrets[secret] = frozenset(
             form[n : n + PIECE] for form in forms for n in range(len(form) - PIECE + 1)
         )
+        self._count(self._secrets[secret], 1)
         if len(self._secrets) > MAX_SECRETS:
-            del self._secrets[next(iter(self._secrets))]
-        pieces = frozenset().union(*self._secrets.values())
-        self._probes = frozenset(p[n : n + _PROBE] for p in pieces for n in range(_STEP))
-        self._starts = frozenset(p[:n] for p in pieces for n in range(1, PIECE))
-        self._pieces = pieces
+            self._count(self._secrets.pop(next(iter(self._secrets))), -1)
 
     def redact(self, text: str) -> str:
         """Give a text without secrets; the same object if it holds none."""
-        spans = list(self._spans(text))
+        spans = list(self.spans(text))
         if not spans:
             return text
         shown, position = [], 0
@@ -83,13 +82,25 @@ class Redactor:
         return RedactedStream(self)
 
     def may_continue(self, text: str) -> int:
-        """Say how many characters at the end of a text may begin a piece of a secret."""
-        for size in range(min(PIECE - 1, len(text)), 0, -1):
-            if text[-size:] in self._starts:
+        """Say how many characters at the end of a text, 4 to 7, may begin a piece of a secret."""
+        for size in range(min(PIECE - 1, len(text)), _PROBE - 1, -1):
+            tail = text[len(text) - size :]
+            if tail[:_PROBE] in self._probes and tail[-_PROBE:] in self._probes:
                 return size
         return 0
 
-    def _spans(self, text: str) -> Iterator[tuple[int, int]]:
+    def _count(self, pieces: frozenset[str], by: int) -> None:
+        """Add the pieces of a secret to what is looked up, or take them away (`by` is -1)."""
+        probes = {p[n : n + _PROBE] for p in pieces for n in range(_STEP)}
+        for counts, found in ((self._pieces, pieces), (self._probes, probes)):
+            for each in found:
+                if left := counts.get(each, 0) + by:
+                    counts[each] = left
+                else:
+                    del counts[each]
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Give where secrets begin and end, in order; none overlap."""
         probes, pieces = self._probes, self._pieces
         if not probes:
             return
@@ -110,23 +121,45 @@ class Redactor:
 
 
 class RedactedStream:
-    """Redacts a text that comes piece by piece; it holds back what may begin a secret."""
+    """Redacts a text that comes piece by piece.
+
+    It holds back four to seven characters where these may begin a piece of a secret. So of a secret
+    that comes bit by bit the first three characters are shown, and no more.
+    """
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
+        self._before = ""  # the last characters that were dealt with, as they came
         self._held = ""
+        self._is_in_secret = False  # where `_before` ends
 
     def add(self, text: str) -> str:
         """Take the next piece; give what can be shown by now."""
-        text = self._redactor.redact(self._held + text)
-        size = self._redactor.may_continue(text)
-        self._held = text[len(text) - size :]
-        return text[: len(text) - size]
+        whole = self._before + self._held + text
+        size = self._redactor.may_continue(whole)
+        return self._show(whole, max(len(whole) - size, len(self._before)))
 
     def end(self) -> str:
         """Give the rest, at the end of the text."""
-        held, self._held = self._held, ""
-        return held
+        whole = self._before + self._held
+        return self._show(whole, len(whole))
+
+    def _show(self, whole: str, end: int) -> str:
+        """Give what is to be shown from the end of `_before` to `end`; hold the rest."""
+        position = len(self._before)
+        shown = []
+        is_in_secret = self._is_in_secret and position == end
+        for first, last in self._redactor.spans(whole):
+            if last <= position or first >= end:
+                continue
+            if first > position or not self._is_in_secret:
+                shown += [whole[position:first], MARK]
+            position = min(last, end)
+            is_in_secret = position == end
+        shown.append(whole[position:end])
+        self._is_in_secret = is_in_secret
+        self._before, self._held = whole[max(end - PIECE + 1, 0) : end], whole[end:]
+        return "".join(shown)
 
 
 SECRETS = Redactor()
@@ -160,13 +193,15 @@ async def redacted_output(call: Awaitable[CallOutput]) -> CallOutput:
 def _parts(secret: str) -> Iterator[str]:
     """Give what is secret in a value: of a URL its password and long segments, else each word.
 
-    `Bearer`, and the first and last line of a PEM, are no secrets.
+    `Bearer`, and the first and last line of a PEM, are no secrets. Of a JWT only the signature is
+    one: its head and its claims stand in other tokens, too, and open nothing.
     """
     if "://" in secret:
         yield from _parts_of_url(secret.strip())
         return
     for line in secret[:MAX_SECRET_CHARS].splitlines():
-        yield from (word for word in line.split() if not line.startswith("-----"))
+        for word in line.split() if not line.startswith("-----") else ():
+            yield word.rpartition(".")[2] if _JWT.fullmatch(word) else word
 
 
 def _parts_of_url(url: str) -> Iterator[str]:

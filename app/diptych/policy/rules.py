@@ -52,16 +52,21 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who began a run, for `caller` in expressions; the run's id is for the audit."""
+    """Who began a run, for `caller` in expressions; the run's id is for the audit.
+
+    `on_behalf_of` is for whom that caller says to work; nobody has proved it.
+    """
 
     run_id: str
     subject: str = ""
+    on_behalf_of: str = ""
 
     @property
     def variables(self) -> dict[str, JSON]:
         """Who it is; empty strings if nobody knows."""
         kind, _, name = self.subject.partition(":")
-        return {"subject": self.subject, "kind": kind, "name": name}
+        about: dict[str, JSON] = {"subject": self.subject, "kind": kind, "name": name}
+        return about | {"onBehalfOf": self.on_behalf_of}
 
 
 ALLOWED = Verdict("allow")

@@ -104,7 +104,8 @@ class DelegationRequest:
     """A delegation, ready to be sent (loop.md §5).
 
     `context_id` is new for every delegation. `path` holds the card URLs of the agents that the
-    request has come through, the caller last. `seconds_left` is what the run has left.
+    request has come through, the caller last. `seconds_left` is what the run has left. `subject` is
+    whom the run works for, "" if nobody knows.
     """
 
     agent: str
@@ -114,6 +115,7 @@ class DelegationRequest:
     path: tuple[str, ...] = ()
     seconds_left: float | None = None
     traceparent: str | None = None
+    subject: str = ""
 
 
 class Agents(Protocol):

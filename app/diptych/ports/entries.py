@@ -11,9 +11,9 @@ from dataclasses import dataclass
 class RunEntry:
     """A run, as lists show it; `seq` and `updated` are seq and time of its newest record.
 
-    `status` is `queued`, `running` or the terminal event's name. `may_be_truncated` says that the
-    store has been down since the run started, so that newest records may have been lost and
-    written anew. Times are seconds since the epoch.
+    `status` is `queued`, `running`, `input-required` or the terminal event's name.
+    `may_be_truncated` says that the store has been down since the run started, so that newest
+    records may have been lost and written anew. Times are seconds since the epoch.
     """
 
     run_id: str

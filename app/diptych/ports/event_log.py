@@ -34,8 +34,12 @@ class EventLog(Protocol):
         """
         ...
 
-    async def append(self, records: Sequence[Record], lease: Lease) -> None:
+    async def append(
+        self, records: Sequence[Record], lease: Lease, *, awaits_input: bool = False
+    ) -> None:
         """Add the next records of one run. They are on record, and told, when this returns.
+
+        With them the run waits for a decision of somebody, or does not (`awaits_input`).
 
         A store that is away is waited for: the caller sets the limit. What is on record already
         is not added again. Raises `LeaseLost` if the lease is not the newest, `LogTruncated` if the

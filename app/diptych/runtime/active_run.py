@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import assert_never
 
+from diptych.loop.approval_events import ApprovalDecided
 from diptych.loop.events import Aborted, Event, Failed, Signal, Steered, Stop
 from diptych.loop.reducer import apply_all, closing_events
 from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run
@@ -41,6 +42,7 @@ class ActiveRun:
         self._stage = Stage.WAITING
         self._runner: Runner | None = None
         self._messages: dict[str, Steered] = {}  # by id, until there is a runner
+        self._decisions: dict[str, ApprovalDecided] = {}  # likewise, by call
         self._deadline: asyncio.TimerHandle | None = None  # while it waits
         self._opened_at = asyncio.get_running_loop().time()
 
@@ -87,6 +89,8 @@ class ActiveRun:
         self._runner = runner
         for message in self.take_messages():
             runner.steer(message)
+        for decided in self._decisions.values():
+            runner.decide(decided)
         if self.stop_requested:
             runner.stop(self.stop_requested)
         if self._stage is Stage.HANDING_OVER:
@@ -111,8 +115,17 @@ class ActiveRun:
             return False
         return True
 
+    def decide(self, decided: ApprovalDecided) -> None:
+        """Decide on a call that waits; the first decision counts."""
+        if self._runner:
+            self._runner.decide(decided)
+        else:
+            self._decisions.setdefault(decided.call_id, decided)
+
     def signal(self, signal: Signal) -> None:
         match signal:
+            case ApprovalDecided():
+                self.decide(signal)
             case Steered():
                 self.steer(signal)
             case Aborted() | Failed():

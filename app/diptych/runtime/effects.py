@@ -26,6 +26,7 @@ from diptych.loop.text import RESULT_BYTES, bounded, well_formed
 from diptych.policy.rules import Policy
 from diptych.ports import Agents, DelegationRequest, Model, Notice, Tools
 from diptych.runtime.answer_stream import TextBatcher
+from diptych.runtime.deadline import Deadline
 from diptych.runtime.model_caller import ModelCaller, ModelHabits
 
 CANCEL_SECONDS = 0.9  # for cancelled tasks to tell their servers: an abort takes effect in 1 s
@@ -59,17 +60,14 @@ class TextArrived:
 
 
 class Effects:
-    """Asks and calls for one run. Events go to `put`, notices to `notify`.
-
-    `deadline` is a time of the event loop's clock, None for no limit.
-    """
+    """Asks and calls for one run. Events go to `put`, notices to `notify`."""
 
     def __init__(
         self,
         backends: Backends,
         put: Callable[[Event | TaskCrashed | TextArrived], None],
         notify: Callable[[Notice], None],
-        deadline: float | None,
+        deadline: Deadline,
     ) -> None:
         self._backends = backends
         self._put = put
@@ -82,7 +80,7 @@ class Effects:
 
     def ask(self, command: AskModel, run: Run) -> None:
         """Ask the model of a run; see `ModelCaller`."""
-        request = replace(command.request, seconds_left=self._seconds_left())
+        request = replace(command.request, seconds_left=self._deadline.seconds_left)
         self._spawn(self._model.ask(replace(command, request=request), run))
 
     @property
@@ -156,14 +154,10 @@ class Effects:
             context_id=context_id or "",
             context=tuple(without_native_calls(context, run.nonce)),
             path=run.origin.path,
-            seconds_left=self._seconds_left(),
+            seconds_left=self._deadline.seconds_left,
             traceparent=run.origin.traceparent,
+            subject=run.subject,
         )
-
-    def _seconds_left(self) -> float | None:
-        if self._deadline is None:
-            return None
-        return max(self._deadline - asyncio.get_running_loop().time(), 0.0)
 
     # Tasks
 

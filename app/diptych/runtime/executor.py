@@ -18,7 +18,9 @@ from diptych.loop.messages import Message
 from diptych.loop.reducer import apply_all, replay
 from diptych.loop.state import Phase, Run
 from diptych.runtime.active_run import ActiveRun
+from diptych.runtime.approvals import waited_seconds
 from diptych.runtime.buffer import is_terminal
+from diptych.runtime.deadline import Deadline
 from diptych.runtime.definition import AgentDefinition, CatalogRecorder
 from diptych.runtime.effects import Backends
 from diptych.runtime.run_log import RunLog
@@ -125,18 +127,18 @@ class Executor:
     async def _may_be_truncated(self, log: RunLog) -> bool:
         return log.was_loaded and await self._stores.leases.may_be_truncated(log.run_id)
 
-    def _deadline(self, active: ActiveRun, run: Run) -> float | None:
-        """The earlier of the caller's and the manifest's deadline, by the event loop's clock."""
+    def _deadline(self, active: ActiveRun, run: Run) -> Deadline:
+        """The caller's and the manifest's deadline; what approvals waited does not count."""
         now = asyncio.get_running_loop().time()
-        deadlines: list[float] = []
+        callers = own = None
         if run.origin.seconds is not None:
-            deadlines.append(now + run.origin.seconds - active.age)
+            callers = now + run.origin.seconds - active.age
         if self._definition.deadline is not None:
-            records = active.log.records
-            begun = next((r.timestamp for r in records if r.event_type == "offered"), None)
-            spent = 0.0 if begun is None else max(0.0, self._stores.clock.now() - begun)
-            deadlines.append(now + self._definition.deadline - spent)
-        return min(deadlines, default=None)
+            records, time = active.log.records, self._stores.clock.now()
+            begun = next((r.timestamp for r in records if r.event_type == "offered"), time)
+            spent = max(0.0, time - begun - waited_seconds(records, time))
+            own = now + self._definition.deadline - spent
+        return Deadline(callers, own)
 
 
 async def _fail_without_catalog(log: RunLog) -> Run:

@@ -21,6 +21,7 @@ from diptych.loop.request_end import event_of_failure, event_of_reply
 from diptych.loop.state import Run
 from diptych.ports import Model, Notice, may_want_reasoning
 from diptych.runtime.answer_stream import AnswerStream, TextBatcher
+from diptych.runtime.redacted_replies import redacted_deltas, redacted_failure, redacted_reply
 
 PREAMBLE_CHARS = 160  # that native calls may follow without any of it having been told
 MAX_KEPT_REASONING = 100_000  # characters, of one reply
@@ -65,12 +66,12 @@ class ModelCaller:
             else:
                 replied = await self._stream(command, run)
         except ModelError as error:
-            self._put(event_of_failure(command, error))
+            self._put(event_of_failure(command, redacted_failure(error)))
         else:
             self._put(event_of_reply(command, replied))
 
     async def _complete(self, command: AskModel) -> Replied:
-        reply = await self._model.complete(command.request)
+        reply = redacted_reply(await self._model.complete(command.request))
         reasoning = strip_lead(reply.text)[1]
         if reasoning and not reply.text.lstrip().startswith(("<", "[")):
             self._habits.opens_reasoning = _REASONING_END in reply.text
@@ -88,7 +89,7 @@ class ModelCaller:
             self._notify_reasoning,
             opens_reasoning=self._habits.opens_reasoning,
         )
-        async with aclosing(self._model.stream(command.request)) as deltas:
+        async with aclosing(redacted_deltas(self._model.stream(command.request))) as deltas:
             async for delta in deltas:
                 stream.feed(delta.text, delta.reasoning)
                 reasoning.append(delta.reasoning)

@@ -29,8 +29,8 @@ class RunRequest:
     the `idempotency_key` of an earlier one is that one, sent again. `output_schema` is the JSON
     schema that the answer must fit (`{}`: any JSON object), `parameters` overlay the manifest's
     for the model, `max_steps` holds where the manifest allows as many. Sessions and idempotency
-    keys of one `owner` are apart from those of others; "" is nobody's. `subject` is who asks, for
-    the record.
+    keys of one `owner` are apart from those of others; "" is nobody's. `subject` and `caller` are
+    who asks, as `Asked` has them.
     """
 
     messages: tuple[Message, ...]
@@ -43,6 +43,7 @@ class RunRequest:
     max_steps: int | None = None
     owner: str = ""
     subject: str = ""
+    caller: str = ""
 
 
 def requested_session(request: RunRequest) -> str | None:
@@ -100,6 +101,7 @@ def first_event(request: RunRequest, *, is_known: bool, last_answer: str | None 
         request.max_steps,
         request.output_schema,
         subject=request.subject,
+        caller=request.caller,
     )
 
 

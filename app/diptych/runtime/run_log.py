@@ -11,6 +11,7 @@ from diptych.loop.codec import Record, encode
 from diptych.loop.events import Asked, Event, Failed
 from diptych.ports import Item, Notice
 from diptych.ports.entries import IdempotencyKey, Lease, Opened
+from diptych.runtime.approvals import note_waiting, open_approvals
 from diptych.runtime.buffer import SubscriberBuffer, is_terminal
 from diptych.runtime.stores import Stores
 
@@ -42,6 +43,7 @@ class RunLog:
         self._stores = stores
         self._observers = observers
         self._buffers: set[SubscriberBuffer] = set()
+        self._waiting: set[str] = set()  # ids of the calls that wait for a decision
         self._progress: list[tuple[int, Notice]] = []  # each with the seq of the record before it
         self._is_closed = False
 
@@ -56,6 +58,7 @@ class RunLog:
     def load(self, records: Sequence[Record]) -> None:
         """Continue from what is on record."""
         self.records = list(records)
+        self._waiting = {approval.call_id for approval in open_approvals(self.records)}
         self.was_loaded = True
 
     async def append(self, items: Sequence[Event | Notice]) -> None:
@@ -73,7 +76,8 @@ class RunLog:
     async def restore(self, truncated: LogTruncated) -> None:
         """Put back the records that the store has lost: whoever read them must find them again."""
         if self.lease and (missing := self.records[truncated.seq :]):
-            await self._stores.log.append(missing, self.lease)
+            waiting = bool(self._waiting)
+            await self._stores.log.append(missing, self.lease, awaits_input=waiting)
 
     def notify(self, notice: Notice) -> None:
         """Tell subscribers, here and at other processes, what is not recorded."""
@@ -81,6 +85,10 @@ class RunLog:
             self._progress.append((len(self.records), notice))
         self._tell(notice)
         self._stores.feed.publish_notice(self.run_id, notice)
+
+    def now(self) -> float:
+        """Give the time, in seconds since the epoch."""
+        return self._stores.clock.now()
 
     def new_context_id(self) -> str:
         return f"context-{self._stores.clock.token()}"
@@ -129,10 +137,17 @@ class RunLog:
         if self.lease is None:
             raise LeaseLost("this process does not own the run")
         try:
-            await self._stores.log.append(records, self.lease)
+            await self._store(records, self.lease)
         except LogTruncated as truncated:
             await self.restore(truncated)
-            await self._stores.log.append(records, self.lease)
+            await self._store(records, self.lease)
+
+    async def _store(self, records: Sequence[Record], lease: Lease) -> None:
+        """Append records, and say whether calls wait for a decision with them."""
+        waiting = set(self._waiting)
+        for record in records:
+            note_waiting(waiting, record)
+        await self._stores.log.append(records, lease, awaits_input=bool(waiting))
 
     def _next_records(self, events: Sequence[Event]) -> list[Record]:
         now = self._stores.clock.now()
@@ -145,6 +160,7 @@ class RunLog:
 
     def _add(self, record: Record) -> None:
         self.records.append(record)
+        note_waiting(self._waiting, record)
         if is_terminal(record):  # notices are not replayed once a run has ended
             self._progress.clear()
         self._tell(record)

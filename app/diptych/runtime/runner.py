@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.loop.call_graph import failure
 from diptych.loop.commands import AskModel, Command, Emit, MakeCall, Warn
 from diptych.loop.context_window import ContextWindow
@@ -35,12 +36,14 @@ from diptych.loop.events import (
 )
 from diptych.loop.messages import JSON, Delegation
 from diptych.loop.reducer import advance, apply_all, closing_events
-from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run
+from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run, waiting_calls
 from diptych.policy.rules import Asker
 from diptych.ports import Notice
+from diptych.runtime.deadline import Deadline
 from diptych.runtime.effects import Backends, Effects, TaskCrashed, TextArrived, target
 from diptych.runtime.run_log import PROGRESS, RunLog
 from diptych.runtime.run_writer import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunWriter
+from diptych.runtime.timers import RunTimers
 
 DEADLINE_EXCEEDED = Failed("deadline_exceeded", "the run ran out of time")
 # If the write of one of these is lost, the model is asked again.
@@ -64,8 +67,7 @@ _InboxItem = Event | TaskCrashed | TextArrived | _HandOver
 class Runner:
     """The event loop of one run: to its end, or to where another process takes it over.
 
-    `deadline` is a time of the event loop's clock, None for no limit. `learn` is told what the run
-    learns of the model's context window.
+    `learn` is told what the run learns of the model's context window.
     """
 
     def __init__(
@@ -73,13 +75,13 @@ class Runner:
         run: Run,
         backends: Backends,
         log: RunLog,
-        deadline: float | None,
+        deadline: Deadline,
         learn: Callable[[ContextWindow], None] | None = None,
     ) -> None:
         self._learn = learn
         self._log = log
         self._policy = backends.policy
-        self._deadline = deadline
+        self._timers = RunTimers(deadline, log.now, self.decide, self._run_out_of_time)
         self._inbox: asyncio.Queue[_InboxItem] = asyncio.Queue()
         self._writer = RunWriter(run, log, lambda e: self._inbox.put_nowait(TaskCrashed(e)))
         self._effects = Effects(backends, self._inbox.put_nowait, log.notify, deadline)
@@ -95,9 +97,16 @@ class Runner:
         self._stage = _Stage.STOPPING
         self._inbox.put_nowait(stop)
 
+    def _run_out_of_time(self) -> None:
+        self.stop(DEADLINE_EXCEEDED)
+
     def steer(self, message: Steered) -> None:
         """Add a message to the conversation; one that is sent again is added once."""
         self._inbox.put_nowait(message)
+
+    def decide(self, decided: ApprovalDecided) -> None:
+        """Decide on a call that waits; the first decision counts."""
+        self._inbox.put_nowait(decided)
 
     def hand_over(self) -> None:
         """Stop, and leave the run for another process to continue from its record."""
@@ -110,12 +119,7 @@ class Runner:
         Raises `StoreError`, and whatever a bug raises. A run that was stopped before begins
         nothing.
         """
-        timer: asyncio.TimerHandle | None = None
-        if self._deadline is not None:
-            loop = asyncio.get_running_loop()
-            if self._deadline <= loop.time():
-                self.stop(DEADLINE_EXCEEDED)
-            timer = loop.call_at(self._deadline, self.stop, DEADLINE_EXCEEDED)
+        self._timers.start()
         try:
             for event in first:
                 await self._receive(event)
@@ -125,8 +129,7 @@ class Runner:
             await self._writer.finish()
             raise
         finally:
-            if timer:
-                timer.cancel()
+            self._timers.cancel()
             self._writer.cancel()
             await self._effects.cancel_all()
         return self.run
@@ -148,6 +151,8 @@ class Runner:
                 await self._apply(item)
             case Steered() if not self._takes(item):
                 pass
+            case ApprovalDecided() if not self._awaits(item):
+                pass
             case _:
                 await self._apply(item)
 
@@ -162,6 +167,8 @@ class Runner:
             self._learn(self._writer.decided.context)
         following, calls = self._carry_out(commands)
         items = [event, *following]
+        if self._stage is _Stage.DRIVING:
+            self._timers.watch(self._writer.decided.waiting)
         if all(isinstance(item, (*_DEFERRABLE, Notice)) for item in items):
             is_start = isinstance(event, Offered)
             self._writer.write_later(
@@ -187,27 +194,34 @@ class Runner:
                 case AskModel() as ask:
                     self._ask_model(ask)
                 case MakeCall() as call:
-                    if refusal := self._refusal(call):
-                        todo.appendleft(Emit(refusal))
+                    if instead := self._instead_of(call):
+                        todo.appendleft(Emit(instead))
                     else:
                         calls.append(call)
                 case Warn(text):
                     items.append(Notice("format_warning", {"message": text}))
         return items, calls
 
-    def _refusal(self, command: MakeCall) -> Returned | None:
-        """Ask the policy about a call. Gives the result of one that is not made.
+    def _instead_of(self, command: MakeCall) -> Returned | ApprovalRequested | None:
+        """Ask the policy about a call. Gives what happens in place of it, unless it is made.
 
         What was sent before was decided on then; whoever goes on with a run decides on the rest.
         """
         if command.is_retry or self._stage is not _Stage.DRIVING:
             return None
         run = self._writer.decided
-        asker = Asker(self._log.run_id, run.subject)
-        verdict = self._policy.decide(command.call, run.catalog, asker)
-        if verdict.outcome == "allow":
-            return None
-        return failure(command.call, "denied", f"denied: {verdict.reason}")
+        on_behalf_of = run.subject if run.caller else ""
+        asker = Asker(self._log.run_id, run.caller or run.subject, on_behalf_of)
+        call, is_approved = command.call, command.is_approved
+        verdict = self._policy.decide(call, run.catalog, asker, is_approved=is_approved)
+        match verdict.outcome:
+            case "allow":
+                return None
+            case "ask":
+                expires_at = self._log.now() + verdict.expires
+                return ApprovalRequested(call, command.step, verdict.reason, expires_at)
+            case "deny":
+                return failure(call, "denied", f"denied: {verdict.reason}")
 
     def _ask_model(self, command: AskModel) -> None:
         if self._stage is _Stage.DRIVING:
@@ -243,6 +257,8 @@ class Runner:
                     await self._writer.record(result)
                 case Steered() as message if self._takes(message):
                     await self._writer.record(message)
+                case ApprovalDecided() as decided if self._awaits(decided):
+                    await self._writer.record(decided)
         await self._write_text()
         await self._writer.write()
 
@@ -250,6 +266,10 @@ class Runner:
         """Whether a message is new, and not one too many."""
         taken = self._writer.decided.message_ids
         return message.message_id not in taken and len(taken) < MAX_MESSAGES_PER_RUN
+
+    def _awaits(self, decided: ApprovalDecided) -> bool:
+        """Whether the call of a decision still waits for it."""
+        return decided.call_id in waiting_calls(self._writer.decided)
 
     async def _write_text(self) -> None:
         is_void, text = self._effects.take_text()

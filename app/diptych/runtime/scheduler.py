@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from diptych.errors import LeaseLost, LogTruncated, RunLost, RunNotFound, StoreError
+from diptych.loop.approval_events import ApprovalDecided
 from diptych.loop.events import Aborted, Failed, Signal, Steered, Stop
 from diptych.loop.state import Phase, Run
 from diptych.ports.entries import Lease
@@ -256,9 +257,9 @@ class Scheduler:
         """Deliver a signal that was sent at another process."""
         active, session = self._active.get(run_id), self._sessions.get(session_id)
         match signal:
-            case Steered():
+            case Steered() | ApprovalDecided():
                 if active:  # a run that is not here yet reads its signals when its turn comes
-                    active.steer(signal)
+                    active.signal(signal)
             case Aborted() | Failed():
                 if active is None and session:  # another process put it into the queue
                     active = self.add(run_id, session_id)

@@ -21,6 +21,7 @@ from diptych.ports.run_ids import run_id_of
 from diptych.ports.session_ids import owned_session
 from diptych.runtime.active_run import Stage
 from diptych.runtime.answers import whole_answer
+from diptych.runtime.decisions import DecisionRequest
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
 from diptych.runtime.lease_keeper import LeaseKeeper
@@ -161,6 +162,14 @@ class RunService:
     async def steer(self, run_id: str, message: Steered) -> RunEntry:
         """Add a message to a run's conversation; see `Signals.steer`."""
         return await self._signals.steer(run_id, message)
+
+    async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
+        """Decide on a call that waits; see `Signals.decide`."""
+        return await self._signals.decide(run_id, call_id, request)
+
+    async def waiting_runs(self, limit: int) -> Sequence[RunEntry]:
+        """List the runs in which calls wait for a decision, the newest first."""
+        return await self.entries(status="input-required", limit=limit)
 
     async def entry(self, run_id: str) -> RunEntry:
         return await self._stores.log.entry(run_id)

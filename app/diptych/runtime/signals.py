@@ -7,21 +7,32 @@ Not here: who may send them (`http.guarded_runs`), what becomes of them (`loop.r
 """
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from typing import TypeVar
 
-from diptych.errors import StoreError, TooManyMessages
-from diptych.loop.codec import TERMINAL
-from diptych.loop.events import Aborted, Steered, Stop
+from diptych.errors import LoopError, StoreError, TooManyMessages
+from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
+from diptych.loop.codec import TERMINAL, Record, decode
+from diptych.loop.events import Aborted, Offered, Steered, Stop
 from diptych.loop.text import well_formed
 from diptych.ports.entries import RunEntry
+from diptych.runtime.approvals import is_news
 from diptych.runtime.buffer import is_terminal
+from diptych.runtime.decisions import (
+    DecisionRequest,
+    decision_event,
+    find_approval,
+    is_decided_by,
+)
 from diptych.runtime.scheduler import Scheduler
 from diptych.runtime.steering import is_message, is_recorded
 from diptych.runtime.stores import Stores
 from diptych.runtime.subscription import Subscriptions
 
 CANCEL_SECONDS = 15.0  # in which a run's end must be on record: its owner may have to change
+DECIDE_SECONDS = 15.0  # in which a decision must be on record
 STEER_SECONDS = 15.0  # in which a message must be on record
 POLL_SECONDS = 0.2  # at most, between two looks for a message in the record
 RESEND_SECONDS = 2.0  # after which a signal is sent again: the owner may have changed
@@ -69,6 +80,36 @@ class Signals:
                     is_sent = True
         raise StoreError("the run's owner does not answer now; send the message again")
 
+    async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
+        """Decide on a call that waits, wherever its run is; gives the run's records then.
+
+        Raises `ApprovalNotFound`, `AlreadyDecided`, `RunEnded`, `InvalidRequest` with the path of
+        what is wrong, and `StoreError` if the owner does not answer.
+        """
+        records = await self._stores.log.read(run_id)
+        asked = find_approval(records, call_id).requested
+        offered = next(r for r in records if r.event_type == "offered")
+        blob = await self._stores.log.get_blob(str(offered.content))
+        catalog = _decoded(offered, blob, Offered).catalog
+        decision_id = self._stores.clock.token()
+        event = _decoded(asked, b"", ApprovalRequested)
+        decided = decision_event(event, request, catalog, decision_id)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DECIDE_SECONDS):
+                while not self._subscriptions.is_closed:
+                    if is_decided_by(records, decided):
+                        return records
+                    await self._send_decision(run_id, decided, len(records))
+                    records = await self._stores.log.read(run_id)
+        raise StoreError("the run's owner does not answer now; see what was decided, or try again")
+
+    async def _send_decision(self, run_id: str, decided: ApprovalDecided, after: int) -> None:
+        """Send a decision to the run's owner, and look for anything new for a while."""
+        if active := self._scheduler.find(run_id):
+            active.decide(decided)
+        await self._stores.leases.send_signal(run_id, decided)
+        await self._wait_for(run_id, after, RESEND_SECONDS, is_news)
+
     async def _end(self, run_id: str, stop: Stop) -> None:
         """End a run, wherever it runs: its owner is asked again until the run has ended."""
         while not self._subscriptions.is_closed:
@@ -101,11 +142,27 @@ class Signals:
         if active and not active.steer(message):
             raise TooManyMessages
         await self._stores.leases.send_signal(entry.run_id, message)
+        await self._wait_for(entry.run_id, entry.seq, seconds, is_message)
+
+    async def _wait_for(
+        self, run_id: str, after: int, seconds: float, is_due: Callable[[Record], bool]
+    ) -> None:
+        """Look for a record that is due, or for the run's end, at most so long."""
         loop, pause = asyncio.get_running_loop(), 0.01
         until = loop.time() + seconds
         while loop.time() < until:
             await asyncio.sleep(pause)
             pause = min(2 * pause, POLL_SECONDS)
-            fresh = await self._stores.log.read(entry.run_id, entry.seq)
-            if any(is_message(record) or is_terminal(record) for record in fresh):
+            fresh = await self._stores.log.read(run_id, after)
+            if any(is_due(record) or is_terminal(record) for record in fresh):
                 return
+
+
+Decoded = TypeVar("Decoded")
+
+
+def _decoded(record: Record, blob: bytes, kind: type[Decoded]) -> Decoded:
+    event = decode(record.event_type, record.content, record.metadata, lambda _: blob)
+    if not isinstance(event, kind):
+        raise LoopError(f"{record.event_type} is no {kind.__name__}")
+    return event

@@ -19,6 +19,7 @@ from diptych.adapters.openai_chat.connection import allow_url
 from diptych.config.platform_access import PlatformAccess, read_platform_access
 from diptych.config.settings import AccessConfig, IssuerConfig
 from diptych.http.access_guard import AccessPolicy
+from diptych.net.redaction import remembered
 
 _logger = logging.getLogger(__name__)
 
@@ -43,8 +44,16 @@ class AgentAccess:
 
     def policy(self, agent: str, on_refused: Callable[[str], None]) -> AccessPolicy:
         """Give the policy for the web application of the agent called `agent`."""
-        authenticator = Authenticator(self.issuers, self._config.keys, time.time)
-        return AccessPolicy(authenticator, self.grants, self._refresh_keys, agent, on_refused)
+        keys = {name: remembered(read) for name, read in self._config.keys.items()}
+        authenticator = Authenticator(self.issuers, keys, time.time)
+        return AccessPolicy(
+            authenticator,
+            self.grants,
+            self._refresh_keys,
+            agent,
+            on_refused,
+            approves_own=self._config.approve_own,
+        )
 
     async def start(self) -> None:
         """Fetch the keys of issuers for the first time, if some must be asked."""

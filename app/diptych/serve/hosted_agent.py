@@ -10,7 +10,6 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.metadata import version
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -146,10 +145,13 @@ class HostedAgent:
         if self._first_connect:
             await asyncio.wait([self._first_connect])
 
-    @cached_property
+    @property
     def profile(self) -> AgentProfile:
         config = self._config
-        return AgentProfile(config.name, config.description, VERSION, config.public_url)
+        issuers = () if self._is_open else tuple(i.url for i in config.access.issuers)
+        return AgentProfile(
+            config.name, config.description, VERSION, config.public_url, not self._is_open, issuers
+        )
 
     def app(self, *, on_loopback: bool, has_metrics: bool = True) -> FastAPI:
         """Make the web application of the agent, with or without its metrics.

@@ -28,7 +28,7 @@ from diptych_operator.desired.access import (
 from diptych_operator.desired.children import access_config_map
 from diptych_operator.desired.rollout import mounts_config_map
 from diptych_operator.kubernetes.client import KubernetesClient
-from diptych_operator.kubernetes.errors import ApiError, InvalidError, UnavailableError
+from diptych_operator.kubernetes.errors import ApiError, UnavailableError
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
     AGENT,
@@ -164,11 +164,7 @@ class AccessFiles:
         if is_new and (created := await self._client.create(desired)):
             return self._note_written(own, created)
         name = namespaced_name_of(desired)
-        try:
-            found = await self._client.read_metadata(CONFIG_MAP, name)
-        except InvalidError:  # an admission policy says that it is not ours
-            self._foreign.add(own)
-            return AccessFileState.FOREIGN
+        found = await self._client.read_metadata(CONFIG_MAP, name)
         if found is not None:
             if not _may_replace(found, agent):
                 self._foreign.add(own)

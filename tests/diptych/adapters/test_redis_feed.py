@@ -11,6 +11,7 @@ from support.redis_stores import end, first, record, soon, stores
 from diptych.adapters.redis.locator import MasterLocator
 from diptych.adapters.redis.pubsub import Channel, PubSubConnection
 from diptych.errors import RunNotFound, StoreError, StoreFull, TooManyMessages
+from diptych.loop.approval_events import ApprovalDecided
 from diptych.loop.events import Aborted, Failed, Steered
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
 from diptych.ports import Gap, Notice
@@ -68,6 +69,17 @@ async def test_a_message_is_kept_for_a_run_until_that_has_ended(server):
         assert not [
             key for key in server.ask("KEYS", "*") if f"asked:{run_id}".encode() in bytes(key)
         ]
+
+
+async def test_a_decision_is_kept_for_a_run_that_waits(server):
+    decided = ApprovalDecided("call_1_1", "approve", "d-1", subject="user:eve")
+    async with stores(server.url, 2) as [one, two]:
+        opened = await one.open(first(one), "t1")
+        waits = [record(opened.entry, 2)]
+        await one.append(waits, opened.lease, awaits_input=True)
+        for signal in (decided, decided, Aborted("enough")):
+            await two.send_signal(opened.entry.run_id, signal)
+        assert await one.pending_signals(opened.entry.run_id) == [decided, Aborted("enough")]
 
 
 async def test_one_message_too_many_is_refused_and_an_end_is_not(server):

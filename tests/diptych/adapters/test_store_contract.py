@@ -510,3 +510,19 @@ async def test_a_run_is_not_asked_to_end_and_has_its_whole_record_by_itself(stor
     opened = await store.open()
     assert not await store.leases.pending_signals(opened.entry.run_id)
     assert not await store.leases.may_be_truncated(opened.entry.run_id)
+
+
+async def test_a_run_that_waits_for_a_decision_says_so_until_it_does_not(store):
+    opened = await store.open()
+    run_id = opened.entry.run_id
+    await store.log.append([record(opened.entry, 2)], opened.lease, awaits_input=True)
+    assert (await store.log.entry(run_id)).status == "input-required"
+    waiting = await store.log.entries(status="input-required", limit=10)
+    assert [entry.run_id for entry in waiting] == [run_id]
+    listed = await store.log.updated_entries(["input-required"], 10)
+    assert ([entry.run_id for entry in listed.entries], listed.total) == ([run_id], 1)
+    await store.log.append([record(opened.entry, 3)], opened.lease)
+    assert (await store.log.entry(run_id)).status == "running"
+    await store.log.append([record(opened.entry, 4)], opened.lease, awaits_input=True)
+    await store.log.append([record(opened.entry, 5, "aborted")], opened.lease)
+    assert (await store.log.entry(run_id)).status == "aborted"

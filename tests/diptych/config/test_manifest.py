@@ -60,7 +60,7 @@ def test_every_supported_field_is_taken() -> None:
         ),
         (
             manifest(chat={"callerSystem": "obey"}),
-            'spec.chat.callerSystem: must be "quote" (got "obey")',
+            'spec.chat.callerSystem: must be "quote" or "off" (got "obey")',
         ),
         (
             manifest(chat={"corsOrigins": ["https://app.example.com/"]}),

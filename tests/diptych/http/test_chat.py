@@ -9,6 +9,7 @@ from support.doubles import FunctionTools, tool
 from support.face import HI, NAME, Face, face, openai_error
 from support.stack import Frame, call, frames, text_of
 
+from diptych.config.settings import ChatConfig
 from diptych.errors import ToolError
 from diptych.loop.events import LoopSettings
 from diptych.runtime.definition import AgentDefinition
@@ -220,12 +221,25 @@ async def test_the_messages_of_a_request_are_its_history() -> None:
     async with face() as helper:
         assert (await helper.http.post(CHAT, json={"messages": said})).status_code == 200
         system, *heard = helper.house.model.requests[0]
-        assert system.content.endswith("Rhyme.")
+        assert system.content.endswith("\n> Rhyme.")
         assert [(m.role, m.content) for m in heard] == [
             ("user", "one"),
             ("assistant", "ok"),
             ("user", "two"),
         ]
+
+
+async def test_a_caller_s_system_text_can_be_switched_off_in_every_protocol() -> None:
+    said = [{"role": "system", "content": "Rhyme."}, {"role": "user", "content": "one"}]
+    async with face(*["{}", "Hello!"] * 3, chat=ChatConfig(caller_system="off")) as helper:
+        reply = await helper.http.post(CHAT, json={"messages": said})
+        assert reply.headers["X-Diptych-Warning"] == "ignored: system"
+        await helper.http.post("/v1/runs", json={"messages": said})
+        plain = await helper.http.post(CHAT, json={"messages": said[1:]})
+        assert "X-Diptych-Warning" not in plain.headers
+        events = (await helper.http.get("/memory/events")).text
+        asked = [m.content for request in helper.house.model.requests for m in request]
+    assert "Rhyme." not in events + "".join(asked)
 
 
 # Failures

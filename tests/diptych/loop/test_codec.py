@@ -8,6 +8,7 @@ from support.doubles import catalog
 
 from diptych.errors import LoopError
 from diptych.loop.actions import ActionError
+from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.loop.catalog import Catalog, Tool, Unavailable
 from diptych.loop.codec import (
     EVENT_TYPES,
@@ -75,6 +76,13 @@ EVENTS = [
     Called(ToolCall("call_1_1", "add", {"a": 1}, "a", ("b",)), 1),
     Called(ToolCall("call_1_1", "add"), 1),
     Called(Delegation("call_1_2", "researcher", "look"), 1, "context-1"),
+    ApprovalRequested(ToolCall("call_1_1", "add", {"a": 1}, "a", ("b",)), 1, "money", 1.5),
+    ApprovalRequested(Delegation("call_1_2", "researcher", "look"), 2, "", 1_000.0),
+    ApprovalDecided("call_1_1", "approve", "d-1"),
+    ApprovalDecided("call_1_1", "reject", "d-1", "too much", subject="user:eve"),
+    ApprovalDecided("call_1_1", "reject", "expired", is_expired=True),
+    ApprovalDecided("call_1_1", "edit", "d", "", ToolCall("call_1_1", "add", {}, "a", ("b",))),
+    ApprovalDecided("call_1_1", "replace", "d", "", Delegation("call_1_1", "researcher", "x")),
     Returned(Result("call_1_1", "3", {"result": 3}), "tool", "add"),
     Returned(Result("call_1_1", "boom", error="failed"), "tool", "add"),
     Returned(Result("call_1_2", "found"), "agent", "researcher"),

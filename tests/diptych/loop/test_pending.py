@@ -4,6 +4,7 @@ import pytest
 from support.doubles import catalog, tool
 from support.feeding import feed, made, returned, started
 
+from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import AskModel, Emit, MakeCall, Warn
 from diptych.loop.events import Asked, Called, Offered, OwnerChanged, Replied, Steered, Streamed
@@ -156,3 +157,44 @@ def test_a_warning_needs_no_event():
     run, commands = feed(started()[0], *[BAD] * 4)
     assert [type(command) for command in commands] == [Warn, AskModel]
     assert run.pending == commands[1:]
+
+
+# Calls that wait for a decision
+
+
+def waiting(reply):
+    """A run whose only call waits for a decision."""
+    run, commands = calling(reply)
+    return feed(run, ApprovalRequested(made(commands)[0], 1, "", 10.0))[0]
+
+
+def test_what_waits_waits_with_a_new_owner():
+    run, commands = feed(waiting(CHARGE), OwnerChanged())
+    assert commands == ()
+    assert [requested.call.name for requested in run.waiting] == ["charge"]
+    _, (make,) = feed(run, ApprovalDecided("call_1_1", "approve", "d"))
+    assert isinstance(make, MakeCall)
+    assert make.is_approved
+
+
+def test_an_approved_call_that_was_not_sent_is_made_without_asking_again():
+    run, commands = feed(waiting(CHARGE), ApprovalDecided("call_1_1", "approve", "d"))
+    assert feed(run, OwnerChanged())[1] == commands
+    assert commands[0].is_approved
+
+
+def test_what_waits_is_unknown_if_the_store_may_have_lost_its_approval():
+    run, _ = feed(waiting(CHARGE), OwnerChanged(lost_tail=True))
+    assert run.results[0].text == OUTCOME_UNKNOWN
+    assert run.waiting == ()
+
+
+def test_what_may_be_made_twice_waits_on_all_the_same():
+    run, commands = feed(waiting(LOOK), OwnerChanged(lost_tail=True))
+    assert commands == ()
+    assert len(run.waiting) == 1
+
+
+def test_a_rejection_that_was_not_carried_out_is():
+    run, commands = feed(waiting(CHARGE), ApprovalDecided("call_1_1", "reject", "d"))
+    assert feed(run, OwnerChanged())[1] == commands

@@ -22,9 +22,9 @@ def test_context_is_read_as_it_was_written_without_system_messages() -> None:
 
 def test_terms_are_read_as_they_were_written() -> None:
     value = a2a_extension.metadata_value(("http://a", "http://b"), 7)
-    assert a2a_extension.read_metadata(value) == (("http://a", "http://b"), 7.0)
-    assert a2a_extension.read_metadata(a2a_extension.metadata_value((), None)) == ((), None)
-    assert a2a_extension.read_metadata(None) == ((), None)
+    assert a2a_extension.read_metadata(value) == (("http://a", "http://b"), 7.0, "")
+    assert a2a_extension.read_metadata(a2a_extension.metadata_value((), None)) == ((), None, "")
+    assert a2a_extension.read_metadata(None) == ((), None, "")
 
 
 def test_the_newest_messages_are_kept_when_there_are_too_many() -> None:
@@ -58,3 +58,11 @@ def test_nothing_that_is_sent_breaks_the_reader(value: JSON) -> None:
             read(value)
         except InvalidRequest as error:
             assert a2a_extension.URI in error.message  # noqa: PT017 - both outcomes are right
+
+
+def test_whom_the_caller_works_for_is_one_short_line():
+    value = a2a_extension.metadata_value((), None, "user:ada@example.com")
+    assert a2a_extension.read_metadata(value)[2] == "user:ada@example.com"
+    for subject in (5, ["user:ada"], "a\nb", "\x1b[2J", "x" * 513):
+        with pytest.raises(InvalidRequest, match="`subject` must be one line"):
+            a2a_extension.read_metadata({"subject": subject})

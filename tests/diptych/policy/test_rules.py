@@ -45,6 +45,15 @@ def test_the_first_rule_that_matches_decides(rules, expected):
     assert outcome(*rules) == expected
 
 
+def test_a_rule_tells_the_caller_from_whom_it_says_to_work_for():
+    front = Asker("run-1", "agent:team/front", "user:ada")
+    for when in ('caller.subject == "agent:team/front"', 'caller.onBehalfOf == "user:ada"'):
+        policy = Policy((rule("deny", when=when),))
+        assert policy.decide(PAY, catalog("pay"), front).outcome == "deny"
+    policy = Policy((rule("deny", when='caller.subject == "user:ada"'),))
+    assert policy.decide(PAY, catalog("pay"), front).outcome == "allow"
+
+
 def test_delegations_have_rules_of_their_own():
     errand = Delegation("call_1_1", "x", "delete it all")
     assert outcome(rule("deny", "x", 'args.task.contains("delete")', "agent"), call=errand) == (

@@ -35,7 +35,7 @@ class ForgetfulStore(MemoryStore):
         super().__init__(EPOCH)
         self.appended = []
 
-    async def append(self, records, lease):
+    async def append(self, records, lease, **about):
         seqs = [record.seq for record in records]
         if self.keeps is not None and seqs[0] > self.keeps + 1:
             raise LogTruncated(self.keeps)

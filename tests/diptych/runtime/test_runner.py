@@ -21,6 +21,7 @@ from diptych.loop.events import Aborted, Asked, Offered, OwnerChanged, Replied, 
 from diptych.loop.reducer import replay
 from diptych.loop.state import Phase
 from diptych.ports import Delta
+from diptych.runtime.deadline import Deadline
 from diptych.runtime.effects import Backends
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.run_writer import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS
@@ -41,13 +42,13 @@ class TimingStore(MemoryStore):
         self.begun_at = now()
         self.appended = []
 
-    async def append(self, records, lease):
-        await super().append(records, lease)
+    async def append(self, records, lease, **about):
+        await super().append(records, lease, **about)
         self.appended.append((round(now() - self.begun_at, 3), types(records)))
 
 
 class AwayStore(MemoryStore):
-    async def append(self, records, lease):
+    async def append(self, records, lease, **about):
         raise StoreError("away")
 
 
@@ -79,7 +80,7 @@ async def on_record(*events, model, store=None):
     if events:
         await log.append(events)
     backends = Backends(model, FunctionTools({"stubborn": stubborn}), FunctionAgents())
-    return Runner(replay([Asked("hi"), *events]), backends, log, None), log
+    return Runner(replay([Asked("hi"), *events]), backends, log, Deadline()), log
 
 
 def offered():

@@ -328,7 +328,7 @@ def test_a_run_that_is_being_cancelled_when_its_turn_comes_holds_up_nobody():
 
 def test_who_follows_a_run_that_turns_out_to_be_lost_is_told_so():
     async def story():
-        async def lost(*_):
+        async def lost(*_, **__):
             raise RunLost("the store has lost it")
 
         a = replica(SharedStore(), "a", "{}", {"content": "a b c d", "chunk_ms": 1000})

@@ -192,7 +192,8 @@ def _send_request(
     if config.share_context:
         uri = a2a_extension.URI
         message.extensions.append(uri)
-        message.metadata.update({uri: a2a_extension.metadata_value(path, seconds)})
+        about = a2a_extension.metadata_value(path, seconds, request.subject)
+        message.metadata.update({uri: about})
         if request.context:
             part = Part(media_type="application/json", metadata={uri: {"content": "messages"}})
             ParseDict(dict(a2a_extension.context_value(request.context)), part.data)

@@ -30,6 +30,7 @@ from diptych.loop.catalog import Peer, Unavailable
 from diptych.loop.text import one_line
 from diptych.net.backoff import Backoff
 from diptych.net.outgoing import AddressRefused, OutgoingPolicy
+from diptych.net.redaction import SECRETS
 
 CARD_TIMEOUT = 5.0  # seconds for a card, from connecting to its last byte
 MAX_CARD_BYTES = 256 * 1024
@@ -91,7 +92,10 @@ class PeerMonitor:
             )
         found = {name: value for name, value in headers.items() if value is not None}
         token = self.config.token() if self.config.token else None
-        return found | ({"Authorization": f"Bearer {token.strip()}"} if token else {})
+        if token is None:
+            return found
+        SECRETS.remember(token)
+        return found | {"Authorization": f"Bearer {token.strip()}"}
 
     async def run(self) -> None:
         """Read the card again and again, until cancelled."""
@@ -187,7 +191,10 @@ def _refusal(error: BaseException | None) -> str:
 
 def _catalog_entry(name: str, card: AgentCard) -> Peer:
     """Give what the model is told of an agent, within limits: others write cards."""
-    skills = tuple(one_line(skill.name, MAX_SKILL_CHARS) for skill in card.skills[:MAX_SKILLS])
+    skills = tuple(
+        SECRETS.redact(one_line(skill.name, MAX_SKILL_CHARS)) for skill in card.skills[:MAX_SKILLS]
+    )
     if (more := len(card.skills) - MAX_SKILLS) > 0:
         skills += (f"… and {more} more",)
-    return Peer(name, one_line(card.description, MAX_DESCRIPTION_CHARS), skills)
+    description = SECRETS.redact(one_line(card.description, MAX_DESCRIPTION_CHARS))
+    return Peer(name, description, skills)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import anyio
 from anyio.abc import ByteReceiveStream
 
+from diptych.net.redaction import SECRETS
+
 logger = logging.getLogger(__name__)
 
 MAX_LINES = 3  # of a reason
@@ -55,6 +57,7 @@ class StderrTail:
         text = _printable(line.decode(errors="replace"))
         for secret in self._secrets:  # now that no terminal sequence stands within one
             text = text.replace(secret, "…")
+        text = SECRETS.redact(text)  # pieces, other ways to write them, and other secrets
         if text:
             logger.debug("%s", text[:MAX_LOGGED_CHARS])
             is_long = len(text) > MAX_LINE_CHARS

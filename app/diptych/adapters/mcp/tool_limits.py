@@ -66,9 +66,11 @@ def usable_tools(listed: Iterable[mcp_types.Tool]) -> UsableTools:
         if problem is None and (len(usable) == MAX_TOOLS or size > MAX_CATALOG_CHARS):
             problem = "as the server lists too much"
         if problem is None:
-            usable[tool.name] = tool.model_copy(update={"description": description})
+            schema = SECRETS.redact_value(tool.input_schema)
+            shown = {"description": description, "input_schema": schema}
+            usable[tool.name] = tool.model_copy(update=shown)
         else:
-            left_out.setdefault(problem, []).append(one_line(tool.name, 64))
+            left_out.setdefault(problem, []).append(SECRETS.redact(one_line(tool.name, 64)))
     return UsableTools(
         tuple(usable.values()), tuple((reason, tuple(n)) for reason, n in left_out.items())
     )
@@ -77,6 +79,8 @@ def usable_tools(listed: Iterable[mcp_types.Tool]) -> UsableTools:
 def _problem(tool: mcp_types.Tool, schema_size: int) -> str | None:
     if not is_usable_name(tool.name):
         return f"as {NAME_RULE}"
+    if SECRETS.redact(tool.name) != tool.name:
+        return "as its name holds a secret"
     if schema_size > MAX_SCHEMA_CHARS:
         return f"as its schema has more than {MAX_SCHEMA_CHARS} characters"
     return None

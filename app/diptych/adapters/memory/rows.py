@@ -23,6 +23,7 @@ class StoredRun:
     records: list[Record] = field(default_factory=list)
     size: int = 0
     blob: str | None = None
+    awaits_input: bool = False
     messages: tuple[Message, ...] = ()  # that it adds to the conversation
 
     @property
@@ -33,6 +34,8 @@ class StoredRun:
     def status(self) -> str:
         if self.is_finished:
             return self.records[-1].event_type
+        if self.awaits_input:
+            return "input-required"
         return "running" if len(self.records) > 1 else "queued"
 
     @property

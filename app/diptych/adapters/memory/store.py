@@ -78,9 +78,12 @@ class MemoryStore:
         self._add(run, [first])
         return Opened(run.entry(run_id), self.leases.enqueue(session_id, run_id, token))
 
-    async def append(self, records: Sequence[Record], lease: Lease) -> None:
+    async def append(
+        self, records: Sequence[Record], lease: Lease, *, awaits_input: bool = False
+    ) -> None:
         run = self._run(records[0].run_id)
         self.leases.check(lease)
+        run.awaits_input = awaits_input
         self._add(run, records)
 
     def _earlier_run(self, idempotency_key: IdempotencyKey) -> str | None:

@@ -24,6 +24,7 @@ from diptych.config.settings import ModelConfig
 from diptych.errors import ConfigError
 from diptych.net.guarded_connector import GuardedConnector
 from diptych.net.outgoing import OutgoingPolicy
+from diptych.net.redaction import SECRETS
 from diptych.net.sse import MEBIBYTE
 
 MAX_FETCHED_BYTES = 8 * MEBIBYTE  # OpenRouter's list of models has 1 MB
@@ -103,7 +104,9 @@ class Connection:
         """
         headers = {"Content-Type": "application/json"}
         if self._settings.api_key is not None:
-            headers["Authorization"] = f"Bearer {_secret(self._settings.api_key(), 'API key')}"
+            key = _secret(self._settings.api_key(), "API key")
+            SECRETS.remember(key)
+            headers["Authorization"] = f"Bearer {key}"
         for name, read in self._settings.headers.items():
             headers[name] = _secret(read(), f"header {name}")
         return headers

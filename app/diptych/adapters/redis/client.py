@@ -1,6 +1,7 @@
 """What the ports of the store share: the connection, the settings, and what refusals mean."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 
 from diptych.adapters.redis.connection import MultiplexedConnection
 from diptych.adapters.redis.pipeline import Reply
@@ -11,6 +12,8 @@ from diptych.ports.run_ids import epoch_of
 
 RUN_FIELDS = ("session", "created", "status", "seq", "updated", "server", "lost")
 """The fields of a run's hash that an entry needs; scripts give them in the same order."""
+
+_logger = logging.getLogger(__name__)
 
 
 class StoreClient:
@@ -25,6 +28,16 @@ class StoreClient:
 
     def _key(self, kind: str, name: str) -> str:
         return f"{self._settings.prefix}:{kind}:{name}"
+
+    def _entries(self, rows: Iterable[Sequence[Reply]]) -> list[RunEntry]:
+        """Make entries of rows of a run's id and `RUN_FIELDS`; leave out what is none of ours."""
+        entries = []
+        for run_id, *fields in rows:
+            try:
+                entries.append(self._entry(run_id.decode(), fields))
+            except (ValueError, TypeError, AttributeError):
+                _logger.warning("a run's entry is not ours, and is left out: %r", run_id)
+        return entries
 
     def _entry(self, run_id: str, fields: Sequence[Reply]) -> RunEntry:
         """Make an entry of `RUN_FIELDS`; the last two are missing in many runs."""

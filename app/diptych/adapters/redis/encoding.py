@@ -1,6 +1,7 @@
 """How records, messages, signals and notices are encoded in Redis.
 
 Fields that a newer version adds are ignored; event types that it adds are passed on as they are.
+What is read is checked: whoever else has the store may have written it.
 
 Not here: what a record means (`loop.codec`), under which key it is stored (`scripts`).
 """
@@ -32,17 +33,16 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(encoded: bytes, run_id: str, session_id: str) -> Record:
-    """Decode a record of this run."""
+    """Decode a record of this run. Raises `ValueError` for what is none."""
     row = loads(encoded)
-    return Record(
-        run_id,
-        session_id,
-        row["seq"],
-        row["event_type"],
-        row["timestamp"],
-        row.get("content"),
-        row.get("metadata") or {},
-    )
+    match row:
+        case {"seq": int(seq), "event_type": str(kind), "timestamp": float() | int() as time}:
+            metadata = row.get("metadata") or {}
+        case _:
+            raise ValueError("it is no record")
+    if seq < 1 or not isinstance(metadata, dict):
+        raise ValueError("it is no record")
+    return Record(run_id, session_id, seq, kind, time, row.get("content"), metadata)
 
 
 def encode_messages(messages: Sequence[Message]) -> bytes:
@@ -53,8 +53,31 @@ def encode_messages(messages: Sequence[Message]) -> bytes:
 
 
 def decode_messages(encoded: bytes) -> tuple[Message, ...]:
-    """Decode what `encode_messages` encoded, if it was not empty."""
-    return tuple(decode_message(m) for m in loads(encoded))
+    """Decode what `encode_messages` encoded, if it was not empty. Raises `ValueError`.
+
+    A conversation holds no system text, so neither does what is read.
+    """
+    rows = loads(encoded)
+    try:
+        messages = tuple(map(decode_message, rows)) if isinstance(rows, list) else None
+    except (TypeError, LookupError, AttributeError) as error:
+        raise ValueError("it is no message") from error
+    if messages is None or not all(map(_is_said, messages)):
+        raise ValueError("it is no message")
+    return messages
+
+
+def _is_said(message: Message) -> bool:
+    """Say whether all of a message has the type that it must have."""
+    calls = [text for call in message.calls for text in (call.id, call.name, call.arguments)]
+    places = [number for place in message.results for number in place]
+    return (
+        message.role in {"user", "assistant", "tool"}
+        and all(isinstance(text, str) for text in (message.content, message.reasoning, *calls))
+        and isinstance(message.call_id, str | None)
+        and all(isinstance(part, dict) for part in message.parts)
+        and all(isinstance(number, int) for number in (*places, message.keeps or 0))
+    )
 
 
 def encode_signal(signal: Signal) -> bytes:

@@ -6,8 +6,9 @@ Not here: who may write (`leases`), subscribing to records (`feed`), lists of ru
 """
 
 import asyncio
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from diptych.adapters.redis import scripts
 from diptych.adapters.redis.client import (
@@ -18,8 +19,9 @@ from diptych.adapters.redis.client import (
 from diptych.adapters.redis.connection import MultiplexedConnection
 from diptych.adapters.redis.encoding import decode_record, dumps, encode_record
 from diptych.adapters.redis.lists import RedisLists
+from diptych.adapters.redis.pipeline import Reply
 from diptych.adapters.redis.settings import RedisSettings
-from diptych.errors import BlobMissing, IdempotencyMismatch, Overloaded, StoreError
+from diptych.errors import BlobMissing, IdempotencyMismatch, Overloaded, RunNotFound, StoreError
 from diptych.loop.codec import NOT_IN_MEMORY_VIEW, TERMINAL, Record
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry
 from diptych.ports.run_ids import epoch_of
@@ -27,6 +29,8 @@ from diptych.ports.run_ids import epoch_of
 BLOB_CACHE_SECONDS = 60.0  # for which a blob that was stored is taken to be stored still
 _MAX_CACHED_BLOBS = 1_000
 _RECORDS_PER_READ = 2_000  # lest a long run holds up Redis or this process
+
+_logger = logging.getLogger(__name__)
 
 
 class RedisEventLog(RedisLists):
@@ -71,9 +75,12 @@ class RedisEventLog(RedisLists):
                 await self._connection.refresh_epoch()
                 raise StoreError("the store was emptied just now; try again")
 
-    async def append(self, records: Sequence[Record], lease: Lease) -> None:
+    async def append(
+        self, records: Sequence[Record], lease: Lease, *, awaits_input: bool = False
+    ) -> None:
         last = records[-1]
         is_end = last.event_type in TERMINAL
+        status = "input-required" if awaits_input else "running"
         offered = next((r for r in records if r.event_type == "offered"), None)
         reply = await self._connection.run_script_when_available(
             scripts.APPEND_END if is_end else scripts.APPEND,
@@ -81,7 +88,7 @@ class RedisEventLog(RedisLists):
             lease.session_id,
             lease.token,
             records[0].seq,
-            last.event_type if is_end else "running",
+            last.event_type if is_end else status,
             repr(last.timestamp),
             "".join("01"[r.event_type not in NOT_IN_MEMORY_VIEW] for r in records),
             str(offered.content) if offered else "",
@@ -105,11 +112,10 @@ class RedisEventLog(RedisLists):
                 raise await self._missing_run(run_id)
             if not exists:
                 raise expired_run()
-            session_id = session.decode()
-            records += [decode_record(fields[1], run_id, session_id) for _, fields in found]
+            records += _own_records(found, run_id, session.decode())
             if len(found) < count or len(records) == limit:
                 return records
-            after = records[-1].seq
+            after = int(found[-1][0].partition(b"-")[0])
 
     async def entry(self, run_id: str) -> RunEntry:
         fields, exists = await self._connection.execute(
@@ -119,7 +125,10 @@ class RedisEventLog(RedisLists):
             raise await self._missing_run(run_id)
         if not exists:
             raise expired_run()
-        return self._entry(run_id, fields)
+        entries = self._entries([(run_id.encode(), *fields)])
+        if not entries:
+            raise RunNotFound
+        return entries[0]
 
     async def put_blob(self, key: str, blob: bytes) -> None:
         now = asyncio.get_running_loop().time()
@@ -136,3 +145,20 @@ class RedisEventLog(RedisLists):
         if blob is None:
             raise BlobMissing(f"there is no blob {key}")
         return bytes(blob)
+
+
+def _own_records(found: Sequence[Reply], run_id: str, session_id: str) -> Iterator[Record]:
+    """Decode entries of a run's stream; leave out, and say, what nobody of ours has written."""
+    unreadable = 0
+    for entry_id, fields in found:
+        try:
+            record = decode_record(fields[1], run_id, session_id)
+        except (ValueError, IndexError):
+            unreadable += 1
+            continue
+        if entry_id == f"{record.seq}-0".encode():
+            yield record
+        else:
+            unreadable += 1
+    if unreadable:
+        _logger.warning("run %s: %d rows are not ours, and are left out", run_id, unreadable)

@@ -9,12 +9,15 @@ from diptych.adapters.redis import scripts
 from diptych.adapters.redis.client import StoreClient, expired_run, raise_if_refused
 from diptych.adapters.redis.encoding import decode_signal, dumps, encode_messages, encode_signal
 from diptych.errors import TooManyMessages
+from diptych.loop.approval_events import ApprovalDecided
 from diptych.loop.events import Signal, Steered
 from diptych.loop.messages import Message
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
 from diptych.ports.entries import Lease
 
 _MAX_UNOWNED = 50  # sessions in one reply
+_MOST_SIGNALS = {Steered: MAX_MESSAGES_PER_RUN, ApprovalDecided: 2 * MAX_MESSAGES_PER_RUN}
+"""How many signals a run may have when one of these is added; those that end it always fit."""
 _TOO_MANY = 2  # a reply of send_signal.lua
 
 
@@ -70,14 +73,14 @@ class RedisLeases(StoreClient):
         [session_id] = await self._connection.execute(("HGET", self._key("run", run_id), "session"))
         if session_id is None:
             raise await self._missing_run(run_id)
-        is_message = isinstance(signal, Steered)
+        most = _MOST_SIGNALS.get(type(signal))
         encoded = encode_signal(signal)
         reply = await self._connection.run_script(
-            scripts.SEND_SIGNAL if is_message else scripts.SEND_STOP,
+            scripts.SEND_SIGNAL if most else scripts.SEND_STOP,
             run_id,
             encoded,
             dumps([session_id.decode(), run_id, encoded.decode()]),
-            MAX_MESSAGES_PER_RUN if is_message else "",
+            most or "",
         )
         if not reply:
             raise expired_run()

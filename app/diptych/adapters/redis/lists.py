@@ -48,7 +48,7 @@ class RedisLists(StoreClient):
             after = reply[1]
             if not after:
                 break
-        return [self._entry(run_id.decode(), fields) for run_id, *fields in rows]
+        return self._entries(rows)
 
     async def updated_entries(
         self,
@@ -65,8 +65,7 @@ class RedisLists(StoreClient):
             )
             if not expired:
                 break
-        entries = [self._entry(run_id.decode(), fields) for run_id, *fields in rows]
-        return RunPage(entries, total - expired)
+        return RunPage(self._entries(rows), total - expired)
 
     async def sessions(self, limit: int | None = None) -> Sequence[SessionEntry]:
         last = -1 if limit is None else limit - 1

@@ -23,6 +23,7 @@ from redis.exceptions import (
 from diptych.adapters.redis.settings import read_url
 from diptych.errors import ConfigError
 from diptych.net.backoff import Backoff
+from diptych.net.redaction import SECRETS
 from diptych.ports import ValueProvider
 
 CONNECT_TIMEOUT_SECONDS = 1.0
@@ -110,6 +111,7 @@ class MasterLocator:
         url = self._url()
         if not url:
             raise Unreachable("the store's URL is not there yet", is_settled=True)
+        SECRETS.remember(url)
         if self._connection is None or url != self._current_url:
             try:
                 endpoint = read_url(url)

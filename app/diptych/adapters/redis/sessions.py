@@ -4,11 +4,15 @@ Not here: the list of sessions (`lists`), how a run's messages are added to the 
 (`leases.RedisLeases.finish_run`, in the step that takes the run out of its queue).
 """
 
+import logging
+
 from diptych.adapters.redis import scripts
 from diptych.adapters.redis.encoding import decode_messages
 from diptych.adapters.redis.lists import RedisLists
 from diptych.errors import SessionBusy
 from diptych.loop.messages import Message
+
+_logger = logging.getLogger(__name__)
 
 
 class RedisSessions(RedisLists):
@@ -16,7 +20,20 @@ class RedisSessions(RedisLists):
 
     async def conversation(self, session_id: str) -> tuple[Message, ...]:
         [encoded] = await self._connection.execute(("LRANGE", self._key("said", session_id), 0, -1))
-        return tuple(message for each in encoded for message in decode_messages(each))
+        said: list[Message] = []
+        unreadable = 0
+        for each in encoded:
+            try:
+                said += decode_messages(each)
+            except ValueError:
+                unreadable += 1
+        if unreadable:
+            _logger.warning(
+                "session %s: %d rows of its conversation are not ours, and are left out",
+                session_id,
+                unreadable,
+            )
+        return tuple(said)
 
     async def session_exists(self, session_id: str) -> bool:
         [exists] = await self._connection.execute(("EXISTS", self._key("session", session_id)))

@@ -5,7 +5,7 @@ Not here: the clients themselves (`local`, `remote`), rendering a run (`output`)
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from diptych.loop.catalog import Unavailable
 from diptych.ports import Item, Notice
@@ -26,6 +26,9 @@ class Availability:
     unavailable: Sequence[Unavailable] = ()
     is_scripted: bool = False
 
+
+Choice = Literal["approve", "reject"]
+"""What a person at the terminal may decide."""
 
 NoticeHandler = Callable[[Notice], None]
 """Takes the notices that come before the run's first record."""
@@ -50,6 +53,10 @@ class AgentClient(Protocol):
 
     def subscribe(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
         """Give a run's records with a `seq` above `after`, then its live items, to its end."""
+        ...
+
+    async def decide(self, run_id: str, call_id: str, decision: Choice, reason: str) -> None:
+        """Decide on a call that waits. Raises a `DiptychError` if somebody has decided before."""
         ...
 
     async def cancel(self, run_id: str) -> None:

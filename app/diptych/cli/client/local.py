@@ -8,11 +8,18 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
-from diptych.cli.client.agent_client import Availability, NoticeHandler, StartedRun, ignore_notice
+from diptych.cli.client.agent_client import (
+    Availability,
+    Choice,
+    NoticeHandler,
+    StartedRun,
+    ignore_notice,
+)
 from diptych.config.loader import LoadedAgents, LocalOptions, load_agents
 from diptych.errors import ConfigError
 from diptych.loop.messages import Message
 from diptych.ports import Item
+from diptych.runtime.decisions import DecisionRequest
 from diptych.runtime.request import RunRequest
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.server import ListenAddress, Sockets, serve_agents
@@ -48,6 +55,9 @@ class LocalAgent:
         async with aclosing(self._agent.runs.subscribe(run_id, after)) as batches:
             async for batch in batches:
                 yield batch
+
+    async def decide(self, run_id: str, call_id: str, decision: Choice, reason: str) -> None:
+        await self._agent.runs.decide(run_id, call_id, DecisionRequest(decision, reason))
 
     async def cancel(self, run_id: str) -> None:
         await self._agent.runs.cancel(run_id)

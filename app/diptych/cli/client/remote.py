@@ -15,7 +15,13 @@ from urllib.parse import quote, urlsplit
 import httpx
 import orjson
 
-from diptych.cli.client.agent_client import Availability, NoticeHandler, StartedRun, ignore_notice
+from diptych.cli.client.agent_client import (
+    Availability,
+    Choice,
+    NoticeHandler,
+    StartedRun,
+    ignore_notice,
+)
 from diptych.cli.client.bearer import BearerToken, token_of_environment
 from diptych.cli.client.failures import (
     RemoteError,
@@ -148,6 +154,19 @@ class RemoteAgent:
         except (httpx.HTTPError, httpx.InvalidURL, SseTooLong) as error:
             raise connection_error(self.name, error) from error
         raise TransientError(f"{self.name} closed the connection before the run had ended")
+
+    async def approvals(self) -> list[dict[str, Any]]:
+        """Give the calls that wait for a decision, as `/v1/approvals` lists them."""
+        body = await self._json("GET", "/v1/approvals")
+        return list(body["data"])
+
+    async def send_decision(self, run_id: str, call_id: str, body: dict[str, Any]) -> Any:  # noqa: ANN401 - the agent's JSON
+        """Decide on a call that waits; gives the approval."""
+        run, call = quote(run_id, safe=""), quote(call_id, safe="")
+        return await self._json("POST", f"/v1/runs/{run}/approvals/{call}", json=body)
+
+    async def decide(self, run_id: str, call_id: str, decision: Choice, reason: str) -> None:
+        await self.send_decision(run_id, call_id, {"decision": decision, "reason": reason})
 
     async def cancel(self, run_id: str) -> None:
         try:

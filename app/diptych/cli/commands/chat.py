@@ -21,6 +21,7 @@ from diptych.cli.commands.options import (
     Context,
     Kubeconfig,
     Namespace,
+    NoInput,
     Secrets,
     Services,
     SessionId,
@@ -44,6 +45,7 @@ def chat(
     ],
     agent: AgentOfFile = None,
     session: SessionId = None,
+    no_input: NoInput = False,
     secrets: Secrets = None,
     service: Services = None,
     kubeconfig: Kubeconfig = None,
@@ -58,10 +60,11 @@ def chat(
 
     Examples: `diptych chat agent.yaml`, `diptych chat team/helper`
     """
+    from diptych.cli.approver import InputRequired
     from diptych.cli.client.target import Target
     from diptych.cli.cluster.flags import ClusterFlags
     from diptych.cli.environment import set_up_quiet_logging
-    from diptych.cli.exit_codes import ABORTED
+    from diptych.cli.exit_codes import ABORTED, INPUT_REQUIRED
     from diptych.cli.follow import print_availability
     from diptych.cli.output.screen import Screen
 
@@ -76,21 +79,33 @@ def chat(
             raise typer.Exit(ABORTED) from None
         try:
             thread.run(print_availability(client, screen))
-            _converse(thread, client, screen, session)
+            _converse(thread, client, screen, session, no_input=no_input)
+        except InputRequired as waiting:
+            screen.print_line(("! ", "yellow"), f"{waiting.call_id} of {waiting.run_id}: {waiting}")
+            raise typer.Exit(INPUT_REQUIRED) from None
         finally:
             thread.run(connection.__aexit__(None, None, None))
 
 
 def _converse(
-    thread: "_EventLoopThread", agent: "AgentClient", screen: "Screen", session: str | None
+    thread: "_EventLoopThread",
+    agent: "AgentClient",
+    screen: "Screen",
+    session: str | None,
+    *,
+    no_input: bool,
 ) -> None:
+    from diptych.cli.approver import Approver, can_ask
     from diptych.cli.follow import start_and_follow
     from diptych.cli.output.timeline import Timeline
 
     screen.print_line((f"{agent.name} · Ctrl-C aborts an answer, Ctrl-D ends", "dim"))
     for question in _read_questions(screen):
         try:
-            ended = thread.run(start_and_follow(agent, question, session, Timeline(screen)))
+            approver = Approver(agent, screen, no_input=no_input or not can_ask())
+            ended = thread.run(
+                start_and_follow(agent, question, session, Timeline(screen), approver)
+            )
             session = ended.session_id
         except CancelledError:
             screen.print_line(

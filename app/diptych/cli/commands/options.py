@@ -37,6 +37,10 @@ SessionId: TypeAlias = Annotated[
 Json: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print one JSON object per line, for programs.")
 ]
+NoInput: TypeAlias = Annotated[
+    bool,
+    typer.Option("--no-input", help="Ask nobody: exit with 4 if a call waits for a decision."),
+]
 _PANEL = "Which cluster"
 Kubeconfig: TypeAlias = Annotated[
     Path | None,

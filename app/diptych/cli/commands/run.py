@@ -12,6 +12,7 @@ from diptych.cli.commands.options import (
     Json,
     Kubeconfig,
     Namespace,
+    NoInput,
     Secrets,
     Services,
     SessionId,
@@ -36,6 +37,7 @@ def run(
     agent: AgentOfFile = None,
     session: SessionId = None,
     as_json: Json = False,
+    no_input: NoInput = False,
     secrets: Secrets = None,
     service: Services = None,
     kubeconfig: Kubeconfig = None,
@@ -49,7 +51,8 @@ def run(
     stdout, the progress to stderr; Ctrl-C aborts the run.
 
     The exit code is 0 if it completed, 1 if it failed, 3 if it ran out of steps, 130 if it was
-    aborted, 2 if the configuration is wrong.
+    aborted, 2 if the configuration is wrong, 4 if a call waits for a decision and nobody can be
+    asked: with --no-input or --json, or without a terminal.
 
     Examples: `diptych run agent.yaml "What is 2 + 2?"`, `diptych run team/helper "Well?"`
     """
@@ -64,11 +67,14 @@ def run(
     set_up_quiet_logging()
     cluster = ClusterFlags(kubeconfig, context, namespace, as_service_account)
     wanted = Target(target, agent, secrets, service, cluster)
-    raise typer.Exit(run_interruptible(_ask(wanted, text, session, as_json=as_json)))
+    raise typer.Exit(run_interruptible(_ask(wanted, text, session, as_json, no_input)))
 
 
-async def _ask(target: "Target", question: str, session: str | None, *, as_json: bool) -> int:
-    from diptych.cli.exit_codes import EXIT_CODE_BY_STATUS
+async def _ask(
+    target: "Target", question: str, session: str | None, as_json: bool, no_input: bool
+) -> int:
+    from diptych.cli.approver import Approver, InputRequired, can_ask
+    from diptych.cli.exit_codes import EXIT_CODE_BY_STATUS, INPUT_REQUIRED
     from diptych.cli.follow import print_availability, start_and_follow
     from diptych.cli.output.json_lines import JsonLines
     from diptych.cli.output.renderer import Renderer
@@ -77,11 +83,20 @@ async def _ask(target: "Target", question: str, session: str | None, *, as_json:
 
     async with target.connect() as agent:
         renderer: Renderer
+        screen = Screen()
+        approver = Approver(agent, screen, no_input=no_input or as_json or not can_ask())
         if as_json:
             renderer = JsonLines()
         else:
-            screen = Screen()
             await print_availability(agent, screen)
             renderer = Timeline(screen)
-        ended = await start_and_follow(agent, question, session, renderer)
+        try:
+            ended = await start_and_follow(agent, question, session, renderer, approver)
+        except InputRequired as waiting:
+            screen.print_line(
+                ("! ", "yellow"),
+                f"{waiting.call_id} of {waiting.run_id} waits for a decision: see "
+                "`diptych approvals`, and decide with `diptych approve` or `diptych reject`",
+            )
+            return INPUT_REQUIRED
     return EXIT_CODE_BY_STATUS[ended.status]

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from diptych.cli.output.screen import Line, printable
-from diptych.cli.output.wording import call_text, clock_time, one_line
+from diptych.cli.output.wording import call_text, clock_time, decision_text, one_line
 from diptych.loop.codec import Record
 
 _STYLES: Mapping[str, str] = {
@@ -21,6 +21,8 @@ _STYLES: Mapping[str, str] = {
     "delegation_error": "red",
     "action_error": "yellow",
     "action_format": "yellow",
+    "approval_requested": "magenta",
+    "approval_decided": "magenta",
     "compacted": "yellow",
     "failed": "red",
     "aborted": "red",
@@ -58,6 +60,11 @@ def _event_row(record: Record, width: int) -> Line:
 
 def _text(record: Record) -> str:
     match record.event_type:
+        case "approval_requested":
+            why = record.metadata.get("reason")
+            return call_text(record) + (f" · {why}" if why else "")
+        case "approval_decided":
+            return decision_text(record)
         case "tool_call" | "delegation_request":
             return call_text(record)
         case "user_message" if "resumes" in record.metadata and not record.content:

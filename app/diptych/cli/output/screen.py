@@ -14,6 +14,8 @@ from typing import TextIO, TypeAlias
 from rich.console import Console
 from rich.text import Text
 
+from diptych.net.redaction import SECRETS
+
 _MARGIN = "  │ "
 _WORDS_AND_BLANKS = re.compile(r"\n|[^\S\n]+|\S+")
 _CLEAR_LINE = "\r\x1b[2K"
@@ -28,8 +30,11 @@ Line: TypeAlias = tuple[Part, ...]
 
 
 def printable(text: str) -> str:
-    """Replace control characters: models and tools must not command a person's terminal."""
-    return text.translate(_PRINTABLE)
+    """Replace control characters: models and tools must not command a person's terminal.
+
+    Secrets that this process has read are taken out.
+    """
+    return SECRETS.redact(text.translate(_PRINTABLE))
 
 
 def printable_parts(parts: Iterable[Part]) -> list[Part]:
@@ -106,6 +111,11 @@ class Screen:
         self._err.file.write(_CLEAR_LINE)
         self._print(Text(printable(text)[: self.width - 1], "dim"), end="")
         self._has_status = True
+
+    def show_prompt(self, text: str) -> None:
+        """Ask for a line; what is typed stands behind the text."""
+        self._end_last_line()
+        self._print(Text(text, "bold"), end="")
 
     def _end_last_line(self) -> None:
         """Move the cursor to the start of an empty line."""

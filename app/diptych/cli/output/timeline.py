@@ -11,7 +11,7 @@ from typing import Any
 
 from diptych.cli.output.renderer import INTERRUPTIONS, REFRESH_SECONDS
 from diptych.cli.output.screen import Part, Screen
-from diptych.cli.output.wording import call_text, duration, one_line
+from diptych.cli.output.wording import APPROVED_CHARS, call_text, decision_text, duration, one_line
 from diptych.loop.codec import TERMINAL, Record
 from diptych.ports import Item, Notice
 
@@ -54,6 +54,7 @@ class Timeline:
         self._stage = _Stage.WORKING
         self._pending: dict[str, _PendingCall] = {}
         self._quoted: str | None = None  # whose text is being quoted: a call's id, or _REASONING
+        self._waiting_calls: set[str] = set()  # for a decision: a person may be asked right now
         self._last_step = 0  # of the call in the last line, 0 if that is no call
         self._max_steps = 0
         self._started_at: float | None = None
@@ -70,7 +71,7 @@ class Timeline:
         self._update_waiting()
 
     def refresh(self) -> None:
-        if self._stage is not _Stage.WORKING or self._quoted:
+        if self._stage is not _Stage.WORKING or self._quoted or self._waiting_calls:
             return
         passed = self._now() - self._waiting_since
         spinner = _SPINNER[int(passed / REFRESH_SECONDS) % len(_SPINNER)]
@@ -93,7 +94,7 @@ class Timeline:
             case kind if kind in INTERRUPTIONS:
                 self._warn(INTERRUPTIONS[kind].format_map(fields))
 
-    def _render_record(self, record: Record) -> None:  # noqa: C901, PLR0912 - a table
+    def _render_record(self, record: Record) -> None:  # noqa: C901, PLR0912, PLR0915 - a table
         self._started_at = record.timestamp if self._started_at is None else self._started_at
         match record.event_type:
             case "user_message" if "resumes" in record.metadata and not record.content:
@@ -106,6 +107,8 @@ class Timeline:
             case "action_error":
                 kind = record.metadata["error_type"]
                 self._warn(f"a reply could not be used ({kind}): {record.content}")
+            case "approval_requested" | "approval_decided":
+                self._render_approval(record)
             case "tool_call" | "delegation_request":
                 self._render_call(record)
             case "tool_result" | "delegation_response" | "tool_error" | "delegation_error":
@@ -134,6 +137,20 @@ class Timeline:
                 self._render_end(record)
                 self._stage = _Stage.ENDED
 
+    def _render_approval(self, record: Record) -> None:
+        metadata: Any = record.metadata
+        if record.event_type == "approval_decided":
+            self._waiting_calls.discard(metadata["call_id"])
+            self._print_line(("  ? ", "magenta"), decision_text(record))
+            return
+        self._waiting_calls.add(metadata["call_id"])
+        why = f"  {metadata['reason']}" if metadata.get("reason") else ""
+        self._print_line(
+            ("? waits for a decision  ", "magenta"),
+            one_line(call_text(record), APPROVED_CHARS),
+            (f"{why}  ({metadata['call_id']})", "dim"),
+        )
+
     def _render_call(self, record: Record) -> None:
         metadata: Any = record.metadata
         content: Any = record.content
@@ -156,6 +173,7 @@ class Timeline:
         metadata: Any = record.metadata
         follows_its_call = bool(self._last_step) and len(self._pending) == 1
         call = self._pending.pop(metadata["call_id"], None)
+        self._waiting_calls.discard(metadata["call_id"])
         failed = record.event_type.endswith("error")
         was_quoted = call is not None and call.was_quoted
         self._end_quote(metadata["call_id"])

@@ -4,6 +4,7 @@ Not here: where they are written (`screen`), and for which event (`timeline`, `e
 """
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -12,15 +13,33 @@ from diptych.loop.codec import Record
 from diptych.loop.messages import JSON
 
 _SECOND, _MINUTE = 1.0, 60.0
+APPROVED_CHARS = 4_000
+"""Of a call that somebody decides on: what is cut off cannot be judged."""
 
 
 def call_text(record: Record) -> str:
     """Write a call: `calculate(expression="2 + 2")` or `researcher: Find …`."""
     content: Any = record.content
-    if record.event_type == "delegation_request":
+    if "agent" in content:
         return f"{content['agent']}: {one_line(content['task'], 200)}"
-    arguments = ", ".join(f"{name}={_json(value)}" for name, value in content["arguments"].items())
-    return f"{content['tool']}({arguments})"
+    return _call(content)
+
+
+def approval_text(approval: Mapping[str, Any]) -> str:
+    """Write a call that waits, as `/v1/approvals` lists it, on one line."""
+    call = approval["call"]
+    what = f"{call['agent']}: {call['task']}" if "agent" in call else _call(call)
+    why = f" · {one_line(approval['reason'], 200)}" if approval["reason"] else ""
+    text = f"{approval['run_id']}  {approval['call_id']}  {one_line(what, APPROVED_CHARS)}{why}"
+    return f"{text}  · until {approval['expires_at']}"
+
+
+def decision_text(record: Record) -> str:
+    """Write a decision on a call: `reject by key:ci: too much`."""
+    about = record.metadata
+    by = "nobody, in time" if about.get("is_expired") else about.get("subject")
+    reason = f": {about['reason']}" if about.get("reason") else ""
+    return f"{record.content}{f' by {by}' if by else ''}{reason}"
 
 
 def one_line(text: JSON, limit: int) -> str:
@@ -50,6 +69,11 @@ def unavailable_text(unavailable: Unavailable) -> str:
     names = {"server": "the tools of", "tool": "some tools of", "agent": "the agent"}
     what = names.get(unavailable.kind, unavailable.kind)
     return f"{what} {unavailable.name}: {unavailable.reason}"
+
+
+def _call(content: Any) -> str:  # noqa: ANN401 - a record's
+    arguments = ", ".join(f"{name}={_json(value)}" for name, value in content["arguments"].items())
+    return f"{content['tool']}({arguments})"
 
 
 def _json(value: JSON) -> str:

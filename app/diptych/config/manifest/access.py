@@ -113,5 +113,7 @@ class AccessSpec(StrictModel):
     """Issuers whose tokens are accepted, besides the platform's."""
     grants: ShortList[GrantSpec] = ()
     """Who may do what, besides the Agents that `allowedNamespaces` lets in: they may ask."""
+    approve_own: bool = False
+    """Whether who may `approve` may also decide on approvals of runs that it began itself."""
     limits: LimitsSpec = Field(default_factory=LimitsSpec)
     """Limits of each subject."""

@@ -26,9 +26,9 @@ WebOrigin: TypeAlias = Annotated[
 class ChatSpec(StrictModel):
     """What the callers of the HTTP API may bring with a chat, and from which web pages."""
 
-    caller_system: Literal["quote"] = "quote"
+    caller_system: Literal["quote", "off"] = _DEFAULTS.caller_system
     """What becomes of a caller's system messages: `quote` adds them to the agent's own system
-    prompt, marked as subordinate to it."""
+    prompt, quoted and marked as subordinate to it; `off` leaves them out."""
     caller_tools: Literal["refuse", "ignore"] = _DEFAULTS.caller_tools
     """What becomes of a chat that brings tools of its own: `refuse` answers with an error, `ignore`
     goes on without them and says so in a header. A single tool that the caller forces is neither:

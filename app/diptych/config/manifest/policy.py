@@ -35,7 +35,8 @@ class PolicyRuleSpec(StrictModel):
     when: Annotated[str, Field(min_length=1, max_length=MAX_EXPRESSION)] | None = None
     """A condition in CEL, over `args` (of an agent: `args.task`), `tool` (`name`, `server`,
     `longName`, and MCP's `annotations`) or `agent` (`name`), and `caller` (`subject`, `kind`,
-    `name`). A condition that fails, as by a field that is not there, denies the call."""
+    `name`, and `onBehalfOf`, for whom it says to work). A condition that fails, as by a field that
+    is not there, denies the call."""
     do: Literal["allow", "deny", "ask"]
     """`allow` makes the call. `deny` gives the model the reason as its result. `ask` makes it when
     somebody with the right `approve` has approved it."""

@@ -7,7 +7,18 @@ import re
 from functools import lru_cache
 
 from a2a.server.routes import create_agent_card_routes
-from a2a.types import AgentCapabilities, AgentCard, AgentExtension, AgentInterface, AgentSkill
+from a2a.types import (
+    AgentCapabilities,
+    AgentCard,
+    AgentExtension,
+    AgentInterface,
+    AgentSkill,
+    HTTPAuthSecurityScheme,
+    OpenIdConnectSecurityScheme,
+    SecurityRequirement,
+    SecurityScheme,
+    StringList,
+)
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH, PROTOCOL_VERSION_1_0
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,6 +29,7 @@ from diptych.net import a2a_extension
 
 RPC_PATH = "/a2a"
 CACHE_CONTROL = "public, max-age=60"
+DISCOVERY = "/.well-known/openid-configuration"  # OpenID Connect Discovery 1.0, section 4
 CACHED_CARDS = 32  # one for each host name by which the pod is called
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
@@ -61,7 +73,8 @@ def agent_card(profile: AgentProfile, base: str) -> AgentCard:
             extensions=[
                 AgentExtension(
                     uri=a2a_extension.URI,
-                    description="Takes the caller's last messages, its deadline and its call path.",
+                    description="Takes the caller's last messages, its deadline, its call path and "
+                    "whom it works for.",
                     required=False,
                 )
             ],
@@ -69,7 +82,25 @@ def agent_card(profile: AgentProfile, base: str) -> AgentCard:
         default_input_modes=["text/plain"],
         default_output_modes=["text/plain"],
         skills=[skill],
+        security_schemes=_security_schemes(profile),
+        security_requirements=[
+            SecurityRequirement(schemes={name: StringList()}) for name in _security_schemes(profile)
+        ],
     )
+
+
+def _security_schemes(profile: AgentProfile) -> dict[str, SecurityScheme]:
+    """Give the schemes, one of which a caller must meet; none if everybody is answered."""
+    if not profile.asks_for_token:
+        return {}
+    bearer = HTTPAuthSecurityScheme(
+        scheme="bearer", description="An API key of the agent, or a token of an issuer it trusts."
+    )
+    schemes = {"bearer": SecurityScheme(http_auth_security_scheme=bearer)}
+    for number, issuer in enumerate(profile.issuers, 1):
+        oidc = OpenIdConnectSecurityScheme(open_id_connect_url=issuer.rstrip("/") + DISCOVERY)
+        schemes[f"oidc{number}"] = SecurityScheme(open_id_connect_security_scheme=oidc)
+    return schemes
 
 
 def _own_base(request: Request) -> str:

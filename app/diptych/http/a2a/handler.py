@@ -8,6 +8,7 @@ Not here: routes (`http.a2a.routes`), reading messages (`http.a2a.message`), the
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import NoReturn
 
 from a2a.server.context import ServerCallContext
@@ -41,6 +42,7 @@ from diptych.loop.codec import TERMINAL, Record
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
 from diptych.runtime.answers import collect
+from diptych.runtime.approvals import open_approvals
 
 
 class TaskHandler(RequestHandler):
@@ -144,11 +146,17 @@ class TaskHandler(RequestHandler):
         return await self._runs.steer(entry.run_id, read_steering(message, request))
 
     async def _records_until_end(self, run_id: str) -> list[Record]:
-        """Wait for a task's end and give its records; fewer if this process leaves before."""
+        """Wait for a task's end, or until it needs a decision, and give its records (3.2.2).
+
+        They are fewer if this process leaves before.
+        """
         records: list[Record] = []
-        async for batch in self._runs.subscribe(run_id):
-            for item in batch:
-                collect(records, item)
+        async with aclosing(self._runs.subscribe(run_id)) as batches:
+            async for batch in batches:
+                for item in batch:
+                    collect(records, item)
+                if open_approvals(records):
+                    break
         return records
 
     async def _snapshot_and_updates(

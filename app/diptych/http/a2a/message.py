@@ -39,12 +39,14 @@ def read_a2a_request(request: SendMessageRequest, headers: Mapping[str, str]) ->
     task = "\n".join(texts)
     if not task.strip():
         raise InvalidParamsError("the message has no text; send the task as a text part")
-    path, seconds = a2a_extension.read_metadata(_json(message.metadata).get(a2a_extension.URI))
+    metadata = _json(message.metadata).get(a2a_extension.URI)
+    path, seconds, subject = a2a_extension.read_metadata(metadata)
     return RunRequest(
         messages=(*context, messages.Message("user", task)),
         session_id=message.context_id or None,
         origin=origin(headers, path=path, seconds=seconds),
         idempotency_key=_idempotency_key(message),
+        subject=subject,
     )
 
 

@@ -28,6 +28,7 @@ from diptych.loop.text import well_formed
 from diptych.net import a2a_extension
 from diptych.ports.entries import RunEntry
 from diptych.runtime.answers import answers_so_far
+from diptych.runtime.approvals import note_waiting, open_approvals
 
 ANSWER = "answer"
 """The id of a task's artifact; that of a further turn ends with the turn's number."""
@@ -35,6 +36,7 @@ ANSWER = "answer"
 TASK_STATES: Mapping[str, TaskState] = {
     "queued": TaskState.TASK_STATE_SUBMITTED,
     "running": TaskState.TASK_STATE_WORKING,
+    "input-required": TaskState.TASK_STATE_INPUT_REQUIRED,
     "completed": TaskState.TASK_STATE_COMPLETED,
     "max_steps": TaskState.TASK_STATE_FAILED,
     "failed": TaskState.TASK_STATE_FAILED,
@@ -99,6 +101,7 @@ class TaskUpdates:
         self._is_working = False
         self._sent_chars = 0  # of the answer of this turn, since it (last) began
         self._turn = 1
+        self._waiting: set[str] = set()  # calls that somebody must decide on
 
     def of(self, records: Iterable[Record]) -> list[Update]:
         """Give the updates of the next records."""
@@ -111,6 +114,7 @@ class TaskUpdates:
         if not self._is_working and record.event_type != _QUEUED_EVENT:
             self._is_working = True
             yield self._status_update(_status("running", record.timestamp))
+        yield from self._waiting_updates(record)
         match record.event_type:
             case "text":
                 yield self._artifact_update(_text(record.content))
@@ -121,6 +125,15 @@ class TaskUpdates:
                 self._turn += 1
             case "answer_reset":
                 self._sent_chars = 0
+
+    def _waiting_updates(self, record: Record) -> Iterable[Update]:
+        """Say that a call waits for somebody, or that none does any more."""
+        was_waiting = bool(self._waiting)
+        note_waiting(self._waiting, record)
+        if record.event_type == "approval_requested":
+            yield self._status_update(_waiting_status(record))
+        elif was_waiting and not self._waiting:
+            yield self._status_update(_status("running", record.timestamp))
 
     def _artifact_update(self, text: str, end: Record | None = None) -> TaskArtifactUpdateEvent:
         appends = self._sent_chars > 0
@@ -163,9 +176,21 @@ def _latest_status(entry: RunEntry, records: Sequence[Record]) -> TaskStatus:
     newest = records[-1]
     if newest.event_type in TERMINAL:
         return _final_status(newest)
+    if waiting := open_approvals(records):
+        return _waiting_status(waiting[-1].requested)
     is_new = all(record.event_type == _QUEUED_EVENT for record in records)
     is_queued = is_new and entry.status == "queued"
     return _status("queued" if is_queued else "running", newest.timestamp)
+
+
+def _waiting_status(requested: Record) -> TaskStatus:
+    """Give the status of a task of which somebody must decide on a call."""
+    status = _status("input-required", requested.timestamp)
+    reason = requested.metadata.get("reason")
+    why = f": {reason}" if reason else ""
+    text = f"a call waits for approval{why}\n{orjson.dumps(requested.content).decode()}"
+    status.message.CopyFrom(_message(requested, Role.ROLE_AGENT, _text(text)))
+    return status
 
 
 def _final_status(record: Record) -> TaskStatus:

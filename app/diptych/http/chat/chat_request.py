@@ -65,12 +65,14 @@ async def read_chat(request: Request, policy: ChatPolicy) -> ChatRequest:
         on_disconnect=body.on_disconnect,
     )
     options = body.stream_options
+    is_left_out = bool(run.system) and policy.config.caller_system == "off"
+    left_out = ("system",) if is_left_out else ()
     return ChatRequest(
         run=replace(run, output_schema=output.schema, parameters=parameters.allowed),
         tools=output.tools,
         streams=bool(body.stream),
         includes_usage=bool(options and options.include_usage),
-        headers=warning((*ignored_tools, *parameters.ignored)),
+        headers=warning((*left_out, *ignored_tools, *parameters.ignored)),
     )
 
 

@@ -16,7 +16,16 @@ from diptych.ports.entries import RunEntry
 
 DONE = b"data: [DONE]\n\n"
 _CALL_ID_CHARS = 32
-STREAMED_NOTICES = frozenset({"progress", "tool_progress", "delegation_progress", "format_warning"})
+APPROVAL_REQUESTED = "approval_requested"
+STREAMED_NOTICES = frozenset(
+    {
+        "progress",
+        "tool_progress",
+        "delegation_progress",
+        "format_warning",
+        APPROVAL_REQUESTED,
+    }
+)
 
 
 class CompletionFormat:
@@ -84,6 +93,17 @@ class CompletionFormat:
         if notice.type not in STREAMED_NOTICES:
             return b""
         return frame({**self._chunk({}), "type": notice.type, **notice.fields}, event="progress")
+
+    def approval_frame(self, record: Record) -> bytes:
+        """Frame the record of a call that waits for a decision as a notice of it."""
+        about = record.metadata
+        fields = {
+            "call_id": about["call_id"],
+            "call": record.content,
+            "reason": about.get("reason", ""),
+            "expires_at": about["expires_at"],
+        }
+        return self.notice_frame(Notice(APPROVAL_REQUESTED, fields))
 
     def last_frames(self, end: Record, *, include_usage: bool) -> bytes:
         """Frame what ends the stream of a run that gave an answer."""

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import Any, cast
 
 from diptych.errors import RequestError, StoreError
-from diptych.http.chat.completion import CompletionFormat, failure
+from diptych.http.chat.completion import APPROVAL_REQUESTED, CompletionFormat, failure
 from diptych.http.errors import RunFailed, run_error_body, store_failure
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.loop.codec import Record
@@ -117,6 +117,8 @@ class ChatReader:
                 frames.append((0, self._call_frame))
                 self._call_frame = b""
                 frames.append((item.seq, self._format.text_frame(item)))
+            elif item.event_type == APPROVAL_REQUESTED:
+                frames.append((0, self._format.approval_frame(item)))
             elif item.event_type == "answer_reset":
                 frames = self._without(frames, cast("int", item.metadata["from_seq"]))
             elif item.event_type == "agent_response":

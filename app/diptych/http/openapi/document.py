@@ -13,34 +13,46 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from diptych.http.bodies import ChatBody, MessageBody, ResumeBody, RunBody
-from diptych.http.openapi import error_schemas, schemas
+from diptych.http.bodies import ChatBody, DecisionBody, MessageBody, ResumeBody, RunBody
+from diptych.http.openapi import chat_schemas, error_schemas, schemas
 from diptych.http.openapi.operations import json_content
 
 REPLIES: tuple[type[BaseModel], ...] = (
     schemas.Run,
     schemas.RunList,
+    schemas.Approval,
+    schemas.ApprovalList,
     schemas.EventList,
     schemas.SessionList,
-    schemas.Model,
-    schemas.ModelList,
-    schemas.ChatCompletion,
-    schemas.ChatCompletionChunk,
+    chat_schemas.Model,
+    chat_schemas.ModelList,
+    chat_schemas.ChatCompletion,
+    chat_schemas.ChatCompletionChunk,
     error_schemas.Error,
     error_schemas.Problem,
     schemas.Health,
     schemas.Ready,
 )
-BODIES: tuple[type[BaseModel], ...] = (ChatBody, RunBody, ResumeBody, MessageBody)
+BODIES: tuple[type[BaseModel], ...] = (
+    ChatBody,
+    RunBody,
+    ResumeBody,
+    MessageBody,
+    DecisionBody,
+)
 
 ERRORS = {
     400: "What was sent is wrong; `param` names it.",
-    404: "`run_not_found`, `session_not_found` or `model_not_found`: there never was one.",
-    409: "`session_busy`; `run_over`: the run has ended and takes no message; `aborted`.",
+    403: "`forbidden`: the message names the right that this needs.",
+    404: "`run_not_found`, `session_not_found`, `model_not_found` or `approval_not_found`: there "
+    "never was one.",
+    409: "`session_busy`; `run_over`: the run has ended and takes no message; `already_decided`: "
+    "the message says what was decided, and by whom; `aborted`.",
     410: "`run_lost`: the run existed, and its record is gone.",
     413: "`body_too_large`: the body is larger than 1 MiB.",
     415: "`unsupported_media_type`: the body is not declared as JSON.",
-    422: "`idempotency_mismatch`: the key came with another request before.",
+    422: "`idempotency_mismatch`: the key came with another request before. `invalid_arguments`: "
+    "`param` is the path of what does not fit.",
     500: "`internal_error`, `too_many_owners`: the agent failed inside.",
     502: "The model failed; the code says how.",
     503: "`overloaded`, `store_away`, `store_full`, `handed_over`: try again after `Retry-After`. "

@@ -149,6 +149,20 @@ CANCEL_RUN = _operation(
     },
     errors=_RUN_ERRORS,
 )
+LIST_APPROVALS = _operation(
+    "List approvals",
+    "Gives the calls that wait for a decision, at whatever replica their runs are.",
+    {200: _json("ApprovalList", "What waits.")},
+    errors=(400, *_STORE_ERRORS),
+)
+DECIDE = _operation(
+    "Decide on a call",
+    "Decides on a call that waits, at whatever replica its run is; the first decision counts. The "
+    "reply comes when it is on record.",
+    {200: _json("Approval", "The approval, decided.")},
+    body="DecisionBody",
+    errors=(403, 409, 422, *_RUN_ERRORS),
+)
 LIST_EVENTS = _operation(
     "Read the memory",
     "Gives the last `limit` events of a session, or of all. An unknown session has none.",

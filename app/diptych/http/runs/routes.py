@@ -36,7 +36,8 @@ MAX_LIMIT = 1_000
 _MAX_DIGITS = 15  # of a seq
 
 Status = Annotated[
-    Literal["queued", "running", "completed", "failed", "aborted", "max_steps"] | None,
+    Literal["queued", "running", "input-required", "completed", "failed", "aborted", "max_steps"]
+    | None,
     Query(description="Only runs with this status."),
 ]
 SessionId = Annotated[str | None, Query(description="Only the runs of this session.")]

@@ -12,7 +12,10 @@ for i = 2, #ARGV do
   for j = 1, #runs, 2 do
     redis.call('ZADD', INDEX, runs[j + 1], runs[j])
     local _, status = updated_ms(runs[j])
-    local is_ended = status and status ~= 'queued' and status ~= 'running'
+    local is_ended = status
+      and status ~= 'queued'
+      and status ~= 'running'
+      and status ~= 'input-required'
     if is_ended and not redis.call('LPOS', key('queue', session), runs[j]) then
       add_ended(session, runs[j])
     end

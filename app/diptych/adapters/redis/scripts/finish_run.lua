@@ -37,7 +37,7 @@ if refused then
 end
 if redis.call('LPOS', key('queue', session), run) then
   local known = redis.call('HMGET', key('run', run), 'status', 'seq')
-  if known[1] == 'queued' or known[1] == 'running' then
+  if known[1] == 'queued' or known[1] == 'running' or known[1] == 'input-required' then
     return { 'tail', tonumber(known[2]) } -- the run's end was lost: its owner must add it again
   end
   redis.call('LREM', key('queue', session), 1, run)

@@ -6,7 +6,7 @@ local status = redis.call('HGET', key('run', ARGV[2]), 'status')
 if not status then
   return 0
 end
-if status == 'queued' or status == 'running' then
+if status == 'queued' or status == 'running' or status == 'input-required' then
   local signals, max = key('asked', ARGV[2]), tonumber(ARGV[5])
   if not redis.call('LPOS', signals, ARGV[3]) then
     if max and redis.call('LLEN', signals) >= max then

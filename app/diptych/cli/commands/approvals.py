@@ -1,0 +1,142 @@
+"""`diptych approvals`, `approve` and `reject`: calls that wait for somebody's decision."""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from diptych.cli.commands.options import DEFAULT_URL, Context, Json, Kubeconfig, Namespace
+from diptych.errors import ConfigError
+
+if TYPE_CHECKING:
+    from diptych.cli.client.target import Target
+
+_Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run.")]
+_Call = Annotated[str, typer.Argument(metavar="CALL", help="The id of the call, as call_1_1.")]
+_At = Annotated[
+    str,
+    typer.Option(
+        "--at",
+        metavar="URL|AGENT",
+        help="Where it runs: the agent's URL, or an Agent of a cluster.",
+    ),
+]
+
+
+def approvals(
+    address: Annotated[
+        str,
+        typer.Argument(metavar="URL|AGENT", help="The agent's URL, or an Agent of a cluster."),
+    ] = DEFAULT_URL,
+    as_json: Json = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+) -> None:
+    """List the calls of an agent that wait for a decision.
+
+    Example: `diptych approvals team/helper`
+    """
+    from diptych.cli.signals import run_interruptible
+
+    target = _target(address, kubeconfig, context, namespace)
+    raise typer.Exit(run_interruptible(_list(target, as_json=as_json)))
+
+
+def approve(
+    run: _Run,
+    call: _Call,
+    at: _At = DEFAULT_URL,
+    edit: Annotated[
+        str | None,
+        typer.Option("--edit", metavar="JSON", help="Make the call with these arguments."),
+    ] = None,
+    replace: Annotated[
+        str | None,
+        typer.Option(
+            "--replace",
+            metavar="JSON",
+            help='Make another call in its place: {"tool": …, "arguments": {…}}.',
+        ),
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+) -> None:
+    """Let a call that waits be made, as it is or changed.
+
+    Example: `diptych approve run-1f3a call_1_1 --at team/helper`
+    """
+    from diptych.cli.signals import run_interruptible
+
+    if edit is not None and replace is not None:
+        raise ConfigError("give one of --edit and --replace")
+    body: dict[str, Any] = {"decision": "approve"}
+    if edit is not None:
+        body = {"decision": "edit", "arguments": _object(edit, "--edit")}
+    elif replace is not None:
+        body = {"decision": "replace", "call": _object(replace, "--replace")}
+    target = _target(at, kubeconfig, context, namespace)
+    raise typer.Exit(run_interruptible(_decide(target, run, call, body)))
+
+
+def reject(
+    run: _Run,
+    call: _Call,
+    at: _At = DEFAULT_URL,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why; the model reads it.")
+    ] = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+) -> None:
+    """Refuse a call that waits: the model gets the reason as its result.
+
+    Example: `diptych reject run-1f3a call_1_1 --reason "not on Fridays"`
+    """
+    from diptych.cli.signals import run_interruptible
+
+    body = {"decision": "reject", "reason": reason}
+    target = _target(at, kubeconfig, context, namespace)
+    raise typer.Exit(run_interruptible(_decide(target, run, call, body)))
+
+
+def _target(address: str, kubeconfig: Any, context: str | None, namespace: str | None) -> "Target":  # noqa: ANN401 - a path or None
+    from diptych.cli.client.target import Target
+    from diptych.cli.cluster.flags import ClusterFlags
+
+    return Target(address, cluster=ClusterFlags(kubeconfig, context, namespace))
+
+
+def _object(text: str, option: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{option}: is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{option}: must be a JSON object")
+    return value
+
+
+async def _list(target: "Target", *, as_json: bool) -> int:
+    from diptych.cli.exit_codes import COMPLETED
+    from diptych.cli.output.screen import printable
+    from diptych.cli.output.wording import approval_text
+
+    async with target.connect_remote() as agent:
+        waiting = await agent.approvals()
+    for approval in waiting:
+        typer.echo(json.dumps(approval) if as_json else printable(approval_text(approval)))
+    if not waiting and not as_json:
+        typer.echo("no call waits for a decision", err=True)
+    return COMPLETED
+
+
+async def _decide(target: "Target", run_id: str, call_id: str, body: dict[str, Any]) -> int:
+    from diptych.cli.exit_codes import COMPLETED
+
+    async with target.connect_remote() as agent:
+        decided = await agent.send_decision(run_id, call_id, body)
+    typer.echo(f"{decided['call_id']}: {decided['decision']}", err=True)
+    return COMPLETED

@@ -1,0 +1,73 @@
+"""Approvals as the current caller may see and decide them (access.md, the right `approve`).
+
+To who may neither approve nor read, a foreign run is the same as an unknown one. Nobody decides
+on a run that it began, unless the manifest's `access.approveOwn` says so.
+
+Not here: what a decision leads to (`runtime.signals`), the other things of runs (`guarded_runs`).
+"""
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from diptych.access.caller import OwnRun, current_caller
+from diptych.access.grants import Right
+from diptych.errors import RunLost, RunNotFound
+from diptych.loop.codec import Record
+from diptych.runtime.approvals import Approval, open_approvals
+from diptych.runtime.decisions import DecisionRequest
+from diptych.runtime.service import RunService
+
+_audit = logging.getLogger("diptych.audit")
+
+
+class GuardedApprovals:
+    """The approvals of an agent's runs, for the current caller."""
+
+    def __init__(self, runs: RunService) -> None:
+        self._runs = runs
+
+    async def waiting(self, limit: int) -> Sequence[Approval]:
+        """List what waits in at most `limit` runs that the caller may see, the newest run first."""
+        caller = current_caller()
+        sees_all = caller.may(Right.APPROVE) or caller.may(Right.READ)
+        found: list[Approval] = []
+        for entry in await self._runs.waiting_runs(limit):
+            if sees_all or (caller.rights and caller.owns(entry.session_id)):
+                try:
+                    found += open_approvals(await self._runs.records(entry.run_id))
+                except (RunNotFound, RunLost):
+                    continue  # it was removed meanwhile
+        return found
+
+    async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
+        """Decide on a call; see `RunService.decide`. Raises `Forbidden`, `RunNotFound` too."""
+        caller = current_caller()
+        entry = await self._runs.entry(run_id)
+        if not caller.may(Right.APPROVE):
+            if not (caller.may(Right.READ) or (caller.rights and caller.owns(entry.session_id))):
+                raise RunNotFound
+            caller.require(Right.APPROVE)
+        first, *_ = await self._runs.records(run_id)
+        subject = str(caller.subject) if caller.subject else ""
+        # Whom a caller says to work for is no other who could decide on what it began itself.
+        began = {first.metadata.get(name) for name in ("subject", "caller")}
+        is_own = bool(subject) and subject in began
+        if is_own and not caller.approves_own:
+            raise OwnRun
+        records = await self._runs.decide(run_id, call_id, replace(request, subject=subject))
+        _note(subject, run_id, call_id, request)
+        return records
+
+
+def _note(subject: str, run_id: str, call_id: str, request: DecisionRequest) -> None:
+    line = {
+        "subject": subject or "anybody",
+        "right": Right.APPROVE.value,
+        "outcome": request.decision,
+        "run": run_id,
+        "call": call_id,
+        "why": request.reason[:300],
+    }
+    _audit.warning("%s", json.dumps(line, ensure_ascii=True))

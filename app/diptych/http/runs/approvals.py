@@ -1,0 +1,39 @@
+"""`/v1/approvals` and `/v1/runs/{id}/approvals/{call_id}`: calls that wait for a decision.
+
+Not here: who may decide (`http.guarded_approvals`).
+"""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from diptych.http.bodies import DecisionBody, read_body
+from diptych.http.guarded_approvals import GuardedApprovals
+from diptych.http.openapi import operations
+from diptych.http.views import approval_view
+from diptych.loop.text import well_formed
+from diptych.runtime.approvals import approvals_of
+from diptych.runtime.decisions import DecisionRequest
+
+MAX_LIMIT = 1_000
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="How many runs, at most.")]
+
+
+def approval_routes(approvals: GuardedApprovals) -> APIRouter:
+    """Give the routes of approvals."""
+    router = APIRouter()
+
+    @router.get("/v1/approvals", **operations.LIST_APPROVALS)
+    async def waiting(limit: Limit = 100) -> dict[str, Any]:
+        found = await approvals.waiting(limit)
+        return {"object": "list", "data": [approval_view(approval) for approval in found]}
+
+    @router.post("/v1/runs/{run_id}/approvals/{call_id}", **operations.DECIDE)
+    async def decide(request: Request, run_id: str, call_id: str) -> dict[str, Any]:
+        body = await read_body(request, DecisionBody)
+        wanted = DecisionRequest(body.decision, well_formed(body.reason), body.arguments, body.call)
+        records = await approvals.decide(run_id, call_id, wanted)
+        found = next(a for a in approvals_of(records) if a.call_id == call_id)
+        return approval_view(found)
+
+    return router

@@ -1,0 +1,56 @@
+"""The rows of approvals on record, written and read.
+
+Not here: which row is whose (`codec`), the rows of other events (`event_rows`).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
+from diptych.loop.event_rows import Stored, call_content, call_metadata, read_call
+from diptych.loop.messages import JSON
+
+
+def requested_row(event: ApprovalRequested) -> tuple[str, JSON, dict[str, JSON]]:
+    """The row of a call that waits for a decision."""
+    about = {**call_metadata(event.call, event.step), "expires_at": event.expires_at}
+    if event.reason:
+        about["reason"] = event.reason
+    return "approval_requested", call_content(event.call), about
+
+
+def read_requested(content: Stored, metadata: Mapping[str, Any]) -> ApprovalRequested:
+    """Read such a row back."""
+    call = read_call(content, metadata)
+    reason = metadata.get("reason", "")
+    return ApprovalRequested(call, metadata["step"], reason, metadata["expires_at"])
+
+
+def decided_row(event: ApprovalDecided) -> tuple[str, JSON, dict[str, JSON]]:
+    """The row of a decision; with a call that is changed, the whole of it."""
+    about: dict[str, JSON] = {"call_id": event.call_id, "decision_id": event.decision_id}
+    given: dict[str, JSON] = {
+        "reason": event.reason,
+        "subject": event.subject,
+        "is_expired": event.is_expired,
+    }
+    about |= {name: value for name, value in given.items() if value}
+    if event.call:
+        labels = call_metadata(event.call, 0)
+        about["call"] = call_content(event.call)
+        about |= {name: labels[name] for name in ("id", "after") if name in labels}
+    return "approval_decided", event.decision, about
+
+
+def read_decided(content: Stored, metadata: Mapping[str, Any]) -> ApprovalDecided:
+    """Read such a row back."""
+    call = metadata.get("call")
+    return ApprovalDecided(
+        metadata["call_id"],
+        content,
+        metadata["decision_id"],
+        metadata.get("reason", ""),
+        read_call(call, metadata) if call else None,
+        metadata.get("subject", ""),
+        metadata.get("is_expired", False),
+    )

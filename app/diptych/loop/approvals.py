@@ -1,0 +1,45 @@
+"""Approvals: calls of a step that wait for somebody to decide on them (loop.md §6).
+
+Not here: which calls are asked about (`diptych.policy`), what else a step does (`act`), who may
+decide (`http`).
+"""
+
+from diptych.loop import prompt
+from diptych.loop.act import start_ready
+from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
+from diptych.loop.call_graph import failure
+from diptych.loop.commands import Emit
+from diptych.loop.pending import Next, issue
+from diptych.loop.state import Run, open_calls, updated, waiting_calls
+
+
+def may_wait(run: Run, event: ApprovalRequested) -> bool:
+    """Whether a call can be asked about: it is due, and neither made nor asked about."""
+    call_id = event.call.id
+    is_due = call_id in open_calls(run) and call_id in run.issued
+    return is_due and call_id not in run.started and call_id not in waiting_calls(run)
+
+
+def request_approval(run: Run, event: ApprovalRequested) -> Next:
+    """Let a call wait; it takes no place, so another one may start."""
+    return start_ready(updated(run, waiting=(*run.waiting, event)))
+
+
+def decide(run: Run, event: ApprovalDecided) -> Next:
+    """Make a call that waits as it was decided, as soon as there is a place; or reject it."""
+    requested = next(each for each in run.waiting if each.call.id == event.call_id)
+    run = updated(run, waiting=tuple(each for each in run.waiting if each is not requested))
+    if event.decision == "reject":
+        default = prompt.EXPIRED if event.is_expired else prompt.REJECTED
+        text = f"denied: {event.reason or default}"
+        return issue(run, Emit(failure(requested.call, "denied", text)))
+    call = event.call or requested.call
+    return start_ready(
+        updated(
+            run,
+            calls=tuple(call if each.id == call.id else each for each in run.calls),
+            issued=run.issued - {call.id},
+            approved=run.approved | {call.id},
+            changed=run.changed | {call.id} if event.call else run.changed,
+        )
+    )

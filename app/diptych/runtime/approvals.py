@@ -1,0 +1,82 @@
+"""Approvals as a run's records have them: what waits, what was decided, and for how long.
+
+Not here: what a decision leads to (`loop.approvals`), sending one (`signals`), who may (`http`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from diptych.loop.codec import TERMINAL, Record
+
+CLOSING = frozenset({"tool_result", "tool_error", "delegation_response", "delegation_error"})
+"""A result of a call that waits closes its approval: a message superseded it, or the run ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """One call that waited for a decision.
+
+    `requested` is its record, `decided` that of the decision, `closed` what ended the waiting.
+    """
+
+    requested: Record
+    decided: Record | None = None
+    closed: Record | None = None
+
+    @property
+    def call_id(self) -> str:
+        return str(self.requested.metadata["call_id"])
+
+    @property
+    def is_open(self) -> bool:
+        return self.closed is None
+
+
+def approvals_of(records: Sequence[Record]) -> list[Approval]:
+    """List the approvals of a run, in the order in which they were asked for."""
+    found: dict[str, Approval] = {}
+    for record in records:
+        if record.event_type == "approval_requested":
+            found[str(record.metadata["call_id"])] = Approval(record)
+        elif is_news(record):
+            call_id = str(record.metadata["call_id"])
+            if (approval := found.get(call_id)) and approval.is_open:
+                is_decision = record.event_type == "approval_decided"
+                decided = record if is_decision else None
+                found[call_id] = replace(approval, decided=decided, closed=record)
+        elif record.event_type in TERMINAL:
+            return [a if a.closed else replace(a, closed=record) for a in found.values()]
+    return list(found.values())
+
+
+def open_approvals(records: Sequence[Record]) -> list[Approval]:
+    """List the approvals that wait."""
+    return [approval for approval in approvals_of(records) if approval.is_open]
+
+
+def is_news(record: Record) -> bool:
+    """Whether a record may have closed an approval."""
+    return record.event_type == "approval_decided" or record.event_type in CLOSING
+
+
+def note_waiting(waiting: set[str], record: Record) -> None:
+    """Keep the ids of a run's calls that wait for a decision, record by record."""
+    if record.event_type == "approval_requested":
+        waiting.add(str(record.metadata["call_id"]))
+    elif is_news(record):
+        waiting.discard(str(record.metadata["call_id"]))
+    elif record.event_type in TERMINAL:
+        waiting.clear()
+
+
+def waited_seconds(records: Sequence[Record], now: float) -> float:
+    """Add up for how long at least one approval waited; `now` is in seconds since the epoch."""
+    waited, since = 0.0, None
+    waiting: set[str] = set()
+    for record in records:
+        note_waiting(waiting, record)
+        if waiting and since is None:
+            since = record.timestamp
+        elif since is not None and not waiting:
+            waited, since = waited + max(0.0, record.timestamp - since), None
+    return waited if since is None else waited + max(0.0, now - since)

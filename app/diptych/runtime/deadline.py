@@ -1,0 +1,39 @@
+"""When a run must end: by its caller's deadline, and by the manifest's.
+
+The manifest's stands still while an approval waits: a person may take longer than a run may.
+
+Not here: what happens then (`runner`), how much is left of each (`executor`).
+"""
+
+import asyncio
+
+
+class Deadline:
+    """The deadlines of one run, as times of the event loop's clock; None for no limit."""
+
+    def __init__(self, callers: float | None = None, own: float | None = None) -> None:
+        self._callers = callers
+        self._own = own
+        self._stopped_at: float | None = None
+
+    @property
+    def at(self) -> float | None:
+        """When the run must end, as things stand."""
+        own = self._own if self._stopped_at is None else None
+        return min((each for each in (self._callers, own) if each is not None), default=None)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """What is left, at least 0; None for no limit."""
+        at = self.at
+        return None if at is None else max(at - asyncio.get_running_loop().time(), 0.0)
+
+    def stand_still(self, is_waiting: bool) -> bool:
+        """Stop the manifest's deadline while an approval waits; gives whether that is new."""
+        now = asyncio.get_running_loop().time()
+        if is_waiting == (self._stopped_at is not None):
+            return False
+        if self._stopped_at is not None and self._own is not None:
+            self._own += now - self._stopped_at
+        self._stopped_at = now if is_waiting else None
+        return True

@@ -1,0 +1,70 @@
+"""Takes the secrets of this process out of what a model says, before anything else sees it.
+
+A model's server has the key that it was asked with, and what tools and agents said. A reply that
+repeats a secret must not bring it into an answer, a record or a call.
+
+Not here: what a secret is (`net.redaction`), asking the model (`model_caller`).
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import cast
+
+from diptych.errors import ModelError
+from diptych.loop.messages import JSONObject, NativeCall
+from diptych.net.redaction import SECRETS
+from diptych.ports import Delta, Reply
+
+
+def redacted_reply(reply: Reply) -> Reply:
+    """Give a whole reply without secrets."""
+    return replace(
+        reply,
+        text=SECRETS.redact(reply.text),
+        reasoning=SECRETS.redact(reply.reasoning),
+        finish_reason=SECRETS.redact(reply.finish_reason),
+        calls=_redacted_calls(reply.calls),
+    )
+
+
+async def redacted_deltas(deltas: AsyncGenerator[Delta]) -> AsyncGenerator[Delta]:
+    """Give a streamed reply without secrets; closes `deltas` at its end.
+
+    A few characters that may begin a secret come with a later piece, or never if the reply breaks
+    off. Raises `ModelError`.
+    """
+    text, reasoning = SECRETS.stream(), SECRETS.stream()
+    async with aclosing(deltas):
+        async for delta in deltas:
+            said, thought = text.add(delta.text), reasoning.add(delta.reasoning)
+            if delta.finish_reason is None:
+                is_same = said is delta.text and thought is delta.reasoning
+                yield delta if is_same else replace(delta, text=said, reasoning=thought)
+                continue
+            yield replace(
+                delta,
+                text=said + text.end(),
+                reasoning=thought + reasoning.end(),
+                finish_reason=SECRETS.redact(delta.finish_reason),
+                calls=_redacted_calls(delta.calls),
+            )
+
+
+def redacted_failure(error: ModelError) -> ModelError:
+    """Give the same failure, with a message without secrets."""
+    error.message = SECRETS.redact(error.message)
+    error.args = (error.message,)
+    return error
+
+
+def _redacted_calls(calls: tuple[NativeCall, ...]) -> tuple[NativeCall, ...]:
+    return tuple(_redacted_call(call, position) for position, call in enumerate(calls))
+
+
+def _redacted_call(call: NativeCall, position: int) -> NativeCall:
+    """Redact a call; ids stay unique in their reply."""
+    call_id = call.id if SECRETS.redact(call.id) == call.id else f"redacted_{position}"
+    extra = cast("JSONObject | None", SECRETS.redact_value(call.extra))
+    name, arguments = SECRETS.redact(call.name), SECRETS.redact(call.arguments)
+    return NativeCall(call_id, name, arguments, extra)

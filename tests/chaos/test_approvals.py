@@ -1,0 +1,167 @@
+"""Calls that wait for a decision, while the pods that asked for it die or leave."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from support.orders import Charges
+from support.pods import SERVE, PodProcess, pod_processes
+from support.redis_server import redis_server
+
+PATIENCE = 120.0  # seconds; a takeover takes 10 and more, on a machine that has other work
+CALL = "call_1_1"
+APPROVE = {"decision": "approve"}
+
+pytestmark = pytest.mark.timeout(500)
+
+
+def manifest(tools: Charges, key: str, expires: str) -> str:
+    """An agent that charges once, if somebody approves."""
+    charge = json.dumps({"tool": "charge", "arguments": {"key": key}})
+    spec = {
+        "tools": [{"name": "box", "url": tools.url}],
+        "policy": [{"match": {"tool": "charge"}, "do": "ask", "expires": expires}],
+        "loop": {"deadline": "10s"},
+        "sessions": {"redis": {"urlFrom": {"secretKeyRef": {"name": "redis", "key": "url"}}}},
+        "container": {
+            "env": [
+                {"name": "DEBUG_MOCK_RESPONSES", "value": json.dumps([charge, "{}", "All done."])}
+            ]
+        },
+    }
+    head = {"apiVersion": "diptych.dev/v1alpha1", "kind": "Agent", "metadata": {"name": "durable"}}
+    return json.dumps({**head, "spec": spec})
+
+
+class Cashier:
+    """Two pods of that agent, and who asks them."""
+
+    def __init__(self, pods: list[PodProcess], http: aiohttp.ClientSession) -> None:
+        self.one, self.other = pods
+        self.http = http
+
+    async def ask(self) -> str:
+        """Ask the first pod, and wait until the call waits; gives the run's id."""
+        async with self.http.post(f"{self.one.url}/v1/runs", json={"input": "pay"}) as reply:
+            run_id: str = (await reply.json())["id"]
+        await self.until(self.one, run_id, "input-required")
+        return run_id
+
+    async def run(self, pod: PodProcess, run_id: str) -> Any:
+        async with self.http.get(f"{pod.url}/v1/runs/{run_id}") as reply:
+            return await reply.json()
+
+    async def until(self, pod: PodProcess, run_id: str, status: str) -> Any:
+        async with asyncio.timeout(PATIENCE):
+            while (run := await self.run(pod, run_id)).get("status") != status:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        return run
+
+    async def decide(self, pod: PodProcess, run_id: str, body: Any) -> tuple[int, Any]:
+        """Decide, again and again while the run has no owner."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                path = f"{pod.url}/v1/runs/{run_id}/approvals/{CALL}"
+                async with self.http.post(path, json=body) as reply:
+                    if reply.status != 503:
+                        return reply.status, await reply.json()
+                await asyncio.sleep(0.2)
+
+    async def types(self, pod: PodProcess, run_id: str) -> list[str]:
+        path = f"{pod.url}/memory/events"
+        async with self.http.get(path) as reply:
+            events = (await reply.json())["events"]
+        return [each["event_type"] for each in events if each["run_id"] == run_id]
+
+
+@asynccontextmanager
+async def cashier(
+    tools: Charges, key: str, folder: Path, expires: str = "10m"
+) -> AsyncIterator[Cashier]:
+    file = folder / "agent.yaml"
+    file.write_text(manifest(tools, key, expires))
+    with (
+        redis_server() as redis,
+        pod_processes(redis.url, command=(*SERVE, str(file))) as pods,
+    ):
+        async with aiohttp.ClientSession() as http:
+            await asyncio.gather(*(pod.ready(PATIENCE) for pod in pods))
+            yield Cashier(pods, http)
+
+
+def charged(tools: Charges, key: str) -> int:
+    return sum(event["key"] == f"charge {key}" for event in tools.history())
+
+
+async def test_asked_at_a_pod_that_dies_and_decided_at_another(
+    tools: Charges, tmp_path: Path
+) -> None:
+    async with cashier(tools, "dies", tmp_path) as at:
+        run_id = await at.ask()
+        at.one.kill()
+        waiting = await at.run(at.other, run_id)
+        assert (waiting["status"], waiting["approvals"][0]["status"]) == (
+            "input-required",
+            "waiting",
+        )
+        assert charged(tools, "dies") == 0
+        status, approval = await at.decide(at.other, run_id, APPROVE)
+        assert (status, approval["decision"]) == (200, "approve"), approval
+        ended = await at.until(at.other, run_id, "completed")
+        assert ended["answer"] == "All done."
+        assert charged(tools, "dies") == 1
+        assert await at.types(at.other, run_id) == [
+            *("user_message", "approval_requested", "approval_decided"),
+            *("tool_call", "tool_result", "agent_response"),
+        ]
+
+
+async def test_a_decision_at_any_replica_reaches_the_owner_and_counts_once(
+    tools: Charges, tmp_path: Path
+) -> None:
+    async with cashier(tools, "twice", tmp_path) as at:
+        run_id = await at.ask()
+        replies = await asyncio.gather(
+            *(at.decide(pod, run_id, APPROVE) for pod in (at.one, at.other, at.other)),
+            at.decide(at.one, run_id, {"decision": "reject"}),
+        )
+        assert sorted(status for status, _ in replies) == [200, 409, 409, 409]
+        await at.until(at.other, run_id, "completed")
+        types = await at.types(at.one, run_id)
+        assert types.count("approval_decided") == 1
+        assert charged(tools, "twice") == types.count("tool_call")
+
+
+async def test_a_pod_that_leaves_hands_over_what_waits(tools: Charges, tmp_path: Path) -> None:
+    async with cashier(tools, "leaves", tmp_path) as at:
+        run_id = await at.ask()
+        await asyncio.sleep(11)  # longer than the manifest's deadline, which stands still
+        at.one.terminate()
+        await at.one.exited(40)
+        status, _ = await at.decide(at.other, run_id, APPROVE)
+        assert status == 200
+        await at.until(at.other, run_id, "completed")
+        assert charged(tools, "leaves") == 1
+
+
+async def test_what_nobody_decides_on_expires_though_its_owner_is_dead(
+    tools: Charges, tmp_path: Path
+) -> None:
+    async with cashier(tools, "late", tmp_path, expires="5s") as at:
+        run_id = await at.ask()
+        expires_at = time.time() + 5
+        at.one.kill()
+        await at.until(at.other, run_id, "completed")
+        assert time.time() > expires_at - 1
+        assert charged(tools, "late") == 0
+        assert (await at.types(at.other, run_id))[1:4] == [
+            *("approval_requested", "approval_decided", "tool_error")
+        ]
+        status, error = await at.decide(at.other, run_id, APPROVE)
+        assert (status, error["error"]["code"]) == (409, "run_over")

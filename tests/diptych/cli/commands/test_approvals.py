@@ -1,0 +1,119 @@
+"""Approvals at the command line: `run` asks the person, and other terminals decide, too."""
+
+import asyncio
+import json
+import os
+import pty
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from diptych.config.settings import AgentConfig, ToolServerConfig
+from diptych.policy.rules import Policy, Rule
+from diptych.serve.server import ListenAddress, Sockets, serve_agents
+
+CALL = json.dumps({"tool": "pay", "arguments": {"amount": 5}})
+SCRIPT = json.dumps([CALL, "{}", "That is that."])
+PATIENCE = 100.0  # seconds; processes start slowly on a machine that has other work
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@asynccontextmanager
+async def cashier() -> AsyncIterator[tuple[str, list[int]]]:
+    """An agent whose payments somebody must approve; gives its URL and what it has paid."""
+    paid: list[int] = []
+
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return f"paid {amount}"
+
+    config = AgentConfig(
+        "cashier",
+        mock_responses=SCRIPT,
+        tools=(ToolServerConfig("bank", functions=(pay,)),),
+        policy=Policy((Rule("tool", "pay", "ask", reason="money"),)),
+    )
+    sockets = Sockets(ListenAddress(port=0), 1)
+    async with serve_agents([config], sockets) as sites:
+        await sites[0].wait_for_first_connect()
+        yield sockets.urls[0], paid
+
+
+async def diptych(*words: str) -> tuple[int, str, str]:
+    """Type a command where there is no terminal; gives its exit code and what it printed."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "diptych", *words), stdin=DEVNULL, stdout=PIPE, stderr=PIPE
+    )
+    async with asyncio.timeout(PATIENCE):
+        out, err = await process.communicate()
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def at_a_terminal(typed: str, *words: str) -> tuple[int, str]:
+    """Type a command at a terminal, and an answer when it asks; gives what was to be seen."""
+    mine, theirs = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "diptych", *words), stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    os.set_blocking(mine, False)
+    seen, has_answered = "", False
+    async with asyncio.timeout(PATIENCE):
+        while process.returncode is None:
+            with suppress(BlockingIOError, OSError):
+                seen += os.read(mine, 65_536).decode(errors="replace")
+            if "why not:" in seen and not has_answered:
+                has_answered = True
+                os.write(mine, f"{typed}\n".encode())
+            await asyncio.sleep(0.05)
+    with suppress(BlockingIOError, OSError):
+        seen += os.read(mine, 65_536).decode(errors="replace")
+    os.close(mine)
+    return process.returncode, seen
+
+
+async def test_without_a_terminal_run_exits_with_4_and_another_command_decides() -> None:
+    async with cashier() as (url, paid):
+        code, out, err = await diptych("run", url, "pay")
+        assert (code, out) == (4, "")
+        assert "waits for a decision" in err
+        code, out, _ = await diptych("approvals", url)
+        assert "pay(amount=5) · money" in out
+        run_id, call_id, *_ = out.split()
+        code, _, err = await diptych(
+            "approve", run_id, call_id, "--at", url, "--edit", '{"amount": "much"}'
+        )
+        assert (code, paid) == (1, [])
+        assert "422" in err
+        code, _, err = await diptych("approve", run_id, call_id, "--at", url)
+        assert (code, err) == (0, "call_1_1: approve\n")
+        code, out, err = await diptych("attach", run_id, "--at", url)
+        assert (code, paid) == (0, [5])
+        code, _, err = await diptych("reject", run_id, call_id, "--at", url)
+        assert code == 1
+        assert "409" in err
+
+
+@pytest.mark.parametrize(
+    ("typed", "paid", "shown"),
+    [("y", [5], "paid 5"), ("too much", [], "denied: too much")],
+)
+async def test_at_a_terminal_run_asks(typed: str, paid: list[int], shown: str) -> None:
+    async with cashier() as (url, done):
+        code, seen = await at_a_terminal(typed, "run", url, "pay")
+        assert code == 0, seen
+        assert shown in seen
+        assert "That is that." in seen
+        assert done == paid
+
+
+async def test_no_input_asks_nobody() -> None:
+    async with cashier() as (url, paid):
+        code, seen = await at_a_terminal("y", "run", "--no-input", url, "pay")
+        assert (code, paid) == (4, [])
+        assert "why not:" not in seen

@@ -1,0 +1,246 @@
+"""Approvals over HTTP and A2A: what waits is shown everywhere, and who may decide it."""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from a2a.client import ClientConfig, create_client
+from a2a.types import (
+    Message,
+    Part,
+    Role,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    TaskState,
+)
+from support.face import LOCAL, Face, face, openai_error
+from support.stack import until
+
+from diptych.access.bearer import Authenticator
+from diptych.access.grants import Grant, Grantee, Right
+from diptych.http.access_guard import AccessPolicy
+from diptych.net.a2a_extension import URI
+from diptych.policy.rules import Policy, Rule
+
+ASK = Policy((Rule("tool", "pay", "ask", reason="money"),))
+PAY = '{"tool": "pay", "arguments": {"amount": 5}}'
+CALL = "call_1_1"
+GRANTS = [
+    Grant((Grantee("key", "ada"),), frozenset({Right.ASK})),
+    Grant((Grantee("key", "bob"),), frozenset({Right.ASK})),
+    Grant((Grantee("key", "eve"),), frozenset({Right.APPROVE, Right.ASK})),
+    Grant((Grantee("key", "reader"),), frozenset({Right.READ})),
+]
+
+
+def access(**more: Any) -> AccessPolicy:
+    async def refresh(_: str) -> None: ...
+
+    keys = {name: (lambda name=name: f"key-of-{name}") for name in ("ada", "bob", "eve", "reader")}
+    policy = AccessPolicy(
+        Authenticator(list, keys, time.time), lambda: GRANTS, refresh, "helper", [].append
+    )
+    return replace(policy, **more)
+
+
+async def pay(amount: int) -> str:
+    return f"paid {amount}"
+
+
+@asynccontextmanager
+async def asked(who: str = "", **more: Any) -> AsyncIterator[tuple[Face, str]]:
+    """Give an agent of which a call waits, and the run's id; `who` has asked."""
+    async with face(PAY, "{}", "Paid.", tools={"pay": pay}, policy=ASK, **more) as helper:
+        reply = await helper.http.post("/v1/runs", json={"input": "hi"}, headers=as_(who))
+        run_id = reply.json()["id"]
+        await until(lambda: helper.house.store._runs[run_id].awaits_input, 5)
+        yield helper, run_id
+
+
+def as_(name: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer key-of-{name}"} if name else {}
+
+
+async def decide(helper: Face, run_id: str, body: Any, who: str = "", call: str = CALL) -> Any:
+    path = f"/v1/runs/{run_id}/approvals/{call}"
+    return await helper.http.post(path, json=body, headers=as_(who))
+
+
+async def run_of(helper: Face, run_id: str, who: str = "") -> Any:
+    return (await helper.http.get(f"/v1/runs/{run_id}", headers=as_(who))).json()
+
+
+async def test_what_waits_is_listed_and_shown_with_its_run() -> None:
+    async with asked() as (helper, run_id):
+        run = await run_of(helper, run_id)
+        assert run["status"] == "input-required"
+        [approval] = run["approvals"]
+        assert approval["call"] == {"tool": "pay", "arguments": {"amount": 5}}
+        assert (approval["status"], approval["reason"]) == ("waiting", "money")
+        assert approval["expires_at"].endswith("Z")
+        listed = (await helper.http.get("/v1/approvals")).json()
+        assert listed == {"object": "list", "data": [approval]}
+        runs = (await helper.http.get("/v1/runs", params={"status": "input-required"})).json()
+        assert [each["id"] for each in runs["data"]] == [run_id]
+
+
+async def test_a_decision_is_on_record_with_its_reply_and_counts_once() -> None:
+    async with asked() as (helper, run_id):
+        reply = await decide(helper, run_id, {"decision": "edit", "arguments": {"amount": 1}})
+        assert reply.status_code == 200, reply.text
+        body = reply.json()
+        assert (body["status"], body["decision"]) == ("decided", "edit")
+        assert body["made_as"] == {"tool": "pay", "arguments": {"amount": 1}}
+        await helper.house.told(run_id)
+        assert helper.house.tools.called == [("pay", {"amount": 1})]
+        refused = openai_error(await decide(helper, run_id, {"decision": "reject"}), 409)
+        assert refused["code"] == "run_over"
+        assert (await helper.http.get("/v1/approvals")).json()["data"] == []
+
+
+async def test_a_second_decision_is_told_the_first() -> None:
+    async with asked("ada", access=access()) as (helper, run_id):
+        helper.house.tools.functions["pay"] = lambda amount: asyncio.sleep(1, "paid")
+        assert (await decide(helper, run_id, {"decision": "approve"}, "eve")).status_code == 200
+        refused = openai_error(await decide(helper, run_id, {"decision": "reject"}, "eve"), 409)
+        assert refused["code"] == "already_decided"
+        assert refused["message"] == "decided already: approve by key:eve"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param"),
+    [
+        ({"decision": "perhaps"}, 400, "decision"),
+        ({"decision": "edit", "arguments": 5}, 400, "arguments"),
+        ({"decision": "edit"}, 400, "arguments"),
+        ({"decision": "replace", "call": {"tool": "nope"}}, 422, "call.tool"),
+        ({}, 400, "decision"),
+        ({"decision": "approve", "who": "me"}, 400, "who"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_by_its_path(body: Any, status: int, param: str):
+    async with asked() as (helper, run_id):
+        assert openai_error(await decide(helper, run_id, body), status)["param"] == param
+
+
+async def test_unknown_runs_and_calls_are_not_found() -> None:
+    async with asked() as (helper, run_id):
+        approve = {"decision": "approve"}
+        error = openai_error(await decide(helper, run_id, approve, call="call_9_9"), 404)
+        assert error["code"] == "approval_not_found"
+        assert openai_error(await decide(helper, "nope", approve), 404)["code"] == "run_not_found"
+
+
+async def test_only_who_may_approve_decides_and_foreign_runs_are_unknown() -> None:
+    async with asked("ada", access=access()) as (helper, run_id):
+        approve = {"decision": "approve"}
+        assert (await decide(helper, run_id, approve)).status_code == 401
+        error = openai_error(await decide(helper, run_id, approve, "ada"), 403)
+        assert error["message"] == "this needs the right 'approve'"
+        assert (await decide(helper, run_id, approve, "reader")).status_code == 403
+        assert (await decide(helper, run_id, approve, "bob")).status_code == 404
+        seen = {}
+        for who in ("ada", "bob", "eve", "reader"):
+            listed = await helper.http.get("/v1/approvals", headers=as_(who))
+            seen[who] = len(listed.json()["data"])
+        assert seen == {"ada": 1, "bob": 0, "eve": 1, "reader": 1}
+        reply = await decide(helper, run_id, approve, "eve")
+        assert reply.json()["decided_by"] == "key:eve"
+
+
+async def test_nobody_approves_its_own_run_unless_the_manifest_says_so() -> None:
+    approve = {"decision": "approve"}
+    async with asked("eve", access=access()) as (helper, run_id):
+        error = openai_error(await decide(helper, run_id, approve, "eve"), 403)
+        assert "somebody else must" in error["message"]
+        assert (await run_of(helper, run_id, "eve"))["status"] == "input-required"
+    async with asked("eve", access=access(approves_own=True)) as (helper, run_id):
+        assert (await decide(helper, run_id, approve, "eve")).status_code == 200
+
+
+async def test_who_says_to_work_for_another_does_not_approve_its_own_run_either() -> None:
+    approve = {"decision": "approve"}
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
+    message |= {"extensions": [URI], "metadata": {URI: {"path": [], "subject": "user:mallory"}}}
+    params = {"message": message, "configuration": {"returnImmediately": True}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
+    tools = {"pay": pay}
+    async with face(PAY, "{}", "Paid.", tools=tools, policy=ASK, access=access()) as helper:
+        headers = as_("eve") | {"A2A-Version": "1.0"}
+        task = (await helper.http.post("/a2a", json=body, headers=headers)).json()["result"]
+        run_id = task["task"]["id"]
+        await until(lambda: helper.house.store._runs[run_id].awaits_input, 5)
+        error = openai_error(await decide(helper, run_id, approve, "eve"), 403)
+        assert "somebody else must" in error["message"]
+
+
+async def test_a_decision_is_a_line_of_the_audit(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "diptych.audit")
+    async with asked("ada", access=access()) as (helper, run_id):
+        await decide(helper, run_id, {"decision": "reject", "reason": "no"}, "eve")
+    lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
+    assert {
+        "subject": "key:eve",
+        "right": "approve",
+        "outcome": "reject",
+        "run": run_id,
+        "call": CALL,
+        "why": "no",
+    } in lines
+
+
+async def test_a_chat_is_told_that_a_call_waits_in_a_valid_chunk() -> None:
+    chat = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
+    async with face(PAY, "{}", "Paid.", tools={"pay": pay}, policy=ASK) as helper:
+        asking = asyncio.create_task(helper.http.post("/v1/chat/completions", json=chat))
+        found: list[Any] = []
+        while not found:
+            await asyncio.sleep(0.02)
+            found = (await helper.http.get("/v1/approvals")).json()["data"]
+        await decide(helper, found[0]["run_id"], {"decision": "approve"})
+        text = (await asking).text
+        [notice] = [
+            json.loads(line.removeprefix("data: "))
+            for line in text.splitlines()
+            if '"approval_requested"' in line
+        ]
+        assert notice["choices"] == [{"index": 0, "delta": {}, "finish_reason": None}]
+        assert notice["call"] == {"tool": "pay", "arguments": {"amount": 5}}
+        assert "Paid" in text
+
+
+async def test_a_task_is_input_required_while_a_call_waits() -> None:
+    message = Message(message_id="m", role=Role.ROLE_USER, parts=[Part(text="hi")])
+    async with face(PAY, "{}", "Paid.", tools={"pay": pay}, policy=ASK) as helper:
+        http = httpx.AsyncClient(transport=httpx.ASGITransport(helper.app), base_url=LOCAL)
+        client = await create_client(LOCAL, ClientConfig(httpx_client=http, streaming=False))
+        [event] = [e async for e in client.send_message(SendMessageRequest(message=message))]
+        assert event.task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
+        assert "money" in event.task.status.message.parts[0].text
+        streaming = await create_client(LOCAL, ClientConfig(httpx_client=http, streaming=True))
+        states = []
+
+        async def follow() -> None:
+            async for update in streaming.subscribe(SubscribeToTaskRequest(id=event.task.id)):
+                kind = update.WhichOneof("payload")
+                if kind == "task":
+                    states.append(update.task.status.state)
+                elif kind == "status_update":
+                    states.append(update.status_update.status.state)
+
+        following = asyncio.create_task(follow())
+        await asyncio.sleep(0.3)  # the transport gives a whole response only
+        await decide(helper, event.task.id, {"decision": "approve"})
+        await following
+        assert states == [
+            TaskState.TASK_STATE_INPUT_REQUIRED,
+            TaskState.TASK_STATE_WORKING,
+            TaskState.TASK_STATE_COMPLETED,
+        ]
