@@ -44,7 +44,7 @@ class NativeReply:
     reasoning: str = ""
 
 
-@dataclass(frozen=True)  # without slots, for `changed`
+@dataclass(frozen=True)  # without slots, for `updated`
 class Run:
     """One request on its way to its end. `history` is the session's conversation before it."""
 
@@ -102,7 +102,7 @@ class Run:
 _FIELDS = frozenset(field.name for field in fields(Run))
 
 
-def changed(run: Run, **changes: Any) -> Run:  # noqa: ANN401 - as the fields are
+def updated(run: Run, **changes: Any) -> Run:  # noqa: ANN401 - as the fields are
     """Give a run with other values of some fields, as `dataclasses.replace` does.
 
     Each event changes a run several times, and `replace` sets all its fields one by one: that took
@@ -127,21 +127,21 @@ def sent_messages(run: Run) -> tuple[Message, ...]:
 
 def append_messages(run: Run, *messages: Message) -> Run:
     """Add messages to the conversation."""
-    return changed(run, messages=run.messages + messages)
+    return updated(run, messages=run.messages + messages)
 
 
 def append_question(run: Run, *messages: Message) -> Run:
     """Add messages of the user to the conversation: all of this turn are its question."""
     said = filter(None, (run.question, *(message.content for message in messages)))
     run = append_messages(run, *messages)
-    return changed(run, question="\n\n".join(said), question_end=len(run.messages))
+    return updated(run, question="\n\n".join(said), question_end=len(run.messages))
 
 
 def deliver_messages(run: Run) -> Run:
     """Add the undelivered messages to the conversation, and forget earlier rejections."""
     if not run.undelivered:
         return run
-    return changed(append_question(run, *run.undelivered), undelivered=(), errors=0)
+    return updated(append_question(run, *run.undelivered), undelivered=(), errors=0)
 
 
 def open_calls(run: Run) -> frozenset[str]:
