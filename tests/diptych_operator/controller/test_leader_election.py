@@ -164,9 +164,7 @@ async def test_a_holder_that_cannot_renew_it_stops_before_another_may_begin(cloc
     assert RENEW_DEADLINE < clock.now - began < LEASE_DURATION
 
 
-async def test_a_request_that_hangs_does_not_outlast_the_renew_deadline(
-    clock, monkeypatch, caplog
-):
+async def test_a_request_that_hangs_does_not_outlast_the_renew_deadline(clock, monkeypatch, caplog):
     leases = Leases()
     first = candidate(leases, "one", clock)
     await first.try_acquire_or_renew()
