@@ -102,8 +102,15 @@ def test_a_fault_is_named_in_time_and_goes_in_time(space: Space, fault: Fault):
     _is_told(space, fault.condition, fault.status, fault.reason)
     assert space.probe.ask("hello").content == "Hello!"  # the last good revision serves
     fault.mend(space)
-    space.kubectl.wait_for_condition("hello", "Ready", "True", reason="Ready", seconds=SECONDS)
-    assert not space.kubectl.condition("hello", "Stalled")
+
+    def is_over() -> bool:
+        condition = space.kubectl.condition("hello", fault.condition)
+        return condition["reason"] != fault.reason and not space.kubectl.condition(
+            "hello", "Stalled"
+        )
+
+    eventually(is_over, seconds=SECONDS, what=f"{fault.reason} is not said any more")
+    space.kubectl.wait_for_condition("hello", "Ready", "True", reason="Ready")
 
 
 def test_a_model_that_is_away_is_named_and_goes_when_it_comes(space: Space):

@@ -3,6 +3,7 @@
     DiptychError
     ├── ConfigError                 the configuration is wrong; the process exits with 2
     ├── LoopError                   a bug of Diptych in the use of the loop: it must crash loudly
+    ├── OutOfMemory                 a run has grown beyond what there is
     ├── RequestError                a request cannot be served
     │   ├── InvalidRequest          what was sent is wrong
     │   │   ├── IdempotencyMismatch its idempotency key stands for another request
@@ -14,6 +15,7 @@
     │   ├── RunNotFound             the run never was
     │   ├── RunLost                 the run was, and its record is gone
     │   └── Overloaded              there is no room now, or the process is leaving
+    │       ├── SubjectOverloaded   … for this subject
     │       └── TooManyMessages     the run takes no more messages
     └── PortError                   something outside failed; the cause stays in `__cause__`
         ├── ModelError
@@ -47,6 +49,10 @@ class ConfigError(DiptychError):
 
 class LoopError(DiptychError):
     """An event or call that the run cannot take in its state."""
+
+
+class OutOfMemory(DiptychError):
+    """A run has grown beyond the memory that there is for all of them; it must end."""
 
 
 class RequestError(DiptychError):
@@ -138,6 +144,12 @@ class Overloaded(RequestError):
     def __init__(self, message: str, *, retry_after: int = 1) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class SubjectOverloaded(Overloaded):
+    """A subject holds as much as one may; others still have room."""
+
+    code = "too_much_at_once"
 
 
 class TooManyMessages(Overloaded):

@@ -4,6 +4,7 @@ It works here with its own token, under the chart's roles and policy.
 """
 
 import itertools
+import re
 
 import pytest
 from support.admission import add, manifest
@@ -71,8 +72,15 @@ def accepted(harness):
 
 
 def config_map(harness):
-    found = harness.api.all(CONFIG_MAP, "team")
-    return next(c for c in found if c["metadata"]["name"].startswith(f"{harness.name[1]}-"))
+    """The one ConfigMap with the resolved manifest; another says who may ask."""
+    (found,) = (
+        content for content in harness.api.all(CONFIG_MAP, "team") if manifest_of(harness, content)
+    )
+    return found
+
+
+def manifest_of(harness, content):
+    return re.fullmatch(rf"{harness.name[1]}-[0-9a-f]{{10}}", content["metadata"]["name"])
 
 
 def strip(api, kind, name, *parts):
@@ -114,8 +122,11 @@ async def test_what_is_not_needed_any_more_is_deleted(harness):
     await harness.reconcile(harness.name)
     with pytest.raises(ErrorResponse, match="NotFound"):
         harness.api.get(POD_DISRUPTION_BUDGET, harness.name)
-    names = {c["metadata"]["name"] for c in harness.api.all(CONFIG_MAP, "team")}
-    assert len({name for name in names if name.startswith(harness.name[1])} - {former}) == 1
+    found = [c for c in harness.api.all(CONFIG_MAP, "team") if manifest_of(harness, c)]
+    assert sorted(c["metadata"]["name"] == former for c in found) == [False, True]
+    roll_out(harness)
+    await harness.reconcile(harness.name)
+    assert config_map(harness)["metadata"]["name"] != former
 
 
 async def test_a_foreign_config_map_of_the_name_is_a_conflict(harness):
@@ -127,6 +138,17 @@ async def test_a_foreign_config_map_of_the_name_is_a_conflict(harness):
     await harness.reconcile(harness.name)
     assert accepted(harness) == ("False", "NameConflict")
     assert config_map(harness)["data"] == {"a": "b"}
+
+
+def roll_out(harness):
+    """Say what the controllers of a cluster would, when all pods are of the newest revision."""
+    live = harness.api.get(DEPLOYMENT, harness.name)
+    replicas = live["spec"]["replicas"]
+    counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas"), replicas)
+    status = {"observedGeneration": live["metadata"]["generation"], **counts}
+    path = f"{DEPLOYMENT.path(*harness.name)}/status"
+    patch = {"status": {**status, "availableReplicas": replicas}}
+    harness.api.ask("PATCH", path, patch, "application/merge-patch+json")
 
 
 # ---- whoever holds its token

@@ -6,6 +6,7 @@ Skipped, in capitals, where Kubernetes' programs are not (`tools/cluster`).
 import asyncio
 import contextlib
 import itertools
+import re
 import time
 from dataclasses import dataclass
 
@@ -75,7 +76,7 @@ class RealHarness(Harness):
         [content] = [
             content
             for content in self.api.all(CONFIG_MAP, "team")
-            if content["metadata"]["name"].startswith(f"{self.name[1]}-")
+            if re.fullmatch(f"{self.name[1]}-[0-9a-f]{{10}}", content["metadata"]["name"])
         ]
         return content
 

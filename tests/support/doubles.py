@@ -13,6 +13,7 @@ from diptych.loop.codec import Record, decode
 from diptych.loop.events import Origin
 from diptych.loop.messages import CallOutput, Message
 from diptych.loop.model_request import ModelRequest
+from diptych.net.memory_budget import MemoryBudget
 from diptych.policy.rules import Policy
 from diptych.ports import DelegationRequest, Item, Model, Notice, Progress
 from diptych.runtime.definition import AgentDefinition
@@ -154,6 +155,7 @@ def house(  # noqa: PLR0913 - what a test may want else
     definition: AgentDefinition | None = None,
     bounds: Bounds | None = None,
     policy: Policy | None = None,
+    budget: MemoryBudget | None = None,
 ) -> House:
     model = model or ListeningModel(*replies)
     tools = tools if isinstance(tools, FunctionTools) else FunctionTools(tools or {})
@@ -164,6 +166,7 @@ def house(  # noqa: PLR0913 - what a test may want else
         definition or AgentDefinition("Be brief."),
         Backends(model, tools, agents, policy=policy or Policy()),
         stores,
+        budget=budget,
     )
     return House(runs, store, model, tools, agents)
 

@@ -26,6 +26,7 @@ from diptych.http.app import AppDependencies, create_app
 from diptych.http.health import Readiness
 from diptych.loop.codec import Record
 from diptych.loop.events import Signal
+from diptych.net.memory_budget import MemoryBudget
 from diptych.ports import Delta, FeedItem, Model, Notice, Reply
 from diptych.ports.entries import Lease
 from diptych.runtime.definition import AgentDefinition
@@ -49,23 +50,27 @@ class Face:
 
 
 @asynccontextmanager
-async def face(
+async def face(  # noqa: PLR0913 - what a test may want else
     *replies: Any,
     on_loopback: bool = False,
     access: AccessPolicy | None = None,
     limits: Limits | None = None,
     chat: ChatConfig | None = None,
     inputs: tuple[str, ...] = (),
+    budget: MemoryBudget | None = None,
+    has_docs: bool = False,
     **doubles: Any,
 ) -> AsyncIterator[Face]:
     """Make the application of an agent called `helper`; `doubles` are those of `house`."""
-    rooms = house(*(replies or ("{}", "Hello!")), **doubles)
+    rooms = house(*(replies or ("{}", "Hello!")), budget=budget, **doubles)
     async with asyncio.timeout(30):  # the transport knows no timeouts
         bounds = {
             "chat": chat or ChatConfig(),
             "inputs": inputs,
             "access": access,
             "limits": limits or Limits(),
+            "budget": budget or MemoryBudget(),
+            "has_docs": has_docs,
         }
         async with _faced(rooms, on_loopback=on_loopback, **bounds) as helper:
             yield helper

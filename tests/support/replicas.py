@@ -20,9 +20,10 @@ from support.shared_store import SharedStore
 from diptych.errors import DiptychError, StoreError
 from diptych.loop.codec import Record
 from diptych.loop.messages import Message
+from diptych.net.memory_budget import MemoryBudget
 from diptych.policy.rules import Policy
 from diptych.ports import FeedItem, Gap, Item, Notice
-from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry
+from diptych.ports.entries import IdempotencyKey, Lease, Opened, QueueHead, RunEntry
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
 from diptych.runtime.request import RunRequest
@@ -84,11 +85,12 @@ class Replica:
         outside: Backends,
         definition: AgentDefinition | None = None,
         kind: type[RunService] = RunService,
+        budget: MemoryBudget | None = None,
     ) -> "Replica":
         """Start the runs of this process."""
         stores = Stores(self, self, self, self, self.store)
         self.runs = self._context.run(
-            kind, definition or AgentDefinition("Be brief."), outside, stores
+            kind, definition or AgentDefinition("Be brief."), outside, stores, (), budget
         )
         self._context.run(self.runs.open)
         return self
@@ -237,6 +239,9 @@ class Replica:
     async def claim(self, session_id: str, token: str) -> Lease | None:
         return await self._call("claim", lambda: self.store.claim(self.name, session_id, token))
 
+    async def queue_head(self, session_id: str) -> QueueHead | None:
+        return await self._call("queue_head", lambda: self.store.queue_head(session_id))
+
     async def next_run(self, lease: Lease) -> str | None:
         return await self._call("head", lambda: self.store.next_run(lease))
 
@@ -347,7 +352,7 @@ def _numbering() -> Callable[..., asyncio.Task[Any]]:
 
 
 def replica(store: SharedStore, name: str, *replies: Any, **rest: Any) -> Replica:
-    """Begin a process over doubles; `rest` as for `doubles.house`, and `trouble`."""
+    """Begin a process over doubles; `rest` as for `doubles.house`, and `trouble` and `budget`."""
     made = Replica(store, name, rest.pop("trouble", lambda _: None))
     definition = rest.pop("definition", None)
     made.model = rest.pop("model", None) or ListeningModel(*replies or ("{}", "x"))
@@ -355,7 +360,7 @@ def replica(store: SharedStore, name: str, *replies: Any, **rest: Any) -> Replic
     tools = tools if isinstance(tools, FunctionTools) else FunctionTools(tools)
     policy = rest.pop("policy", None) or Policy()
     outside = Backends(made.model, tools, FunctionAgents(agents), policy=policy)
-    return made.begin(outside, definition)
+    return made.begin(outside, definition, budget=rest.pop("budget", None))
 
 
 async def told(at: Replica, run_id: str, after: int = 0) -> list[Item]:

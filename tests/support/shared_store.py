@@ -30,7 +30,7 @@ from diptych.loop.codec import NOT_IN_MEMORY_VIEW, TERMINAL, Record
 from diptych.loop.events import Signal, Steered
 from diptych.loop.messages import Message
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
-from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, SessionEntry
+from diptych.ports.entries import IdempotencyKey, Lease, Opened, QueueHead, RunEntry, SessionEntry
 
 LEASE_SECONDS = 10.0
 MAX_QUEUED_RUNS = 1_000
@@ -45,6 +45,8 @@ class StoredRun:
     status: str = "queued"
     signals: list[Signal] = field(default_factory=list)
     lost_at: int | None = None  # how many records were left when the server changed
+    deaths: int = 0  # of its owners
+    size: int = 0  # that it says it has, in bytes
 
 
 @dataclass(slots=True)
@@ -152,6 +154,7 @@ class SharedStore:
         if self.is_full:
             raise StoreFull("the store is full; try again later")
         session = self.sessions.setdefault(first.session_id, StoredSession(first.timestamp))
+        self._note_death(session)
         if len(session.queue) >= MAX_QUEUED_RUNS:
             raise Overloaded("too many runs of this session are waiting; try again later")
         run = StoredRun(first.session_id, first.timestamp, self.server, [as_stored(first)])
@@ -245,9 +248,19 @@ class SharedStore:
 
     def claim(self, actor: str, session_id: str, token: str) -> Lease | None:
         session = self.sessions.get(session_id)
-        if session is None or not session.queue or not self._claim(actor, session_id, token):
+        if session is None or not session.queue:
+            return None
+        self._note_death(session)
+        if not self._claim(actor, session_id, token):
             return None
         return Lease(session_id, token)
+
+    def queue_head(self, session_id: str) -> QueueHead | None:
+        session = self.sessions.get(session_id)
+        if session is None or not session.queue:
+            return None
+        run = self.runs[session.queue[0]]
+        return QueueHead(session.queue[0], run.size, run.deaths + self._has_died(session))
 
     def next_run(self, lease: Lease) -> str | None:
         self.check(lease)
@@ -324,6 +337,14 @@ class SharedStore:
             self._drive(session)
             self.note(actor, "claimed", session=session_id, token=token)
         return session.owner == token
+
+    def _has_died(self, session: StoredSession) -> bool:
+        """Whether the last owner has gone without releasing the session."""
+        return bool(session.fence) and session.fence[0] != "-" and self._is_free(session)
+
+    def _note_death(self, session: StoredSession) -> None:
+        if session.queue and self._has_died(session):
+            self.runs[session.queue[0]].deaths += 1
 
     def _drive(self, session: StoredSession) -> None:
         run = self.runs[session.queue[0]]

@@ -25,7 +25,7 @@ from diptych.config.settings import (
     ToolServerConfig,
 )
 from diptych.serve.hosted_agent import HostedAgent
-from diptych.serve.server import ListenAddress, Sockets, serve_agents
+from diptych.serve.server import SEND_BUFFER_BYTES, ListenAddress, Sockets, serve_agents
 
 QUICK = TimeoutConfig(connect=0.5, first_byte=0.2, idle=0.2, total=2.0)
 
@@ -61,12 +61,16 @@ async def tool_server(
 
 
 @asynccontextmanager
-async def listening(app: Any, port: int = 0) -> AsyncIterator[str]:
-    """Serve an ASGI application; gives its base URL. At the end its connections are cut."""
+async def listening(app: Any, port: int = 0, protocol: Any = "auto") -> AsyncIterator[str]:
+    """Serve an ASGI application; gives its base URL. At the end its connections are cut.
+
+    `protocol` is a class of uvicorn's kind, or what makes one.
+    """
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
     bound.bind(("127.0.0.1", port))
-    config = uvicorn.Config(app, log_config=None, access_log=False)
+    config = uvicorn.Config(app, http=protocol, log_config=None, access_log=False)
     config.load()
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)

@@ -18,12 +18,16 @@ from diptych.config.validation import raise_problems
 from diptych.config.variables import (
     AGENT_VARIABLES,
     MAX_SHUTDOWN_GRACE,
+    MEMORY_LIMIT,
+    MIN_MEMORY,
     MOCK,
     PUBLIC_URL,
     SHUTDOWN_GRACE,
 )
 
 _MAX_PORT = 65535
+_UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 10**3, "M": 10**6, "G": 10**9}
+_QUANTITY = re.compile(r"(\d{1,15})(Ki|Mi|Gi|k|M|G)?", re.ASCII)
 _LEVELS: Final[Mapping[str, LogLevel]] = {
     "DEBUG": "DEBUG",
     "INFO": "INFO",
@@ -35,7 +39,8 @@ _LEVELS: Final[Mapping[str, LogLevel]] = {
 
 
 def process_settings(environ: Mapping[str, str]) -> ProcessSettings:
-    """Read PORT, METRICS_PORT, LOG_LEVEL, LOG_FORMAT, PUBLIC_URL and SHUTDOWN_GRACE_SECONDS.
+    """Read PORT, METRICS_PORT, LOG_LEVEL, LOG_FORMAT, PUBLIC_URL, SHUTDOWN_GRACE_SECONDS and
+    MEMORY_LIMIT.
 
     Raises `ConfigError` with all problems.
     """
@@ -57,8 +62,13 @@ def process_settings(environ: Mapping[str, str]) -> ProcessSettings:
         problems.append(
             f"{SHUTDOWN_GRACE}: must be a number of seconds from 0 to {MAX_SHUTDOWN_GRACE}"
         )
+    limit = _value(environ, MEMORY_LIMIT)
+    memory = read_quantity(limit) if limit else None
+    if limit and (memory is None or memory < MIN_MEMORY):
+        problems.append(f"{MEMORY_LIMIT}: must be bytes as Kubernetes writes them, at least 64Mi")
     raise_problems(problems)
     return ProcessSettings(
+        memory_limit=memory,
         port=defaults.port if port is None else port,
         metrics_port=metrics_port,
         log_level=level or defaults.log_level,
@@ -66,6 +76,12 @@ def process_settings(environ: Mapping[str, str]) -> ProcessSettings:
         public_url=public_url(environ),
         shutdown_grace=float(grace),
     )
+
+
+def read_quantity(text: str) -> int | None:
+    """Read bytes as Kubernetes writes them, such as `512Mi`; None for anything else."""
+    found = _QUANTITY.fullmatch(text)
+    return int(found[1]) * _UNITS[found[2] or ""] if found else None
 
 
 def _port(environ: Mapping[str, str], name: str, problems: list[str]) -> int | None:

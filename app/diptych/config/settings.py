@@ -256,7 +256,8 @@ class ProcessSettings:
     """What holds for the whole process, whatever agents it serves.
 
     Runs get `shutdown_grace` seconds to end after SIGTERM. With a `metrics_port` the metrics are
-    served there, and nowhere else.
+    served there, and nowhere else. `memory_limit` is in bytes; None is what the cgroup or the
+    machine has.
     """
 
     port: int = 8000
@@ -265,3 +266,4 @@ class ProcessSettings:
     public_url: str | None = None
     shutdown_grace: float = 20.0
     metrics_port: int | None = None
+    memory_limit: int | None = None

@@ -15,6 +15,8 @@ _DEFAULTS = ProcessSettings()
 MOCK = "DEBUG_MOCK_RESPONSES"
 PUBLIC_URL = "PUBLIC_URL"
 SHUTDOWN_GRACE = "SHUTDOWN_GRACE_SECONDS"
+MEMORY_LIMIT = "MEMORY_LIMIT"
+MIN_MEMORY = 64 * 2**20  # bytes
 MAX_SHUTDOWN_GRACE = 3600  # seconds
 
 
@@ -56,6 +58,11 @@ PROCESS_VARIABLES = (
         SHUTDOWN_GRACE,
         f"How many seconds active runs get to end after SIGTERM, from 0 to {MAX_SHUTDOWN_GRACE}.",
         default=f"{_DEFAULTS.shutdown_grace:g}",
+    ),
+    EnvironmentVariable(
+        MEMORY_LIMIT,
+        "How much memory the process may use, as `512Mi`; if absent, its cgroup's limit, or half "
+        "of the machine's memory. Requests that would need more are refused.",
     ),
     EnvironmentVariable(
         MOCK, "A script that replaces the model: a JSON list of its replies, for tests."

@@ -26,10 +26,12 @@ from diptych.http.guards import BodyGuard, LoopbackGuard
 from diptych.http.health import Readiness, health_routes, metrics_routes
 from diptych.http.lazy_routes import LazyRoutes
 from diptych.http.memory import memory_routes
+from diptych.http.memory_guard import MemoryGuard
 from diptych.http.request_id import RequestIds
 from diptych.http.runs.approvals import approval_routes
 from diptych.http.runs.routes import RunPolicy, run_routes
 from diptych.loop.events import LoopSettings
+from diptych.net.memory_budget import MemoryBudget
 from diptych.runtime.service import RunService
 from diptych.runtime.stores import Stores
 
@@ -42,7 +44,7 @@ class AppDependencies:
 
     `metrics` gives a text and its media type; it is None if the metrics have a port of their own.
     `inputs` is what the model takes besides text, `max_steps` the most steps that a run may ask
-    for.
+    for. With `has_docs` people can read and try the API at `/docs` and `/redoc`.
     """
 
     profile: AgentProfile
@@ -51,7 +53,9 @@ class AppDependencies:
     readiness: Callable[[], Readiness]
     metrics: Callable[[], tuple[bytes, str]] | None
     limits: Limits = field(default_factory=Limits)
+    budget: MemoryBudget = field(default_factory=MemoryBudget)
     access: AccessPolicy | None = None  # None: everybody may do everything
+    has_docs: bool = False
     chat: ChatConfig = field(default_factory=ChatConfig)
     inputs: tuple[str, ...] = ()
     max_steps: int = LoopSettings().max_steps
@@ -79,6 +83,8 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
         title=f"Diptych agent {name}",
         description=dependencies.profile.description,
         version=dependencies.profile.version,
+        docs_url="/docs" if dependencies.has_docs else None,
+        redoc_url="/redoc" if dependencies.has_docs else None,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     stores = dependencies.stores
@@ -101,6 +107,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     add_error_handlers(app)
     app.add_exception_handler(RequestValidationError, _on_invalid_parameter)
     app.add_middleware(BodyGuard)
+    app.add_middleware(MemoryGuard, budget=dependencies.budget)
     if dependencies.access:
         app.add_middleware(AccessGuard, policy=dependencies.access)
     if dependencies.chat.cors_origins:

@@ -25,6 +25,7 @@ from diptych.errors import (
     RunNotFound,
     StoreError,
     StoreFull,
+    SubjectOverloaded,
 )
 from diptych.http.request_id import SCOPE_KEY
 from diptych.net.redaction import SECRETS
@@ -51,6 +52,7 @@ _STATUS_OF_CODE = {
     "context_too_long": 400,
     "model_timeout": 504,
     "deadline_exceeded": 504,
+    "out_of_memory": 503,
     "internal_error": 500,
     "too_many_owners": 500,
     "aborted": 409,
@@ -149,6 +151,8 @@ def error_response(
 def _on_request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
     match error:
+        case SubjectOverloaded():
+            status = 429
         case RunNotFound():
             status = 404
         case RunLost():

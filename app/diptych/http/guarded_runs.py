@@ -15,8 +15,11 @@ from diptych.access.caller import Caller, current_caller
 from diptych.access.grants import Right
 from diptych.access.limits import RunLimiter
 from diptych.errors import RunNotFound
+from diptych.http.audit import audited
+from diptych.http.record_pages import pages
 from diptych.loop.codec import Record
 from diptych.loop.events import Origin, Steered
+from diptych.net.memory_budget import current_share
 from diptych.ports import Item
 from diptych.ports.entries import RunEntry, RunPage, SessionEntry
 from diptych.ports.event_log import EventLog, Sessions
@@ -24,6 +27,7 @@ from diptych.ports.session_ids import owner_of, public_id
 from diptych.runtime.request import RunRequest
 from diptych.runtime.service import RunService
 
+MAX_OWN = 10_000  # runs of a caller's own that lists look at, and sessions of everybody's
 _BATCH = 200  # entries that are looked through at once for the caller's own
 
 
@@ -45,41 +49,42 @@ class GuardedRuns:
         Raises `LimitExceeded`.
         """
         caller = current_caller()
-        caller.require(Right.ASK)
         if not self._takes_system:
             request = replace(request, system="")
-        if caller.subject:
-            owner, subject = caller.owner, str(caller.subject)
-            self._limiter.admit(subject, lambda: self._runs.unfinished_of(owner))
-            if request.subject:
-                request = replace(request, owner=owner, caller=subject)
-            else:
-                request = replace(request, owner=owner, subject=subject)
-        else:
-            request = replace(request, subject="")
-        return _public(await self._runs.start(request))
+        with audited(caller, Right.ASK, "start") as decided:
+            self._admit(caller)
+            entry = await self._runs.start(_of_caller(request, caller))
+            decided.about = entry.run_id
+        return _public(entry)
 
     async def resume(
         self, run_id: str, origin: Origin | None = None, max_steps: int | None = None
     ) -> RunEntry:
         """Take up a run of the caller's own; see `RunService.resume`. Raises `LimitExceeded`."""
         caller = current_caller()
-        caller.require(Right.ASK)
-        await self._visible(run_id, Right.MANAGE)
-        if caller.subject:
-            owner, subject = caller.owner, str(caller.subject)
-            self._limiter.admit(subject, lambda: self._runs.unfinished_of(owner))
+        with audited(caller, Right.ASK, "resume", run_id):
+            caller.require(Right.ASK)
+            await self._visible(run_id, Right.MANAGE)
+            self._admit(caller)
+            subject = str(caller.subject) if caller.subject else ""
             return _public(await self._runs.resume(run_id, origin, max_steps, subject))
-        return _public(await self._runs.resume(run_id, origin, max_steps))
 
     async def entry(self, run_id: str) -> RunEntry:
         """Give a run that the caller may see. Raises `RunNotFound` for any other."""
         return _public(await self._visible(run_id))
 
     async def records(self, run_id: str, after: int = 0) -> Sequence[Record]:
-        """Give the records of a run that the caller may see."""
+        """Give the records of a run that the caller may see.
+
+        They count towards what the request holds. Raises `Overloaded`.
+        """
         await self._check_visible(run_id)
-        return await self._runs.records(run_id, after)
+        found: list[Record] = []
+        share = current_share()
+        async for page, size in pages(partial(self._runs.records, run_id), after):
+            share.admit(size)
+            found += page
+        return found
 
     async def entries(
         self,
@@ -112,7 +117,7 @@ class GuardedRuns:
         if _sees_all(caller):
             page = await self._runs.updated_entries(statuses, limit, since=since, before=before)
             return RunPage([_public(entry) for entry in page.entries], page.total)
-        entries = await self.entries()
+        entries = await self.entries(limit=MAX_OWN)
         listed = [
             entry for entry in entries if entry.status in statuses and _milliseconds(entry) >= since
         ]
@@ -133,15 +138,24 @@ class GuardedRuns:
 
     async def steer(self, run_id: str, message: Steered) -> RunEntry:
         """Send a message to a run of the caller's own; see `RunService.steer`."""
-        await self._visible(run_id, Right.MANAGE)
-        subject = current_caller().subject
-        said = replace(message, subject=str(subject)) if subject else message
-        return _public(await self._runs.steer(run_id, said))
+        caller = current_caller()
+        with audited(caller, Right.ASK, "steer", run_id):
+            await self._visible(run_id, Right.MANAGE)
+            said = replace(message, subject=str(caller.subject)) if caller.subject else message
+            return _public(await self._runs.steer(run_id, said))
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> RunEntry:
         """Cancel a run of the caller's own, or any by right; see `RunService.cancel`."""
-        await self._visible(run_id, Right.MANAGE)
-        return _public(await self._runs.cancel(run_id, reason))
+        with audited(current_caller(), Right.MANAGE, "cancel", run_id):
+            await self._visible(run_id, Right.MANAGE)
+            return _public(await self._runs.cancel(run_id, reason))
+
+    def _admit(self, caller: Caller) -> None:
+        """Let a caller begin a run. Raises `Forbidden` and `LimitExceeded`."""
+        caller.require(Right.ASK)
+        if caller.subject:
+            owner = caller.owner
+            self._limiter.admit(str(caller.subject), lambda: self._runs.unfinished_of(owner))
 
     async def _check_visible(self, run_id: str) -> None:
         """Raise `RunNotFound` for a foreign run; who sees all costs the store no read."""
@@ -182,8 +196,17 @@ class GuardedMemory:
             return await page(before=before, limit=limit)
         return await _own_entries(caller, page, before, limit)
 
+    async def entry(self, run_id: str, session_id: str | None) -> RunEntry:
+        """Give a run of a session, or of all that the caller may see. Raises `RunNotFound`."""
+        caller = current_caller()
+        entry = await self._log.entry(run_id)
+        is_seen = _sees_all(caller) or caller.owns(entry.session_id)
+        if not is_seen or session_id not in (None, public_id(entry.session_id), entry.session_id):
+            raise RunNotFound
+        return entry
+
     async def read(self, run_id: str, after: int, limit: int) -> Sequence[Record]:
-        """Read records of a run that `entries` gave."""
+        """Read records of a run that `entries` or `entry` gave."""
         return await self._log.read(run_id, after, limit)
 
     async def count_events(self, session_id: str | None) -> int:
@@ -193,23 +216,29 @@ class GuardedMemory:
             return await self._sessions.count_events(caller.stored_id(session_id))
         if _sees_all(caller):
             return await self._sessions.count_events()
-        return sum(s.events for s in await self._sessions.sessions() if caller.owns(s.session_id))
+        return sum(s.events for s in await self._own_sessions(caller))
 
     async def sessions(self, limit: int) -> tuple[Sequence[SessionEntry], int]:
         """List the sessions that the caller may see, and say how many there are."""
         caller = current_caller()
         if _sees_all(caller):
             return await self._sessions.sessions(limit), await self._sessions.count_sessions()
-        own = [s for s in await self._sessions.sessions() if caller.owns(s.session_id)]
+        own = await self._own_sessions(caller)
         return own[-limit:], len(own)
+
+    async def _own_sessions(self, caller: Caller) -> list[SessionEntry]:
+        """Give those of the caller's sessions that are among the 10,000 used last."""
+        found = await self._sessions.sessions(MAX_OWN)
+        return [session for session in found if caller.owns(session.session_id)]
 
     async def delete(self, session_id: str) -> bool:
         """Delete a session of the caller's own, or any by right; False if there is none."""
         caller = current_caller()
         stored = caller.stored_id(session_id)
-        if not caller.owns(stored):
-            caller.require(Right.MANAGE)
-        return await self._sessions.delete(stored)
+        with audited(caller, Right.MANAGE, "delete", session_id):
+            if not caller.owns(stored):
+                caller.require(Right.MANAGE)
+            return await self._sessions.delete(stored)
 
 
 async def _own_entries(
@@ -227,6 +256,16 @@ async def _own_entries(
             break
         before = found[-1].run_id
     return own[:limit]
+
+
+def _of_caller(request: RunRequest, caller: Caller) -> RunRequest:
+    """Give a request as the caller's: in its sessions, and in its name or on another's behalf."""
+    if not caller.subject:
+        return replace(request, subject="")
+    subject = str(caller.subject)
+    if request.subject:
+        return replace(request, owner=caller.owner, caller=subject)
+    return replace(request, owner=caller.owner, subject=subject)
 
 
 def _sees_all(caller: Caller) -> bool:

@@ -9,9 +9,11 @@ Not here: what a body says (`http.bodies`).
 
 import asyncio
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diptych.http.errors import error_body, error_response
@@ -24,13 +26,16 @@ _LOCAL_HOST = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?")
 
 
 class Refusal(NamedTuple):
-    """The answer to a request that no route sees."""
+    """The answer to a request that no route sees, or that there is no room for."""
 
     status: int
     message: str
     code: str
+    retry_after: int | None = None  # seconds
 
 
+_CLOSING = frozenset({413, 429, 503})  # after which no connection has to be read to its end
+_KINDS = {429: "rate_limit_error", 503: "server_error"}
 _TOO_LARGE = Refusal(413, "the body is larger than 1 MiB; send less", "body_too_large")
 _NOT_JSON = Refusal(
     415,
@@ -53,7 +58,7 @@ class BodyGuard:
     """ASGI middleware: accepts bodies that are declared as JSON, up to `MAX_BODY`.
 
     Starlette's own limit answers a large Content-Length with plain text, whatever the handlers
-    say, and leaves the body in the socket (`_refuse` says why that matters).
+    say, and leaves the body in the socket (`refuse` says why that matters).
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -61,7 +66,7 @@ class BodyGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (refusal := _body_refusal(scope)):
-            await _refuse(refusal, scope, receive, send)
+            await refuse(refusal, scope, receive, send)
             return
         size = 0
 
@@ -76,7 +81,7 @@ class BodyGuard:
         try:
             await self._app(scope, limited_receive, send)
         except _BodyTooLarge as error:
-            await _refuse(_TOO_LARGE, scope, receive, send, has_ended=error.has_ended)
+            await refuse(_TOO_LARGE, scope, receive, send, has_ended=error.has_ended)
 
 
 class LoopbackGuard:
@@ -87,12 +92,12 @@ class LoopbackGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (refusal := _host_refusal(scope)):
-            await _refuse(refusal, scope, receive, send)
+            await refuse(refusal, scope, receive, send)
             return
         await self._app(scope, receive, send)
 
 
-async def _refuse(
+async def refuse(
     refusal: Refusal, scope: Scope, receive: Receive, send: Send, *, has_ended: bool = False
 ) -> None:
     """Answer, then read the body unless it `has_ended`; close if it is too large.
@@ -101,9 +106,8 @@ async def _refuse(
     whole body first would see the reset instead of the answer (RFC 9112, section 9.6). What is
     read here is not stored.
     """
-    status, message, code = refusal
-    body = error_body(message, "invalid_request_error", code=code)
-    headers = {"Connection": "close"} if refusal is _TOO_LARGE else None
+    headers = {"Connection": "close"} if refusal.status in _CLOSING else {}
+    response = refusal_response(refusal, scope, headers)
 
     async def send_and_drain(message: Message) -> None:
         if message["type"] == "http.response.start" or has_ended:
@@ -113,8 +117,18 @@ async def _refuse(
         await _drain(receive)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    response = error_response(scope["path"], status, body, headers)
     await response(scope, receive, send_and_drain)
+
+
+def refusal_response(
+    refusal: Refusal, scope: Scope, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Give the answer that says why."""
+    kind = _KINDS.get(refusal.status, "invalid_request_error")
+    body = error_body(refusal.message, kind, code=refusal.code)
+    if refusal.retry_after is not None:
+        headers = {**(headers or {}), "Retry-After": str(refusal.retry_after)}
+    return error_response(scope["path"], refusal.status, body, headers)
 
 
 async def _drain(receive: Receive) -> None:

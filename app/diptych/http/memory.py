@@ -1,28 +1,35 @@
 """`/memory/*`: the events of sessions, a view of the event log for people and tests."""
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any
 
+import orjson
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from diptych.errors import RequestError, RunLost, RunNotFound
+from diptych.errors import InvalidRequest, RequestError, RunLost, RunNotFound
 from diptych.http.guarded_runs import GuardedMemory
 from diptych.http.openapi import operations
+from diptych.http.record_pages import pages_back
 from diptych.http.views import event_view, session_view
 from diptych.loop.codec import NOT_IN_MEMORY_VIEW, Record
-from diptych.ports.entries import RunEntry
+from diptych.net.memory_budget import current_share, record_size
 from diptych.ports.event_log import EventLog
 
 DEFAULT_LIMIT = 1_000
 MAX_LIMIT = 10_000
+MAX_PAGE_SIZE = 8 * 2**20  # bytes that the events of one reply may take, estimated
 _RUNS_AT_ONCE = 20
-_RECORDS_AT_ONCE = 1_000
+_MAX_DIGITS = 15  # of a seq
+_UNKNOWN_EVENT = "before is what another reply gave; start again without it"
 
 SessionId = Annotated[str | None, Query(description="Only the events of this session.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="How many events, at most.")]
+Before = Annotated[
+    str | None, Query(description="Only older events: the `next_before` of another reply.")
+]
 SessionLimit = Annotated[
     int, Query(ge=1, le=MAX_LIMIT, description="How many sessions, at most: those used last.")
 ]
@@ -36,10 +43,13 @@ def memory_routes(name: str, memory: GuardedMemory) -> APIRouter:
     async def events(
         session_id: SessionId = None,
         limit: Limit = DEFAULT_LIMIT,
-    ) -> dict[str, Any]:
-        shown = [event_view(record) for record in await last_events(memory, session_id, limit)]
+        before: Before = None,
+    ) -> Response:
+        found, earlier = await last_events(memory, session_id, limit, before)
         total = await memory.count_events(session_id)
-        return {"agent": name, "events": shown, "total": total}
+        shown = [event_view(record) for record in found]
+        view = {"agent": name, "events": shown, "total": total, "next_before": earlier}
+        return Response(orjson.dumps(view), media_type="application/json")
 
     @router.get("/memory/sessions", **operations.LIST_SESSIONS)
     async def list_sessions(limit: SessionLimit = DEFAULT_LIMIT) -> dict[str, Any]:
@@ -69,32 +79,53 @@ async def session_events(log: EventLog, session_id: str) -> list[Record]:
     ]
 
 
-async def last_events(memory: GuardedMemory, session_id: str | None, limit: int) -> list[Record]:
-    """Give the newest events of a session, or of all, by the order of their runs."""
+async def last_events(
+    memory: GuardedMemory, session_id: str | None, limit: int, before: str | None = None
+) -> tuple[list[Record], str | None]:
+    """Give the newest events of a session, or of all, by the order of their runs.
+
+    They end before the event `before`, if one is named. The other value names the first of them, if
+    there may be earlier ones; a page ends early when it is large. Raises `InvalidRequest`.
+    """
     newest: list[Record] = []  # the newest first
-    before: str | None = None
-    while len(newest) < limit:
-        count = min(_RUNS_AT_ONCE, limit - len(newest))
-        entries = await memory.entries(session_id, before=before, limit=count)
-        tails = await asyncio.gather(
-            *(_tail(memory, entry, limit - len(newest)) for entry in entries)
-        )
-        for tail in tails:
-            newest += tail
-        if len(entries) < count:
-            break
-        before = entries[-1].run_id
-    return newest[:limit][::-1]
+    share, held = current_share(), 0
+    async for record in _backwards(memory, session_id, before, limit):
+        size = record_size(record)
+        if len(newest) == limit or (newest and held + size > MAX_PAGE_SIZE):
+            return newest[::-1], f"{newest[-1].run_id}:{newest[-1].seq}"
+        share.admit(size)
+        held += size
+        newest.append(record)
+    return newest[::-1], None
 
 
-async def _tail(memory: GuardedMemory, entry: RunEntry, limit: int) -> Sequence[Record]:
-    """Give the newest events of a run, the newest first; none if the run has gone since."""
-    found: list[Record] = []
-    end, count = entry.seq, min(2 * limit, _RECORDS_AT_ONCE)
+async def _backwards(
+    memory: GuardedMemory, session_id: str | None, before: str | None, limit: int
+) -> AsyncGenerator[Record]:
+    """Give the events that `/memory/events` shows, the newest first."""
+    run_id: str | None = None
+    if before is not None:
+        run_id, _, seq = before.rpartition(":")
+        try:
+            entry = await memory.entry(run_id, session_id)
+        except (RunNotFound, RunLost):
+            raise InvalidRequest(_UNKNOWN_EVENT, param="before") from None
+        if not (seq.isascii() and seq.isdigit() and len(seq) <= _MAX_DIGITS):
+            raise InvalidRequest(_UNKNOWN_EVENT, param="before")
+        async for record in _of_run(memory, run_id, min(int(seq) - 1, entry.seq)):
+            yield record
+    count = min(_RUNS_AT_ONCE, limit)
+    while entries := await memory.entries(session_id, before=run_id, limit=count):
+        for entry in entries:
+            async for record in _of_run(memory, entry.run_id, entry.seq):
+                yield record
+        run_id = entries[-1].run_id
+
+
+async def _of_run(memory: GuardedMemory, run_id: str, end: int) -> AsyncGenerator[Record]:
+    """Give the events of a run up to a seq, the newest first; none if the run has gone since."""
     with suppress(RunLost, RunNotFound):
-        while end > 0 and len(found) < limit:
-            start = max(0, end - count)
-            records = await memory.read(entry.run_id, start, end - start)
-            found += [r for r in reversed(records) if r.event_type not in NOT_IN_MEMORY_VIEW]
-            end, count = start, _RECORDS_AT_ONCE
-    return found[:limit]
+        async for page, _ in pages_back(partial(memory.read, run_id), end):
+            for record in reversed(page):
+                if record.event_type not in NOT_IN_MEMORY_VIEW:
+                    yield record

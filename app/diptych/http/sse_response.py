@@ -7,9 +7,8 @@ Not here: how an event is framed (`net.sse`), and which events a stream has.
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -17,20 +16,18 @@ from starlette.types import Receive, Scope, Send
 from diptych.http.disconnect import disconnected
 
 PING_SECONDS = 15
-MAX_STALL_SECONDS = 300.0  # for which a connection may take nothing, before it is closed
 WRITE_BYTES = 2**15  # given to the server at once; it takes more when it has sent most of it
 _PING = b": ping\n\n"
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-_logger = logging.getLogger(__name__)
 
 
 class SseResponse(Response):
     """Streams frames until they end or the caller hangs up; closes `frames` either way.
 
     A comment is sent every 15 s, so that no proxy takes silence for death. The response waits for
-    a slow caller and asks `frames` for nothing meanwhile. A caller that takes nothing for five
-    minutes counts as gone: its connection is closed without an end of the stream, so that it can
-    tell. `on_disconnect` is called if the caller has gone before the end, after `frames` is closed.
+    a slow caller and asks `frames` for nothing meanwhile; the server closes the connection of one
+    that takes nothing (`serve.http_protocol`). `on_disconnect` is called if the caller has gone
+    before the end, after `frames` is closed.
     """
 
     media_type = "text/event-stream"
@@ -48,9 +45,9 @@ class SseResponse(Response):
         self._on_disconnect = on_disconnect
         self._has_ended = False
         self._send_lock = asyncio.Lock()  # a ping comes between two frames, and never last
-        self._writes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del scope
         await send(
             {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         )
@@ -62,11 +59,8 @@ class SseResponse(Response):
                 done, _ = await asyncio.wait(
                     tasks, timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
                 )
-                if not (done or await self._ping(send)):
-                    _logger.warning(
-                        "lagged: %s was not read for %d s", scope["path"], MAX_STALL_SECONDS
-                    )
-                    break
+                if not done:
+                    await self._ping(send)
         finally:
             for task in tasks:
                 task.cancel()
@@ -88,19 +82,12 @@ class SseResponse(Response):
     async def _write(self, chunk: bytes, send: Send) -> None:
         for start in range(0, len(chunk), WRITE_BYTES):
             await send(_body(chunk[start : start + WRITE_BYTES]))
-            self._writes += 1
 
-    async def _ping(self, send: Send) -> bool:
-        """Send a comment; false if neither it nor anything else could be sent for too long."""
-        writes = -1
-        while writes != self._writes:
-            writes = self._writes
-            with suppress(TimeoutError):
-                async with asyncio.timeout(MAX_STALL_SECONDS), self._send_lock:
-                    if not self._has_ended:
-                        await send(_body(_PING))
-                    return True
-        return False
+    async def _ping(self, send: Send) -> None:
+        """Send a comment, when nothing else is being sent."""
+        async with self._send_lock:
+            if not self._has_ended:
+                await send(_body(_PING))
 
 
 def _body(content: bytes, *, more: bool = True) -> dict[str, object]:

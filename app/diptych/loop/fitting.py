@@ -48,6 +48,8 @@ class Fitted:
 def fit(run: Run) -> Fitted:
     """Say what of a run's conversation is sent now."""
     said = conversation(run)
+    if run.context.limit is None and _last_summary(said) is None:
+        return Fitted(said)
     places = _places(said, question_place(run))
     if run.context.limit is None:
         return Fitted(tuple(said[place] for place in places))
@@ -166,7 +168,7 @@ class _Fitting:
         saved = sum(
             weight
             for place, weight in zip(self._places, self._weights, strict=True)
-            if start <= place < cut and place not in pinned
+            if start <= place < cut and place not in pinned and self._said[place].keeps is None
         )
         return saved >= self._fits * _WORTH
 

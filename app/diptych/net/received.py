@@ -52,7 +52,7 @@ class Received:
 
     def add(self, chunk: bytes) -> None:
         """Count the next bytes. Raises `TooMuchReceived`."""
-        memory = len(chunk) + sum(cost * chunk.count(char) for char, cost in _COSTS)
+        memory = parsed_size(chunk)
         self._bytes += len(chunk)
         self._memory += memory
         self._budget.used += memory
@@ -69,3 +69,8 @@ class Received:
         """Give the budget back what was taken of it; counting may begin again."""
         self._budget.used -= self._memory
         self._bytes = self._memory = 0
+
+
+def parsed_size(encoded: bytes) -> int:
+    """Estimate the bytes that JSON would take parsed: never less than measured."""
+    return len(encoded) + sum(cost * encoded.count(char) for char, cost in _COSTS)

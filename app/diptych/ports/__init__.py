@@ -13,7 +13,7 @@ from diptych.loop.codec import Record
 from diptych.loop.events import Signal
 from diptych.loop.messages import CallOutput, JSONObject, Message, NativeCall, Usage
 from diptych.loop.model_request import ModelRequest
-from diptych.ports.entries import Lease
+from diptych.ports.entries import Lease, QueueHead
 
 Progress = Callable[[str], None]
 """Called with a sentence on a tool's progress, or with a sub-agent's text. Must not block."""
@@ -144,6 +144,10 @@ class SessionLeases(Protocol):
 
     async def claim(self, session_id: str, token: str) -> Lease | None:
         """Own a session that has unfinished runs and no owner; None if it cannot be had."""
+        ...
+
+    async def queue_head(self, session_id: str) -> QueueHead | None:
+        """Say what is known of the run whose turn it is, whoever owns the session."""
         ...
 
     async def next_run(self, lease: Lease) -> str | None:

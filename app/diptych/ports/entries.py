@@ -1,4 +1,4 @@
-"""Values of the store ports: entries of runs and sessions, leases, idempotency keys.
+"""Values of the store ports: entries of runs and sessions, leases, queue heads, idempotency keys.
 
 Not here: the ports themselves (`ports`), the records of a run (`loop.codec`).
 """
@@ -54,6 +54,20 @@ class Lease:
 
     session_id: str
     token: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHead:
+    """The run whose turn it is in a session, as far as it matters before anything of it is read.
+
+    `size` is what its record, its session's conversation and its signals take in the store, in
+    bytes; 0 where they need not be read. `deaths` is how many processes have died, or were cut
+    off, while it was this run's turn with them.
+    """
+
+    run_id: str
+    size: int = 0
+    deaths: int = 0
 
 
 @dataclass(frozen=True, slots=True)

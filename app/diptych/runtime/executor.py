@@ -11,12 +11,13 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from diptych.errors import BlobMissing, LoopError, RunLost, StoreError, StoreFull
-from diptych.loop.codec import Record, decode
+from diptych.errors import BlobMissing, LoopError, OutOfMemory, RunLost, StoreError, StoreFull
+from diptych.loop.codec import TERMINAL, Record, decode, encode
 from diptych.loop.events import Event, Failed, OwnerChanged, Stop
 from diptych.loop.messages import Message
 from diptych.loop.reducer import apply_all, replay
 from diptych.loop.state import Phase, Run
+from diptych.ports.entries import Lease
 from diptych.runtime.active_run import ActiveRun
 from diptych.runtime.approvals import waited_seconds
 from diptych.runtime.buffer import is_terminal
@@ -60,12 +61,27 @@ class Executor:
             return await self._drive(active, run)
         except StoreFull:
             stop = Failed("store_full", "the store has no room left for the record of this run")
+        except OutOfMemory as error:
+            stop = Failed("out_of_memory", str(error))
         except (StoreError, RunLost):
             raise
         except Exception:
             _logger.exception("run %s failed with an unexpected error", active.run_id)
             stop = Failed("internal_error", "the agent failed inside")
         return await active.finish(active.run or run, stop)
+
+    async def condemn(self, active: ActiveRun, lease: Lease, why: Failed) -> Run:
+        """End a run without reading its record: nobody can execute it."""
+        entry = await self._stores.log.entry(active.run_id)
+        if entry.status not in TERMINAL:
+            event_type, content, metadata = encode(why)
+            now = self._stores.clock.now()
+            end = Record(
+                entry.run_id, entry.session_id, entry.seq + 1, event_type, now, content, metadata
+            )
+            await self._stores.log.append([end], lease)
+            _logger.error("run %s was ended: %s", entry.run_id, why.message)
+        return Run(phase=Phase.DONE)
 
     async def cancel_waiting(self, active: ActiveRun, run: Run, stop: Stop) -> Run:
         """End a run that is queued, or queued again since the store lost its newest records."""

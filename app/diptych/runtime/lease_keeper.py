@@ -83,6 +83,9 @@ class LeaseKeeper:
         scheduler, stores = self._scheduler, self._stores
         if not (self.takes_over and scheduler.has_room and scheduler.may_own(session_id)):
             return
+        head = await stores.leases.queue_head(session_id)
+        if head is None or not scheduler.admission.may_claim(head):
+            return
         if lease := await stores.leases.claim(session_id, stores.clock.token()):
             _logger.info("taking over session %s", session_id)
             scheduler.start_session(lease)

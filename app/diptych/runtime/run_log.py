@@ -6,9 +6,10 @@ run which another process owns (`subscription`).
 
 from collections.abc import Callable, Sequence
 
-from diptych.errors import LeaseLost, LogTruncated
+from diptych.errors import LeaseLost, LogTruncated, OutOfMemory
 from diptych.loop.codec import Record, encode
 from diptych.loop.events import Asked, Event, Failed
+from diptych.net.memory_budget import RUN_SIZE, MemoryBudget, Share, record_size
 from diptych.ports import Item, Notice
 from diptych.ports.entries import IdempotencyKey, Lease, Opened
 from diptych.runtime.approvals import note_waiting, open_approvals
@@ -29,12 +30,19 @@ class RunLog:
 
     `records` are those on record, as far as this process knows. `lease` is the right to append.
     Progress notices are kept, each with its place between records, so that a subscriber that
-    joins while the run goes on sees the calls that were made before.
+    joins while the run goes on sees the calls that were made before. What the run takes of the
+    memory that there is, it holds in `share` until `close`.
     """
 
     def __init__(
-        self, run_id: str, session_id: str, stores: Stores, observers: tuple[Observer, ...] = ()
+        self,
+        run_id: str,
+        session_id: str,
+        stores: Stores,
+        observers: tuple[Observer, ...] = (),
+        share: Share | None = None,
     ) -> None:
+        self.share = share or MemoryBudget().share()
         self.run_id = run_id
         self.session_id = session_id
         self.records: list[Record] = []
@@ -48,11 +56,15 @@ class RunLog:
         self._is_closed = False
 
     async def open(self, asked: Asked, key: IdempotencyKey | None) -> Opened:
-        """Put the run on record, with its first event. Raises as `EventLog.open` does."""
+        """Put the run on record, with its first event, if there is memory for it.
+
+        Raises as `EventLog.open` does.
+        """
         (first,) = self._next_records([asked])
+        self.share.admit(RUN_SIZE + record_size(first))
         opened = await self._stores.log.open(first, self._stores.clock.token(), key)
         if opened.is_new and not self.records:  # its turn may have come before this reply
-            self._add(first)
+            self._add(first, is_counted=True)
         return opened
 
     def load(self, records: Sequence[Record]) -> None:
@@ -60,11 +72,17 @@ class RunLog:
         self.records = list(records)
         self._waiting = {approval.call_id for approval in open_approvals(self.records)}
         self.was_loaded = True
+        self.share.grow(RUN_SIZE)  # the record itself was counted before it was read
 
     async def append(self, items: Sequence[Event | Notice]) -> None:
-        """Put the events on record; then tell them, with the notices between them."""
+        """Put the events on record; then tell them, with the notices between them.
+
+        Raises `OutOfMemory` if the run has grown beyond what there is; its end is always recorded.
+        """
         records = self._next_records([item for item in items if not isinstance(item, Notice)])
         if records:
+            if self.share.is_beyond and not is_terminal(records[-1]):
+                raise OutOfMemory("this run has grown beyond what its agent can hold")
             await self._append_to_store(records)
         recorded = iter(records)
         for item in items:
@@ -124,6 +142,7 @@ class RunLog:
     def close(self) -> None:
         """End the local subscribers' buffers: this process writes nothing more of the run."""
         self._is_closed = True
+        self.share.release()
         for buffer in self._buffers:
             buffer.close()
 
@@ -158,8 +177,10 @@ class RunLog:
             )
         ]
 
-    def _add(self, record: Record) -> None:
+    def _add(self, record: Record, *, is_counted: bool = False) -> None:
         self.records.append(record)
+        if not (is_counted or self._is_closed):
+            self.share.grow(record_size(record))
         note_waiting(self._waiting, record)
         if is_terminal(record):  # notices are not replayed once a run has ended
             self._progress.clear()

@@ -17,8 +17,10 @@ from diptych.errors import LeaseLost, LogTruncated, RunLost, RunNotFound, StoreE
 from diptych.loop.approval_events import ApprovalDecided
 from diptych.loop.events import Aborted, Failed, Signal, Steered, Stop
 from diptych.loop.state import Phase, Run
+from diptych.net.memory_budget import MemoryBudget
 from diptych.ports.entries import Lease
 from diptych.runtime.active_run import ActiveRun, Stage
+from diptych.runtime.admission import Admission
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
 from diptych.runtime.executor import Executor, UnreadableRecord
@@ -47,7 +49,9 @@ class Scheduler:
         backends: Backends,
         stores: Stores,
         observers: Sequence[Observer] = (),
+        budget: MemoryBudget | None = None,
     ) -> None:
+        self.admission = Admission(stores, budget or MemoryBudget())
         self._max_runs = definition.max_runs
         self._stores = stores
         self._observers = tuple(observers)
@@ -79,9 +83,12 @@ class Scheduler:
         active = self._active.get(run_id)
         return active if active and active.log.records else None
 
-    def add(self, run_id: str, session_id: str, *, is_new_session: bool = False) -> ActiveRun:
+    def add(
+        self, run_id: str, session_id: str, *, is_new_session: bool = False, subject: str = ""
+    ) -> ActiveRun:
         """Make a run active that is about to be opened; see `schedule` and `remove`."""
-        log = RunLog(run_id, session_id, self._stores, self._observers)
+        share = self.admission.budget.share(subject)
+        log = RunLog(run_id, session_id, self._stores, self._observers, share)
         active = self._active[run_id] = ActiveRun(log, is_new_session=is_new_session)
         return active
 
@@ -104,6 +111,7 @@ class Scheduler:
     def remove(self, active: ActiveRun) -> None:
         if self._active.get(active.run_id) is active:
             del self._active[active.run_id]
+        self.admission.end(active.run_id)
         active.release()
 
     def stop(self, active: ActiveRun, stop: Stop) -> None:
@@ -213,7 +221,7 @@ class Scheduler:
             await active.released.wait()
             return await self._stores.leases.next_run(lease)
         active.log.lease = lease
-        run = await self._execute(active)
+        run = await self._execute(active, lease)
         if run is None or run.phase is not Phase.DONE:
             await self._stores.leases.release(lease, hand_over=self._is_shutting_down)
             return None
@@ -221,11 +229,16 @@ class Scheduler:
         self.remove(active)
         return next_run
 
-    async def _execute(self, active: ActiveRun) -> Run | None:
+    async def _execute(self, active: ActiveRun, lease: Lease) -> Run | None:
         """Execute a run to its end; None if it is left as it is."""
         if self._is_shutting_down and self._outlive_process:
             return None
         try:
+            if sentence := await self.admission.judge(active):
+                if sentence.is_readable:
+                    run = await self._executor.restore(active)
+                    return await self._executor.cancel_waiting(active, run, sentence.why)
+                return await self._executor.condemn(active, lease, sentence.why)
             return await self._executor.execute(active)
         except UnreadableRecord as error:
             self._unreadable.add(active.log.session_id)

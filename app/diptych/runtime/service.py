@@ -16,6 +16,7 @@ from diptych.errors import (
 )
 from diptych.loop.codec import Record
 from diptych.loop.events import Aborted, Asked, Origin, Steered
+from diptych.net.memory_budget import MemoryBudget, text_size
 from diptych.ports.entries import IdempotencyKey, RunEntry, RunPage
 from diptych.ports.run_ids import run_id_of
 from diptych.ports.session_ids import owned_session
@@ -49,11 +50,13 @@ class RunService:
         backends: Backends,
         stores: Stores,
         observers: Sequence[Observer] = (),
+        budget: MemoryBudget | None = None,
     ) -> None:
         self._max_runs = definition.max_runs
         self._max_steps = definition.settings.max_steps
         self._stores = stores
-        self._scheduler = Scheduler(definition, backends, stores, observers)
+        self._budget = budget or MemoryBudget()
+        self._scheduler = Scheduler(definition, backends, stores, observers, self._budget)
         self._lease_keeper = LeaseKeeper(self._scheduler, stores)
         self._subscriptions = Subscriptions(stores, self._scheduler.find)
         self._signals = Signals(stores, self._scheduler, self._subscriptions)
@@ -128,7 +131,9 @@ class RunService:
         stores, scheduler = self._stores, self._scheduler
         session_id = requested or owned_session(owner, f"session-{stores.clock.token()}")
         run_id = run_id_of(stores.log.epoch, stores.clock.token())
-        active = scheduler.add(run_id, session_id, is_new_session=requested is None)
+        active = scheduler.add(
+            run_id, session_id, is_new_session=requested is None, subject=first.subject
+        )
         try:
             opened = await active.log.open(first, key)
         except BaseException:
@@ -160,7 +165,8 @@ class RunService:
         return await self._signals.cancel(run_id, reason)
 
     async def steer(self, run_id: str, message: Steered) -> RunEntry:
-        """Add a message to a run's conversation; see `Signals.steer`."""
+        """Add a message to a run's conversation; see `Signals.steer`. Raises `Overloaded` too."""
+        self._budget.check(text_size(message.message), message.subject)
         return await self._signals.steer(run_id, message)
 
     async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
@@ -196,8 +202,10 @@ class RunService:
         """List runs by the time of their last record; see `EventLog.updated_entries`."""
         return await self._stores.log.updated_entries(statuses, limit, since=since, before=before)
 
-    async def records(self, run_id: str, after: int = 0) -> Sequence[Record]:
-        return await self._stores.log.read(run_id, after)
+    async def records(
+        self, run_id: str, after: int = 0, limit: int | None = None
+    ) -> Sequence[Record]:
+        return await self._stores.log.read(run_id, after, limit)
 
     def stop_admitting(self) -> None:
         """Refuse new runs and take no session over any more; active runs go on."""

@@ -6,8 +6,6 @@ Not here: sockets and signals (`server`), where the configuration comes from (`c
 """
 
 import asyncio
-import secrets
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -30,12 +28,14 @@ from diptych.http.agent_profile import AgentProfile
 from diptych.http.app import AppDependencies, create_app, create_metrics_app
 from diptych.http.health import Readiness
 from diptych.loop.catalog import Unavailable
+from diptych.net.memory_budget import MemoryBudget
 from diptych.ports import Clock, Model, refuses_tools
 from diptych.runtime.definition import AgentDefinition, starting_format
 from diptych.runtime.effects import Backends
 from diptych.runtime.service import RunService
 from diptych.runtime.stores import Stores
 from diptych.serve.access import AgentAccess
+from diptych.serve.system_clock import SystemClock
 
 if TYPE_CHECKING:
     from diptych.adapters.a2a import A2aAgents
@@ -43,16 +43,6 @@ if TYPE_CHECKING:
 
 FIRST_CONNECT_SECONDS = 5.0  # `/ready` waits so long for the first try of every server and agent
 VERSION = version("diptych")
-
-
-class SystemClock:
-    """Fulfils `ports.Clock`."""
-
-    def now(self) -> float:
-        return time.time()
-
-    def token(self) -> str:
-        return secrets.token_hex(16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +57,8 @@ class HostedAgent:
     """An agent that runs inside `async with`.
 
     `http` is the process's client for models. `url` is the base URL where the agent is served, for
-    its own delegations; empty if it is not served. Raises `ConfigError` for a script that cannot be
-    read.
+    its own delegations; empty if it is not served. `budget` is the process's. Raises `ConfigError`
+    for a script that cannot be read.
     """
 
     def __init__(
@@ -78,8 +68,10 @@ class HostedAgent:
         *,
         url: str = "",
         in_process: InProcessBackends | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         in_process = in_process or InProcessBackends()
+        self._budget = budget or MemoryBudget()
         self.name = config.name
         self.url = url
         self._config = config
@@ -107,6 +99,7 @@ class HostedAgent:
             Backends(self._model, self._tools, self._agents, policy=config.policy),
             self.stores,
             [self._metrics.observe],
+            self._budget,
         )
         self._access = AgentAccess(config.access, http)
         self._is_open = True  # until it is served
@@ -153,8 +146,10 @@ class HostedAgent:
             config.name, config.description, VERSION, config.public_url, not self._is_open, issuers
         )
 
-    def app(self, *, on_loopback: bool, has_metrics: bool = True) -> FastAPI:
-        """Make the web application of the agent, with or without its metrics.
+    def app(
+        self, *, on_loopback: bool, has_metrics: bool = True, has_docs: bool = False
+    ) -> FastAPI:
+        """Make the web application of the agent, with or without metrics, and documentation.
 
         It is open to everybody on loopback, or by its configuration. Raises `ConfigError` if it is
         not, and nobody could prove who asks.
@@ -174,10 +169,12 @@ class HostedAgent:
             self.readiness,
             self._metrics.render if has_metrics else None,
             limits=config.access.limits,
+            budget=self._budget,
             access=None if self._is_open else policy,
             chat=config.chat,
             inputs=config.model.inputs if config.model else (),
             max_steps=config.loop.max_steps,
+            has_docs=has_docs,
         )
         return create_app(dependencies, on_loopback=on_loopback)
 

@@ -7,10 +7,15 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 from fastapi import FastAPI
+
+from diptych.net.memory_budget import MemoryBudget
+from diptych.serve.connections import Connections
+from diptych.serve.http_protocol import BoundedProtocol
 
 CLOSE_SECONDS = 5  # that open responses get to end, once all runs have ended or are handed over
 FIRST_REQUEST_SECONDS = 5.0  # that a new connection gets for its first request, as Go's server does
@@ -20,10 +25,14 @@ _REQUEST_POLL_SECONDS = 0.05
 
 @contextlib.asynccontextmanager
 async def run_http_servers(
-    apps: Sequence[tuple[FastAPI, socket.socket]],
+    apps: Sequence[tuple[FastAPI, socket.socket]], budget: MemoryBudget | None = None
 ) -> AsyncIterator["HttpServers"]:
-    """Run a server for each app, at its bound socket. Raises what keeps one from starting."""
-    servers = [_Server(_server_config(app)) for app, _ in apps]
+    """Run a server for each app, at its bound socket. Raises what keeps one from starting.
+
+    What connections hold is counted against the `budget`.
+    """
+    connections = Connections(budget)
+    servers = [_Server(_server_config(app, connections)) for app, _ in apps]
     tasks = [
         asyncio.create_task(server.serve([sock]))
         for server, (_, sock) in zip(servers, apps, strict=True)
@@ -84,9 +93,10 @@ def _awaits_first_request(connection: Any) -> bool:  # noqa: ANN401 - its union 
     return cycle is None or cycle.more_body
 
 
-def _server_config(app: FastAPI) -> uvicorn.Config:
+def _server_config(app: FastAPI, connections: Connections) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        http=cast("type[asyncio.Protocol]", partial(BoundedProtocol, connections)),
         lifespan="off",
         ws="none",  # the library that serves them costs memory, and nothing here does
         log_config=None,

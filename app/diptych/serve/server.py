@@ -21,8 +21,10 @@ from fastapi import FastAPI
 from diptych.adapters.openai_chat.completions import open_session
 from diptych.config.settings import AgentConfig, ProcessSettings
 from diptych.errors import ConfigError
+from diptych.net.memory_budget import MemoryBudget
 from diptych.serve.hosted_agent import HostedAgent, check_mock_scripts
 from diptych.serve.http_server import HttpServers, run_http_servers
+from diptych.serve.memory_limit import memory_limit, room_for_requests
 from diptych.serve.undumpable import make_undumpable
 
 SEND_BUFFER_BYTES = 2**17  # that the kernel keeps for a slow reader; its own default is megabytes
@@ -48,6 +50,19 @@ class ListenAddress:
             return ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What holds for all agents of the process.
+
+    `memory_limit` is in bytes; without one it is found. With `metrics_sockets` the metrics of each
+    agent are served there alone.
+    """
+
+    memory_limit: int | None = None
+    has_docs: bool = False
+    metrics_sockets: "Sockets | None" = None
 
 
 class Sockets:
@@ -89,26 +104,28 @@ async def serve_agents(
     With sockets for them, the metrics of each agent are served there alone. Raises `ConfigError`
     before any port opens.
     """
-    async with _serve(configs, sockets, metrics_sockets) as (agents, _servers):
+    options = ServeOptions(metrics_sockets=metrics_sockets)
+    async with _serve(configs, sockets, options) as (agents, _servers):
         yield agents
 
 
 @contextlib.asynccontextmanager
 async def _serve(
-    configs: Sequence[AgentConfig], sockets: Sockets, metrics_sockets: Sockets | None
+    configs: Sequence[AgentConfig], sockets: Sockets, options: ServeOptions
 ) -> AsyncIterator[tuple[list[HostedAgent], HttpServers]]:
+    budget = MemoryBudget(room_for_requests(options.memory_limit or memory_limit()))
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(sockets.close)
-        if metrics_sockets:
-            stack.callback(metrics_sockets.close)
+        if options.metrics_sockets:
+            stack.callback(options.metrics_sockets.close)
         check_mock_scripts(configs)
         http = await stack.enter_async_context(open_session())
         agents = [
-            HostedAgent(config, http, url=url)
+            HostedAgent(config, http, url=url, budget=budget)
             for config, url in zip(configs, sockets.urls, strict=True)
         ]
-        apps = _apps(agents, sockets, metrics_sockets)
-        servers = await stack.enter_async_context(run_http_servers(apps))
+        apps = _apps(agents, sockets, options)
+        servers = await stack.enter_async_context(run_http_servers(apps, budget))
         for agent in agents:
             await stack.enter_async_context(agent)
         stack.push_async_callback(servers.stop)  # before the agents: open responses need the store
@@ -122,9 +139,9 @@ async def serve_until_signal(
     on_ready: Callable[[Sequence[HostedAgent]], Coroutine[Any, Any, None]],
     *,
     grace: float = ProcessSettings().shutdown_grace,
-    metrics_sockets: Sockets | None = None,
+    options: ServeOptions | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; of the sockets see `serve_agents`.
+    """Serve until SIGINT or SIGTERM.
 
     Active runs then have `grace` seconds to end; a second signal ends the wait.
     """
@@ -133,7 +150,7 @@ async def serve_until_signal(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with _serve(configs, sockets, metrics_sockets) as (agents, servers):
+    async with _serve(configs, sockets, options or ServeOptions()) as (agents, servers):
         async with asyncio.TaskGroup() as group:
             starting = [
                 group.create_task(on_ready(agents)),
@@ -181,12 +198,13 @@ async def _close_runs(agents: Sequence[HostedAgent], grace: float) -> None:
 
 
 def _apps(
-    agents: Sequence[HostedAgent], sockets: Sockets, metrics_sockets: Sockets | None
+    agents: Sequence[HostedAgent], sockets: Sockets, options: ServeOptions
 ) -> list[tuple[FastAPI, socket.socket]]:
     """Make an app for each agent, and one for its metrics if these have a socket."""
-    on_loopback = sockets.address.is_loopback
+    on_loopback, metrics_sockets = sockets.address.is_loopback, options.metrics_sockets
+    has_metrics, has_docs = metrics_sockets is None, options.has_docs
     apps = [
-        (agent.app(on_loopback=on_loopback, has_metrics=metrics_sockets is None), sock)
+        (agent.app(on_loopback=on_loopback, has_metrics=has_metrics, has_docs=has_docs), sock)
         for agent, sock in zip(agents, sockets, strict=True)
     ]
     if metrics_sockets:

@@ -85,7 +85,7 @@ class LeaderElection:
                 async with asyncio.timeout(RENEW_DEADLINE / 2):
                     holder = await self.try_acquire_or_renew()
             except (ApiError, TimeoutError) as error:
-                _log.warning("the Lease could not be renewed: %s", error or "no answer in time")
+                _log.warning("the Lease could not be renewed: %s", _cause(error))
                 if self._clock() - self._renewed_at > RENEW_DEADLINE:
                     return
             else:
@@ -126,7 +126,7 @@ class LeaderElection:
             async with asyncio.timeout(RELEASE_TIMEOUT):
                 await self._release()
         except (ApiError, TimeoutError) as error:
-            _log.debug("the Lease was not released: %s", error)
+            _log.debug("the Lease was not released: %s", _cause(error))
 
     async def _release(self) -> None:
         lease = await self._client.read(LEASE, self.candidate.lease)
@@ -164,3 +164,7 @@ class LeaderElection:
                 "leaseTransitions": transitions,
             },
         }
+
+
+def _cause(error: Exception) -> str:
+    return str(error) or "no answer in time"  # a TimeoutError has no words

@@ -72,6 +72,7 @@ class ScriptedPeer:
     script: list[Step] = field(default_factory=lambda: [STARTED, piece("It is "), piece("4"), DONE])
     replies: dict[str, Any] = field(default_factory=dict)
     streaming: bool = True
+    elsewhere: str = ""  # where the card says that the agent is, if not where the card is
     go: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     seen: list[tuple[str, dict[str, Any], Mapping[str, str]]] = field(default_factory=list)
@@ -91,7 +92,7 @@ class ScriptedPeer:
 
     async def _card(self, request: Request) -> Response:
         interface = {
-            "url": f"{request.base_url}rpc",
+            "url": f"{self.elsewhere or str(request.base_url).rstrip('/')}/rpc",
             "protocolBinding": "JSONRPC",
             "protocolVersion": "1.0",
         }
@@ -238,6 +239,39 @@ async def test_an_agent_with_shared_context_gets_context_path_deadline_and_trace
         "messages": [{"role": "user", "content": "our conversation"}]
     }
     assert (headers["a2a-extensions"], headers["traceparent"]) == (uri, trace)
+
+
+async def test_each_peer_gets_its_own_token_as_it_is_now_and_no_other_one_does() -> None:
+    peer, other, current = ScriptedPeer(), ScriptedPeer(), ["first\n"]
+    async with (
+        serving(peer) as base,
+        serving(other) as other_base,
+        agents_of(
+            PeerConfig("adder", base, token=lambda: current[0]),
+            PeerConfig("other", other_base, token=lambda: None),  # a file that is not there yet
+        ) as agents,
+    ):
+        await agents.delegate(request_to(), print)
+        current[0] = "renewed"
+        await agents.delegate(request_to(), print)
+        await agents.delegate(request_to(agent="other"), print)
+    sent = [headers.get("authorization") for _, _, headers in peer.seen]
+    assert sent == ["Bearer first", "Bearer first", "Bearer renewed"]
+    assert [headers.get("authorization") for _, _, headers in other.seen] == [None, None]
+
+
+async def test_a_card_that_leads_elsewhere_gets_no_token_there() -> None:
+    peer, target = ScriptedPeer(), ScriptedPeer()
+    async with serving(target) as target_base:
+        peer.elsewhere = target_base
+        async with serving(peer) as base:
+            address = PeerConfig("adder", base, token=lambda: "a-token")
+            async with agents_of(address) as agents:
+                await agents.delegate(request_to(), print)
+    assert peer.seen[0][2]["authorization"] == "Bearer a-token"
+    ((method, _, headers),) = target.seen
+    assert method == "SendStreamingMessage"
+    assert "authorization" not in headers
 
 
 async def test_each_delegation_is_a_message_of_its_own_on_one_connection() -> None:
@@ -400,10 +434,14 @@ async def delegating_to(
 
 @asynccontextmanager
 async def agents_of(
-    base: str, *, own_url: Any = OWN_URL, share_context: bool = True
+    *peers: PeerConfig | str, own_url: Any = OWN_URL, share_context: bool = True
 ) -> AsyncIterator[A2aAgents]:
-    address = PeerConfig("adder", base, share_context=share_context)
-    agents = A2aAgents([address], own_url)
+    """Connect with peers; a base URL stands for one that is called `adder`."""
+    addresses = [
+        PeerConfig("adder", peer, share_context=share_context) if isinstance(peer, str) else peer
+        for peer in peers
+    ]
+    agents = A2aAgents(addresses, own_url)
     await agents.start()
     await agents.wait_for_first_attempt(3)
     try:

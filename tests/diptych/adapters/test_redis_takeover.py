@@ -11,6 +11,7 @@ from support.redis_stores import first, record, stores
 
 from diptych.adapters.redis import RedisStore
 from diptych.errors import LeaseLost, StoreError
+from diptych.loop.events import Steered
 from diptych.loop.messages import Message
 from diptych.ports.entries import Lease, RunEntry
 
@@ -103,3 +104,46 @@ async def test_no_run_is_lost_or_doubled(seed):
                 said = [m.content for m in await replicas[0].conversation(name)]
                 assert said == [e.run_id for e in entries if e.session_id == name]
             assert sum(each.refused for each in working) > 0  # or nothing was tried
+
+
+async def test_an_owner_that_vanishes_is_counted_with_its_run_and_one_that_releases_is_not() -> (
+    None
+):
+    with redis_server() as server:
+        async with stores(server.url, 2, lease_seconds=LEASE_SECONDS) as (a, b):
+            assert await b.queue_head("talk") is None
+            opened = await a.open(first(a), "t1")
+            head = await b.queue_head("talk")
+            assert head
+            assert (head.run_id, head.deaths) == (opened.entry.run_id, 0)
+            assert head.size > 0
+            await asyncio.sleep(2 * LEASE_SECONDS)
+            assert (await b.queue_head("talk")).deaths == 1  # type: ignore[union-attr]
+            for n in (2, 3):
+                lease = await b.claim("talk", f"t{n}")
+                assert lease
+                assert (await a.queue_head("talk")).deaths == 1  # type: ignore[union-attr]
+                await b.release(lease)
+            assert await b.claim("talk", "t4")
+            await asyncio.sleep(2 * LEASE_SECONDS)
+            later = await a.open(first(a), "t5")  # a request claims the session, too
+            assert later.lease
+            assert (await a.queue_head("talk")).deaths == 2  # type: ignore[union-attr]
+
+
+async def test_the_size_of_a_queue_head_is_that_of_its_record_its_signals_and_its_session() -> None:
+    with redis_server() as server:
+        async with stores(server.url) as (store,):
+            opened = await store.open(first(store), "t1")
+            lease, run_id, size = opened.lease, opened.entry.run_id, 100_000
+            sizes = [(await store.queue_head("talk")).size]  # type: ignore[union-attr]
+            await store.append([record(opened.entry, 2, content="x" * size)], lease)
+            sizes.append((await store.queue_head("talk")).size)  # type: ignore[union-attr]
+            await store.send_signal(run_id, Steered("y" * size, "m-1"))
+            sizes.append((await store.queue_head("talk")).size)  # type: ignore[union-attr]
+            await store.append([record(opened.entry, 3, "completed")], lease)
+            await store.finish_run(run_id, (Message("user", "z" * size),), lease)
+            await store.open(first(store), "t2")
+            sizes.append((await store.queue_head("talk")).size)  # type: ignore[union-attr]
+    assert sizes[0] < 0.1 * size
+    assert [n + 1 for n, bytes_ in enumerate(sizes) if bytes_ > (1, 1, 2, 1)[n] * size] == [2, 3, 4]

@@ -190,9 +190,9 @@ async def test_of_tasks_that_are_not_shown_no_record_is_read(
         made = await tasks(helper, 5)
         runs, read = helper.house.runs, []
 
-        async def records(run_id: str, after: int = 0) -> Any:
+        async def records(run_id: str, *page: int) -> Any:
             read.append(run_id)
-            return await helper.house.store.read(run_id, after)
+            return await helper.house.store.read(run_id, *page)
 
         monkeypatch.setattr(runs, "records", records)
         assert (await listed(helper, pageSize=2))["totalSize"] == 5

@@ -264,3 +264,47 @@ async def test_who_may_see_the_status_may_do_nothing_else() -> None:
             reply = await helper.http.request(method, path, headers=as_("operator"), **body)
             if path not in OPEN_PATHS:
                 assert reply.status_code == 403, (method, path)
+
+
+async def test_what_callers_may_and_may_not_do_is_audited(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "diptych.audit")
+    async with face(*["{}", "Hello!"] * 3, access=policy(), limits=Limits(2, 60)) as helper:
+        run_id = (await ask(helper, "ada", session="s")).headers["X-Run-ID"]
+        post, delete = helper.http.post, helper.http.delete
+        await post(f"/v1/runs/{run_id}/cancel", headers=as_("bob"), json={})
+        await post(CHAT, headers=as_("auditor"), json=HI)
+        await delete("/memory/sessions/key:ada/s", headers=as_("auditor"))
+        await delete("/memory/sessions/s", headers=as_("ada"))
+    lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
+    told = [
+        (n["subject"], n["what"], n.get("run") or n.get("session"), n["outcome"]) for n in lines
+    ]
+    assert told == [
+        ("key:ada", "start", run_id, "allowed"),
+        ("key:bob", "cancel", run_id, "refused"),
+        ("key:auditor", "start", None, "refused"),
+        ("key:auditor", "delete", "key:ada/s", "refused"),
+        ("key:ada", "delete", "s", "allowed"),
+    ]
+    assert lines[1]["why"] == "there is none, or it is somebody else's"
+    assert lines[2]["why"] == "it lacks the right ask"
+    assert (lines[3]["right"], lines[3]["why"]) == ("manage", "it lacks the right manage")
+
+
+async def test_a_limit_is_audited(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "diptych.audit")
+    async with face(*["{}", "Hello!"] * 3, access=policy(), limits=Limits(20, 1)) as helper:
+        await ask(helper, "ada")
+        refused = await helper.http.post(CHAT, headers=as_("ada"), json=HI)
+        assert refused.status_code == 429
+    (_, line) = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
+    assert (line["outcome"], line["why"]) == ("refused", "its limit is reached")
+
+
+async def test_nothing_is_audited_where_everybody_may_do_everything(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "diptych.audit")
+    async with face() as helper:
+        assert (await helper.http.post(CHAT, json=HI)).status_code == 200
+    assert not [r for r in caplog.records if r.name == "diptych.audit"]

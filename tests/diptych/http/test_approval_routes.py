@@ -26,6 +26,7 @@ from support.stack import until
 from diptych.access.bearer import Authenticator
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.http.access_guard import AccessPolicy
+from diptych.net.a2a_extension import URI
 from diptych.policy.rules import Policy, Rule
 
 ASK = Policy((Rule("tool", "pay", "ask", reason="money"),))
@@ -162,6 +163,22 @@ async def test_nobody_approves_its_own_run_unless_the_manifest_says_so() -> None
         assert (await run_of(helper, run_id, "eve"))["status"] == "input-required"
     async with asked("eve", access=access(approves_own=True)) as (helper, run_id):
         assert (await decide(helper, run_id, approve, "eve")).status_code == 200
+
+
+async def test_who_says_to_work_for_another_does_not_approve_its_own_run_either() -> None:
+    approve = {"decision": "approve"}
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
+    message |= {"extensions": [URI], "metadata": {URI: {"path": [], "subject": "user:mallory"}}}
+    params = {"message": message, "configuration": {"returnImmediately": True}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
+    tools = {"pay": pay}
+    async with face(PAY, "{}", "Paid.", tools=tools, policy=ASK, access=access()) as helper:
+        headers = as_("eve") | {"A2A-Version": "1.0"}
+        task = (await helper.http.post("/a2a", json=body, headers=headers)).json()["result"]
+        run_id = task["task"]["id"]
+        await until(lambda: helper.house.store._runs[run_id].awaits_input, 5)
+        error = openai_error(await decide(helper, run_id, approve, "eve"), 403)
+        assert "somebody else must" in error["message"]
 
 
 async def test_a_decision_is_a_line_of_the_audit(caplog: pytest.LogCaptureFixture) -> None:

@@ -115,7 +115,12 @@ async def test_events_of_one_session_are_its_own_and_of_an_unknown_one_none() ->
         await ask(helper, "two", "b")
         found = await events(helper, session_id="b")
         assert [event["content"] for event in found["events"]] == ["two", "Hello!"]
-        assert await events(helper, session_id="c") == {"agent": NAME, "events": [], "total": 0}
+        assert await events(helper, session_id="c") == {
+            "agent": NAME,
+            "events": [],
+            "total": 0,
+            "next_before": None,
+        }
 
 
 async def test_sessions_are_listed_with_what_they_hold() -> None:

@@ -8,6 +8,7 @@ import gc
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,9 @@ from diptych.http import sse_response as sse
 from diptych.http.runs import event_stream
 from diptych.http.runs.event_stream import event_frames
 from diptych.http.sse_response import WRITE_BYTES, SseResponse
+from diptych.serve import http_protocol
+from diptych.serve.connections import Connections
+from diptych.serve.http_protocol import BoundedProtocol
 
 CANCEL = {"on_disconnect": "cancel"}
 SCOPE = {"type": "http", "path": "/v1/runs/run-1/events"}
@@ -27,7 +31,7 @@ LARGE = "".join(map("{:09d}".format, range(330_000)))  # no connection takes it 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
-    monkeypatch.setattr(sse, "MAX_STALL_SECONDS", 0.2)
+    monkeypatch.setattr(http_protocol, "STALL_SECONDS", 0.2)
 
 
 # The response
@@ -68,33 +72,7 @@ class Telling:
             self.is_closed = True
 
 
-async def test_a_connection_that_takes_nothing_counts_as_gone() -> None:
-    connection, telling, gone = Connection(allowed=2), Telling(*[b"frame"] * 9), asyncio.Event()
-
-    async def on_gone() -> None:
-        assert telling.is_closed
-        gone.set()
-
-    async with asyncio.timeout(5):
-        await SseResponse(telling.frames(), None, on_gone)(
-            SCOPE, connection.receive, connection.send
-        )
-    assert gone.is_set()
-    assert connection.taken == [b"", b"frame"]
-    assert telling.asked == 2
-
-
-async def test_one_that_takes_nothing_while_there_is_nothing_to_tell_counts_as_gone_too() -> None:
-    connection, telling = Connection(allowed=2), Telling(b"frame", ends=False)
-    async with asyncio.timeout(5):
-        await SseResponse(telling.frames())(SCOPE, connection.receive, connection.send)
-    assert telling.is_closed
-
-
-async def test_one_that_takes_little_is_waited_for_and_a_ping_stands_between_frames(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sse, "MAX_STALL_SECONDS", 0.5)
+async def test_one_that_takes_little_is_waited_for_and_a_ping_stands_between_frames() -> None:
     connection, whole = Connection(), b"x" * (12 * WRITE_BYTES)
     telling = Telling(whole, b"next")
     respond = SseResponse(telling.frames())(SCOPE, connection.receive, connection.send)
@@ -204,7 +182,8 @@ async def stuck(
 ) -> AsyncIterator[tuple[Face, str, Reader]]:
     """Have a run with a large answer that goes on, and a reader that takes little of it."""
     model, reader = Speaker(*[LARGE] * 3, ..., "end"), Reader()
-    async with face(model=model) as helper, listening(helper.app) as url:
+    protocol = partial(BoundedProtocol, Connections())
+    async with face(model=model) as helper, listening(helper.app, protocol=protocol) as url:
         run_id = (await helper.http.post("/v1/runs", json={"input": "hi", **body})).json()["id"]
         await reader.ask(url, path_of(run_id))
         try:

@@ -29,6 +29,7 @@ from support.stories import (
 from diptych.loop.codec import Record
 from diptych.loop.events import Origin
 from diptych.loop.messages import Message
+from diptych.runtime.admission import MAX_DEATHS
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.executor import MAX_OWNERS
 
@@ -318,11 +319,26 @@ async def test_a_run_that_kills_its_owners_is_given_up(during):
     store, calls = SharedStore(), []
     run_id = await begin(owner := another(0))
     await asyncio.sleep(1)
-    for n in range(1, MAX_OWNERS + 2):
+    for n in range(1, MAX_DEATHS + 1):
         owner.kill()
         owner = another(n)
         await asyncio.sleep(TAKEN_UP)
-    assert len(calls) == (MAX_OWNERS + 1 if during == "tool" else 0)
+    assert len(calls) == (MAX_DEATHS if during == "tool" else 0)
+    (*_, last) = log(store, run_id)
+    assert (last.event_type, last.metadata["code"]) == ("failed", "too_many_owners")
+    assert sum(r.event_type == "owner_changed" for r in log(store, run_id)) == MAX_DEATHS - 1
+
+
+@virtually
+async def test_a_run_that_has_had_ten_owners_is_given_up_however_they_went():
+    store = SharedStore()
+    run_id = await begin(owner := replica(store, "0", model=Hung()))
+    for n in range(1, MAX_OWNERS + 2):
+        await asyncio.sleep(1)
+        owner.kill()
+        owner = replica(store, str(n), model=Hung())
+        store.runs[run_id].deaths = -1  # as pods of earlier versions leave it: uncounted
+        await asyncio.sleep(TAKEN_UP)
     (*_, last) = log(store, run_id)
     assert (last.event_type, last.metadata["code"]) == ("failed", "too_many_owners")
     assert sum(r.event_type == "owner_changed" for r in log(store, run_id)) == MAX_OWNERS

@@ -164,7 +164,7 @@ async def test_a_holder_that_cannot_renew_it_stops_before_another_may_begin(cloc
     assert RENEW_DEADLINE < clock.now - began < LEASE_DURATION
 
 
-async def test_a_request_that_hangs_does_not_outlast_the_renew_deadline(clock, monkeypatch):
+async def test_a_request_that_hangs_does_not_outlast_the_renew_deadline(clock, monkeypatch, caplog):
     leases = Leases()
     first = candidate(leases, "one", clock)
     await first.try_acquire_or_renew()
@@ -178,6 +178,7 @@ async def test_a_request_that_hangs_does_not_outlast_the_renew_deadline(clock, m
     leases.read = hang
     async with asyncio.timeout(5):
         await first.renew()
+    assert caplog.messages[0] == "the Lease could not be renewed: no answer in time"
 
 
 async def test_a_holder_that_has_lost_it_stops(clock, monkeypatch):

@@ -12,7 +12,7 @@ from diptych.errors import LeaseLost
 from diptych.loop.events import Signal
 from diptych.loop.messages import Message
 from diptych.ports import FeedItem, Notice
-from diptych.ports.entries import Lease
+from diptych.ports.entries import Lease, QueueHead
 
 AddMessages = Callable[[str, Sequence[Message]], None]
 """Called with a finished run and the messages that it adds to its session's conversation."""
@@ -40,6 +40,10 @@ class MemoryLeases:
 
     async def claim(self, session_id: str, token: str) -> Lease | None:
         return self._claim(session_id, token) if session_id in self._queues else None
+
+    async def queue_head(self, session_id: str) -> QueueHead | None:
+        queue = self._queues.get(session_id)
+        return QueueHead(queue[0]) if queue else None
 
     async def next_run(self, lease: Lease) -> str | None:
         self.check(lease)

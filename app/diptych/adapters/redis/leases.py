@@ -13,7 +13,7 @@ from diptych.loop.approval_events import ApprovalDecided
 from diptych.loop.events import Signal, Steered
 from diptych.loop.messages import Message
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
-from diptych.ports.entries import Lease
+from diptych.ports.entries import Lease, QueueHead
 
 _MAX_UNOWNED = 50  # sessions in one reply
 _MOST_SIGNALS = {Steered: MAX_MESSAGES_PER_RUN, ApprovalDecided: 2 * MAX_MESSAGES_PER_RUN}
@@ -34,6 +34,13 @@ class RedisLeases(StoreClient):
             scripts.CLAIM, session_id, token, server, self._lease_ms
         )
         return Lease(session_id, token) if is_claimed else None
+
+    async def queue_head(self, session_id: str) -> QueueHead | None:
+        reply = await self._connection.run_script(scripts.QUEUE_HEAD, session_id)
+        if not reply:
+            return None
+        run_id, size, deaths = reply
+        return QueueHead(run_id.decode(), size, deaths)
 
     async def next_run(self, lease: Lease) -> str | None:
         reply = await self._connection.run_script(scripts.NEXT_RUN, *self._arguments(lease))

@@ -184,10 +184,17 @@ class RemoteAgent:
         self, session_id: str | None = None, limit: int | None = None
     ) -> list[Record]:
         """Give the recorded events of a session, or of all; only the last `limit` of them."""
-        wanted = {"session_id": session_id, "limit": limit}
-        query = {name: str(value) for name, value in wanted.items() if value is not None}
-        body = await self._json("GET", "/memory/events", params=query)
-        return [read_record(event) for event in body["events"]]
+        found: list[Record] = []
+        before: str | None = None
+        while True:
+            left = None if limit is None else limit - len(found)
+            wanted = {"session_id": session_id, "limit": left, "before": before}
+            query = {name: str(value) for name, value in wanted.items() if value is not None}
+            body = await self._json("GET", "/memory/events", params=query)
+            found = [*map(read_record, body["events"]), *found]
+            before = body.get("next_before")  # agents of earlier versions give no pages
+            if before is None or limit is None or len(found) >= limit:
+                return found
 
     def attach_hint(self, run_id: str) -> str:
         """Tell a person how to follow a run again."""

@@ -85,3 +85,10 @@ AllNamespaces: TypeAlias = Annotated[
         "--all-namespaces", "-A", rich_help_panel=_PANEL, help="The Agents of all namespaces."
     ),
 ]
+
+Open = Annotated[
+    bool, typer.Option("--open", help="Let everybody who reaches the agents do everything.")
+]
+ApiPages = Annotated[
+    bool, typer.Option("--docs", help="Show the API for people, at /docs and /redoc.")
+]

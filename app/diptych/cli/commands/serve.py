@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diptych.cli.commands.options import Secrets, Services
+from diptych.cli.commands.options import ApiPages, Open, Secrets, Services
 from diptych.cli.environment import local_options, process_environment
 
 if TYPE_CHECKING:
@@ -45,10 +45,8 @@ def serve(
     ] = None,
     secrets: Secrets = None,
     service: Services = None,
-    is_open: Annotated[
-        bool,
-        typer.Option("--open", help="Let everybody who reaches the agents do everything."),
-    ] = False,
+    is_open: Open = False,
+    has_docs: ApiPages = False,
 ) -> None:
     """Serve every Agent of the files, one port each.
 
@@ -75,14 +73,18 @@ def serve(
     sockets = Sockets(ListenAddress(host, settings.port if port is None else port), count)
     configs = loaded.resolve(sockets.urls) if loaded else from_environment
     configs = [opened(config) for config in configs] if is_open else configs
-    _serve(configs, sockets, settings)
+    _serve(configs, sockets, settings, has_docs=has_docs)
 
 
 def _serve(
-    configs: "Sequence[AgentConfig]", sockets: "Sockets", settings: "ProcessSettings"
+    configs: "Sequence[AgentConfig]",
+    sockets: "Sockets",
+    settings: "ProcessSettings",
+    *,
+    has_docs: bool,
 ) -> None:
     from diptych.cli.signals import loop_factory
-    from diptych.serve.server import ListenAddress, Sockets, serve_until_signal
+    from diptych.serve.server import ListenAddress, ServeOptions, Sockets, serve_until_signal
 
     metrics_sockets = None
     if (at := settings.metrics_port) is not None:
@@ -96,7 +98,7 @@ def _serve(
             sockets,
             announce,
             grace=settings.shutdown_grace,
-            metrics_sockets=metrics_sockets,
+            options=ServeOptions(settings.memory_limit, has_docs, metrics_sockets),
         )
         runner.run(serving)
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from diptych.http.bodies import ChatBody, DecisionBody, MessageBody, ResumeBody, RunBody
-from diptych.http.openapi import approval_schemas, error_schemas, schemas
+from diptych.http.openapi import approval_schemas, chat_schemas, error_schemas, schemas
 from diptych.http.openapi.operations import json_content
 
 REPLIES: tuple[type[BaseModel], ...] = (
@@ -24,10 +24,10 @@ REPLIES: tuple[type[BaseModel], ...] = (
     approval_schemas.ApprovalList,
     schemas.EventList,
     schemas.SessionList,
-    schemas.Model,
-    schemas.ModelList,
-    schemas.ChatCompletion,
-    schemas.ChatCompletionChunk,
+    chat_schemas.Model,
+    chat_schemas.ModelList,
+    chat_schemas.ChatCompletion,
+    chat_schemas.ChatCompletionChunk,
     error_schemas.Error,
     error_schemas.Problem,
     schemas.Health,

@@ -165,7 +165,8 @@ DECIDE = _operation(
 )
 LIST_EVENTS = _operation(
     "Read the memory",
-    "Gives the last `limit` events of a session, or of all. An unknown session has none.",
+    "Gives the last `limit` events of a session, or of all; fewer if they are large: `before` "
+    "gives the pages of earlier ones. An unknown session has none.",
     {200: _json("EventList", "The events.")},
     errors=_STORE_ERRORS,
 )

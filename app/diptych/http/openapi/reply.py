@@ -1,6 +1,6 @@
 """What the schemas of all replies have in common.
 
-Not here: the replies (`schemas`, `approval_schemas`, `error_schemas`).
+Not here: the replies (`schemas`, `chat_schemas`, `approval_schemas`, `error_schemas`).
 """
 
 from typing import Any

@@ -10,6 +10,7 @@ local owner = redis.call('GET', key('lease', session))
 if owner then
   return owner == token and 1 or 0
 end
+note_death(session)
 redis.call('SET', key('lease', session), token, 'PX', ARGV[5])
 redis.call('SET', key('fence', session), token)
 first_run(session, ARGV[4])

@@ -30,6 +30,7 @@ if redis.call('LLEN', key('queue', session)) >= tonumber(ARGV[11]) then
   return { 'full' }
 end
 
+note_death(session) -- if there is no owner, this request claims the session
 local order = redis.call('INCR', PREFIX .. ':order')
 redis.call('XADD', key('log', run), '1-0', 'r', ARGV[7])
 redis.call(

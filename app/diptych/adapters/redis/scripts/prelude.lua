@@ -46,6 +46,20 @@ local function first_run(session, server)
   return run
 end
 
+-- Whether the last owner of a session has gone without releasing it: it died, or was cut off.
+local function has_died(session)
+  local fence = redis.call('GET', key('fence', session))
+  return fence and string.sub(fence, 1, 1) ~= '-' and redis.call('EXISTS', key('lease', session)) == 0
+end
+
+-- Counts with the first run of the queue that an owner has died during its turn.
+local function note_death(session)
+  local run = has_died(session) and redis.call('LINDEX', key('queue', session), 0)
+  if run then
+    redis.call('HINCRBY', key('run', run), 'deaths', 1)
+  end
+end
+
 local function release(session, token)
   if redis.call('GET', key('lease', session)) == token then
     redis.call('DEL', key('lease', session))

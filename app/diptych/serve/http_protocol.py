@@ -1,0 +1,253 @@
+"""Bounds each connection below the HTTP server: heads, bodies, pipelines and silence.
+
+uvicorn's protocol on httptools has none of these bounds. Timers run only while a head or a body is
+incomplete, or while the kernel takes nothing of an answer: a usual request starts none.
+
+Not here: how many connections there may be (`serve.connections`), how large a body may be
+(`http.guards`), what all bodies and answers may take (`http.memory_guard`).
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+import orjson
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from diptych.net.memory_budget import Share
+from diptych.serve.connections import Connections
+
+MAX_HEAD = 2**16  # bytes of a request's head
+MAX_HEADERS = 128
+HEAD_SECONDS = 10.0  # from a head's first byte to its last
+BODY_SECONDS = 60.0  # from a head's last byte to its body's: 1 MiB at 17 KiB/s
+STALL_SECONDS = 300.0  # for which a peer may take nothing of an answer
+LINGER_SECONDS = 1.0  # for which a refused peer may go on sending, so that it reads the refusal
+MAX_PIPELINED = 16  # requests that wait for the answers before them
+_FULL = 503
+_ALWAYS = frozenset({b"/health", b"/ready"})
+_REFUSALS = {
+    408: ("Request Timeout", "the request did not arrive in time", "request_timeout"),
+    431: ("Request Header Fields Too Large", "send up to 128 headers in 64 KiB", "head_too_large"),
+    _FULL: ("Service Unavailable", "this agent has too many connections now", "overloaded"),
+}
+_logger = logging.getLogger(__name__)
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with bounds; `serve.http_server` gives it its `Connections`."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._bounded = connections
+        self._head: Share | None = None  # of the budget, while a head is incomplete
+        self._is_in_head = False
+        self._is_in_body = False
+        self._head_size = 0
+        self._header_count = 0
+        self._is_refused = False
+        self._receiving: asyncio.TimerHandle | None = None  # a head or a body
+        self._sending: asyncio.TimerHandle | None = None
+
+    # The connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_request()
+        self._bounded.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._bounded.remove(self)
+        self._end_receiving()
+        self._end_sending()
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def abort(self) -> None:
+        """Close at once; what the kernel has taken still reaches the peer."""
+        self.transport.abort()
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.abort()
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self.transport.is_closing():
+            self._abort_later(LINGER_SECONDS)
+
+    def _await_request(self) -> None:
+        """Let an idle connection go after a while, also one that has never sent anything."""
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
+    # What is received
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
+        super().data_received(data)
+        if self._is_refused or self.parser is None:
+            return
+        if self._is_in_head:
+            self._count_head(len(data))
+        elif self._is_in_body:
+            if self._receiving is None:
+                self._receiving = self.loop.call_later(BODY_SECONDS, self._on_late)
+        elif self in self._bounded.idle:
+            self._await_request()
+
+    def _count_head(self, size: int) -> None:
+        """Bound what has come of a head; a peer that sends one slowly has no more than 10 s."""
+        self._head_size += size
+        if self._receiving is None:
+            self._receiving = self.loop.call_later(HEAD_SECONDS, self._on_late)
+        if self._head is None:
+            self._head = self._bounded.budget.share()
+        self._head.grow(2 * size)
+        if self._head_size > MAX_HEAD or self._header_count > MAX_HEADERS:
+            self._refuse(431)
+
+    def on_message_begin(self) -> None:
+        self._is_in_head = True
+        self._head_size = self._header_count = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        if len(self.url) <= MAX_HEAD:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_count += 1
+        if self._header_count <= MAX_HEADERS:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        self._end_receiving()
+        if self._is_refused:
+            return
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > MAX_HEAD or self._header_count > MAX_HEADERS:
+            self._refuse(431)
+        elif len(self.pipeline) >= MAX_PIPELINED:
+            self._is_refused = True
+            self.abort()
+        else:
+            has_room = self._bounded.begin(self)
+            if not (has_room or self.url.partition(b"?")[0] in _ALWAYS):
+                self._refuse(_FULL)
+                return
+            self._is_in_body = True
+            super().on_headers_complete()
+            if not has_room:
+                self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        if not self._is_refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._is_in_body = False
+        self._end_receiving()
+        if not self._is_refused:
+            super().on_message_complete()
+
+    def _on_late(self) -> None:
+        self._receiving = None
+        self._refuse(408)
+
+    def _end_receiving(self) -> None:
+        if self._receiving:
+            self._receiving.cancel()
+            self._receiving = None
+        if self._head:
+            self._head.release()
+            self._head = None
+
+    # What is sent
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._abort_later(STALL_SECONDS)
+        elif not self.pipeline:
+            self._bounded.end(self)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._bounded.stall(self)
+        if self._sending is None:
+            self._watch_writing(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._bounded.resume(self)
+        self._end_sending()
+
+    def _watch_writing(self, left: int) -> None:
+        self._sending = self.loop.call_later(STALL_SECONDS, self._on_stalled, left)
+
+    def _on_stalled(self, left: int) -> None:
+        """Close if the peer has taken nothing, so that the response ends."""
+        still_left = self.transport.get_write_buffer_size()
+        if still_left < left:
+            self._watch_writing(still_left)
+            return
+        path = self.scope["path"] if self.scope and "path" in self.scope else "an answer"
+        _logger.warning("lagged: %s was not read for %g s", path[:200], STALL_SECONDS)
+        self.abort()
+
+    def _end_sending(self) -> None:
+        if self._sending:
+            self._sending.cancel()
+            self._sending = None
+
+    def _abort_later(self, seconds: float) -> None:
+        """End a connection that is closed properly, but whose peer does not take the rest."""
+        self._end_sending()
+        self._sending = self.loop.call_later(seconds, self.abort)
+
+    def _refuse(self, status: int) -> None:
+        """Answer, if no answer has begun, and close; what still comes is not kept."""
+        self._is_refused = True
+        self._end_receiving()
+        self._bounded.idle.pop(self, None)
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if cycle.response_started or self.pipeline:
+                self.abort()
+                return
+            cycle.disconnected = True  # the application hears that the peer has gone
+            cycle.message_event.set()
+        self.transport.write(_refusal(status))
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(LINGER_SECONDS, self.abort)
+
+    def eof_received(self) -> None:
+        if self._is_refused:
+            self.abort()
+
+
+def _refusal(status: int) -> bytes:
+    """Write a whole answer: problem+json (RFC 9457)."""
+    phrase, detail, code = _REFUSALS[status]
+    body = orjson.dumps(
+        {"type": "about:blank", "title": phrase, "status": status, "detail": detail, "code": code}
+    )
+    retry = "Retry-After: 1\r\n" if status == _FULL else ""
+    head = (
+        f"HTTP/1.1 {status} {phrase}\r\nContent-Type: application/problem+json\r\n{retry}"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body

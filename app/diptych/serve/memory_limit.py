@@ -1,0 +1,55 @@
+"""How much memory this process may use: its cgroup's limit, else a part of the machine's.
+
+Not here: MEMORY_LIMIT, which says it instead (`config`), and what is counted against it
+(`net.memory_budget`).
+"""
+
+import os
+from pathlib import Path
+
+OWN = 192 * 2**20  # bytes that a process takes for itself, and what other servers send it
+MACHINE_SHARE = 0.5  # of the machine's memory, where nobody set a limit
+_ROOT = Path("/")
+_LARGEST = 2**60  # what version 1 says for no limit is more
+
+
+def room_for_requests(limit: int) -> int:
+    """Give the part of a process's limit that requests, runs and answers may take."""
+    return max(limit - OWN, limit // 4)
+
+
+def memory_limit(root: Path = _ROOT) -> int:
+    """Give the limit of this process in bytes; `root` is where `/proc` and `/sys` are."""
+    limits = [size for file in _limit_files(root) if (size := _read(file)) is not None]
+    if limits:
+        return min(limits)
+    return int(os.sysconf("SC_PAGESIZE") * os.sysconf("SC_PHYS_PAGES") * MACHINE_SHARE)
+
+
+def _limit_files(root: Path) -> list[Path]:
+    """Name the files with the limits of this process's cgroup and of all above it."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    files: list[Path] = []
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        if number == "0" and not controllers:
+            base, name = root / "sys/fs/cgroup", "memory.max"
+        elif "memory" in controllers.split(","):
+            base, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        # In a container the path may be one of the host, and only the top be there.
+        files += [base.joinpath(*parts[:n], name) for n in range(len(parts) + 1)]
+    return files
+
+
+def _read(file: Path) -> int | None:
+    try:
+        text = file.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() and int(text) < _LARGEST else None

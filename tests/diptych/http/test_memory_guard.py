@@ -1,0 +1,181 @@
+"""Requests, answers and runs for which there is no room, and what is counted of the others."""
+
+import time
+from typing import Any
+
+import pytest
+from support.face import HI, Face, Speaker, face
+from support.stack import until
+
+from diptych.http import memory
+from diptych.http.memory_guard import SLICE, MemoryGuard
+from diptych.net.memory_budget import MemoryBudget
+
+MI = 2**20
+CHAT = "/v1/chat/completions"
+
+
+async def send(helper: Face, size: int, path: str = "/v1/runs") -> Any:
+    return await helper.http.post(path, json={"input": "x" * size})
+
+
+async def test_what_a_request_held_is_given_back_when_it_has_ended() -> None:
+    budget = MemoryBudget(64 * MI)
+    async with face(budget=budget) as helper:
+        assert (await helper.http.post(CHAT, json=HI)).status_code == 200
+        assert (await send(helper, 100_000)).status_code == 202
+        assert (await helper.http.post("/v1/runs", content=b"{")).status_code in (400, 415)
+        await until(lambda: helper.house.runs.active_count == 0)
+        assert (await helper.http.get("/memory/events")).status_code == 200
+        assert budget.used == 0
+
+
+@pytest.mark.parametrize("path", ["/v1/runs", CHAT, "/a2a"])
+async def test_without_room_a_body_is_refused_at_once_with_when_to_try_again(path: str) -> None:
+    budget = MemoryBudget(8 * MI)
+    async with face(budget=budget) as helper:
+        await helper.http.get("/health")
+        held = budget.share()
+        held.admit(int(5.9 * MI))
+        begun = time.perf_counter()
+        reply = await helper.http.post(path, json={"input": "x" * 900_000 + "\N{GRINNING FACE}"})
+        took = time.perf_counter() - begun
+        assert reply.status_code == 503
+        assert reply.headers["Retry-After"] == "1"
+        assert "overloaded" in reply.text
+        assert took < 1
+        assert budget.used == held.size
+        assert (await helper.http.get("/health")).status_code == 200
+
+
+async def test_a_refused_head_is_answered_before_its_body_is_asked_for() -> None:
+    budget, asked = MemoryBudget(MI), []
+    budget.share().admit(700_000)
+
+    async def never(*_: Any) -> None:
+        raise AssertionError("no route sees it")
+
+    async def receive() -> Any:
+        asked.append(len(told))
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def take(message: Any) -> None:
+        told.append(message)
+
+    told: list[Any] = []
+    scope = {"type": "http", "path": "/v1/runs", "headers": [(b"content-length", b"500000")]}
+    begun = time.perf_counter()
+    await MemoryGuard(never, budget)(scope, receive, take)
+    assert time.perf_counter() - begun < 0.05
+    assert told[0]["status"] == 503
+    assert asked == [2]  # only to throw it away, after the answer
+
+
+async def test_a_run_that_fits_as_a_body_and_not_as_a_run_is_refused_too() -> None:
+    budget = MemoryBudget(8 * MI)
+    async with face(budget=budget, model=Speaker("begun", ...)) as helper:
+        statuses = [(await send(helper, 300_000)).status_code for _ in range(9)]
+        admitted = statuses.count(202)
+        assert 2 < admitted < 9
+        assert statuses == [202] * admitted + [503] * (9 - admitted)
+        assert helper.house.runs.active_count == admitted
+        helper.house.model.go.set()
+        await until(lambda: helper.house.runs.active_count == 0)
+        assert (await send(helper, 300_000)).status_code == 202
+
+
+async def test_an_answer_for_which_there_is_no_room_is_refused() -> None:
+    budget = MemoryBudget(16 * MI)
+    async with face("{}", "".join(map("{:09d}".format, range(150_000))), budget=budget) as helper:
+        run_id = (await helper.http.post("/v1/runs", json={"input": "hi"})).json()["id"]
+        await until(lambda: helper.house.runs.active_count == 0)
+        whole = await helper.http.get(f"/v1/runs/{run_id}")
+        assert whole.status_code == 200
+        assert len(whole.content) > MI
+        held = budget.share()
+        held.admit(9 * MI)
+        reply = await helper.http.get(f"/v1/runs/{run_id}")
+        assert reply.status_code == 503
+        assert reply.headers["Retry-After"] == "1"
+        held.release()
+        assert (await helper.http.get(f"/v1/runs/{run_id}")).content == whole.content
+        assert budget.used == 0
+
+
+async def test_a_large_answer_is_written_in_slices() -> None:
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-length", b"100000")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": bytes(range(250)) * 400})
+
+    async def take(message: Any) -> None:
+        told.append(message)
+
+    told: list[Any] = []
+    await MemoryGuard(large, MemoryBudget())(
+        {"type": "http", "path": "/", "headers": []},
+        None,
+        take,  # type: ignore[arg-type]
+    )
+    pieces = [message["body"] for message in told[1:]]
+    assert max(map(len, pieces)) == SLICE
+    assert b"".join(pieces) == bytes(range(250)) * 400
+    assert [message["more_body"] for message in told[1:]] == [True] * (len(pieces) - 1) + [False]
+
+
+async def test_events_come_in_pages_that_hold_little_and_miss_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with face(*["{}", "y" * 5_000] * 6) as helper:
+        for n in range(6):
+            await helper.http.post("/v1/runs", json={"input": f"Q{n}", "session_id": f"s{n % 2}"})
+            await until(lambda: helper.house.runs.active_count == 0)
+        everything = (await helper.http.get("/memory/events")).json()
+        assert everything["next_before"] is None
+        monkeypatch.setattr(memory, "MAX_PAGE_SIZE", 2_000)
+        for query in ({}, {"session_id": "s1"}, {"limit": 1}):
+            whole = [
+                event
+                for event in everything["events"]
+                if query.get("session_id") in (None, event["session_id"])
+            ]
+            pages, before = [], None
+            while True:
+                asked = {**query, **({"before": before} if before else {})}
+                page = (await helper.http.get("/memory/events", params=asked)).json()
+                assert page["events"]
+                assert page["total"] == len(whole)
+                pages.insert(0, page["events"])
+                before = page["next_before"]
+                if before is None:
+                    break
+            assert len(pages) >= 2
+            assert [event for page in pages for event in page] == whole
+
+
+@pytest.mark.parametrize("before", ["", "run-x", "run-x:1", ":", "run-x:", ":3"])
+async def test_a_page_before_what_is_not_there_is_refused(before: str) -> None:
+    async with face() as helper:
+        reply = await helper.http.get("/memory/events", params={"before": before})
+        assert reply.status_code == 400
+        assert "before" in reply.text
+
+
+async def test_a_page_before_an_event_of_another_session_is_refused() -> None:
+    async with face() as helper:
+        await helper.http.post("/v1/runs", json={"input": "Q", "session_id": "s"})
+        await until(lambda: helper.house.runs.active_count == 0)
+        (first, *_) = (await helper.http.get("/memory/events")).json()["events"]
+        before = f"{first['run_id']}:{first['seq']}"
+        asked = {"before": before, "session_id": "other"}
+        assert (await helper.http.get("/memory/events", params=asked)).status_code == 400
+        asked = {"before": before, "session_id": "s"}
+        assert (await helper.http.get("/memory/events", params=asked)).json()["events"] == []
+
+
+async def test_pages_for_people_are_there_on_demand_only() -> None:
+    for has_docs, status in ((False, 404), (True, 200)):
+        async with face(has_docs=has_docs) as helper:
+            for path in ("/docs", "/redoc"):
+                assert (await helper.http.get(path)).status_code == status
+            assert (await helper.http.get("/openapi.json")).status_code == 200

@@ -1,0 +1,384 @@
+"""Connections that send or take too much, too slowly, or nothing at all, over real sockets."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pytest
+from support.stack import listening, until
+
+from diptych.net.memory_budget import MemoryBudget
+from diptych.serve import connections as counted
+from diptych.serve import http_protocol as protocol
+from diptych.serve.connections import Connections
+from diptych.serve.http_protocol import MAX_HEAD, MAX_HEADERS, BoundedProtocol
+
+QUICK = 0.3  # seconds, for what takes long
+GET = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n"
+LARGE = b"x" * (8 * 2**20)
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HEAD_SECONDS", "BODY_SECONDS", "STALL_SECONDS", "LINGER_SECONDS"):
+        monkeypatch.setattr(protocol, name, QUICK)
+
+
+@dataclass
+class App:
+    """An application that answers with what it is told to, and remembers what happened to it."""
+
+    answer: bytes = b"hello"
+    waits: bool = False  # with its answer, until `go` is set
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: list[str] = field(default_factory=list)
+    received: list[str] = field(default_factory=list)
+    has_ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        self.asked.append(scope["path"])
+        try:
+            while True:
+                message = await receive()
+                self.received.append(message["type"])
+                if not message.get("more_body"):
+                    break
+            if self.waits and scope["path"] != "/health":
+                await self.go.wait()
+            length = str(len(self.answer)).encode()
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": 200,
+                    "headers": [(b"content-length", length)],
+                }
+            )
+            for start in range(0, len(self.answer), 2**15):
+                piece = self.answer[start : start + 2**15]
+                more = start + 2**15 < len(self.answer)
+                await send({"type": "http.response.body", "body": piece, "more_body": more})
+        finally:
+            self.has_ended.set()
+
+
+@dataclass
+class Served:
+    app: App
+    port: int
+    connections: Connections
+    lines: "list[Line]" = field(default_factory=list)
+
+    async def connect(self) -> "Line":
+        self.lines.append(Line(*await asyncio.open_connection("127.0.0.1", self.port)))
+        return self.lines[-1]
+
+
+class Line:
+    """A client's end of a connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def status(self, seconds: float = 5.0) -> int:
+        """Read the status of an answer, and its head; 0 if the connection has ended."""
+        try:
+            async with asyncio.timeout(seconds):
+                head = await self.reader.readuntil(b"\r\n\r\n")
+        except (OSError, asyncio.IncompleteReadError):
+            return 0
+        length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+        self.head, self.body = head.lower(), await self.reader.readexactly(int(length))
+        return int(head[9:12])
+
+    async def ask(self, request: bytes = GET) -> int:
+        self.writer.write(request)
+        return await self.status()
+
+    async def is_closed(self, seconds: float = 3.0) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                while await self.reader.read(2**16):
+                    pass
+        except TimeoutError:
+            return False
+        except OSError:
+            pass
+        return True
+
+
+@asynccontextmanager
+async def served(
+    app: App | None = None, most: int = 100, budget: MemoryBudget | None = None
+) -> AsyncIterator[Served]:
+    app = app or App()
+    connections = Connections(budget, most)
+    async with listening(app, protocol=partial(BoundedProtocol, connections)) as url:
+        here = Served(app, int(url.rpartition(":")[2]), connections)
+        yield here
+        for line in here.lines:
+            line.writer.transport.abort()
+        await until(lambda: not connections.count)
+
+
+# Heads
+
+
+async def test_a_usual_request_is_answered_and_leaves_no_timer_but_that_of_silence() -> None:
+    async with served() as here:
+        line = await here.connect()
+        body = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi"
+        for _ in range(3):
+            assert await line.ask() == 200
+            assert await line.ask(body) == 200
+        (connection,) = here.connections.idle
+        assert isinstance(connection, BoundedProtocol)
+        assert connection._receiving is None
+        assert connection._sending is None
+        assert connection.timeout_keep_alive_task is not None
+        await asyncio.sleep(3 * QUICK)
+        assert await line.ask() == 200
+
+
+LONG = b"GET /x HTTP/1.1\r\nHost: a\r\nX-Long: " + b"y" * MAX_HEAD
+MANY = b"GET /x HTTP/1.1\r\n" + b"".join(b"x-%d: y\r\n" % n for n in range(MAX_HEADERS + 2))
+
+
+@pytest.mark.parametrize("piece", [2**20, 4_000], ids=["at once", "in pieces"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(LONG, id="one long header that does not end"),
+        pytest.param(LONG + b"\r\n\r\n", id="one long header"),
+        pytest.param(MANY, id="many headers that do not end"),
+        pytest.param(MANY + b"\r\n", id="many headers"),
+        pytest.param(b"GET /" + b"x" * MAX_HEAD + b" HTTP/1.1\r\n\r\n", id="a long path"),
+    ],
+)
+async def test_a_head_that_is_too_large_is_refused(head: bytes, piece: int) -> None:
+    budget = MemoryBudget(2**20)
+    async with served(budget=budget) as here:
+        line = await here.connect()
+        answer = asyncio.create_task(line.status())
+        for start in range(0, len(head), piece):
+            line.writer.write(head[start : start + piece])
+            await asyncio.sleep(0)
+        assert await answer == 431
+        assert b"connection: close" in line.head
+        assert b"head_too_large" in line.body
+        assert await line.is_closed()
+        assert here.app.asked == []
+        await until(lambda: here.connections.count == 0)
+        assert budget.used == 0
+
+
+async def test_64_kib_in_128_headers_are_taken() -> None:
+    async with served() as here:
+        lines = b"".join(b"x-%03d: %b\r\n" % (n, b"y" * 490) for n in range(MAX_HEADERS - 1))
+        head = b"GET /x HTTP/1.1\r\nHost: a\r\n" + lines
+        assert len(head) > 0.9 * MAX_HEAD
+        assert await (await here.connect()).ask(head + b"\r\n") == 200
+
+
+async def test_a_head_that_does_not_end_is_counted_and_refused_in_time() -> None:
+    budget = MemoryBudget(2**20)
+    async with served(budget=budget) as here:
+        line = await here.connect()
+        line.writer.write(GET[:-2])
+        await until(lambda: budget.used > 0)
+        dribbling = asyncio.create_task(_dribble(line))
+        assert await line.status() == 408
+        dribbling.cancel()
+        assert here.app.asked == []
+        await until(lambda: here.connections.count == 0)
+        assert budget.used == 0
+
+
+async def _dribble(line: Line) -> None:
+    while True:
+        line.writer.write(b"x")
+        await asyncio.sleep(0.02)
+
+
+async def test_a_head_in_pieces_that_comes_in_time_is_taken() -> None:
+    async with served() as here:
+        line = await here.connect()
+        for n in range(0, len(GET), 9):
+            line.writer.write(GET[n : n + 9])
+            await asyncio.sleep(0.01)
+        assert await line.status() == 200
+
+
+# Bodies
+
+
+async def test_a_body_that_dribbles_is_refused_and_the_application_hears_of_it() -> None:
+    async with served() as here:
+        line = await here.connect()
+        line.writer.write(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 999999\r\n\r\n")
+        dribbling = asyncio.create_task(_dribble(line))
+        assert await line.status() == 408
+        dribbling.cancel()
+        await here.app.has_ended.wait()
+        assert here.app.received[-1] == "http.disconnect"
+        assert await line.is_closed()
+
+
+async def test_a_body_that_nobody_reads_is_not_sent_for_ever_either() -> None:
+    async def deaf(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 401, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+    async with served(deaf) as here:  # type: ignore[arg-type]
+        line = await here.connect()
+        line.writer.write(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 999999\r\n\r\n")
+        dribbling = asyncio.create_task(_dribble(line))
+        assert await line.is_closed()
+        dribbling.cancel()
+
+
+async def test_more_requests_in_a_row_than_may_wait_end_the_connection() -> None:
+    async with served(App(waits=True)) as here:
+        few, many = await here.connect(), await here.connect()
+        few.writer.write(GET * 5)
+        many.writer.write(GET * 1_000)
+        assert await many.is_closed()
+        here.app.go.set()
+        assert [await few.status() for _ in range(5)] == [200] * 5
+
+
+# How many
+
+
+async def test_the_connection_that_was_idle_longest_makes_room_for_a_request() -> None:
+    async with served(most=3) as here:
+        lines = [await here.connect() for _ in range(3)]
+        for line in (lines[1], lines[0], lines[2]):
+            assert await line.ask() == 200
+        another = await here.connect()
+        assert await another.ask() == 200
+        assert await lines[1].is_closed()
+        assert await lines[0].ask() == 200
+
+
+async def test_thousands_that_say_nothing_take_no_more_than_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(counted, "SPARE_CONNECTIONS", 4)
+    async with served(most=10) as here:
+        lines = [await here.connect() for _ in range(100)]
+        await until(lambda: here.connections.count <= 14)
+        assert await (await here.connect()).ask() == 200
+        assert len(lines) == 100
+
+
+async def test_where_all_have_a_request_more_are_refused_but_for_probes() -> None:
+    async with served(App(waits=True), most=3) as here:
+        busy = [await here.connect() for _ in range(3)]
+        for line in busy:
+            line.writer.write(GET)
+        await until(lambda: len(here.app.asked) == 3)
+        other, probe = await here.connect(), await here.connect()
+        assert await other.ask() == 503
+        assert b"retry-after: 1" in other.head
+        assert await other.is_closed()
+        assert await probe.ask(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n") == 200
+        assert b"connection: close" in probe.head
+        here.app.go.set()
+        assert [await line.status() for line in busy] == [200] * 3
+
+
+async def test_one_that_has_never_said_anything_goes_like_any_idle_one() -> None:
+    async with served() as here:
+        line = await here.connect()
+        await until(lambda: here.connections.count == 1)
+        (connection,) = here.connections.idle
+        assert isinstance(connection, BoundedProtocol)
+        assert connection.timeout_keep_alive_task is not None
+        connection.timeout_keep_alive_handler()
+        assert await line.is_closed()
+        await until(lambda: here.connections.count == 0)
+
+
+# What is not taken
+
+
+async def deaf(here: Served) -> socket.socket:
+    """Ask, with room for little, and read nothing."""
+    own = socket.socket()
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    own.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(own, ("127.0.0.1", here.port))
+    await loop.sock_sendall(own, GET)
+    return own
+
+
+async def test_a_peer_that_takes_nothing_of_an_answer_is_cut(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    budget = MemoryBudget(2**30)
+    async with served(App(LARGE), budget=budget) as here:
+        peer = await deaf(here)
+        await until(lambda: len(here.connections.stalled) == 1)
+        assert budget.used == counted.STALLED_SIZE
+        await asyncio.wait_for(here.app.has_ended.wait(), 5)
+        assert any(line.startswith("lagged: /x") for line in caplog.messages)
+        await until(lambda: here.connections.count == 0)
+        assert budget.used == 0
+        peer.close()
+
+
+async def test_a_peer_that_takes_a_little_again_and_again_is_not_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(protocol, "STALL_SECONDS", 1.5)
+    async with served(App(LARGE)) as here:
+        peer, loop = await deaf(here), asyncio.get_running_loop()
+        for _ in range(80):
+            for _ in range(8):
+                await loop.sock_recv(peer, 2**12)
+            await asyncio.sleep(0.05)
+        assert not here.app.has_ended.is_set()
+        peer.close()
+        await asyncio.wait_for(here.app.has_ended.wait(), 5)
+
+
+async def test_without_room_the_one_that_has_taken_nothing_for_longest_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(protocol, "STALL_SECONDS", 60.0)
+    budget = MemoryBudget(4 * counted.STALLED_SIZE)
+    async with served(App(LARGE), budget=budget) as here:
+        peers = []
+        for n in range(6):
+            peers.append(await deaf(here))
+            await until(lambda n=n: len(here.app.asked) == n + 1)
+            await asyncio.sleep(0.1)
+        await until(lambda: here.connections.count == 3)
+        assert len(here.connections.stalled) == 3
+        assert budget.used == 3 * counted.STALLED_SIZE
+        for peer in peers:
+            peer.close()
+
+
+async def test_the_rest_of_a_whole_answer_is_not_kept_for_one_that_never_takes_it() -> None:
+    async with served(App(b"x" * 600_000)) as here:
+        peer = socket.socket()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(peer, ("127.0.0.1", here.port))
+        await loop.sock_sendall(peer, GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        await until(lambda: here.connections.count == 1)
+        await until(lambda: here.connections.count == 0, 5)
+        peer.close()
