@@ -20,9 +20,11 @@ def test_get_agents_shows_a_filled_row(space: Space):
         agent("hello", HELLO, model={"name": "gpt-5-mini", "endpoint": "http://model:8000/v1"})
     )
     header, row = space.kubectl("get", "agents.diptych.dev", "-o", "wide").splitlines()
-    assert header.split() == ["NAME", "MODEL", "READY", "REASON", "REPLICAS", "AGE", "URL"]
-    name, model, ready, _, replicas, _, url = row.split()
-    assert (name, model, ready, replicas) == ("hello", "gpt-5-mini", "True", "1")
+    wide = ["CHANGED", "ENDPOINT", "URL"]
+    assert header.split() == ["NAME", "MODEL", "READY", "REASON", "REPLICAS", "AGE", *wide]
+    name, model, ready, _, replicas, _, _, endpoint, url = row.split()
+    assert (name, model, ready, replicas) == ("hello", "gpt-5-mini", "True", "1/1")
+    assert endpoint == "http://model:8000/v1"
     assert url == f"http://hello.{space.name}:8000" or url.startswith(
         f"http://hello.{space.name}.svc"
     )

@@ -89,7 +89,7 @@ def _is_carried_out(space: Space) -> bool:
     """Whether each Agent's newest generation is ready, and nothing of an older one is left."""
     agents = space.kubectl.list("agents.diptych.dev")
     configs = space.kubectl.list("configmaps", "app.kubernetes.io/managed-by=diptych-operator")
-    return len(configs) == len(agents) and all(
+    return len(configs) == 2 * len(agents) and all(  # a manifest and an access file each
         any(
             (condition["type"], condition["status"]) == ("Ready", "True")
             and condition["observedGeneration"] == agent["metadata"]["generation"]

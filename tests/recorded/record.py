@@ -20,6 +20,8 @@ from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.events import LoopSettings, Origin, Steered
 from diptych.loop.messages import CallOutput, Message
 from diptych.loop.reducer import replay
+from diptych.policy.rules import Policy, Rule
+from diptych.runtime.decisions import DecisionRequest
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.request import RunRequest
 
@@ -53,7 +55,7 @@ async def _peer(request, progress):
     return f"done: {request.task}"
 
 
-def begin(store, name, *replies, model=None, **settings):
+def begin(store, name, *replies, model=None, policy=None, **settings):
     """Begin a process with tools, a peer and a script."""
     model = model(*replies) if isinstance(model, type) else model
     tools = FunctionTools(
@@ -70,6 +72,7 @@ def begin(store, name, *replies, model=None, **settings):
         tools=tools,
         agents={"peer": _peer},
         definition=definition,
+        policy=policy,
     )
 
 
@@ -144,6 +147,22 @@ async def steered(*replies, after, dies=False):
     return store, run_id
 
 
+async def asked():
+    """Record a run of whose calls one is edited, one rejected, and one expires."""
+    store = SharedStore()
+    policy = Policy((Rule("tool", "charge", "ask", reason="money", expires=9.0),))
+    calls = f"[{CHARGE.replace('3', '1')}, {CHARGE.replace('3', '2')}, {CHARGE}]"
+    at = begin(store, "a", calls, "{}", "It is mixed.", policy=policy)
+    run_id = (await at.run(at.runs.start(ask("What is it?")))).run_id
+    await asyncio.sleep(1)
+    edit = DecisionRequest("edit", arguments={"amount": 0}, subject="user:eve")
+    await at.run(at.runs.decide(run_id, "call_1_1", edit))
+    reject = DecisionRequest("reject", "too much", subject="user:eve")
+    await at.run(at.runs.decide(run_id, "call_1_2", reject))
+    await told(at, run_id)
+    return store, run_id
+
+
 RUNS = {
     "answer": lambda: one("{}", "It is this."),
     "tool": lambda: one(CHARGE, "{}", "It is charged."),
@@ -179,6 +198,7 @@ RUNS = {
         model=NativeModel,
         action_format="native",
     ),
+    "asked": asked,
     "compacted": compacted,
     "lost-tail": lambda: taken_over([CHARGE], ["", "{}", "It is unclear."], after=1, lost=1),
 }

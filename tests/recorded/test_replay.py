@@ -20,9 +20,9 @@ def _recorder():
 
 
 RECORDER = _recorder()
-UNRELEASED = {"action_format"}
+UNRELEASED = {"action_format", "approval_requested", "approval_decided"}
 """Types of events that no release has written yet."""
-UNRELEASED_RUNS = {"native", "tools-refused"}
+UNRELEASED_RUNS = {"native", "tools-refused", "asked"}
 """Runs that no release has recorded yet."""
 
 

@@ -21,6 +21,7 @@ from diptych.errors import DiptychError, StoreError
 from diptych.loop.codec import Record
 from diptych.loop.messages import Message
 from diptych.net.memory_budget import MemoryBudget
+from diptych.policy.rules import Policy
 from diptych.ports import FeedItem, Gap, Item, Notice
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, QueueHead, RunEntry
 from diptych.runtime.definition import AgentDefinition
@@ -357,8 +358,9 @@ def replica(store: SharedStore, name: str, *replies: Any, **rest: Any) -> Replic
     made.model = rest.pop("model", None) or ListeningModel(*replies or ("{}", "x"))
     tools, agents = rest.pop("tools", None) or {}, rest.pop("agents", None) or {}
     tools = tools if isinstance(tools, FunctionTools) else FunctionTools(tools)
-    backends = Backends(made.model, tools, FunctionAgents(agents))
-    return made.begin(backends, definition, budget=rest.pop("budget", None))
+    policy = rest.pop("policy", None) or Policy()
+    outside = Backends(made.model, tools, FunctionAgents(agents), policy=policy)
+    return made.begin(outside, definition, budget=rest.pop("budget", None))
 
 
 async def told(at: Replica, run_id: str, after: int = 0) -> list[Item]:

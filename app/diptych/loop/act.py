@@ -30,6 +30,7 @@ from diptych.loop.state import (
     append_messages,
     conversation,
     open_calls,
+    updated,
     waiting_calls,
 )
 
@@ -40,7 +41,7 @@ def take_reply(run: Run, reply: Replied) -> Next:
     """Act on a phase-1 reply: make its calls, reject it, or begin phase 2."""
     if reply.calls:
         return _take_native(run, reply)
-    run = replace(run, native_reply=None)
+    run = updated(run, native_reply=None)
     said, found = read_reply(reply.text, reply.finish_reason, run.catalog, run.settings.rules)
     match found:
         case ActionError():
@@ -49,7 +50,7 @@ def take_reply(run: Run, reply: Replied) -> Next:
             if run.undelivered:
                 return next_step(run)
             if isinstance(found, Prose) and may_answer(run) and said.strip():
-                return give_answer(replace(run, phase=Phase.ANSWER), said, reply.finish_reason)
+                return give_answer(updated(run, phase=Phase.ANSWER), said, reply.finish_reason)
             return ask_for_answer(run)
         case Calls():
             return _begin_step(run, _named(run, found), Message("assistant", said))
@@ -69,12 +70,12 @@ def take_late_reply(run: Run, reply: Replied) -> Next:
     void = AnswerReset(run.answer_seq, run.answer_attempts + 1)
     was_told = bool(run.answer)
     reply = replace(reply, text=run.answer[run.answer_from :] + reply.text)
-    run = replace(reset_answer(run, run.answer_attempts), phase=Phase.ACT, is_direct=False)
+    run = updated(reset_answer(run, run.answer_attempts), phase=Phase.ACT, is_direct=False)
     if not was_told:
         return take_reply(run, reply)
     run, commands = take_reply(run, reply)
     emit = Emit(void)
-    return replace(run, pending=(emit, *run.pending)), (emit, *commands)
+    return updated(run, pending=(emit, *run.pending)), (emit, *commands)
 
 
 def take_rejection(run: Run, event: ReplyRejected) -> Next:
@@ -85,7 +86,7 @@ def take_rejection(run: Run, event: ReplyRejected) -> Next:
     if run.native_reply:
         messages = rejection_messages(run.native_reply, event)
     run = append_messages(run, *messages)
-    run = replace(run, step=step, errors=run.errors + 1, native_reply=None)
+    run = updated(run, step=step, errors=run.errors + 1, native_reply=None)
     if run.errors > run.settings.max_retries and not run.undelivered:
         run, commands = ask_for_answer(run)
         return run, (Warn(f"{event.error.type}: {event.error.detail}"), *commands)
@@ -96,7 +97,7 @@ def take_result(run: Run, event: Returned) -> Next:
     """Keep a result; when the last of the step has come, go on."""
     waiting = tuple(w for w in run.waiting if w.call.id != event.result.call_id)
     result = _with_changes(run, event.result)
-    run = replace(run, results=(*run.results, result), waiting=waiting)
+    run = updated(run, results=(*run.results, result), waiting=waiting)
     if open_calls(run):
         return start_ready(run)
     by_id = {result.call_id: result for result in run.results}
@@ -107,7 +108,7 @@ def take_result(run: Run, event: Returned) -> Next:
         results = prompt.step_results(step, run.step_limit, calls, by_id, run.nonce)
         told = (mark_results(results, (by_id[call.id].text for call in calls)),)
     ends_phase = all(_is_terminal(run, call) and not by_id[call.id].error for call in run.calls)
-    run = replace(append_messages(run, *told), calls=(), native_reply=None)
+    run = updated(append_messages(run, *told), calls=(), native_reply=None)
     return ask_for_answer(run) if ends_phase and not run.undelivered else next_step(run)
 
 
@@ -131,12 +132,12 @@ def start_ready(run: Run) -> Next:
                 if is_reader(decision)
                 else MakeCall(decision, run.step, is_approved=is_approved)
             )
-    return issue(replace(run, issued=frozenset(ids)), *commands)
+    return issue(updated(run, issued=frozenset(ids)), *commands)
 
 
 def begin_call(run: Run, call: Call) -> Next:
     """Note that a call is sent; one that reads on in a text is answered at once."""
-    run = replace(run, started=(*run.started, call.id))
+    run = updated(run, started=(*run.started, call.id))
     if not (is_reader(call) and isinstance(call, ToolCall)):
         return run, ()
     most = run.context.weight(_READ_SHARE)
@@ -152,9 +153,9 @@ def _take_native(run: Run, reply: Replied) -> Next:
     kept = native_reply(reply)
     if isinstance(found, ActionError):
         rejected = ReplyRejected(found, said_by(reply)[: prompt.SAID_LIMIT])
-        return issue(replace(run, native_reply=kept), Emit(rejected))
+        return issue(updated(run, native_reply=kept), Emit(rejected))
     calls = _named(run, found)
-    run = replace(run, native_reply=with_call_ids(kept, found, calls))
+    run = updated(run, native_reply=with_call_ids(kept, found, calls))
     return _begin_step(run, calls, asking_message(kept))
 
 
@@ -164,14 +165,14 @@ def _named(run: Run, found: Calls) -> tuple[Call, ...]:
 
 
 def _begin_step(run: Run, calls: tuple[Call, ...], said: Message) -> Next:
-    run = replace(append_messages(run, said), phase=Phase.CALL, step=run.step + 1, errors=0)
+    run = updated(append_messages(run, said), phase=Phase.CALL, step=run.step + 1, errors=0)
     nothing: frozenset[str] = frozenset()
-    return start_ready(replace(run, calls=calls, issued=nothing, approved=nothing, changed=nothing))
+    return start_ready(updated(run, calls=calls, issued=nothing, approved=nothing, edited=nothing))
 
 
 def _with_changes(run: Run, result: Result) -> Result:
     """Say in a result that its call is not what the reply asked for; the model asked otherwise."""
-    if result.call_id not in run.changed:
+    if result.call_id not in run.edited:
         return result
     call = next(call for call in run.calls if call.id == result.call_id)
     return replace(result, text=f"{prompt.changed_call(call)}\n{result.text}")

@@ -8,7 +8,6 @@ Not here: phase 1 (`act`), the text of an answer as it arrives (`runtime.answer_
 `answer_gate`), what is an action (`answer_reading`), what is asked for (`asking`).
 """
 
-from dataclasses import replace
 from typing import Literal
 
 from diptych.loop.answer_prompt import Repair
@@ -19,7 +18,7 @@ from diptych.loop.events import Answered, AnswerReset, Completed, Failed, Replie
 from diptych.loop.messages import JSONObject, Message
 from diptych.loop.output_schema import Fit, read_output
 from diptych.loop.pending import Next, is_asking, issue
-from diptych.loop.state import Phase, Run, append_messages
+from diptych.loop.state import Phase, Run, append_messages, updated
 
 CHECKED_ANSWERS = 2  # `reply_rules` from which an answer is checked; version 0.1 told any text
 _KEPT_FINISH_REASONS = frozenset({"length", "content_filter"})  # of a model's answer (§2)
@@ -41,7 +40,7 @@ def take_answer(run: Run, reply: Replied) -> Next:
     if is_action or reply.calls:
         return _take_action(run, reply)
     if not text.strip() and _finish_reason(reply) == "stop":
-        again = replace(run, answer_from=len(run.answer))
+        again = updated(run, answer_from=len(run.answer))
         return _ask_again(again, "blank", Failed("empty_answer", "the model gave no answer, twice"))
     if run.output_schema is not None:
         return _take_output(run, reply, run.output_schema)
@@ -60,8 +59,8 @@ def end_turn(run: Run, event: Answered) -> Next:
     run = append_messages(run, Message("assistant", event.text))
     if not run.undelivered:
         return issue(run, Emit(Completed(event.finish_reason, run.usage)))
-    run = replace(reset_answer(run, attempt=1), asked_again="", repairs=0, repair=None, question="")
-    return next_step(replace(run, step_limit=run.step + run.settings.max_steps))
+    run = updated(reset_answer(run, attempt=1), asked_again="", repairs=0, repair=None, question="")
+    return next_step(updated(run, step_limit=run.step + run.settings.max_steps))
 
 
 def take_reset(run: Run, attempt: int) -> Next:
@@ -72,7 +71,7 @@ def take_reset(run: Run, attempt: int) -> Next:
 
 def reset_answer(run: Run, attempt: int) -> Run:
     """Void the text of the answer; `attempt` counts from 1."""
-    return replace(run, answer="", answer_from=0, answer_seq=0, answer_attempts=attempt)
+    return updated(run, answer="", answer_from=0, answer_seq=0, answer_attempts=attempt)
 
 
 def _take_action(run: Run, reply: Replied) -> Next:
@@ -101,13 +100,13 @@ def _take_output(run: Run, reply: Replied, schema: JSONObject) -> Next:
     if run.repairs >= run.settings.answer_repairs:
         message = f"the answer does not fit its schema: {problem}"
         return issue(run, Emit(Failed("invalid_output", message, reply.text[:_LAST_TEXT_CHARS])))
-    return _ask(replace(run, repairs=run.repairs + 1, repair=Repair(reply.text, problem)))
+    return _ask(updated(run, repairs=run.repairs + 1, repair=Repair(reply.text, problem)))
 
 
 def _ask_again(run: Run, why: Literal["blank", "action"], failed: Failed) -> Next:
     if run.asked_again and not run.undelivered:
         return issue(run, Emit(failed))
-    run = replace(run, asked_again=why)
+    run = updated(run, asked_again=why)
     if why == "action" and run.answer:
         return issue(run, Emit(AnswerReset(run.answer_seq, run.answer_attempts + 1)))
     return _ask(run)
@@ -117,7 +116,7 @@ def _ask(run: Run) -> Next:
     """Ask for the answer again, or begin the turn of a message that came during this one (§6)."""
     if not run.undelivered:
         return ask_for_answer(run)
-    return next_step(replace(run, step_limit=run.step + run.settings.max_steps))
+    return next_step(updated(run, step_limit=run.step + run.settings.max_steps))
 
 
 def _is_call(run: Run, text: str) -> bool:

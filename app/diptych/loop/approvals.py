@@ -4,15 +4,13 @@ Not here: which calls are asked about (`diptych.policy`), what else a step does 
 decide (`http`).
 """
 
-from dataclasses import replace
-
 from diptych.loop import prompt
 from diptych.loop.act import start_ready
 from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.loop.call_graph import failure
 from diptych.loop.commands import Emit
 from diptych.loop.pending import Next, issue
-from diptych.loop.state import Run, open_calls, waiting_calls
+from diptych.loop.state import Run, open_calls, updated, waiting_calls
 
 
 def may_wait(run: Run, event: ApprovalRequested) -> bool:
@@ -24,24 +22,24 @@ def may_wait(run: Run, event: ApprovalRequested) -> bool:
 
 def request_approval(run: Run, event: ApprovalRequested) -> Next:
     """Let a call wait; it takes no place, so another one may start."""
-    return start_ready(replace(run, waiting=(*run.waiting, event)))
+    return start_ready(updated(run, waiting=(*run.waiting, event)))
 
 
 def decide(run: Run, event: ApprovalDecided) -> Next:
     """Make a call that waits as it was decided, as soon as there is a place; or reject it."""
     requested = next(each for each in run.waiting if each.call.id == event.call_id)
-    run = replace(run, waiting=tuple(each for each in run.waiting if each is not requested))
+    run = updated(run, waiting=tuple(each for each in run.waiting if each is not requested))
     if event.decision == "reject":
         default = prompt.EXPIRED if event.is_expired else prompt.REJECTED
         text = f"denied: {event.reason or default}"
         return issue(run, Emit(failure(requested.call, "denied", text)))
     call = event.call or requested.call
     return start_ready(
-        replace(
+        updated(
             run,
             calls=tuple(call if each.id == call.id else each for each in run.calls),
             issued=run.issued - {call.id},
             approved=run.approved | {call.id},
-            changed=run.changed | {call.id} if event.call else run.changed,
+            edited=run.edited | {call.id} if event.call else run.edited,
         )
     )

@@ -20,7 +20,7 @@ from diptych.loop.rendering import (
     answer_request,
     summary_request,
 )
-from diptych.loop.state import Phase, Run, conversation, deliver_messages
+from diptych.loop.state import Phase, Run, conversation, deliver_messages, updated
 from diptych.loop.tokens import request_weight, total_weight, weight
 
 _CROWDED = 0.9  # the share of the window that a request may take
@@ -42,7 +42,7 @@ def next_step(run: Run) -> Next:
 
 def ask_for_actions(run: Run) -> Next:
     """Ask for a phase-1 reply."""
-    return _ask(replace(run, phase=Phase.ACT, is_direct=False))
+    return _ask(updated(run, phase=Phase.ACT, is_direct=False))
 
 
 def may_answer(run: Run) -> bool:
@@ -62,13 +62,13 @@ def change_format(run: Run, event: FormatChanged) -> Next:
     context = replace(run.context, sent=0, others=0, refusals=0)
     system = run.json_system
     return next_step(
-        replace(run, action_format=event.action_format, system=system, context=context)
+        updated(run, action_format=event.action_format, system=system, context=context)
     )
 
 
 def ask_for_answer(run: Run) -> Next:
     """Begin phase 2, or ask for its answer again."""
-    return _ask(replace(run, phase=Phase.ANSWER, is_direct=False))
+    return _ask(updated(run, phase=Phase.ANSWER, is_direct=False))
 
 
 def too_long(run: Run, sent: int) -> Failed:
@@ -93,7 +93,7 @@ def _ask(run: Run) -> Next:
     ):
         # There is more beside the conversation than was known when it was made to fit: native
         # calls as text, a schema, an answer to repair.
-        known = replace(run, context=replace(run.context, others=others))
+        known = updated(run, context=replace(run.context, others=others))
         asking, command, others = _fitting(known)
     if command.purpose == "summary" or run.context.limit is None:
         return issue(asking, command)
@@ -107,8 +107,8 @@ def _fitting(run: Run) -> tuple[Run, AskModel, int]:
         keeps = len(conversation(run)) - fitted.cut
         request = summary_request(run, summarised(run, fitted.cut))
         return run, AskModel(request, "summary", keeps=keeps), 0
-    run = replace(run, catalog=with_reader(run.catalog, is_offered=fitted.has_excerpts))
-    command = _command(replace(run, sent=fitted.messages))
+    run = updated(run, catalog=with_reader(run.catalog, is_offered=fitted.has_excerpts))
+    command = _command(updated(run, sent=fitted.messages))
     if run.context.limit is None:
         return run, command, 0
     return run, command, request_weight(command.request) - total_weight(fitted.messages)
@@ -146,4 +146,4 @@ def _send(run: Run, command: AskModel, others: int) -> Next:
         is_hopeless = window.is_measured and window.tokens(sent) > most
     if is_hopeless:
         return issue(run, Emit(too_long(run, sent)))
-    return issue(replace(run, context=replace(window, sent=sent, others=others)), command)
+    return issue(updated(run, context=replace(window, sent=sent, others=others)), command)

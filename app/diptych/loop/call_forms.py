@@ -37,6 +37,8 @@ class NamedForms:
 
 def named_forms(catalog: Catalog, message: str) -> NamedForms:
     """Give the forms of what a message names, in any order; none if it names too many."""
+    if not message:
+        return NamedForms()
     said = message[:_READ]
     tools = tuple(
         _text({"tool": name, "arguments": _arguments(tool.input_schema)})

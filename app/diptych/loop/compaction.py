@@ -14,7 +14,7 @@ from diptych.loop.excerpts import excerpt
 from diptych.loop.messages import Message
 from diptych.loop.pending import Next, issue
 from diptych.loop.rendering import action_request, answer_request
-from diptych.loop.state import Phase, Run, append_messages
+from diptych.loop.state import Phase, Run, append_messages, updated
 from diptych.loop.tokens import request_weight
 
 _SUMMARY_SHARE = 1 / 8  # of the window that a summary may take
@@ -23,7 +23,7 @@ _SUMMARY_SHARE = 1 / 8  # of the window that a summary may take
 def ask_again(run: Run, refused: ContextRefused) -> Next:
     """Learn from a refusal, and ask again with less; end the run if less is not possible."""
     weight = run.context.sent or _weight(run)
-    run = replace(
+    run = updated(
         run,
         context=run.context.refused(weight, refused.max_tokens, refused.prompt_tokens),
     )
@@ -37,7 +37,7 @@ def take_summary(run: Run, event: Compacted) -> Next:
     text = excerpt(event.summary.strip(), run.context.weight(_SUMMARY_SHARE))
     message = Message("user", prompt.summary(text), keeps=event.keeps)
     run = append_messages(run, message)
-    run = replace(
+    run = updated(
         run,
         model_calls=run.model_calls + (event.error is None),
         usage=run.usage + event.usage,

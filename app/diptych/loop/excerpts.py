@@ -117,7 +117,7 @@ def is_reader(call: Call) -> bool:
 
 def with_reader(catalog: Catalog, *, is_offered: bool) -> Catalog:
     """Give a catalog with `result__read` in it, or without."""
-    if (READ_RESULT in catalog.tools) == is_offered:
+    if (catalog.tool(READ_RESULT.long_name) == READ_RESULT) == is_offered:
         return catalog
     others = tuple(tool for tool in catalog.tools if tool != READ_RESULT)
     return replace(catalog, tools=(*others, READ_RESULT) if is_offered else others)

@@ -48,6 +48,8 @@ class Fitted:
 def fit(run: Run) -> Fitted:
     """Say what of a run's conversation is sent now."""
     said = conversation(run)
+    if run.context.limit is None and _last_summary(said) is None:
+        return Fitted(said)
     places = _places(said, question_place(run))
     if run.context.limit is None:
         return Fitted(tuple(said[place] for place in places))

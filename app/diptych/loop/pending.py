@@ -22,7 +22,7 @@ from diptych.loop.events import (
     Replied,
     Returned,
 )
-from diptych.loop.state import Run, open_calls, waiting_calls
+from diptych.loop.state import Run, open_calls, updated, waiting_calls
 
 Next = tuple[Run, tuple[Command, ...]]
 """A run after an event, and the commands that follow."""
@@ -30,7 +30,7 @@ Next = tuple[Run, tuple[Command, ...]]
 
 def issue(run: Run, *commands: Command) -> Next:
     """Give commands, and keep them as pending until an event answers them."""
-    return replace(run, pending=run.pending + commands), commands
+    return updated(run, pending=run.pending + commands), commands
 
 
 def is_asking(run: Run) -> bool:
@@ -41,7 +41,7 @@ def is_asking(run: Run) -> bool:
 def settle(run: Run, event: Event) -> Run:
     """Remove the pending commands that this event answers."""
     left = tuple(c for c in run.pending if not _answers(event, c))
-    return run if len(left) == len(run.pending) else replace(run, pending=left)
+    return run if len(left) == len(run.pending) else updated(run, pending=left)
 
 
 def take_over(run: Run, event: OwnerChanged) -> Next:
@@ -52,8 +52,8 @@ def take_over(run: Run, event: OwnerChanged) -> Next:
         due = [c for c in run.calls if c.id in open_calls(run) and c.id not in known]
         lost = [c for c in due if not is_repeatable(c, run.catalog)]
         revised += [Emit(failure(c, "unknown", prompt.OUTCOME_UNKNOWN)) for c in lost]
-        run = replace(run, issued=run.issued | {c.id for c in lost})
-    return issue(replace(run, pending=()), *revised)
+        run = updated(run, issued=run.issued | {c.id for c in lost})
+    return issue(updated(run, pending=()), *revised)
 
 
 def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:

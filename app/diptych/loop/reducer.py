@@ -64,6 +64,7 @@ from diptych.loop.state import (
     append_question,
     deliver_messages,
     open_calls,
+    updated,
     waiting_calls,
 )
 
@@ -73,7 +74,7 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
 
     Raises `LoopError` if the event cannot happen to the run in its phase.
     """
-    run = replace(settle(run, event), seq=run.seq + 1)
+    run = updated(settle(run, event), seq=run.seq + 1)
     match run.phase, event:
         case Phase.DONE, _:
             raise LoopError(f"the run is over, and cannot take {type(event).__name__}")
@@ -88,7 +89,7 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
         case Phase.QUEUED | Phase.ACT | Phase.CALL | Phase.ANSWER, Steered():
             return _take_message(run, event)
         case Phase.ACT, OwnerChanged() if run.undelivered:
-            return next_step(replace(run, pending=()))
+            return next_step(updated(run, pending=()))
         case Phase.ACT | Phase.CALL | Phase.ANSWER, OwnerChanged():
             return take_over(run, event)
         case Phase.ACT | Phase.ANSWER, ContextRefused():
@@ -176,12 +177,12 @@ def closing_events(run: Run, end: Stop) -> Iterator[Event]:
 
 def _take_request(run: Run, event: Asked) -> Run:
     is_question = bool(event.message or event.parts) or event.resumes is None
-    run = replace(run, messages=event.earlier)
+    run = updated(run, messages=event.earlier)
     if is_question:
         run = append_question(run, Message("user", event.message, parts=event.parts))
     elif (place := question_place(run)) is not None:  # it stands before what the other run did
-        run = replace(run, question=run.history[place].content, question_end=-1)
-    return replace(
+        run = updated(run, question=run.history[place].content, question_end=-1)
+    return updated(
         run,
         phase=Phase.QUEUED,
         asked_at=len(event.earlier) if is_question else None,
@@ -201,7 +202,7 @@ def _begin(run: Run, event: Offered) -> Next:
     if run.max_steps is not None:
         settings = replace(settings, max_steps=min(run.max_steps, settings.max_steps))
     system = event.native_prompt if event.action_format == "native" else event.prompt
-    run = replace(
+    run = updated(
         run,
         catalog=event.catalog,
         settings=settings,
@@ -222,16 +223,16 @@ def _take_message(run: Run, event: Steered) -> Next:
     Calls that have not begun are skipped. During the answer the message waits for the next turn.
     """
     message = Message("user", event.message)
-    run = replace(run, message_ids=run.message_ids | {event.message_id})
+    run = updated(run, message_ids=run.message_ids | {event.message_id})
     if run.phase is Phase.QUEUED:
         return append_question(run, message), ()
-    run = replace(run, undelivered=(*run.undelivered, message))
+    run = updated(run, undelivered=(*run.undelivered, message))
     return start_ready(run) if run.phase is Phase.CALL else (run, ())
 
 
 def _take_text(run: Run, text: str) -> Run:
     """Add to the answer; the first text of a phase-1 reply makes it the answer (direct mode)."""
-    return replace(
+    return updated(
         run,
         phase=Phase.ANSWER,
         is_direct=run.is_direct or run.phase is Phase.ACT,
@@ -241,7 +242,7 @@ def _take_text(run: Run, text: str) -> Run:
 
 
 def _count_usage(run: Run, reply: Replied) -> Run:
-    return replace(
+    return updated(
         run,
         model_calls=run.model_calls + 1,
         usage=run.usage + reply.usage,
@@ -252,7 +253,7 @@ def _count_usage(run: Run, reply: Replied) -> Run:
 def _end(run: Run, end: Terminal) -> Next:
     run = deliver_messages(run)
     said = () if run.phase is Phase.QUEUED else run.messages  # a run that never began said nothing
-    return replace(run, phase=Phase.DONE, messages=said, pending=(), end=end), ()
+    return updated(run, phase=Phase.DONE, messages=said, pending=(), end=end), ()
 
 
 def _reason(end: Stop) -> str:

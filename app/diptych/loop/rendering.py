@@ -14,7 +14,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Final
 
@@ -115,8 +115,11 @@ def with_whole_calls(messages: Iterable[Message], nonce: str = "") -> Iterator[M
 
 def joined(messages: Iterable[Message]) -> tuple[Message, ...]:
     """Join neighbours of one role: many chat templates refuse two in a row."""
+    every = tuple(messages)
+    if all(one.role != other.role or one.role == "tool" for one, other in pairwise(every)):
+        return every
     joint: list[Message] = []
-    for role, group in groupby(messages, attrgetter("role")):
+    for role, group in groupby(every, attrgetter("role")):
         neighbours = list(group)
         if role == "tool" or len(neighbours) == 1:
             joint += neighbours
@@ -150,7 +153,7 @@ def _request(run: Run, asked_for: str, *after: Message) -> ModelRequest:
 
 def _append_to_user(messages: list[Message], text: str) -> list[Message]:
     if text:
-        last = max(n for n, message in enumerate(messages) if message.role == "user")
+        last = next(n for n in reversed(range(len(messages))) if messages[n].role == "user")
         messages[last] = _join([messages[last], Message("user", text)])
     return messages
 

@@ -8,7 +8,7 @@ Not here: rules (`rules`), what an expression may cost (`cost`).
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import orjson
@@ -42,6 +42,21 @@ class EvaluationFailed(DiptychError):
     """An expression gave no truth value for a call."""
 
 
+class CallFacts:
+    """What the expressions of a policy know of one call; `variables` are by `CALL_VARIABLES`."""
+
+    def __init__(self, variables: Mapping[str, JSONObject]) -> None:
+        self.variables = variables
+
+    @cached_property
+    def args_size(self) -> int:
+        """The size of the arguments as JSON. Raises `EvaluationFailed` if they are none."""
+        try:
+            return len(orjson.dumps(self.variables["args"]))
+        except (TypeError, RecursionError) as error:
+            raise EvaluationFailed("the arguments are no plain JSON") from error
+
+
 @dataclass(frozen=True, slots=True)
 class Expression:
     """A checked expression. `text` is its source."""
@@ -50,16 +65,13 @@ class Expression:
     _program: "cel.Expression"
     _tree: Node
 
-    def holds(self, variables: Mapping[str, JSONObject]) -> bool:
+    def holds(self, facts: CallFacts) -> bool:
         """Evaluate it. Raises `EvaluationFailed` if it fails, is too costly, or is no bool."""
-        try:
-            size = len(orjson.dumps(variables["args"]))
-        except (TypeError, RecursionError) as error:
-            raise EvaluationFailed("the arguments are no plain JSON") from error
+        size = facts.args_size
         if size > USUAL_ARGS and estimate(self._tree, size).cost > COST_LIMIT:
             raise EvaluationFailed("the arguments are too long for this rule")
         try:
-            value = self._program.eval(data=variables)
+            value = self._program.eval(data=facts.variables)
             kind, plain = value.type().name(), value.plain_value()
         except Exception as error:  # the library's own, whatever it is: fail closed
             raise EvaluationFailed(_short(str(error))) from error

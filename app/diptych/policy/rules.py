@@ -14,7 +14,7 @@ from typing import Literal
 
 from diptych.loop.catalog import Catalog, Tool
 from diptych.loop.messages import JSON, Call, Delegation, JSONObject, ToolCall
-from diptych.policy.expressions import About, EvaluationFailed, Expression
+from diptych.policy.expressions import About, CallFacts, EvaluationFailed, Expression
 
 Outcome = Literal["allow", "deny", "ask"]
 EXPIRES = 600.0  # seconds for which an approval waits, unless a rule says otherwise
@@ -70,6 +70,7 @@ class Asker:
 
 
 ALLOWED = Verdict("allow")
+_MOST_NAMES = 10_000  # of tools and agents, whose rules are remembered
 
 
 class Policy:
@@ -77,6 +78,7 @@ class Policy:
 
     def __init__(self, rules: tuple[Rule, ...] = ()) -> None:
         self._rules = rules
+        self._by_name: dict[tuple[str, ...], list[tuple[int, Rule]]] = {}
 
     def decide(
         self, call: Call, catalog: Catalog, asker: Asker, *, is_approved: bool = False
@@ -95,9 +97,9 @@ class Policy:
             return Verdict("deny", "the agent's policy broke")
 
     def _decide(self, call: Call, catalog: Catalog, asker: Asker, *, is_approved: bool) -> Verdict:
-        about = _variables(call, catalog, asker)
-        for number, rule in enumerate(self._rules):
-            verdict = _verdict(rule, number, about)
+        facts = CallFacts(_variables(call, catalog, asker))
+        for number, rule in self._about(facts.variables):
+            verdict = _verdict(rule, number, facts)
             if verdict is None:
                 continue
             if verdict.outcome == "ask" and is_approved:
@@ -108,15 +110,28 @@ class Policy:
         _note(call, asker, ALLOWED, None)
         return ALLOWED
 
+    def _about(self, variables: Mapping[str, JSONObject]) -> list[tuple[int, Rule]]:
+        """Give the rules for what a call is called, with their places; found once for a name."""
+        kind: About = "tool" if "tool" in variables else "agent"
+        about = variables[kind]
+        names = tuple(str(about[key]) for key in ("name", "longName") if key in about)
+        found = self._by_name.get((kind, *names))
+        if found is None:
+            rules = enumerate(self._rules)
+            found = [(number, rule) for number, rule in rules if _is_named(rule, kind, names)]
+            if len(self._by_name) < _MOST_NAMES:
+                self._by_name[kind, *names] = found
+        return found
 
-def _verdict(rule: Rule, number: int, variables: Mapping[str, JSONObject]) -> Verdict | None:
-    """Say what a rule makes of a call; None if it does not match."""
-    about: JSONObject = variables.get(rule.about, {})
-    names = (str(about.get("name", "")), str(about.get("longName", "")))
-    if not about or not any(fnmatchcase(name, rule.glob) for name in names if name):
-        return None
+
+def _is_named(rule: Rule, kind: About, names: tuple[str, ...]) -> bool:
+    return rule.about == kind and any(fnmatchcase(name, rule.glob) for name in names)
+
+
+def _verdict(rule: Rule, number: int, facts: CallFacts) -> Verdict | None:
+    """Say what a rule makes of a call of its name; None if its condition does not hold."""
     try:
-        if rule.when is not None and not rule.when.holds(variables):
+        if rule.when is not None and not rule.when.holds(facts):
             return None
     except EvaluationFailed as error:
         return Verdict("deny", f"rule {number + 1} of the agent's policy failed: {error}")

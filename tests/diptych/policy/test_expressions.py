@@ -4,7 +4,12 @@ import time
 
 import pytest
 
-from diptych.policy.expressions import EvaluationFailed, InvalidExpression, check_expression
+from diptych.policy.expressions import (
+    CallFacts,
+    EvaluationFailed,
+    InvalidExpression,
+    check_expression,
+)
 
 TOOL = {"name": "pay", "server": "bank", "annotations": {"destructiveHint": True}}
 COSTLY = "is too costly; hold each element against itself or constants only"
@@ -13,7 +18,7 @@ COSTLY = "is too costly; hold each element against itself or constants only"
 def holds(text, about="tool", **args):
     caller = {"subject": "user:ada", "kind": "user", "name": "ada"}
     variables = {"args": args, about: TOOL, "caller": caller}
-    return check_expression(text, about).holds(variables)
+    return check_expression(text, about).holds(CallFacts(variables))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from diptych.http.openapi.schemas import ChatUsage, Reply
+from diptych.http.openapi.reply import Reply
+from diptych.http.openapi.schemas import ChatUsage
 
 
 class Model(Reply):

@@ -14,14 +14,14 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from diptych.http.bodies import ChatBody, DecisionBody, MessageBody, ResumeBody, RunBody
-from diptych.http.openapi import chat_schemas, error_schemas, schemas
+from diptych.http.openapi import approval_schemas, chat_schemas, error_schemas, schemas
 from diptych.http.openapi.operations import json_content
 
 REPLIES: tuple[type[BaseModel], ...] = (
     schemas.Run,
     schemas.RunList,
-    schemas.Approval,
-    schemas.ApprovalList,
+    approval_schemas.Approval,
+    approval_schemas.ApprovalList,
     schemas.EventList,
     schemas.SessionList,
     chat_schemas.Model,

@@ -5,7 +5,7 @@ Not here: the other replies (`schemas`), what an error says (`http.errors`).
 
 from typing import Literal
 
-from diptych.http.openapi.schemas import Reply
+from diptych.http.openapi.reply import Reply
 
 
 class ErrorFields(Reply):

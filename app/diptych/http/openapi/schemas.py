@@ -6,25 +6,10 @@ replies are made of (`http.views`, `http.chat.completion`).
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-
-def _without_null(schema: dict[str, Any]) -> None:
-    """Say that what is not required is left out, where pydantic says that it is null."""
-    for name, field in schema["properties"].items():
-        if name not in schema.get("required", ()) and "anyOf" in field:
-            (field_type,) = [each for each in field.pop("anyOf") if each != {"type": "null"}]
-            del field["default"]
-            field.update(field_type)
-
-
-_CONFIG = ConfigDict(extra="forbid", use_attribute_docstrings=True, json_schema_extra=_without_null)
-
-
-class Reply(BaseModel):
-    """Has no other fields than those named."""
-
-    model_config = _CONFIG
+from diptych.http.openapi.approval_schemas import Approval
+from diptych.http.openapi.reply import Reply
 
 
 class ChatUsage(Reply):
@@ -46,39 +31,6 @@ class RunError(Reply):
 RunStatus = Literal[
     "queued", "running", "input-required", "completed", "failed", "aborted", "max_steps"
 ]
-
-
-class Approval(Reply):
-    """A call that waits for somebody's decision, or waited for one."""
-
-    object: Literal["approval"]
-    run_id: str
-    session_id: str
-    call_id: str
-    call: dict[str, Any]
-    """`tool` and `arguments`, or `agent` and `task`."""
-    step: int
-    reason: str
-    """Why it is asked about."""
-    status: Literal["waiting", "decided", "closed"]
-    """`closed`: a message superseded the call, or its run ended."""
-    requested_at: str = Field(json_schema_extra={"format": "date-time"})
-    expires_at: str = Field(json_schema_extra={"format": "date-time"})
-    """When the call is rejected if nobody has decided."""
-    decision: Literal["approve", "reject", "edit", "replace"] | None = None
-    decided_at: str | None = Field(None, json_schema_extra={"format": "date-time"})
-    decided_by: str | None = None
-    """The subject that decided, where it is known."""
-    decision_reason: str | None = None
-    made_as: dict[str, Any] | None = None
-    """The call that was made in its place."""
-
-
-class ApprovalList(Reply):
-    """What waits for decisions."""
-
-    object: Literal["list"]
-    data: list[Approval]
 
 
 class Run(Reply):

@@ -34,6 +34,7 @@ _HEADER_LENGTH = 80
 _ANALYSIS_END = re.compile(r"<\|end\|>|(?=<\|start\|>assistant|<\|channel\|>)")
 _ANALYSIS_TAGS = ("<|end|>", "<|start|>assistant", "<|channel|>")
 _FINAL_ENDS = ("<|return|>", "<|end|>")
+_FIRSTS = frozenset(tag[0] for tag in (*_TAGS, *_ANALYSIS_TAGS, *_FINAL_ENDS))
 _BLANKS = re.compile(r"[\s\ufeff]*")
 _QUOTES = "`'\"\u201c\u2018\u00ab"
 
@@ -207,6 +208,8 @@ class ReasoningSplitter:
         most = max(map(len, (*tags, *wholes)), default=0)
         begin = len(self._held)
         for at in range(max(self._at, begin - most), begin):
+            if self._held[at] not in _FIRSTS:
+                continue
             tail = self._held[at:]
             is_start = any(tag.startswith(tail) and tag != tail for tag in tags)
             if is_start or any(whole.startswith(tail) for whole in wholes):

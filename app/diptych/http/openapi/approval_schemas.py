@@ -1,0 +1,43 @@
+"""The schemas of approvals.
+
+Not here: the other replies (`schemas`), what an approval says (`http.views`).
+"""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from diptych.http.openapi.reply import Reply
+
+
+class Approval(Reply):
+    """A call that waits for somebody's decision, or waited for one."""
+
+    object: Literal["approval"]
+    run_id: str
+    session_id: str
+    call_id: str
+    call: dict[str, Any]
+    """`tool` and `arguments`, or `agent` and `task`."""
+    step: int
+    reason: str
+    """Why it is asked about."""
+    status: Literal["waiting", "decided", "closed"]
+    """`closed`: a message superseded the call, or its run ended."""
+    requested_at: str = Field(json_schema_extra={"format": "date-time"})
+    expires_at: str = Field(json_schema_extra={"format": "date-time"})
+    """When the call is rejected if nobody has decided."""
+    decision: Literal["approve", "reject", "edit", "replace"] | None = None
+    decided_at: str | None = Field(None, json_schema_extra={"format": "date-time"})
+    decided_by: str | None = None
+    """The subject that decided, where it is known."""
+    decision_reason: str | None = None
+    made_as: dict[str, Any] | None = None
+    """The call that was made in its place."""
+
+
+class ApprovalList(Reply):
+    """What waits for decisions."""
+
+    object: Literal["list"]
+    data: list[Approval]
