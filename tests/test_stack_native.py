@@ -98,6 +98,55 @@ async def test_auto_learns_that_an_endpoint_takes_no_tools_and_says_so() -> None
     assert ["tools" in request for request in model.requests].count(True) == 1
 
 
+def cannot_read_call(status: int, body: str) -> Step:
+    """A step in which the model's server could not read the call that the model wrote."""
+
+    async def fail(exchange: Exchange) -> web.Response:
+        assert "tools" in exchange.body
+        return web.Response(status=status, text=body, content_type="application/json")
+
+    return fail
+
+
+PEG_NATIVE = (  # llama.cpp, Llama 3.2's template
+    '{"error": {"code": 500, "message": "The model produced output that does not match the '
+    'expected peg-native format", "type": "server_error"}}'
+)
+TOOL_USE_FAILED = (  # Groq
+    '{"error": {"message": "Failed to call a function. Please adjust your prompt.", "type": '
+    '"invalid_request_error", "code": "tool_use_failed", "failed_generation": '
+    '"<function=echo>{\\"text\\": \\"x\\"}</function>"}}'
+)
+
+
+@pytest.mark.parametrize("mode", ["separate", "direct"])
+async def test_a_call_that_the_server_cannot_read_is_asked_for_anew(mode: Any) -> None:
+    good = asks(("a", "echo", {"text": "x"}))
+    settings = LoopSettings(action_format="native", answer_mode=mode)
+    steps = (cannot_read_call(500, PEG_NATIVE), good, "It is x.", "It is x.")
+    async with (
+        model_server(*steps) as model,
+        stage(model=model, tools=(box(echo),), loop=settings) as helper,
+    ):
+        assert await helper.answer() == "It is x."
+        facts = await helper.facts()
+        told = model.requests[1]["messages"][-1]["content"]
+    assert "json_syntax" in told
+    assert facts.count("action_error") == facts.count("tool_result") == 1
+
+
+async def test_a_call_that_the_server_quotes_is_made() -> None:
+    steps = (cannot_read_call(400, TOOL_USE_FAILED), "I know.", "It is x.")
+    async with (
+        model_server(*steps) as model,
+        stage(model=model, tools=(box(echo),), loop=NATIVE) as helper,
+    ):
+        assert await helper.answer() == "It is x."
+        facts = await helper.facts()
+    assert facts.count("tool_result") == 1
+    assert "action_error" not in facts
+
+
 async def test_native_by_order_fails_with_a_sentence_where_tools_are_refused() -> None:
     async with (
         model_server(refuses_tools) as model,

@@ -171,6 +171,7 @@ ModelCode = Literal[
     "model_refused",  # another 4xx
     "context_too_long",  # the request does not fit the model's window
     "tools_refused",  # the endpoint does not take the `tools` field
+    "malformed_call",  # the endpoint could not read a native call that the model wrote
     "model_failed",  # another 5xx, and every error inside a 200
     "model_garbage",  # a reply that is not of the API's form
     "model_cut",  # a stream that ended before its end
@@ -182,7 +183,8 @@ class ModelError(PortError):
     """The model gave no reply that can be used.
 
     Of `context_too_long`, `max_tokens` is the model's window and `prompt_tokens` what the request
-    has, both in tokens; None if the endpoint does not say.
+    has, both in tokens; None if the endpoint does not say. Of `malformed_call`, `written` is what
+    the model wrote, "" if the endpoint does not say.
     """
 
     def __init__(
@@ -194,6 +196,7 @@ class ModelError(PortError):
         prompt_tokens: int | None = None,
     ) -> None:
         super().__init__(message)
+        self.written = ""
         self.code: ModelCode = code
         self.message = message
         self.max_tokens = max_tokens

@@ -69,7 +69,7 @@ ERRORS_IN_200 = [
           whole({"content": "Hel"}, "network_error"), said("Hel", finish_reason="network_error")),
     Habit("vLLM: the request was aborted", "own", _FAILED,
           whole({"content": "Hel"}, "abort"), said("Hel", finish_reason="abort")),
-    Habit("Gemini: a malformed function call", "googleapis/python-genai#1836", _FAILED,
+    Habit("Gemini: a malformed function call", "googleapis/python-genai#1836", "malformed_call",
           whole({"role": "assistant"}, "function_call_filter: MALFORMED_FUNCTION_CALL"),
           said(finish_reason="function_call_filter: MALFORMED_FUNCTION_CALL"), WITH_TOOLS),
     _stream("Groq: an error in x_groq", "console.groq.com/docs/api-reference", _A,

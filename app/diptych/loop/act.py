@@ -7,7 +7,15 @@ what the model is asked next (`asking`).
 from dataclasses import replace
 
 from diptych.loop import prompt
-from diptych.loop.actions import ActionError, Calls, NoOp, Prose, read_native, read_reply
+from diptych.loop.actions import (
+    MALFORMED_CALL,
+    ActionError,
+    Calls,
+    NoOp,
+    Prose,
+    read_native,
+    read_reply,
+)
 from diptych.loop.answer import give_answer, reset_answer
 from diptych.loop.asking import ask_for_answer, may_answer, next_step
 from diptych.loop.call_graph import Graph, failure
@@ -62,7 +70,8 @@ def is_late_reply(run: Run, reply: Replied) -> bool:
     In direct mode the first text is taken for the answer. What another owner asks for again may
     turn out to be calls, and native calls may come after text.
     """
-    return run.is_direct and bool(reply.calls or not run.answer)
+    is_call = bool(reply.calls) or reply.finish_reason == MALFORMED_CALL
+    return run.is_direct and (is_call or not run.answer)
 
 
 def take_late_reply(run: Run, reply: Replied) -> Next:
@@ -81,8 +90,11 @@ def take_late_reply(run: Run, reply: Replied) -> Next:
 def take_rejection(run: Run, event: ReplyRejected) -> Next:
     """Tell the model what was wrong; after too many in a row, ask for the answer."""
     step = run.step + 1
-    told = prompt.step_error(step, run.step_limit, event.error, event.said)
-    messages: tuple[Message, ...] = (Message("assistant", event.said), told)
+    told = prompt.step_error(step, run.step_limit, event.error)
+    if run.settings.reply_rules == 1:  # version 0.1 showed it what it had said once more
+        told = replace(told, content=f"{told.content}\nyou said: {event.said}")
+    said = (Message("assistant", event.said),) if event.said.strip() else ()
+    messages: tuple[Message, ...] = (*said, told)
     if run.native_reply:
         messages = rejection_messages(run.native_reply, event)
     run = append_messages(run, *messages)

@@ -171,13 +171,12 @@ def changed_call(call: Call) -> str:
     return f"[Whoever was asked to approve this call changed it. It was made as {text}]"
 
 
-def step_error(step: int, max_steps: int, error: ActionError, said: str) -> Message:
-    """What was wrong with the model's reply, so that it can correct it (loop.md §3)."""
+def step_error(step: int, max_steps: int, error: ActionError) -> Message:
+    """What was wrong with the model's reply, which stands in the message before (loop.md §3)."""
     return Message(
         "user",
         f"[Step {step}/{max_steps}] Your reply could not be used; nothing of it was run.\n"
-        f"error_type: {error.type}\ndetail: {error.detail}\n"
-        f"you said: {said[:SAID_LIMIT]}",
+        f"error_type: {error.type}\ndetail: {error.detail}",
     )
 
 

@@ -4,7 +4,7 @@ Not here: sending the request (`runtime.model_caller`), what follows from the ev
 """
 
 from diptych.errors import ModelError
-from diptych.loop.actions import strip_lead
+from diptych.loop.actions import MALFORMED_CALL, strip_lead
 from diptych.loop.commands import AskModel
 from diptych.loop.events import Compacted, ContextRefused, Failed, FormatChanged, Replied
 
@@ -18,10 +18,11 @@ def event_of_reply(command: AskModel, reply: Replied) -> Replied | Compacted:
 
 def event_of_failure(
     command: AskModel, error: ModelError
-) -> Failed | Compacted | ContextRefused | FormatChanged:
+) -> Failed | Compacted | ContextRefused | FormatChanged | Replied:
     """Say what follows from a model's failure: without a summary or native calls a run can go on.
 
-    It cannot without native calls where the manifest insists on them.
+    It cannot without native calls where the manifest insists on them. A call that the model's
+    server could not read is a reply of phase 1, and not a good one.
     """
     if command.purpose == "summary":
         return Compacted("", command.keeps, error=error.code)
@@ -29,4 +30,6 @@ def event_of_failure(
         return FormatChanged("json", error.message)
     if error.code == "context_too_long":
         return ContextRefused(error.max_tokens, error.prompt_tokens)
+    if error.code == "malformed_call" and command.purpose in ("actions", "either"):
+        return Replied(error.written, finish_reason=MALFORMED_CALL)
     return Failed(error.code, error.message)

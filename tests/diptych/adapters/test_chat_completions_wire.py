@@ -15,10 +15,10 @@ from diptych.adapters.openai_chat.failures import (
     AttemptFailure,
     ReportedError,
     connection_failure,
-    parse_retry_after,
     quotation,
     status_failure,
 )
+from diptych.adapters.openai_chat.retry_after import parse_retry_after
 from diptych.loop.messages import Message, Usage
 from diptych.ports import Reply
 

@@ -117,8 +117,7 @@ async def test_tools_that_break_the_server_are_a_failure_of_tools_alone() -> Non
     assert found.failure is None
     assert found.tools is not None
     assert found.tools.failure is not None
-    assert (found.tools.failure.code, found.tools.failure.status) == ("model_failed", 500)
-    assert "peg-native" in found.tools.failure.message
+    assert (found.tools.failure.code, found.tools.failure.status) == ("malformed_call", 500)
 
 
 async def test_a_model_that_talks_instead_takes_tools_and_does_not_use_them() -> None:

@@ -8,7 +8,6 @@ from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable
 from diptych.loop.messages import Delegation, Message, Result, ToolCall
 from diptych.loop.prompt import (
     QUESTION_LIMIT,
-    SAID_LIMIT,
     action_rules,
     final_prompt,
     marked,
@@ -126,13 +125,12 @@ def test_the_results_of_a_step_are_one_message_in_the_order_of_the_calls():
     )
 
 
-def test_a_reply_that_could_not_be_used_is_shown_again_in_part():
-    told = step_error(1, 5, ActionError("json_syntax", "not valid JSON"), "x" * 1_000)
+def test_a_model_is_told_what_was_wrong_with_its_reply():
+    told = step_error(1, 5, ActionError("json_syntax", "not valid JSON"))
     assert told == Message(
         "user",
         "[Step 1/5] Your reply could not be used; nothing of it was run.\n"
-        "error_type: json_syntax\ndetail: not valid JSON\n"
-        f"you said: {'x' * SAID_LIMIT}",
+        "error_type: json_syntax\ndetail: not valid JSON",
     )
 
 

@@ -232,7 +232,7 @@ def test_an_error_is_told_to_the_model_with_what_it_said():
     assert told.startswith("[Step 1/5] ")
     assert "error_type: unknown_tool" in told
     assert "echo" in told
-    assert f"you said: {BAD}" in told
+    assert BAD not in told
 
 
 def test_after_max_retries_errors_in_a_row_the_next_one_leads_to_phase_two_with_a_warning():

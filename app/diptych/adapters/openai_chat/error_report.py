@@ -28,7 +28,7 @@ class ErrorReport:
     it says nothing. `sentence` is for people. `text` is all that it says, in lower case, one text a
     line. `codes` are its words for programs, in lower case. `params` are the parameters that it
     names in a field of their own, as paths such as `stream_options.include_usage`, each with what
-    it says of it. `numbers` are its numeric fields.
+    it says of it. `numbers` are its numeric fields. `written` is the model's text that it quotes.
     """
 
     status: int
@@ -37,6 +37,7 @@ class ErrorReport:
     codes: frozenset[str] = frozenset()
     params: tuple[tuple[str, str], ...] = ()
     numbers: Mapping[str, int] = field(default_factory=dict)
+    written: str = ""
 
 
 def read_error_body(body: bytes, status: int) -> ErrorReport:
@@ -54,10 +55,12 @@ def read_error(found: object, status: int = 0) -> ErrorReport:
     codes: set[str] = set()
     params: list[tuple[str, str]] = []
     numbers: dict[str, int] = {}
+    written = ""
     for mapping in _mappings(found, texts, MAX_DEPTH):
         codes.update(str(mapping[name]).lower() for name in _CODES if mapping.get(name))
         params.extend(_named_parameters(mapping))
         numbers.update((k, v) for k, v in mapping.items() if type(v) is int)
+        written = written or str(mapping.get("failed_generation") or "")  # Groq
     return ErrorReport(
         status=status or next((int(c) for c in codes if _is_status(c)), 0),
         sentence=_sentence(found),
@@ -65,6 +68,7 @@ def read_error(found: object, status: int = 0) -> ErrorReport:
         codes=frozenset(codes),
         params=tuple(params),
         numbers=numbers,
+        written=written,
     )
 
 

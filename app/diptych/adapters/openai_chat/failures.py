@@ -10,12 +10,13 @@ endpoint would take instead (`dialect`).
 import re
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 import aiohttp
 
 from diptych.adapters.openai_chat.context_limits import ContextLimit, context_limit
 from diptych.adapters.openai_chat.error_report import ErrorReport
+from diptych.adapters.openai_chat.malformed_calls import is_malformed_call
+from diptych.adapters.openai_chat.retry_after import parse_retry_after
 from diptych.errors import ModelCode, ModelError
 from diptych.net.outgoing import AddressRefused
 
@@ -79,7 +80,7 @@ class AttemptFailure(ModelError):
         """Whether another endpoint may do better: not if the request itself is what is wrong."""
         if self.code == "model_refused":
             return self.report is not None and self.report.status not in {400, 413, 422}
-        return self.code not in {"context_too_long", "tools_refused"}
+        return self.code not in {"context_too_long", "tools_refused", "malformed_call"}
 
 
 def malformed_reply(what: str) -> AttemptFailure:
@@ -150,6 +151,8 @@ def status_failure(
     report: ErrorReport, headers: Mapping[str, str], secrets: Collection[str]
 ) -> AttemptFailure:
     """A response that is not a success; `secrets` are removed from what is quoted of its body."""
+    if is_malformed_call(report):
+        return _malformed_call(report)
     failure = _for_status(report, quotation(report.sentence, secrets))
     failure.request_id = headers.get("x-request-id")
     if failure.may_retry:
@@ -159,6 +162,8 @@ def status_failure(
 
 def failure_in_success(report: ErrorReport, secrets: Collection[str]) -> AttemptFailure:
     """An error inside a response whose status says success: the reply is never whole."""
+    if is_malformed_call(report):
+        return _malformed_call(report)
     said = quotation(report.sentence, secrets)
     limit = context_limit(report)
     if limit is not None:
@@ -180,24 +185,6 @@ def tools_refused(failure: AttemptFailure) -> AttemptFailure:
         "Set the model's actionFormat to json, or to auto.",
         report=failure.report,
     )
-
-
-def parse_retry_after(value: str | None, now: datetime) -> float | None:
-    """Read a Retry-After header, seconds or an HTTP date (RFC 9110, 10.2.3), as seconds from now.
-
-    None if it is absent or not valid.
-    """
-    if value is None:
-        return None
-    if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value.strip(), re.ASCII):
-        return float(value)
-    try:
-        moment = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - now).total_seconds())
 
 
 def quotation(text: str, secrets: Collection[str]) -> str:
@@ -274,6 +261,16 @@ def _refused(report: ErrorReport, reason: str) -> AttemptFailure:
         may_retry=_may_retry(report),
         report=report,
     )
+
+
+def _malformed_call(report: ErrorReport) -> AttemptFailure:
+    failure = AttemptFailure(
+        "malformed_call",
+        "The model wrote a tool call that its server cannot read.",
+        report=report,
+    )
+    failure.written = report.written
+    return failure
 
 
 def _too_long(report: ErrorReport, limit: ContextLimit, said: str) -> AttemptFailure:

@@ -13,10 +13,11 @@ from diptych.loop.actions.leading_reasoning import ReasoningSplitter, strip_lead
 from diptych.loop.actions.native import read_native
 from diptych.loop.actions.parser import RULES_0_1, Rules, check_calls, parse
 from diptych.loop.actions.repetition import RepetitionFilter, repetition_end
-from diptych.loop.actions.reply import Reading, read_reply
+from diptych.loop.actions.reply import MALFORMED_CALL, Reading, read_reply
 from diptych.loop.actions.verdict import ActionError, ActionErrorType, Calls, NoOp, Prose
 
 __all__ = [
+    "MALFORMED_CALL",
     "RULES_0_1",
     "ActionError",
     "ActionErrorType",

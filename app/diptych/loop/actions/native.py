@@ -12,7 +12,7 @@ from typing import Any
 
 from diptych.loop.actions.other_forms import to_own_form
 from diptych.loop.actions.parser import Rules, check_calls
-from diptych.loop.actions.reply import unless_cut
+from diptych.loop.actions.reply import unless_broken
 from diptych.loop.actions.strict_json import decode_json
 from diptych.loop.actions.verdict import ActionError, Calls, NoOp
 from diptych.loop.actions.wording import quoted
@@ -39,7 +39,7 @@ def read_native(
     found = error or check_calls(values, catalog, rules)
     if isinstance(found, NoOp):  # which no call with a name is
         found = ActionError("missing_field", "a call must name the function that it calls")
-    return unless_cut(found, finish_reason)
+    return unless_broken(found, finish_reason)
 
 
 def _arguments(call: NativeCall) -> "dict[str, Any] | ActionError":

@@ -14,6 +14,9 @@ from diptych.loop.actions.verdict import ActionError, Calls, Verdict
 from diptych.loop.catalog import Catalog
 from diptych.loop.messages import Call, Delegation
 
+MALFORMED_CALL = "malformed_call"
+"""The finish reason of a reply with a native call that the model's server could not read."""
+
 _Found = TypeVar("_Found", bound=Verdict)
 _THINK, _THINK_END = "<think>", "</think>"
 
@@ -33,7 +36,7 @@ def read_reply(text: str, finish_reason: str, catalog: Catalog, rules: Rules) ->
     """
     if not rules.other_forms:
         said = _without_think(text)
-        return Reading(said, unless_cut(parse(said, catalog, rules), finish_reason))
+        return Reading(said, unless_broken(parse(said, catalog, rules), finish_reason))
     said, _ = strip_lead(text)
     found = parse(said, catalog, rules)
     end = repetition_end(said)
@@ -42,13 +45,15 @@ def read_reply(text: str, finish_reason: str, catalog: Catalog, rules: Rules) ->
         if isinstance(found, Calls | ActionError):
             detail = "your reply repeated the same text again and again, and was cut; be brief"
             return Reading(said, ActionError("truncated", detail))
-    return Reading(said, unless_cut(found, finish_reason))
+    return Reading(said, unless_broken(found, finish_reason))
 
 
-def unless_cut(found: _Found, finish_reason: str) -> _Found | ActionError:
-    """Give what was found, or `truncated` if it asks for something and the reply was cut off."""
+def unless_broken(found: _Found, finish_reason: str) -> _Found | ActionError:
+    """Give what was found, or why it does not count: a reply cut off, or an unreadable call."""
     if finish_reason == "length" and isinstance(found, Calls | ActionError):
         return ActionError("truncated", "your reply was cut off by the length limit; be brief")
+    if finish_reason == MALFORMED_CALL and not isinstance(found, Calls):
+        return ActionError("json_syntax", "your call could not be read; write it anew, as a whole")
     return found
 
 
