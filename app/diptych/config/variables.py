@@ -61,8 +61,7 @@ PROCESS_VARIABLES = (
     ),
     EnvironmentVariable(
         MEMORY_LIMIT,
-        "How much memory the process may use, as `512Mi`; if absent, its cgroup's limit, or half "
-        "of the machine's memory. Requests that would need more are refused.",
+        "How much memory the process may use (`512Mi`); else its cgroup's limit, or half of all",
     ),
     EnvironmentVariable(
         MOCK, "A script that replaces the model: a JSON list of its replies, for tests."

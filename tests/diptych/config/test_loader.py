@@ -127,7 +127,7 @@ def test_every_reference_is_followed() -> None:
     assert coordinator.model.endpoint == "https://models.example.com/v1"
     assert (coordinator.model.temperature, coordinator.model.max_tokens) == (0.2, 2000)
     assert coordinator.model.inputs == ("image",)
-    assert coordinator.chat == ChatConfig("ignore", ("seed",), ("*",))
+    assert coordinator.chat == ChatConfig("quote", "ignore", ("seed",), ("*",))
     (calculator,) = coordinator.tools
     assert calculator.url == "http://127.0.0.1:9001/mcp"
     assert calculator.headers["Authorization"]() == "Bearer t1"
