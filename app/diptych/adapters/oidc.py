@@ -11,8 +11,8 @@ from typing import Any
 import aiohttp
 import orjson
 
-REFRESH_SECONDS = 60.0  # between two fetches that an unknown key asks for
-MAX_AGE_SECONDS = 3600.0  # after which keys are fetched anew all the same
+REFRESH_SECONDS = 60.0  # between two fetches, and between two looks at how old keys are
+MAX_AGE_SECONDS = 3600.0  # after which keys are fetched anew, so that withdrawn ones go
 TIMEOUT_SECONDS = 5.0
 MAX_BYTES = 2**18  # of a document
 MAX_KEYS = 100
@@ -69,7 +69,7 @@ class IssuerKeys:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 found = await self._get(self.url.rstrip("/") + DISCOVERY)
                 keys = (await self._get(self._jwks_uri(found))).get("keys")
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, ValueError) as error:
             why = str(error) if isinstance(error, ValueError) else type(error).__name__
             _logger.warning("the keys of issuer %s could not be fetched: %s", self.url, why)
             return

@@ -14,7 +14,7 @@ import aiohttp
 from diptych.access.bearer import Authenticator
 from diptych.access.grants import Grant
 from diptych.access.tokens import Issuer
-from diptych.adapters.oidc import IssuerKeys
+from diptych.adapters.oidc import REFRESH_SECONDS, IssuerKeys
 from diptych.adapters.openai_chat.connection import allow_url
 from diptych.config.platform_access import PlatformAccess, read_platform_access
 from diptych.config.settings import AccessConfig, IssuerConfig
@@ -31,6 +31,7 @@ class AgentAccess:
         self._config = config
         self._http = http
         self._keys: dict[str, IssuerKeys] = {}
+        self._refreshing: asyncio.Task[None] | None = None
         self._text: str | None = None  # of the platform's file, that `_platform` was read from
         self._platform = PlatformAccess()
         self._issuers: tuple[Issuer, ...] = ()
@@ -56,11 +57,18 @@ class AgentAccess:
         )
 
     async def start(self) -> None:
-        """Fetch the keys of issuers for the first time, if some must be asked."""
+        """Fetch the keys of issuers for the first time, if some must be asked, and keep them new.
+
+        A key that its issuer withdrew would stay valid until a token names an unknown one.
+        """
         await asyncio.gather(*(k.refresh(is_unknown_key=True) for k in self._keys.values()))
+        if self._keys or self._config.platform:
+            self._refreshing = asyncio.create_task(self._refresh_old_keys())
 
     async def aclose(self) -> None:
         """End what is being fetched."""
+        if self._refreshing:
+            self._refreshing.cancel()
         await asyncio.gather(*(keys.aclose() for keys in self._keys.values()))
 
     def issuers(self) -> Sequence[Issuer]:
@@ -110,6 +118,12 @@ class AgentAccess:
             allow_url(self._http, url)
             self._keys[url] = IssuerKeys(url, self._http, time.monotonic)
         return self._keys[url].keys
+
+    async def _refresh_old_keys(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_SECONDS)
+            for keys in tuple(self._keys.values()):
+                await keys.refresh(is_unknown_key=False)
 
     async def _refresh_keys(self, url: str) -> None:
         self._update()

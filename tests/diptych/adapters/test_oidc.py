@@ -110,6 +110,7 @@ async def test_keys_that_are_old_are_fetched_anew() -> None:
     "pages",
     [
         pytest.param({DISCOVERY: TimeoutError()}, id="away"),
+        pytest.param({DISCOVERY: OSError("refused")}, id="at an address that is refused"),
         pytest.param({DISCOVERY: 500}, id="failing"),
         pytest.param({DISCOVERY: 302}, id="redirecting"),
         pytest.param({DISCOVERY: b"<html>"}, id="no JSON"),

@@ -1,5 +1,6 @@
 """Who is let in at an agent as it is served: its manifest, the platform's file, the keys."""
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
@@ -12,11 +13,15 @@ import httpx
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
+from support.virtual_time import run_virtually
 
+from diptych.adapters.oidc import MAX_AGE_SECONDS, IssuerKeys
 from diptych.adapters.openai_chat.completions import open_session
 from diptych.config.loader import LocalOptions, load_agents
-from diptych.config.settings import AgentConfig
+from diptych.config.settings import AccessConfig, AgentConfig, IssuerConfig
 from diptych.errors import ConfigError
+from diptych.serve import access as access_module
+from diptych.serve.access import AgentAccess
 from diptych.serve.hosted_agent import HostedAgent
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
@@ -148,3 +153,35 @@ def test_a_manifest_that_makes_no_sense_is_refused_with_the_field(
         config(tmp_path, access)
     assert problem in str(caught.value)
     assert "spec.access" in str(caught.value)
+
+
+def test_a_key_that_its_issuer_withdrew_is_gone_within_the_hour_and_one_of_an_issuer_away_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = "https://login.example.com"
+    found: list[Any] = [JWKS, TimeoutError(), {"keys": []}]
+
+    async def get(_: IssuerKeys, asked: str) -> Any:
+        if asked.startswith(url + "/.well-known/"):
+            return {"issuer": url, "jwks_uri": f"{url}/keys"}
+        reply = found.pop(0) if len(found) > 1 else found[0]
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    async def told() -> list[int]:
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(access_module.time, "monotonic", loop.time)
+        async with open_session() as session:
+            access = AgentAccess(AccessConfig(issuers=(IssuerConfig(url, "agents"),)), session)
+            await access.start()
+            counts = []
+            for _ in range(3):
+                counts.append(len(access.issuers()[0].keys()))
+                await asyncio.sleep(MAX_AGE_SECONDS)
+                await asyncio.sleep(1)
+            await access.aclose()
+        return counts
+
+    monkeypatch.setattr(IssuerKeys, "_get", get)
+    assert run_virtually(told()) == [1, 1, 0]
