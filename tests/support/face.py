@@ -222,10 +222,27 @@ def problem(response: httpx.Response, status: int) -> Mapping[str, Any]:
     return body
 
 
+def rpc_error(response: httpx.Response, status: int) -> Mapping[str, Any]:
+    """Check that a response is an error of JSON-RPC 2.0 without an id, and give it."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    body: dict[str, Any] = response.json()
+    assert (body.keys(), body["jsonrpc"]) == ({"jsonrpc", "id", "error"}, "2.0")
+    assert body["id"] is None
+    error: dict[str, Any] = body["error"]
+    assert error["code"] == (-32603 if status == 429 or status >= 500 else -32600)
+    assert error["message"]
+    (info,) = error["data"]
+    assert info["reason"]
+    return error
+
+
 def error_of(response: httpx.Response, status: int) -> Mapping[str, Any]:
     """Check that a response is an error, in the form that its path speaks."""
-    speaks_openai = response.request.url.path.startswith("/v1/")
-    return (openai_error if speaks_openai else problem)(response, status)
+    path = response.request.url.path
+    if path.rstrip("/") == "/a2a":
+        return rpc_error(response, status)
+    return (openai_error if path.startswith("/v1/") else problem)(response, status)
 
 
 def _ready() -> Readiness:

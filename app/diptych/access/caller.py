@@ -55,13 +55,14 @@ class Caller:
         if right not in self.rights:
             raise Forbidden(right)
 
-    def stored_id(self, session_id: str) -> str:
+    def stored_id(self, session_id: str, foreign: Right = Right.READ) -> str:
         """Give the stored id of a session: of the caller's own, or a whole one by right.
 
-        For anybody else a whole one is the id of no session.
+        A whole one is for who may read, or has the right to `foreign` ones; for anybody else it is
+        the id of no session.
         """
         if OWNER_END in session_id:
-            if self.may(Right.READ):
+            if self.may(Right.READ) or self.may(foreign):
                 return session_id
             session_id = quote(session_id, safe="")
         return owned_session(self.owner, session_id)

@@ -19,7 +19,7 @@ class Right(Enum):
     ASK = "ask"  # start runs, and see, follow, steer and cancel those of its own sessions
     READ = "read"  # all sessions, runs and events
     APPROVE = "approve"  # decide approvals of others' runs
-    MANAGE = "manage"  # cancel any run, delete any session
+    MANAGE = "manage"  # cancel and steer any run, delete any session
     STATUS = "status"  # the details of `/ready`, and nothing else: the operator's; no manifest's
 
 

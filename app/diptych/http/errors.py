@@ -1,8 +1,9 @@
-"""The one table of HTTP statuses, and the two forms of an error's body.
+"""The one table of HTTP statuses, and the three forms of an error's body.
 
-`/v1/*` has OpenAI's form, every other path RFC 9457 problem+json (agent.md "HTTP of the pod").
+`/v1/*` has OpenAI's form, `/a2a` JSON-RPC's, every other path RFC 9457 problem+json (agent.md
+"HTTP of the pod").
 
-Not here: errors of A2A (`http.a2a.errors`).
+Not here: errors of A2A's methods, whose status is 200 (`http.a2a.errors`).
 """
 
 import logging
@@ -63,6 +64,10 @@ _STATUS_OF_CODE = {
     "run_lost": 410,
 }
 _RETRY_AFTER = {"store_away": "2", "store_full": "10", "handed_over": "1"}  # seconds
+_RPC_PATHS = frozenset({"/a2a", "/a2a/"})
+_ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
+_RPC_INVALID_REQUEST, _RPC_INTERNAL_ERROR = -32600, -32603  # JSON-RPC 2.0, section 5.1
+_JSON = "application/json"
 _SERVER_ERRORS = range(500, 600)
 _MODEL_FAILED = 502  # also for what lies between the agent and its model
 
@@ -135,9 +140,11 @@ def error_response(
 ) -> Response:
     """Answer with an error, in the form of the path; `body` is in OpenAI's form."""
     if path.startswith("/v1/"):
-        return Response(orjson.dumps(body), status, headers, "application/json")
+        return Response(orjson.dumps(body), status, headers, _JSON)
     error = body["error"]
     assert isinstance(error, dict)
+    if path in _RPC_PATHS:
+        return Response(orjson.dumps(_rpc_error(status, error)), status, headers, _JSON)
     problem = {
         "type": "about:blank",
         "title": _title(status),
@@ -146,6 +153,16 @@ def error_response(
     }
     problem |= {name: error[name] for name in ("code", "param") if error[name]}
     return Response(orjson.dumps(problem), status, headers, "application/problem+json")
+
+
+def _rpc_error(status: int, error: Mapping[str, object]) -> dict[str, object]:
+    """Write an error of a request whose id nobody has read, as A2A 1.0 has them."""
+    is_ours = status in _SERVER_ERRORS or status == HTTPStatus.TOO_MANY_REQUESTS
+    reason = str(error["code"] or _title(status)).upper()
+    info = {"@type": _ERROR_INFO, "reason": reason, "domain": "diptych.dev"}
+    code = _RPC_INTERNAL_ERROR if is_ours else _RPC_INVALID_REQUEST
+    content = {"code": code, "message": error["message"], "data": [info]}
+    return {"jsonrpc": "2.0", "id": None, "error": content}
 
 
 def _on_request_error(request: Request, error: Exception) -> Response:

@@ -234,7 +234,7 @@ class GuardedMemory:
     async def delete(self, session_id: str) -> bool:
         """Delete a session of the caller's own, or any by right; False if there is none."""
         caller = current_caller()
-        stored = caller.stored_id(session_id)
+        stored = caller.stored_id(session_id, Right.MANAGE)
         with audited(caller, Right.MANAGE, "delete", session_id):
             if not caller.owns(stored):
                 caller.require(Right.MANAGE)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from support.face import HI, Face, face
+from support.face import HI, Face, error_of, face
 
 from diptych.access.bearer import Authenticator
 from diptych.access.grants import Grant, Grantee, Right
@@ -75,7 +75,7 @@ async def test_every_route_but_the_open_ones_refuses_who_proves_nothing(
             challenge = reply.headers["WWW-Authenticate"]
             assert challenge.startswith("Bearer ")
             assert ("invalid_token" in challenge) is bool(header)
-            assert "diptych token helper" in reply.text
+            assert "diptych token helper" in str(error_of(reply, 401))
             assert "forged" not in reply.text
 
 
@@ -87,7 +87,7 @@ async def test_who_has_no_right_is_forbidden_on_every_route() -> None:
             reply = await helper.http.request(method, path, headers=header, **body)
             if path not in OPEN_PATHS:
                 assert reply.status_code == 403, (method, path)
-                assert "'ask'" in reply.text
+                assert "'ask'" in str(error_of(reply, 403))
 
 
 async def test_two_callers_with_the_same_session_have_two_sessions() -> None:
@@ -199,6 +199,22 @@ async def test_who_manages_may_delete_any_session_and_others_their_own() -> None
         assert (await delete("/memory/sessions/key:ada/s", headers=as_("bob"))).status_code == 404
         managed = await delete("/memory/sessions/key:ada/s", headers=as_("admin"))
         assert managed.status_code == 204
+
+
+async def test_who_manages_needs_not_see_what_it_deletes_or_cancels() -> None:
+    only = Grant((Grantee("key", "operator"),), frozenset({Right.MANAGE}))
+    slow = {"content": "{}", "delay_ms": 5_000}
+    async with face("{}", "Hi.", slow, "x", access=policy(more=[only])) as helper:
+        await ask(helper, "ada", "hi", "s")
+        get, post, whole = helper.http.get, helper.http.post, "key:ada/s"
+        started = await post("/v1/runs", json={"input": "x"}, headers=as_("ada"))
+        cancel = f"/v1/runs/{started.json()['id']}/cancel"
+        assert (await post(cancel, headers=as_("operator"), json={})).status_code < 300
+        seen = await get(f"/memory/events?session_id={whole}", headers=as_("operator"))
+        assert seen.json()["events"] == []
+        path = f"/memory/sessions/{whole}"
+        assert (await helper.http.delete(path, headers=as_("operator"))).status_code == 204
+        assert (await get("/memory/events?session_id=s", headers=as_("ada"))).json()["events"] == []
 
 
 async def test_the_record_says_who_asked_and_who_steered() -> None:

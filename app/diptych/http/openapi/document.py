@@ -100,7 +100,8 @@ _HEADERS = {
 }
 _DESCRIPTION = """
 
-Errors under `/v1/` have OpenAI's form (`Error`), those of other paths are problem+json (`Problem`).
+Errors under `/v1/` have OpenAI's form (`Error`), those of `/a2a` JSON-RPC's, and those of other
+paths are problem+json (`Problem`).
 Every response has an `X-Request-Id`: the request's own, if it is 1 to 128 of the characters
 `A-Z a-z 0-9 _ . : / + = @ ~ -`, else one that was made.
 An agent on loopback answers a foreign `Host` with 421 and a foreign `Origin` with 403."""
@@ -169,10 +170,12 @@ def _only_ref(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _error(path: str, status: int) -> dict[str, Any]:
-    is_openai = path.startswith("/v1/")
-    content = json_content("Error" if is_openai else "Problem")
-    if not is_openai:
-        content = {"application/problem+json": content["application/json"]}
+    if path == "/a2a":
+        content: dict[str, Any] = {"application/json": {"schema": _JSONRPC}}
+    elif path.startswith("/v1/"):
+        content = json_content("Error")
+    else:
+        content = {"application/problem+json": json_content("Problem")["application/json"]}
     response: dict[str, Any] = {"description": ERRORS[status], "content": content}
     names = ["Retry-After"] if status == HTTPStatus.SERVICE_UNAVAILABLE else []
     if path == _CHAT and status in _RUN_FAILURES:

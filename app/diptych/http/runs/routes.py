@@ -103,7 +103,10 @@ def run_routes(runs: GuardedRuns, policy: RunPolicy) -> APIRouter:
     @router.post("/v1/runs/{run_id}/cancel", **operations.CANCEL_RUN)
     async def cancel(run_id: str) -> Response:
         entry = await runs.cancel(run_id)
-        view = run_view(entry, await runs.records(run_id))
+        try:
+            view = run_view(entry, await runs.records(run_id))
+        except RunNotFound:  # the right to cancel it is not that to read it
+            view = run_view(entry)
         has_ended = view["status"] in TERMINAL
         return _json(view, 200 if has_ended else 202)
 
