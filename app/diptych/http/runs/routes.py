@@ -102,15 +102,19 @@ def run_routes(runs: GuardedRuns, policy: RunPolicy) -> APIRouter:
 
     @router.post("/v1/runs/{run_id}/cancel", **operations.CANCEL_RUN)
     async def cancel(run_id: str) -> Response:
-        entry = await runs.cancel(run_id)
-        try:
-            view = run_view(entry, await runs.records(run_id))
-        except RunNotFound:  # the right to cancel it is not that to read it
-            view = run_view(entry)
+        view = await _cancelled(runs, run_id)
         has_ended = view["status"] in TERMINAL
         return _json(view, 200 if has_ended else 202)
 
     return router
+
+
+async def _cancelled(runs: GuardedRuns, run_id: str) -> dict[str, Any]:
+    entry = await runs.cancel(run_id)
+    try:
+        return run_view(entry, await runs.records(run_id))
+    except RunNotFound:  # the right to cancel it is not that to read it
+        return run_view(entry)
 
 
 def _json(view: dict[str, Any], status: int = 200) -> Response:
