@@ -229,6 +229,15 @@ async def test_a_decision_is_audited_where_nobody_is_known(
     assert (line["subject"], line["outcome"], line["why"]) == ("anybody", "approve", "")
 
 
+@pytest.mark.parametrize("absent", ["reason", "arguments", "call"])
+async def test_a_field_that_is_null_counts_as_absent(absent: str) -> None:
+    async with asked() as (helper, run_id):
+        reply = await decide(helper, run_id, {"decision": "reject", absent: None})
+        assert reply.status_code == 200, reply.text
+        await helper.house.told(run_id)
+        assert helper.house.tools.called == []
+
+
 async def test_a_chat_is_told_that_a_call_waits_in_a_valid_chunk() -> None:
     chat = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
     async with face(PAY, "{}", "Paid.", tools={"pay": pay}, policy=ASK) as helper:
