@@ -99,7 +99,7 @@ async def replicas(
             stores = Stores(store, store, leases, store, clock)
             hands, agents = FunctionTools(tools or {}), FunctionAgents()
             runs = RunService(AgentDefinition("Be brief."), Backends(model, hands, agents), stores)
-            runs.open()
+            runs.start_background()
             stack.push_async_callback(runs.close)
             rooms = House(runs, store, model, hands, agents)
             helpers.append(await stack.enter_async_context(_faced(rooms)))

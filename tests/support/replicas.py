@@ -92,7 +92,7 @@ class Replica:
         self.runs = self._context.run(
             kind, definition or AgentDefinition("Be brief."), outside, stores, (), budget
         )
-        self._context.run(self.runs.open)
+        self._context.run(self.runs.start_background)
         return self
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -1,21 +1,12 @@
-"""What the manifest says of every run of an agent, and the catalog that a run gets at its start.
+"""What the manifest says of every run of an agent.
 
-Not here: the tools and agents themselves (`adapters`).
+Not here: the catalog that a run gets at its start (`catalog_recorder`).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from diptych.loop.catalog import Catalog
-from diptych.loop.codec import catalog_blob
-from diptych.loop.context_window import ContextWindow
-from diptych.loop.events import CallFormat, LoopSettings, Offered
-from diptych.loop.prompt import native_system_prompt, system_prompt
-from diptych.loop.short_catalog import SHARE, shorter_catalogs
-from diptych.loop.tokens import weight
-from diptych.ports import Clock, Model, refuses_tools
-from diptych.ports.event_log import EventLog
-from diptych.runtime.effects import Backends
+from diptych.loop.events import LoopSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,70 +29,3 @@ class AgentDefinition:
     @property
     def current_instructions(self) -> str:
         return (self.read_instructions and self.read_instructions()) or self.instructions
-
-
-def starting_format(settings: LoopSettings, model: Model) -> CallFormat:
-    """Give the format in which a run that starts now asks for calls."""
-    match settings.action_format:
-        case "auto":
-            return "json" if refuses_tools(model) else "native"
-        case call_format:
-            return call_format
-
-
-class CatalogRecorder:
-    """Takes the catalog as it is when a run starts, and stores it once for many runs."""
-
-    def __init__(
-        self, definition: AgentDefinition, backends: Backends, log: EventLog, clock: Clock
-    ) -> None:
-        self._definition = definition
-        self._backends = backends
-        self._log = log
-        self._clock = clock
-        self._context = ContextWindow(definition.context_tokens)
-        self._basis: tuple[str, Catalog, float] | None = None
-        self._offered: tuple[Offered, bytes] | None = None  # made of `_basis`
-
-    async def current(self) -> Offered:
-        """Give the catalog, prompt and settings for a run that starts now. Raises `StoreError`.
-
-        The prompt is written again only when something has changed.
-        """
-        tools, servers = self._backends.tools.snapshot()
-        self._backends.tools.retry_unavailable()
-        agents, missing = self._backends.agents.snapshot()
-        instructions = self._definition.current_instructions
-        most = self._context.weight(SHARE)
-        basis = instructions, Catalog(tools, agents, (*servers, *missing)), most
-        if self._offered is None or self._basis != basis:
-            self._basis, (_, catalog, _) = basis, basis
-            self._offered = self._blob(instructions, catalog, most)
-        offered, blob = self._offered
-        await self._log.put_blob(offered.key, blob)
-        return replace(
-            offered,
-            nonce=self._clock.token()[-8:],
-            action_format=starting_format(self._definition.settings, self._backends.model),
-            context=self._context,
-        )
-
-    def learn(self, context: ContextWindow) -> None:
-        """Take up what a run has learned of the model's context window, for runs to come."""
-        self._context = self._context.joined(context)
-
-    def _blob(self, instructions: str, catalog: Catalog, most: float) -> tuple[Offered, bytes]:
-        settings = self._definition.settings
-        prompt = _fitting_prompt(instructions, catalog, most)
-        is_json = settings.action_format == "json"
-        native = "" if is_json else native_system_prompt(instructions, catalog)
-        return catalog_blob(catalog, prompt, settings, native)
-
-
-def _fitting_prompt(instructions: str, catalog: Catalog, most: float) -> str:
-    """Write the system prompt, of a shorter catalog if it would weigh more than `most`."""
-    prompts = (system_prompt(instructions, shorter) for shorter in shorter_catalogs(catalog))
-    written = next(prompts)
-    while weight(written) > most and (shorter := next(prompts, None)) is not None:
-        written = shorter
-    return written

@@ -21,8 +21,9 @@ from diptych.ports.entries import Lease
 from diptych.runtime.active_run import ActiveRun
 from diptych.runtime.approvals import waited_seconds
 from diptych.runtime.buffer import is_terminal
+from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.deadline import Deadline
-from diptych.runtime.definition import AgentDefinition, CatalogRecorder
+from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.runner import DEADLINE_EXCEEDED, Runner

@@ -194,15 +194,15 @@ class Runner:
                 case AskModel() as ask:
                     self._ask_model(ask)
                 case MakeCall() as call:
-                    if instead := self._instead_of(call):
-                        todo.appendleft(Emit(instead))
+                    if outcome := self._policy_outcome(call):
+                        todo.appendleft(Emit(outcome))
                     else:
                         calls.append(call)
                 case Warn(text):
                     items.append(Notice("format_warning", {"message": text}))
         return items, calls
 
-    def _instead_of(self, command: MakeCall) -> Returned | ApprovalRequested | None:
+    def _policy_outcome(self, command: MakeCall) -> Returned | ApprovalRequested | None:
         """Ask the policy about a call. Gives what happens in place of it, unless it is made.
 
         What was sent before was decided on then; whoever goes on with a run decides on the rest.

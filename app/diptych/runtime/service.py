@@ -76,7 +76,7 @@ class RunService:
         """How many unfinished runs an owner has in this process."""
         return self._scheduler.count_in(owned_session(owner, ""))
 
-    def open(self) -> None:
+    def start_background(self) -> None:
         """Begin to keep leases and to take sessions over, where a store is shared. Needed once."""
         self._lease_keeper.start()
 

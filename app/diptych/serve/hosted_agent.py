@@ -30,7 +30,8 @@ from diptych.http.health import Readiness
 from diptych.loop.catalog import Unavailable
 from diptych.net.memory_budget import MemoryBudget
 from diptych.ports import Clock, Model, refuses_tools
-from diptych.runtime.definition import AgentDefinition, starting_format
+from diptych.runtime.catalog_recorder import starting_format
+from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
 from diptych.runtime.service import RunService
 from diptych.runtime.stores import Stores
@@ -112,7 +113,7 @@ class HostedAgent:
         self._tools.start()
         await self._agents.start()
         await self._access.start()
-        self.runs.open()
+        self.runs.start_background()
         self._first_connect = asyncio.create_task(self._connect_all())
         if self.url and isinstance(self._model, ChatModel):  # nobody reads `/ready` of others
             self._model_watch = asyncio.create_task(self._model.watch.run())

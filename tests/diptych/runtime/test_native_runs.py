@@ -13,7 +13,8 @@ from support.virtual_time import run_virtually
 from diptych.loop.codec import NOT_IN_MEMORY_VIEW, Record
 from diptych.loop.events import LoopSettings
 from diptych.loop.messages import Message
-from diptych.runtime.definition import AgentDefinition, starting_format
+from diptych.runtime.catalog_recorder import starting_format
+from diptych.runtime.definition import AgentDefinition
 
 
 async def _echo(text=""):

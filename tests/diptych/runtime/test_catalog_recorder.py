@@ -6,7 +6,8 @@ from support.doubles import EPOCH, CountingClock, FunctionAgents, FunctionTools,
 from diptych.adapters.memory.store import MemoryStore
 from diptych.loop.catalog import Unavailable
 from diptych.loop.events import LoopSettings
-from diptych.runtime.definition import AgentDefinition, CatalogRecorder
+from diptych.runtime.catalog_recorder import CatalogRecorder
+from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
 
 TOOLS_AWAY, AGENT_AWAY = Unavailable("server", "s", "refused"), Unavailable("agent", "a", "refused")
