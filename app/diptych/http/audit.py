@@ -1,5 +1,7 @@
 """Puts what proved callers may do, or may not, on the logger `diptych.audit`: a line of JSON each.
 
+Decisions on calls that wait for approval are there, too, whoever has decided.
+
 Not here: refusals of requests from whom nobody knows (`access_guard`), decisions of the policy on
 calls (`diptych.policy`).
 """
@@ -11,31 +13,42 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from diptych.access.caller import Caller, Forbidden
+from diptych.access.caller import Caller, Forbidden, OwnRun
 from diptych.access.grants import Right
 from diptych.access.limits import LimitExceeded
 from diptych.errors import RunNotFound
 
-What = Literal["start", "resume", "steer", "cancel", "delete"]
+What = Literal["start", "resume", "steer", "cancel", "delete", "decide"]
 _audit = logging.getLogger("diptych.audit")
 
 
 @dataclass(slots=True)
 class Decided:
-    """What a decision is about: the id of a run, or of a session that is deleted."""
+    """What a decision is about: the id of a run, or of a session that is deleted.
+
+    On a call that waits for approval `call` is its id, `outcome` what was decided, `why` the
+    reason that was given.
+    """
 
     about: str = ""
+    call: str = ""
+    outcome: str = "allowed"
+    why: str = ""
 
 
 @contextmanager
 def audited(caller: Caller, right: Right, what: What, about: str = "") -> Iterator[Decided]:
     """Note what becomes of the block: it is allowed, or refused by an error that says so.
 
-    Nothing is noted of callers that nobody has proved, nor of a block that fails otherwise.
+    Nothing is noted of a block that fails otherwise, nor of callers that nobody has proved, but
+    what they have decided on a call that waits: that is noted of everybody.
     """
     decided = Decided(about)
     try:
         yield decided
+    except OwnRun:
+        _note(caller, right, what, decided, "it began the run itself")
+        raise
     except Forbidden as error:
         _note(caller, right, what, decided, f"it lacks the right {error.right.value}")
         raise
@@ -49,16 +62,19 @@ def audited(caller: Caller, right: Right, what: What, about: str = "") -> Iterat
 
 
 def _note(caller: Caller, right: Right, what: What, decided: Decided, refusal: str = "") -> None:
-    if caller.subject is None:
+    is_decision = what == "decide" and not refusal
+    if caller.subject is None and not is_decision:
         return
     line = {
-        "subject": str(caller.subject),
+        "subject": str(caller.subject or "anybody"),
         "right": right.value,
         "what": what,
         "session" if what == "delete" else "run": decided.about[:200],
-        "outcome": "refused" if refusal else "allowed",
+        "outcome": "refused" if refusal else decided.outcome,
     }
-    if refusal:
-        line["why"] = refusal
-    level = logging.WARNING if refusal else logging.INFO
+    if decided.call:
+        line["call"] = decided.call[:200]
+    if refusal or is_decision:
+        line["why"] = refusal or decided.why[:300]
+    level = logging.WARNING if refusal or is_decision else logging.INFO
     _audit.log(level, "%s", json.dumps(line, ensure_ascii=True))

@@ -104,7 +104,9 @@ class DecisionBody(BaseModel):
         description="`approve`: make the call. `reject`: make none. `edit`: make it with other "
         "`arguments`. `replace`: make another `call` in its place."
     )
-    reason: str = Field("", max_length=4096, description="Of a rejection: the model reads it.")
+    reason: str | None = Field(
+        None, max_length=4096, description="Of a rejection: the model reads it."
+    )
     arguments: dict[str, Any] | None = Field(
         None, description='Of `edit`: the new arguments; of a delegation `{"task": text}`.'
     )

@@ -6,20 +6,17 @@ on a run that it began, unless the manifest's `access.approveOwn` says so.
 Not here: what a decision leads to (`runtime.signals`), the other things of runs (`guarded_runs`).
 """
 
-import json
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from diptych.access.caller import OwnRun, current_caller
+from diptych.access.caller import Caller, OwnRun, current_caller
 from diptych.access.grants import Right
 from diptych.errors import RunLost, RunNotFound
+from diptych.http.audit import audited
 from diptych.loop.codec import Record
 from diptych.runtime.approvals import Approval, open_approvals
 from diptych.runtime.decisions import DecisionRequest
 from diptych.runtime.service import RunService
-
-_audit = logging.getLogger("diptych.audit")
 
 
 class GuardedApprovals:
@@ -44,30 +41,23 @@ class GuardedApprovals:
     async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
         """Decide on a call; see `RunService.decide`. Raises `Forbidden`, `RunNotFound` too."""
         caller = current_caller()
+        with audited(caller, Right.APPROVE, "decide", run_id) as decided:
+            decided.call = call_id
+            await self._check_may_decide(caller, run_id)
+            subject = str(caller.subject) if caller.subject else ""
+            records = await self._runs.decide(run_id, call_id, replace(request, subject=subject))
+            decided.outcome, decided.why = request.decision, request.reason
+        return records
+
+    async def _check_may_decide(self, caller: Caller, run_id: str) -> None:
         entry = await self._runs.entry(run_id)
         if not caller.may(Right.APPROVE):
             if not (caller.may(Right.READ) or (caller.rights and caller.owns(entry.session_id))):
                 raise RunNotFound
             caller.require(Right.APPROVE)
         first, *_ = await self._runs.records(run_id)
-        subject = str(caller.subject) if caller.subject else ""
         # Whom a caller says to work for is no other who could decide on what it began itself.
         began = {first.metadata.get(name) for name in ("subject", "caller")}
-        is_own = bool(subject) and subject in began
+        is_own = caller.subject is not None and str(caller.subject) in began
         if is_own and not caller.approves_own:
             raise OwnRun
-        records = await self._runs.decide(run_id, call_id, replace(request, subject=subject))
-        _note(subject, run_id, call_id, request)
-        return records
-
-
-def _note(subject: str, run_id: str, call_id: str, request: DecisionRequest) -> None:
-    line = {
-        "subject": subject or "anybody",
-        "right": Right.APPROVE.value,
-        "outcome": request.decision,
-        "run": run_id,
-        "call": call_id,
-        "why": request.reason[:300],
-    }
-    _audit.warning("%s", json.dumps(line, ensure_ascii=True))

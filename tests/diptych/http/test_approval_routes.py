@@ -36,6 +36,7 @@ GRANTS = [
     Grant((Grantee("key", "ada"),), frozenset({Right.ASK})),
     Grant((Grantee("key", "bob"),), frozenset({Right.ASK})),
     Grant((Grantee("key", "eve"),), frozenset({Right.APPROVE, Right.ASK})),
+    Grant((Grantee("key", "lead"),), frozenset({Right.APPROVE})),
     Grant((Grantee("key", "reader"),), frozenset({Right.READ})),
 ]
 
@@ -43,7 +44,8 @@ GRANTS = [
 def access(**more: Any) -> AccessPolicy:
     async def refresh(_: str) -> None: ...
 
-    keys = {name: (lambda name=name: f"key-of-{name}") for name in ("ada", "bob", "eve", "reader")}
+    names = ("ada", "bob", "eve", "lead", "reader")
+    keys = {name: (lambda name=name: f"key-of-{name}") for name in names}
     policy = AccessPolicy(
         Authenticator(list, keys, time.time), lambda: GRANTS, refresh, "helper", [].append
     )
@@ -147,12 +149,12 @@ async def test_only_who_may_approve_decides_and_foreign_runs_are_unknown() -> No
         assert (await decide(helper, run_id, approve, "reader")).status_code == 403
         assert (await decide(helper, run_id, approve, "bob")).status_code == 404
         seen = {}
-        for who in ("ada", "bob", "eve", "reader"):
+        for who in ("ada", "bob", "lead", "reader"):
             listed = await helper.http.get("/v1/approvals", headers=as_(who))
             seen[who] = len(listed.json()["data"])
-        assert seen == {"ada": 1, "bob": 0, "eve": 1, "reader": 1}
-        reply = await decide(helper, run_id, approve, "eve")
-        assert reply.json()["decided_by"] == "key:eve"
+        assert seen == {"ada": 1, "bob": 0, "lead": 1, "reader": 1}
+        reply = await decide(helper, run_id, approve, "lead")
+        assert reply.json()["decided_by"] == "key:lead"
 
 
 async def test_nobody_approves_its_own_run_unless_the_manifest_says_so() -> None:
@@ -189,11 +191,51 @@ async def test_a_decision_is_a_line_of_the_audit(caplog: pytest.LogCaptureFixtur
     assert {
         "subject": "key:eve",
         "right": "approve",
+        "what": "decide",
         "outcome": "reject",
         "run": run_id,
         "call": CALL,
         "why": "no",
     } in lines
+
+
+async def test_who_may_not_decide_is_audited(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "diptych.audit")
+    approve = {"decision": "approve"}
+    async with asked("eve", access=access()) as (helper, run_id):
+        for who in ("eve", "reader", "bob"):
+            await decide(helper, run_id, approve, who)
+        await decide(helper, run_id, {"decision": "edit"}, "reader")
+    lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
+    refused = [line for line in lines if line.get("what") == "decide"]
+    assert [(line.pop("subject"), line.pop("why")) for line in refused] == [
+        ("key:eve", "it began the run itself"),
+        ("key:reader", "it lacks the right approve"),
+        ("key:bob", "there is none, or it is somebody else's"),
+        ("key:reader", "it lacks the right approve"),
+    ]
+    about = {"right": "approve", "what": "decide", "run": run_id, "call": CALL}
+    assert refused == [about | {"outcome": "refused"}] * 4
+
+
+async def test_a_decision_is_audited_where_nobody_is_known(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with asked() as (helper, run_id):
+        await decide(helper, "nope", {"decision": "approve"})
+        await decide(helper, run_id, {"decision": "approve"})
+    lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
+    [line] = [line for line in lines if line["what"] == "decide"]
+    assert (line["subject"], line["outcome"], line["why"]) == ("anybody", "approve", "")
+
+
+@pytest.mark.parametrize("absent", ["reason", "arguments", "call"])
+async def test_a_field_that_is_null_counts_as_absent(absent: str) -> None:
+    async with asked() as (helper, run_id):
+        reply = await decide(helper, run_id, {"decision": "reject", absent: None})
+        assert reply.status_code == 200, reply.text
+        await helper.house.told(run_id)
+        assert helper.house.tools.called == []
 
 
 async def test_a_chat_is_told_that_a_call_waits_in_a_valid_chunk() -> None:

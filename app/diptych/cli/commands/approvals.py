@@ -5,11 +5,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from diptych.cli.commands.options import DEFAULT_URL, Context, Json, Kubeconfig, Namespace
+from diptych.cli.commands.options import (
+    DEFAULT_URL,
+    AsServiceAccount,
+    Context,
+    Json,
+    Kubeconfig,
+    Namespace,
+)
 from diptych.errors import ConfigError
 
 if TYPE_CHECKING:
     from diptych.cli.client.target import Target
+    from diptych.cli.cluster.flags import ClusterFlags
 
 _Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run.")]
 _Call = Annotated[str, typer.Argument(metavar="CALL", help="The id of the call, as call_1_1.")]
@@ -32,14 +40,16 @@ def approvals(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Namespace = None,
+    as_service_account: AsServiceAccount = None,
 ) -> None:
     """List the calls of an agent that wait for a decision.
 
     Example: `diptych approvals team/helper`
     """
+    from diptych.cli.cluster.flags import ClusterFlags
     from diptych.cli.signals import run_interruptible
 
-    target = _target(address, kubeconfig, context, namespace)
+    target = _target(address, ClusterFlags(kubeconfig, context, namespace, as_service_account))
     raise typer.Exit(run_interruptible(_list(target, as_json=as_json)))
 
 
@@ -62,11 +72,13 @@ def approve(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Namespace = None,
+    as_service_account: AsServiceAccount = None,
 ) -> None:
     """Let a call that waits be made, as it is or changed.
 
     Example: `diptych approve run-1f3a call_1_1 --at team/helper`
     """
+    from diptych.cli.cluster.flags import ClusterFlags
     from diptych.cli.signals import run_interruptible
 
     if edit is not None and replace is not None:
@@ -76,7 +88,7 @@ def approve(
         body = {"decision": "edit", "arguments": _object(edit, "--edit")}
     elif replace is not None:
         body = {"decision": "replace", "call": _object(replace, "--replace")}
-    target = _target(at, kubeconfig, context, namespace)
+    target = _target(at, ClusterFlags(kubeconfig, context, namespace, as_service_account))
     raise typer.Exit(run_interruptible(_decide(target, run, call, body)))
 
 
@@ -90,23 +102,24 @@ def reject(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Namespace = None,
+    as_service_account: AsServiceAccount = None,
 ) -> None:
     """Refuse a call that waits: the model gets the reason as its result.
 
     Example: `diptych reject run-1f3a call_1_1 --reason "not on Fridays"`
     """
+    from diptych.cli.cluster.flags import ClusterFlags
     from diptych.cli.signals import run_interruptible
 
     body = {"decision": "reject", "reason": reason}
-    target = _target(at, kubeconfig, context, namespace)
+    target = _target(at, ClusterFlags(kubeconfig, context, namespace, as_service_account))
     raise typer.Exit(run_interruptible(_decide(target, run, call, body)))
 
 
-def _target(address: str, kubeconfig: Any, context: str | None, namespace: str | None) -> "Target":  # noqa: ANN401 - a path or None
+def _target(address: str, flags: "ClusterFlags") -> "Target":
     from diptych.cli.client.target import Target
-    from diptych.cli.cluster.flags import ClusterFlags
 
-    return Target(address, cluster=ClusterFlags(kubeconfig, context, namespace))
+    return Target(address, cluster=flags)
 
 
 def _object(text: str, option: str) -> dict[str, Any]:

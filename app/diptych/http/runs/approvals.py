@@ -31,7 +31,8 @@ def approval_routes(approvals: GuardedApprovals) -> APIRouter:
     @router.post("/v1/runs/{run_id}/approvals/{call_id}", **operations.DECIDE)
     async def decide(request: Request, run_id: str, call_id: str) -> dict[str, Any]:
         body = await read_body(request, DecisionBody)
-        wanted = DecisionRequest(body.decision, well_formed(body.reason), body.arguments, body.call)
+        reason = well_formed(body.reason or "")
+        wanted = DecisionRequest(body.decision, reason, body.arguments, body.call)
         records = await approvals.decide(run_id, call_id, wanted)
         found = next(a for a in approvals_of(records) if a.call_id == call_id)
         return approval_view(found)

@@ -303,6 +303,31 @@ async def test_chat_run_and_events_take_an_agents_name(cluster: Any) -> None:
         assert await all_gone(cluster.pids("port-forward"))
 
 
+@linux
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("approvals", "team/helper"),
+        ("approve", "run-1", "call_1_1", "--at", "team/helper"),
+        ("reject", "run-1", "call_1_1", "--at", "team/helper"),
+    ],
+)
+async def test_approvals_are_decided_as_the_account_that_is_named(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    sent: list[str] = []
+    async with listener(sent) as port:
+        cluster.forward_to(port)
+        await run_diptych(*words, "--as-service-account", "lead")
+        [create] = cluster.calls("create token")
+        assert "lead" in create
+        assert sent == ["bearer a-token"]
+        monkeypatch.setenv("DIPTYCH_TOKEN", "key-of-lead")
+        await run_diptych(*words)
+        assert len(cluster.calls("create token")) == 1
+        assert sent == ["bearer a-token", "bearer key-of-lead"]
+
+
 @asynccontextmanager
 async def listener(sent: list[str]) -> AsyncIterator[int]:
     """Serve what is asked before a run, and note the proof of each request."""
