@@ -30,8 +30,10 @@ CALL_VARIABLES: Mapping[About, tuple[str, ...]] = {
 """The variables of an expression, by what its rule is about. Each is a map."""
 MAX_EXPRESSION = 2_048  # characters
 USUAL_ARGS = 4_096  # characters of JSON, for which an expression must not be too costly
+USUAL_ELEMENTS = 512  # of all lists and maps in these
 _ERROR = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
 _MAX_REASON = 200  # characters
+_REMEDY = "hold each element against itself or constants only"
 
 
 class InvalidExpression(DiptychError):
@@ -49,12 +51,16 @@ class CallFacts:
         self.variables = variables
 
     @cached_property
-    def args_size(self) -> int:
-        """The size of the arguments as JSON. Raises `EvaluationFailed` if they are none."""
+    def args_size(self) -> tuple[int, int]:
+        """The bytes of the arguments as JSON, and how many elements are in them at most.
+
+        Raises `EvaluationFailed` if they are no JSON.
+        """
         try:
-            return len(orjson.dumps(self.variables["args"]))
+            written = orjson.dumps(self.variables["args"])
         except (TypeError, RecursionError) as error:
             raise EvaluationFailed("the arguments are no plain JSON") from error
+        return len(written), written.count(b",") + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +73,9 @@ class Expression:
 
     def holds(self, facts: CallFacts) -> bool:
         """Evaluate it. Raises `EvaluationFailed` if it fails, is too costly, or is no bool."""
-        size = facts.args_size
-        if size > USUAL_ARGS and estimate(self._tree, size).cost > COST_LIMIT:
+        size, elements = facts.args_size
+        is_usual = size <= USUAL_ARGS and elements <= USUAL_ELEMENTS
+        if not is_usual and estimate(self._tree, size, elements).cost > COST_LIMIT:
             raise EvaluationFailed("the arguments are too long for this rule")
         try:
             value = self._program.eval(data=facts.variables)
@@ -96,12 +103,12 @@ def check_expression(text: str, about: About) -> Expression:
     tree = read_tree(program.serialize())
     for pattern in _patterns(tree):
         _check_pattern(text, pattern, environment)
-    usual = estimate(tree, USUAL_ARGS)
+    usual = estimate(tree, USUAL_ARGS, USUAL_ELEMENTS)
     if usual.cost > COST_LIMIT:
         place = _place(text, usual.worst.offset if usual.worst else 0)
-        raise InvalidExpression(
-            f"{place}: is too costly; hold each element against itself or constants only"
-        )
+        is_search = usual.worst is not None and usual.worst.kind == "call"
+        remedy = "use a constant pattern with fewer repeats" if is_search else _REMEDY
+        raise InvalidExpression(f"{place}: is too costly; {remedy}")
     return Expression(text, program, tree)
 
 

@@ -1,5 +1,7 @@
 """What an expression of a policy may be, and that one that fails never holds."""
 
+import random
+import sys
 import time
 
 import pytest
@@ -13,6 +15,8 @@ from diptych.policy.expressions import (
 
 TOOL = {"name": "pay", "server": "bank", "annotations": {"destructiveHint": True}}
 COSTLY = "is too costly; hold each element against itself or constants only"
+
+SEARCH = "is too costly; use a constant pattern with fewer repeats"
 
 
 def holds(text, about="tool", **args):
@@ -37,6 +41,11 @@ def holds(text, about="tool", **args):
             "column 17: is no regular expression (RE2): missing ]: [",
         ),
         ("true && args.items.all(i, args.note.matches('x'))", f"column 23: {COSTLY}"),
+        ('args.to.matches("((a|b){50}){19}c")', f"column 16: {SEARCH}"),
+        ('args.to.matches("\\\\pL{200}c")', f"column 16: {SEARCH}"),
+        ("args.to.matches(args.pattern)", f"column 16: {SEARCH}"),
+        ('args.to.matches(tool.name + "x")', f"column 16: {SEARCH}"),
+        ("args.items.exists(i, i.matches(args.pattern))", f"column 31: {SEARCH}"),
         ("a" * 2_049, "is longer than 2048 characters"),
         ("(" * 40 + "true" + ")" * 40, "column 1: CANCELLED: Expression recursion limit"),
     ],
@@ -99,3 +108,62 @@ def test_patterns_cannot_run_away():
     begun = time.process_time()
     assert not holds('args.note.matches("(x+x+)+y")', note="x" * 100_000)
     assert time.process_time() - begun < 0.5
+
+
+def test_a_pattern_costs_its_size_once_repeats_are_written_out():
+    text = 'args.note.matches("(a|b)*a(a|b){100}c")'
+    note = "".join(random.Random(1).choices("ab", k=900_000))
+    assert not holds(text, note=note[:4_000])
+    begun = time.process_time()
+    with pytest.raises(EvaluationFailed, match="too long for this rule"):
+        holds(text, note=note)
+    assert time.process_time() - begun < 0.5
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "^https://([a-z0-9-]{1,63}\\\\.){1,5}example\\\\.com/",
+        "^[A-Z]{2}[0-9]{2}[A-Z0-9]{11,30}$",
+        "(?i)(drop|delete|truncate|alter)\\\\s+(table|database)",
+        "-----BEGIN [A-Z ]+PRIVATE KEY-----",
+        "(sk|pk)_live_[0-9a-zA-Z]{24,99}",
+        "^[\\\\pL\\\\pN ._-]+$",
+    ],
+)
+def test_everyday_patterns_are_held_against_texts_of_some_kilobytes(pattern):
+    expression = f"args.note.matches('{pattern}') || args.note.contains('x')"
+    assert holds(expression, note="x" * 4_000)
+
+
+def test_constant_patterns_may_stand_in_a_list():
+    text = "['^a+$', '^b+$'].exists(p, args.note.matches(p))"
+    assert holds(text, note="b" * 9_000)
+    assert holds("args.note.matches(args.old ? '^a' : '^b')", note="b" * 9_000, old=False)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a|b)*a(a|b){100}c", "(a|b)*a(a|b){14}c", "(a?b?){90}z", "a[a-y]{400}z"]
+)
+def test_the_worst_search_that_is_still_allowed_is_timed(pattern):
+    expression = check_expression(f"args.note.matches('{pattern}')", "tool")
+    note = "".join(random.Random(1).choices("ab", k=900_000))
+    took = worst_allowed(expression, lambda n: {"note": note[:n]}, 900_000)
+    sys.stdout.write(f"{pattern}: {took * 1e3:.1f} ms\n")  # pytest -s shows it
+
+
+def worst_allowed(expression, arguments, most):
+    """Take the time of the largest arguments that are not denied, found by bisection."""
+    least, took = 0, 0.0
+    while most - least > 1:
+        size = (least + most) // 2
+        facts = CallFacts({"args": arguments(size), "tool": TOOL, "caller": {}})
+        begun = time.process_time()
+        try:
+            expression.holds(facts)
+        except EvaluationFailed:
+            most = size
+        else:
+            least, took = size, time.process_time() - begun
+    assert least
+    return took
