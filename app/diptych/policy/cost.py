@@ -1,8 +1,9 @@
 """What evaluating a CEL expression may cost at most, before it is evaluated.
 
 The library ends an evaluation after 10,000 iterations, but one of them may search a whole text. So
-the bound is iterations times characters; a pattern counts by its size when compiled. It is an
-estimate in the manner of Kubernetes' own: a unit is about a nanosecond to four.
+the bound is iterations times characters; a pattern counts by its size when compiled, and a list
+that a macro makes by the copies of it. It is an estimate in the manner of Kubernetes' own: a unit
+is about a nanosecond to four.
 
 Not here: the tree (`syntax_tree`), the size of a pattern (`pattern_size`), what follows from a
 cost (`expressions`).
@@ -18,6 +19,7 @@ from diptych.policy.syntax_tree import Node
 MAX_ITERATIONS = 10_000  # after which the library ends an evaluation
 COST_LIMIT = 10_000_000  # of one evaluation: some 10 to 40 ms
 SMALL_SIZE = 1_024  # characters that a variable which is not the call's arguments has
+_COPY_COST = 8  # of an element that is copied
 _COMPILE_COST = 400  # of a unit of a pattern's size, each time that it is used
 _CLASS_SEARCHED, _CLASS_COMPILED = 20, 1_200  # units of a class such as `\pL`
 _CHEAP = frozenset(
@@ -93,21 +95,27 @@ def _constant_cost(pattern: str, text_size: int) -> int:
 
 
 def _iteration(node: Node, known: Mapping[str, Estimate], iterations: int) -> Estimate:
-    """Estimate a macro such as `all`: few long elements, or many short ones, as costs more."""
+    """Estimate a macro such as `all`: few long elements, or many short ones, as costs more.
+
+    What is between them costs most where each iteration goes over all arguments once more.
+    """
     over, *rest = node.parts
     range_ = _estimate(over, known, iterations)
     is_list = over.kind == "list"
     most = len(over.parts) if is_list else min(range_.size // 2, range_.elements)
     most = max(1, min(most, iterations))
+    between = min(most, max(1, iterations // known["args"].elements))
+    makes_list = rest[0].kind == "list"
     found = []
-    for count in {1, most}:
+    for count in {1, between, most}:
         shares = 1 if is_list else count
         element = Estimate(
             1, max(1, range_.size // shares), max(1, range_.elements // shares), range_.texts
         )
         inside = {**known, node.name: element, "@result": Estimate(1)}
         parts = [_estimate(part, inside, max(1, iterations // count)) for part in rest]
-        cost = range_.cost + count * sum(part.cost for part in parts)
+        copies = count * count // 2 if makes_list else 0
+        cost = range_.cost + count * sum(part.cost for part in parts) + copies * _COPY_COST
         size = range_.size + count * max(part.size for part in parts)
         elements = range_.elements + count * max(part.elements for part in parts)
         search = next((p.worst for p in parts if p.worst and p.worst.kind == "call"), None)

@@ -46,6 +46,7 @@ def holds(text, about="tool", **args):
         ("args.to.matches(args.pattern)", f"column 16: {SEARCH}"),
         ('args.to.matches(tool.name + "x")', f"column 16: {SEARCH}"),
         ("args.items.exists(i, i.matches(args.pattern))", f"column 31: {SEARCH}"),
+        ("args.a.all(x, args.a.filter(y, y > 1) != [])", f"column 11: {COSTLY}"),
         ("a" * 2_049, "is longer than 2048 characters"),
         ("(" * 40 + "true" + ")" * 40, "column 1: CANCELLED: Expression recursion limit"),
     ],
@@ -140,6 +141,25 @@ def test_constant_patterns_may_stand_in_a_list():
     text = "['^a+$', '^b+$'].exists(p, args.note.matches(p))"
     assert holds(text, note="b" * 9_000)
     assert holds("args.note.matches(args.old ? '^a' : '^b')", note="b" * 9_000, old=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "args.items.filter(x, x > 10).size() > 99999",
+        "args.items.map(x, x).exists(x, x > 99999)",
+        "[1, 2, 3, 4, 5, 6].exists(i, args.items.map(x, x).size() == i)",
+        "(args.items + args.items).map(x, x) == []",
+    ],
+)
+def test_the_copies_of_a_list_that_a_macro_makes_are_counted(text):
+    assert not holds(text, items=[11] * 500)
+    assert holds("args.items.filter(x, x != '').size() == 900", items=["long enough" * 9] * 900)
+    with pytest.raises(EvaluationFailed, match="too long for this rule"):
+        holds(text, items=[11] * 3_000)
+    expression = check_expression(text, "tool")
+    took = worst_allowed(expression, lambda n: {"items": [11] * n}, 9_000)
+    sys.stdout.write(f"{text}: {took * 1e3:.1f} ms\n")  # pytest -s shows it
 
 
 @pytest.mark.parametrize(
