@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from diptych.errors import AlreadyDecided, ApprovalNotFound, InvalidRequest, RunEnded
 from diptych.loop.actions.arguments import check_arguments
+from diptych.loop.actions.strict_json import MAX_DEPTH, is_deep
 from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested, Decision
 from diptych.loop.catalog import Catalog
 from diptych.loop.codec import Record
@@ -114,6 +115,8 @@ def _check(name: str, arguments: JSONObject, catalog: Catalog, place: str) -> No
     tool = catalog.tool(name)
     if tool is None:
         raise _invalid(f"there is no tool {name!r}", "call.tool")
+    if is_deep(arguments):  # a call of the model is bounded so too, and records cannot hold any
+        raise _invalid(f"arguments may be nested at most {MAX_DEPTH} levels deep", place)
     if problem := check_arguments(tool, arguments, references_fit=False):
         path = problem.removeprefix(f"{tool.name}: ").partition(":")[0]
         raise _invalid(problem, path.replace("arguments", place, 1))

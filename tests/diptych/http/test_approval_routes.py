@@ -26,6 +26,7 @@ from support.stack import until
 from diptych.access.bearer import Authenticator
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.http.access_guard import AccessPolicy
+from diptych.loop.actions.strict_json import MAX_DEPTH
 from diptych.net.a2a_extension import URI
 from diptych.policy.rules import Policy, Rule
 
@@ -130,6 +131,32 @@ async def test_a_second_decision_is_told_the_first() -> None:
 async def test_what_makes_no_sense_is_refused_by_its_path(body: Any, status: int, param: str):
     async with asked() as (helper, run_id):
         assert openai_error(await decide(helper, run_id, body), status)["param"] == param
+
+
+def nested(levels: int) -> Any:
+    """Arguments of so many levels, the outermost one among them."""
+    value: Any = 1
+    for _ in range(levels - 1):
+        value = {"a": value}
+    return {"amount": value}
+
+
+@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 260])
+async def test_arguments_that_are_too_deep_are_refused_and_the_run_goes_on_waiting(levels: int):
+    async with asked() as (helper, run_id):
+        replaced = {"tool": "pay", "arguments": nested(levels)}
+        for body, param in (
+            ({"decision": "edit", "arguments": nested(levels)}, "arguments"),
+            ({"decision": "replace", "call": replaced}, "call.arguments"),
+        ):
+            error = openai_error(await decide(helper, run_id, body), 422)
+            assert (error["code"], error["param"]) == ("invalid_arguments", param)
+            assert f"at most {MAX_DEPTH} levels" in error["message"]
+            assert (await run_of(helper, run_id))["status"] == "input-required"
+        body = {"decision": "edit", "arguments": nested(MAX_DEPTH)}
+        assert (await decide(helper, run_id, body)).status_code == 200
+        await helper.house.told(run_id)
+        assert helper.house.tools.called == [("pay", nested(MAX_DEPTH))]
 
 
 async def test_unknown_runs_and_calls_are_not_found() -> None:
