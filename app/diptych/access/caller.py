@@ -24,11 +24,16 @@ class Forbidden(Exception):
 
 
 class OwnRun(Forbidden):
-    """Somebody would approve what it has asked for itself."""
+    """Somebody would approve what it has asked for itself, or what is asked on its behalf.
 
-    def __init__(self) -> None:
+    `why` is for the audit.
+    """
+
+    def __init__(self, *, is_on_behalf: bool = False) -> None:
         super().__init__(Right.APPROVE)
-        self.args = ("who began a run does not decide on its approvals; somebody else must",)
+        self.why = "it was begun on its behalf" if is_on_behalf else "it began the run itself"
+        who = "on whose behalf a run was begun" if is_on_behalf else "who began a run"
+        self.args = (f"{who} does not decide on its approvals; somebody else must",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,8 @@ def audited(caller: Caller, right: Right, what: What, about: str = "") -> Iterat
     decided = Decided(about)
     try:
         yield decided
-    except OwnRun:
-        _note(caller, right, what, decided, "it began the run itself")
+    except OwnRun as error:
+        _note(caller, right, what, decided, error.why)
         raise
     except Forbidden as error:
         _note(caller, right, what, decided, f"it lacks the right {error.right.value}")

@@ -1,7 +1,8 @@
 """Approvals as the current caller may see and decide them (access.md, the right `approve`).
 
 To who may neither approve nor read, a foreign run is the same as an unknown one. Nobody decides
-on a run that it began, unless the manifest's `access.approveOwn` says so.
+on a run that it began, or that was begun on its behalf, unless the manifest's `access.approveOwn`
+says so.
 
 Not here: what a decision leads to (`runtime.signals`), the other things of runs (`guarded_runs`).
 """
@@ -56,8 +57,9 @@ class GuardedApprovals:
                 raise RunNotFound
             caller.require(Right.APPROVE)
         first, *_ = await self._runs.records(run_id)
+        if caller.subject is None or caller.approves_own:
+            return
         # Whom a caller says to work for is no other who could decide on what it began itself.
-        began = {first.metadata.get(name) for name in ("subject", "caller")}
-        is_own = caller.subject is not None and str(caller.subject) in began
-        if is_own and not caller.approves_own:
-            raise OwnRun
+        subject, began = (first.metadata.get(name) for name in ("subject", "caller"))
+        if str(caller.subject) in {subject, began}:
+            raise OwnRun(is_on_behalf=bool(began) and str(caller.subject) != began)

@@ -194,10 +194,13 @@ async def test_nobody_approves_its_own_run_unless_the_manifest_says_so() -> None
         assert (await decide(helper, run_id, approve, "eve")).status_code == 200
 
 
-async def test_who_says_to_work_for_another_does_not_approve_its_own_run_either() -> None:
+async def test_who_says_to_work_for_another_does_not_approve_its_own_run_either(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "diptych.audit")
     approve = {"decision": "approve"}
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
-    message |= {"extensions": [URI], "metadata": {URI: {"path": [], "subject": "user:mallory"}}}
+    message |= {"extensions": [URI], "metadata": {URI: {"path": [], "subject": "key:lead"}}}
     params = {"message": message, "configuration": {"returnImmediately": True}}
     body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
     tools = {"pay": pay}
@@ -207,7 +210,15 @@ async def test_who_says_to_work_for_another_does_not_approve_its_own_run_either(
         run_id = task["task"]["id"]
         await until(lambda: helper.house.store._runs[run_id].awaits_input, 5)
         error = openai_error(await decide(helper, run_id, approve, "eve"), 403)
-        assert "somebody else must" in error["message"]
+        assert error["message"].startswith("who began a run does not decide")
+        error = openai_error(await decide(helper, run_id, approve, "lead"), 403)
+        assert error["message"].startswith("on whose behalf a run was begun does not decide")
+    lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
+    refused = [(line["subject"], line["why"]) for line in lines if line.get("what") == "decide"]
+    assert refused == [
+        ("key:eve", "it began the run itself"),
+        ("key:lead", "it was begun on its behalf"),
+    ]
 
 
 async def test_a_decision_is_a_line_of_the_audit(caplog: pytest.LogCaptureFixture) -> None:
