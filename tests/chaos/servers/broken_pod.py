@@ -6,7 +6,7 @@ With it a test shows that the checker of histories sees what it is there for.
 
 import hashlib
 
-from diptych.adapters.redis import scripts
+from diptych.adapters.redis import event_log, scripts
 from diptych.cli import main
 from diptych.loop import pending
 
@@ -28,5 +28,9 @@ WITHOUT_FENCE = (  # anybody may write, at whatever seq is free
 for name in ("APPEND", "APPEND_END", "FINISH_RUN", "RENEW", "NEXT_RUN"):
     setattr(scripts, name, broken(getattr(scripts, name), *WITHOUT_FENCE))
 scripts.OPEN = broken(scripts.OPEN, ("local once = ARGV[12] ~= '' and", "local once = false and"))
+# What a former owner wrote stands out of place: a pod that keeps its promises leaves such rows out.
+event_log._own_records = lambda found, run_id, session_id: [
+    event_log.decode_record(fields[1], run_id, session_id) for _, fields in found
+]
 pending.is_repeatable = lambda call, catalog: True
 main()
