@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.face import HI, Face, error_of, face
 
-from diptych.access.bearer import Authenticator
+from diptych.access.bearer import Authenticator, Unauthorized
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.access.limits import Limits
 from diptych.http.access_guard import OPEN_PATHS, AccessPolicy
@@ -77,6 +77,26 @@ async def test_every_route_but_the_open_ones_refuses_who_proves_nothing(
             assert ("invalid_token" in challenge) is bool(header)
             assert "diptych token helper" in str(error_of(reply, 401))
             assert "forged" not in reply.text
+
+
+@pytest.mark.parametrize("why", ["no usable claim 'имя'", 'no "claim"', "a\\b\u2028\x7f"])
+async def test_a_refusal_in_any_letters_is_a_valid_header(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise Unauthorized(why, "invalid_token")
+
+    monkeypatch.setattr(Authenticator, "subject", refuse)
+    async with face(access=policy()) as helper:
+        reply = await helper.http.get("/v1/runs", headers=as_("ada"))
+        assert why in str(error_of(reply, 401)["message"])
+        challenge = reply.headers["WWW-Authenticate"]
+        described = challenge.split('error_description="')[1].removesuffix(
+            '", error="invalid_token"'
+        )
+        assert described.isascii()
+        assert described.isprintable()
+        assert not set('"\\') & set(described)
 
 
 async def test_who_has_no_right_is_forbidden_on_every_route() -> None:
