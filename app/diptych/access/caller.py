@@ -31,6 +31,14 @@ class OwnRun(Forbidden):
         self.args = ("who began a run does not decide on its approvals; somebody else must",)
 
 
+class ForeignRun(Forbidden):
+    """Somebody would go on with what another has begun: no right opens that."""
+
+    def __init__(self) -> None:
+        super().__init__(Right.ASK)
+        self.args = ("a run is steered and resumed by nobody but whom its session belongs to",)
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks, and what it may do. Without a subject everybody may do everything (mode open).

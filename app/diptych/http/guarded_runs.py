@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 
-from diptych.access.caller import Caller, current_caller
+from diptych.access.caller import Caller, ForeignRun, current_caller
 from diptych.access.grants import Right
 from diptych.access.limits import RunLimiter
 from diptych.errors import RunNotFound
@@ -63,8 +63,7 @@ class GuardedRuns:
         """Take up a run of the caller's own; see `RunService.resume`. Raises `LimitExceeded`."""
         caller = current_caller()
         with audited(caller, Right.ASK, "resume", run_id):
-            caller.require(Right.ASK)
-            await self._visible(run_id, Right.MANAGE)
+            await self._check_own(caller, run_id)
             self._admit(caller)
             subject = str(caller.subject) if caller.subject else ""
             return _public(await self._runs.resume(run_id, origin, max_steps, subject))
@@ -140,7 +139,7 @@ class GuardedRuns:
         """Send a message to a run of the caller's own; see `RunService.steer`."""
         caller = current_caller()
         with audited(caller, Right.ASK, "steer", run_id):
-            await self._visible(run_id, Right.MANAGE)
+            await self._check_own(caller, run_id)
             said = replace(message, subject=str(caller.subject)) if caller.subject else message
             return _public(await self._runs.steer(run_id, said))
 
@@ -156,6 +155,13 @@ class GuardedRuns:
         if caller.subject:
             owner = caller.owner
             self._limiter.admit(str(caller.subject), lambda: self._runs.unfinished_of(owner))
+
+    async def _check_own(self, caller: Caller, run_id: str) -> None:
+        """Let a caller go on with its own run. Raises `Forbidden` and `RunNotFound`."""
+        caller.require(Right.ASK)
+        entry = await self._visible(run_id)
+        if not caller.owns(entry.session_id):
+            raise ForeignRun
 
     async def _check_visible(self, run_id: str) -> None:
         """Raise `RunNotFound` for a foreign run; who sees all costs the store no read."""

@@ -237,6 +237,36 @@ async def test_who_manages_needs_not_see_what_it_deletes_or_cancels() -> None:
         assert (await get("/memory/events?session_id=s", headers=as_("ada"))).json()["events"] == []
 
 
+async def test_nobody_steers_or_resumes_a_run_of_somebody_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "diptych.audit")
+    every = frozenset(Right)
+    more = [
+        Grant((Grantee("key", "admin"),), every),
+        Grant((Grantee("key", "operator"),), every - {Right.READ}),
+    ]
+    slow = {"content": "{}", "delay_ms": 5_000}
+    async with face(slow, "x", "Yes.", access=policy(more=more)) as helper:
+        started = await helper.http.post("/v1/runs", json={"input": "hi"}, headers=as_("ada"))
+        path = f"/v1/runs/{started.json()['id']}"
+
+        async def statuses(what: str, body: Any) -> list[int]:
+            return [
+                (await helper.http.post(f"{path}/{what}", json=body, headers=as_(who))).status_code
+                for who in ("admin", "operator", "bob", "auditor", "ada")
+            ]
+
+        assert await statuses("steer", {"message": "more"}) == [403, 404, 404, 403, 202]
+        await helper.http.post(f"{path}/cancel", json={}, headers=as_("operator"))
+        assert await statuses("resume", {}) == [403, 404, 404, 403, 202]
+        run = (await helper.http.get(path, headers=as_("ada"))).json()
+        assert run["status"] == "aborted"
+    lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
+    why = [line["why"] for line in lines if line["subject"] == "key:admin"]
+    assert why == ["the session is somebody else's"] * 2
+
+
 async def test_the_record_says_who_asked_and_who_steered() -> None:
     async with face({"content": "{}", "delay_ms": 300}, "Yes.", access=policy()) as helper:
         started = await helper.http.post("/v1/runs", json={"input": "hi"}, headers=as_("ada"))
