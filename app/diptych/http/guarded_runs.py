@@ -6,7 +6,7 @@ one, in every protocol and list (access.md "Sessions have owners").
 Not here: who the caller is (`access.caller`), what runs do (`runtime.service`).
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -16,6 +16,7 @@ from diptych.access.grants import Right
 from diptych.access.limits import RunLimiter
 from diptych.errors import RunNotFound
 from diptych.http.audit import audited
+from diptych.http.own_entries import own_entries
 from diptych.http.record_pages import pages
 from diptych.loop.codec import Record
 from diptych.loop.events import Origin, Steered
@@ -28,7 +29,6 @@ from diptych.runtime.request import RunRequest
 from diptych.runtime.service import RunService
 
 MAX_OWN = 10_000  # runs of a caller's own that lists look at, and sessions of everybody's
-_BATCH = 200  # entries that are looked through at once for the caller's own
 
 
 class GuardedRuns:
@@ -100,7 +100,10 @@ class GuardedRuns:
             found = await self._runs.entries(stored, status=status, before=before, limit=limit)
         else:
             page = partial(self._runs.entries, None, status=status)
-            found = await _own_entries(caller, page, before, limit)
+            if before is not None:
+                await page(before=before, limit=1)  # raises for an unknown one
+                await self._visible(before)
+            found = await own_entries(caller, page, before, limit)
         return [_public(entry) for entry in found]
 
     async def updated_entries(
@@ -200,7 +203,7 @@ class GuardedMemory:
         page = partial(self._log.entries, None)
         if _sees_all(caller):
             return await page(before=before, limit=limit)
-        return await _own_entries(caller, page, before, limit)
+        return await own_entries(caller, page, before, limit)
 
     async def entry(self, run_id: str, session_id: str | None) -> RunEntry:
         """Give a run of a session, or of all that the caller may see. Raises `RunNotFound`."""
@@ -245,23 +248,6 @@ class GuardedMemory:
             if not caller.owns(stored):
                 caller.require(Right.MANAGE)
             return await self._sessions.delete(stored)
-
-
-async def _own_entries(
-    caller: Caller,
-    page: Callable[..., Awaitable[Sequence[RunEntry]]],
-    before: str | None,
-    limit: int | None,
-) -> Sequence[RunEntry]:
-    """Look through a list of runs for the caller's own."""
-    own: list[RunEntry] = []
-    while limit is None or len(own) < limit:
-        found = await page(before=before, limit=_BATCH)
-        own += [entry for entry in found if caller.owns(entry.session_id)]
-        if len(found) < _BATCH:
-            break
-        before = found[-1].run_id
-    return own[:limit]
 
 
 def _of_caller(request: RunRequest, caller: Caller) -> RunRequest:

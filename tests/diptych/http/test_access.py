@@ -110,6 +110,22 @@ async def test_who_has_no_right_is_forbidden_on_every_route() -> None:
                 assert "'ask'" in str(error_of(reply, 403))
 
 
+async def test_a_list_before_a_foreign_run_is_one_before_an_unknown_run() -> None:
+    async with face(access=policy()) as helper:
+        run_id = (await ask(helper, "ada")).headers["X-Run-ID"]
+        await ask(helper, "bob")
+        unknown = f"{run_id[:-4]}ffff"
+
+        async def listed(who: str, before: str) -> Any:
+            return await helper.http.get(f"/v1/runs?before={before}", headers=as_(who))
+
+        foreign, none = await listed("bob", run_id), await listed("bob", unknown)
+        assert (foreign.status_code, none.status_code) == (400, 400)
+        assert foreign.text == none.text
+        for who in ("ada", "auditor"):
+            assert (await listed(who, run_id)).json()["data"] == []
+
+
 async def test_two_callers_with_the_same_session_have_two_sessions() -> None:
     async with face(access=policy()) as helper:
         await ask(helper, "ada", "the secret of ada", "s")
