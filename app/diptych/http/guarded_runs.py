@@ -210,7 +210,10 @@ class GuardedMemory:
         caller = current_caller()
         entry = await self._log.entry(run_id)
         is_seen = _sees_all(caller) or caller.owns(entry.session_id)
-        if not is_seen or session_id not in (None, public_id(entry.session_id), entry.session_id):
+        if not is_seen or (
+            session_id not in (None, public_id(entry.session_id))
+            and caller.stored_id(session_id) != entry.session_id
+        ):
             raise RunNotFound
         return entry
 

@@ -6,14 +6,19 @@ import logging
 import time
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from support.face import HI, Face, error_of, face
 
 from diptych.access.bearer import Authenticator, Unauthorized
+from diptych.access.caller import Caller
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.access.limits import Limits
+from diptych.access.subject import Subject
 from diptych.http.access_guard import OPEN_PATHS, AccessPolicy
+from diptych.loop.messages import Message
+from diptych.runtime.request import RunRequest
 
 CHAT = "/v1/chat/completions"
 KEYS = {"ada": "key-of-ada", "bob": "key-of-bob", "auditor": "key-of-auditor", "nobody": "key-n"}
@@ -235,6 +240,42 @@ async def test_who_manages_may_delete_any_session_and_others_their_own() -> None
         assert (await delete("/memory/sessions/key:ada/s", headers=as_("bob"))).status_code == 404
         managed = await delete("/memory/sessions/key:ada/s", headers=as_("admin"))
         assert managed.status_code == 204
+
+
+@pytest.mark.parametrize("name", ["a/b", "a%2Fb", "a b", "имя", "a~b?c#d"])
+async def test_any_owner_is_shown_as_it_is_called_and_addressed_so(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with face(access=policy()) as helper:
+        with monkeypatch.context() as patched:
+            patched.setattr(Authenticator, "_key_subject", lambda *_: Subject("user", name))
+            more = Grant((Grantee("user", name),), frozenset({Right.ASK}))
+            patched.setattr(f"{__name__}.GRANTS", [*GRANTS, more])
+            await ask(helper, "ada", "the secret", "s")
+        get = helper.http.get
+        [listed] = (await get("/memory/sessions", headers=as_("admin"))).json()["sessions"]
+        assert (listed["owner"], listed["session_id"]) == (f"user:{name}", "s")
+        whole = f"user:{name}/s"
+        params: dict[str, Any] = {"session_id": whole, "limit": 1}
+        page = (await get("/memory/events", params=params, headers=as_("admin"))).json()
+        assert (page["total"], len(page["events"])) == (2, 1)
+        params["before"] = page["next_before"]
+        page = (await get("/memory/events", params=params, headers=as_("admin"))).json()
+        assert page["events"][0]["content"] == "the secret"
+        path = f"/memory/sessions/{quote(whole, safe='')}"
+        assert (await helper.http.delete(path, headers=as_("bob"))).status_code == 404
+        assert (await helper.http.delete(path, headers=as_("admin"))).status_code == 204
+
+
+async def test_an_owner_whose_name_begins_as_anothers_has_limits_of_its_own() -> None:
+    slow = {"content": "{}", "delay_ms": 500}
+    async with face(slow, "Yes.") as helper:
+        runs = helper.house.runs
+        for name in ("ada/x", "ada", "ada/x/y"):
+            owner = Caller(Subject("user", name)).owner
+            await runs.start(RunRequest((Message("user", "hi"),), owner=owner))
+        owners = [Caller(Subject("user", name)).owner for name in ("ada", "ada/x", "ad", "ada/")]
+        assert [runs.unfinished_of(owner) for owner in owners] == [1, 1, 0, 0]
 
 
 async def test_who_manages_needs_not_see_what_it_deletes_or_cancels() -> None:
