@@ -98,6 +98,15 @@ async def test_a_key_that_is_refused_is_found_at_the_start_and_is_not_shown() ->
         assert there.requests == []  # no chat, no tokens
 
 
+async def test_a_key_that_is_missing_says_nothing_of_the_model() -> None:
+    async with upstream_server(hello) as there, open_session() as session:
+        config = ModelConfig("m", there.url, lambda: None)
+        model = ChatModel(session, config, sleep=no_pause, random=lambda: 0)
+        await model.watch.look(*model.watch._endpoints)
+        await ask(model)
+        assert found(model) is None  # `/ready` lists the key itself, by its name
+
+
 @pytest.mark.parametrize(
     ("answer", "code"),
     [

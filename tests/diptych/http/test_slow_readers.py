@@ -189,7 +189,8 @@ async def stuck(
         try:
             while reader.got.count(b"event:") < 2:
                 await reader.read(512)
-            await model.has_stopped.wait()
+            # With CANCEL the run may be over first: its reader is cut while the model still writes.
+            await until(lambda: model.has_stopped.is_set() or not helper.house.runs.active_count)
             yield helper, run_id, reader
         finally:
             reader.close()

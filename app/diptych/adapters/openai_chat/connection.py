@@ -16,6 +16,7 @@ from yarl import URL
 
 from diptych.adapters.openai_chat.failures import (
     AttemptFailure,
+    SecretMissing,
     connection_failure,
     first_byte_timeout,
     total_timeout,
@@ -205,9 +206,7 @@ class Connection:
 def _secret(value: str | None, what: str) -> str:
     secret = (value or "").strip()  # mounted files end with a newline
     if not secret:
-        raise AttemptFailure(
-            "model_unauthorized", f"The model's {what} is missing. Provide its secret."
-        )
+        raise SecretMissing(what)
     if not (secret.isascii() and secret.isprintable()):
         raise AttemptFailure(
             "model_unauthorized",

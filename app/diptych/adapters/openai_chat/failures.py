@@ -83,6 +83,15 @@ class AttemptFailure(ModelError):
         return self.code not in {"context_too_long", "tools_refused", "malformed_call"}
 
 
+class SecretMissing(AttemptFailure):
+    """Nobody was asked, because a key or a header's value is not there; `what` names it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            "model_unauthorized", f"The model's {what} is missing. Provide its secret."
+        )
+
+
 def malformed_reply(what: str) -> AttemptFailure:
     """A reply that does not have the API's form; `what` was sent instead."""
     return AttemptFailure(

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from diptych.adapters.openai_chat.endpoint import ChatEndpoint
 from diptych.adapters.openai_chat.error_report import read_error_body
-from diptych.adapters.openai_chat.failures import AttemptFailure, status_failure
+from diptych.adapters.openai_chat.failures import AttemptFailure, SecretMissing, status_failure
 from diptych.errors import ModelCode
 from diptych.loop.catalog import Unavailable
 
@@ -118,6 +118,8 @@ class ModelWatch:
     def _begin_trouble(
         self, endpoint: ChatEndpoint, failure: AttemptFailure, *, by_look: bool
     ) -> None:
+        if isinstance(failure, SecretMissing):
+            return  # it says nothing of the endpoint, and `/ready` lists the secret by its name
         former = self._troubles.get(endpoint)
         is_same = former is not None and former.code == failure.code
         since = former.since if former and is_same else time.time()
