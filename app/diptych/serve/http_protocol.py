@@ -129,9 +129,7 @@ class BoundedProtocol(HttpToolsProtocol):
             except httptools.HttpParserUpgrade as upgrade:
                 if self._is_refused:
                     return
-                head = self._head_without_upgrade()
-                data = head + data[upgrade.args[0] :]
-                self._is_upgrade = False
+                data = self._head_without_upgrade() + data[upgrade.args[0] :]
                 self.parser = httptools.HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
             else:
