@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from diptych.access.grants import Right
 from diptych.access.subject import Subject
-from diptych.ports.session_ids import OWNER_END, owned_session, owner_of
+from diptych.ports.session_ids import OWNER_END, owned_session, owner_key, owner_of
 
 
 class Forbidden(Exception):
@@ -36,6 +36,14 @@ class OwnRun(Forbidden):
         self.args = (f"{who} does not decide on its approvals; somebody else must",)
 
 
+class ForeignRun(Forbidden):
+    """Somebody would go on with what another has begun: no right opens that."""
+
+    def __init__(self) -> None:
+        super().__init__(Right.ASK)
+        self.args = ("a run is steered and resumed by nobody but whom its session belongs to",)
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks, and what it may do. Without a subject everybody may do everything (mode open).
@@ -50,7 +58,7 @@ class Caller:
     @property
     def owner(self) -> str:
         """The owner that the caller's sessions bear in the store; "" without a subject."""
-        return quote(str(self.subject), safe=":@._-/") if self.subject else ""
+        return owner_key(str(self.subject)) if self.subject else ""
 
     def may(self, right: Right) -> bool:
         return right in self.rights
@@ -61,14 +69,15 @@ class Caller:
             raise Forbidden(right)
 
     def stored_id(self, session_id: str, foreign: Right = Right.READ) -> str:
-        """Give the stored id of a session: of the caller's own, or a whole one by right.
+        """Give the stored id of a session: of the caller's own, or of a subject's by right.
 
-        A whole one is for who may read, or has the right to `foreign` ones; for anybody else it is
-        the id of no session.
+        A subject's is `<subject>/<session>`, for who may read or has the right to `foreign` ones;
+        for anybody else it is the id of no session.
         """
         if OWNER_END in session_id:
             if self.may(Right.READ) or self.may(foreign):
-                return session_id
+                subject, _, own_id = session_id.rpartition(OWNER_END)
+                return owned_session(owner_key(subject), own_id)
             session_id = quote(session_id, safe="")
         return owned_session(self.owner, session_id)
 

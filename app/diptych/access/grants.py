@@ -16,10 +16,10 @@ GranteeKind = Literal["agent", "serviceaccount", "group", "user", "key"]
 class Right(Enum):
     """What a subject may do; the value is its name in manifests and refusals."""
 
-    ASK = "ask"  # start runs, and see, follow, steer and cancel those of its own sessions
+    ASK = "ask"  # start runs; see, follow, steer, cancel and resume those of its own sessions
     READ = "read"  # all sessions, runs and events
     APPROVE = "approve"  # decide approvals of others' runs
-    MANAGE = "manage"  # cancel and steer any run, delete any session
+    MANAGE = "manage"  # cancel any run, delete any session
     STATUS = "status"  # the details of `/ready`, and nothing else: the operator's; no manifest's
 
 

@@ -58,7 +58,11 @@ class Issuer:
     def verify(self, token: str) -> tuple[Subject, float]:
         """Give the subject of a token, and when it expires. Raises `InvalidToken`."""
         claims = self._claims(token)
-        return self._subject(claims), float(claims["exp"])
+        try:
+            expires = float(claims["exp"])
+        except (ValueError, OverflowError):  # JSON's numbers have no bound
+            raise InvalidToken("the token is malformed") from None
+        return self._subject(claims), expires
 
     def current(self, subject: Subject) -> Subject:
         """Say who a verified subject is now: a ServiceAccount may have become an Agent's."""
@@ -79,7 +83,7 @@ class Issuer:
             )
         except jwt.PyJWTError as error:
             raise InvalidToken(_reason(error)) from None
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             raise InvalidToken("the token is malformed") from None
 
     def _key(self, header: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a key of any algorithm
@@ -118,7 +122,7 @@ def claimed_issuer(token: str) -> str:
     """Give the issuer that a token names, which is proved by nothing yet. Raises `InvalidToken`."""
     try:
         claims = jwt.decode(token, options={"verify_signature": False})
-    except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+    except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError):
         raise InvalidToken("the credential is neither a key of this agent nor a token") from None
     issuer = claims.get("iss")
     return issuer if isinstance(issuer, str) else ""

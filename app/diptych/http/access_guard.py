@@ -6,6 +6,7 @@ other guards (`http.guards`).
 
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ from diptych.http.errors import error_body, error_response
 OPEN_PATHS = frozenset({"/health", "/ready", "/.well-known/agent-card.json"})
 """Need no proof: a platform's probes, and what an agent says of itself."""
 
+_NOT_DESCRIBING = re.compile(r"[^ !#-[\]-~]")
+"""What an `error_description` must not have (RFC 6750, section 3); a claim's name may."""
 _audit = logging.getLogger("diptych.audit")
 
 
@@ -83,7 +86,8 @@ class AccessGuard:
     ) -> None:
         """Refuse with 401 (RFC 6750, section 3)."""
         self._note(scope, "anybody", error.message, error.error or "no_credential")
-        challenge = f'Bearer realm="diptych", error_description="{error.message}"'
+        described = _NOT_DESCRIBING.sub("?", error.message)
+        challenge = f'Bearer realm="diptych", error_description="{described}"'
         if error.error:
             challenge = f'{challenge}, error="{error.error}"'
         message = (

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from diptych.access.caller import Caller, Forbidden, OwnRun
+from diptych.access.caller import Caller, Forbidden, ForeignRun, OwnRun
 from diptych.access.grants import Right
 from diptych.access.limits import LimitExceeded
 from diptych.errors import RunNotFound
@@ -48,6 +48,9 @@ def audited(caller: Caller, right: Right, what: What, about: str = "") -> Iterat
         yield decided
     except OwnRun as error:
         _note(caller, right, what, decided, error.why)
+        raise
+    except ForeignRun:
+        _note(caller, right, what, decided, "the session is somebody else's")
         raise
     except Forbidden as error:
         _note(caller, right, what, decided, f"it lacks the right {error.right.value}")

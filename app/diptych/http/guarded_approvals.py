@@ -14,7 +14,9 @@ from diptych.access.caller import Caller, OwnRun, current_caller
 from diptych.access.grants import Right
 from diptych.errors import RunLost, RunNotFound
 from diptych.http.audit import audited
+from diptych.http.own_entries import own_entries
 from diptych.loop.codec import Record
+from diptych.ports.entries import RunEntry
 from diptych.runtime.approvals import Approval, open_approvals
 from diptych.runtime.decisions import DecisionRequest
 from diptych.runtime.service import RunService
@@ -28,16 +30,18 @@ class GuardedApprovals:
 
     async def waiting(self, limit: int) -> Sequence[Approval]:
         """List what waits in at most `limit` runs that the caller may see, the newest run first."""
-        caller = current_caller()
-        sees_all = caller.may(Right.APPROVE) or caller.may(Right.READ)
         found: list[Approval] = []
-        for entry in await self._runs.waiting_runs(limit):
-            if sees_all or (caller.rights and caller.owns(entry.session_id)):
-                try:
-                    found += open_approvals(await self._runs.records(entry.run_id))
-                except (RunNotFound, RunLost):
-                    continue  # it was removed meanwhile
+        for entry in await self._waiting_runs(current_caller(), limit):
+            try:
+                found += open_approvals(await self._runs.records(entry.run_id))
+            except (RunNotFound, RunLost):
+                continue  # it was removed meanwhile
         return found
+
+    async def _waiting_runs(self, caller: Caller, limit: int) -> Sequence[RunEntry]:
+        if caller.may(Right.APPROVE) or caller.may(Right.READ):
+            return await self._runs.waiting_runs(limit)
+        return await own_entries(caller, self._runs.waiting_runs, None, limit)
 
     async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
         """Decide on a call; see `RunService.decide`. Raises `Forbidden`, `RunNotFound` too."""

@@ -6,16 +6,17 @@ one, in every protocol and list (access.md "Sessions have owners").
 Not here: who the caller is (`access.caller`), what runs do (`runtime.service`).
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 
-from diptych.access.caller import Caller, current_caller
+from diptych.access.caller import Caller, ForeignRun, current_caller
 from diptych.access.grants import Right
 from diptych.access.limits import RunLimiter
 from diptych.errors import RunNotFound
 from diptych.http.audit import audited
+from diptych.http.own_entries import own_entries
 from diptych.http.record_pages import pages
 from diptych.loop.codec import Record
 from diptych.loop.events import Origin, Steered
@@ -28,7 +29,6 @@ from diptych.runtime.request import RunRequest
 from diptych.runtime.service import RunService
 
 MAX_OWN = 10_000  # runs of a caller's own that lists look at, and sessions of everybody's
-_BATCH = 200  # entries that are looked through at once for the caller's own
 
 
 class GuardedRuns:
@@ -63,8 +63,7 @@ class GuardedRuns:
         """Take up a run of the caller's own; see `RunService.resume`. Raises `LimitExceeded`."""
         caller = current_caller()
         with audited(caller, Right.ASK, "resume", run_id):
-            caller.require(Right.ASK)
-            await self._visible(run_id, Right.MANAGE)
+            await self._check_own(caller, run_id)
             self._admit(caller)
             subject = str(caller.subject) if caller.subject else ""
             return _public(await self._runs.resume(run_id, origin, max_steps, subject))
@@ -101,7 +100,10 @@ class GuardedRuns:
             found = await self._runs.entries(stored, status=status, before=before, limit=limit)
         else:
             page = partial(self._runs.entries, None, status=status)
-            found = await _own_entries(caller, page, before, limit)
+            if before is not None:
+                await page(before=before, limit=1)  # raises for an unknown one
+                await self._visible(before)
+            found = await own_entries(caller, page, before, limit)
         return [_public(entry) for entry in found]
 
     async def updated_entries(
@@ -140,7 +142,7 @@ class GuardedRuns:
         """Send a message to a run of the caller's own; see `RunService.steer`."""
         caller = current_caller()
         with audited(caller, Right.ASK, "steer", run_id):
-            await self._visible(run_id, Right.MANAGE)
+            await self._check_own(caller, run_id)
             said = replace(message, subject=str(caller.subject)) if caller.subject else message
             return _public(await self._runs.steer(run_id, said))
 
@@ -156,6 +158,13 @@ class GuardedRuns:
         if caller.subject:
             owner = caller.owner
             self._limiter.admit(str(caller.subject), lambda: self._runs.unfinished_of(owner))
+
+    async def _check_own(self, caller: Caller, run_id: str) -> None:
+        """Let a caller go on with its own run. Raises `Forbidden` and `RunNotFound`."""
+        caller.require(Right.ASK)
+        entry = await self._visible(run_id)
+        if not caller.owns(entry.session_id):
+            raise ForeignRun
 
     async def _check_visible(self, run_id: str) -> None:
         """Raise `RunNotFound` for a foreign run; who sees all costs the store no read."""
@@ -194,14 +203,17 @@ class GuardedMemory:
         page = partial(self._log.entries, None)
         if _sees_all(caller):
             return await page(before=before, limit=limit)
-        return await _own_entries(caller, page, before, limit)
+        return await own_entries(caller, page, before, limit)
 
     async def entry(self, run_id: str, session_id: str | None) -> RunEntry:
         """Give a run of a session, or of all that the caller may see. Raises `RunNotFound`."""
         caller = current_caller()
         entry = await self._log.entry(run_id)
         is_seen = _sees_all(caller) or caller.owns(entry.session_id)
-        if not is_seen or session_id not in (None, public_id(entry.session_id), entry.session_id):
+        if not is_seen or (
+            session_id not in (None, public_id(entry.session_id))
+            and caller.stored_id(session_id) != entry.session_id
+        ):
             raise RunNotFound
         return entry
 
@@ -239,23 +251,6 @@ class GuardedMemory:
             if not caller.owns(stored):
                 caller.require(Right.MANAGE)
             return await self._sessions.delete(stored)
-
-
-async def _own_entries(
-    caller: Caller,
-    page: Callable[..., Awaitable[Sequence[RunEntry]]],
-    before: str | None,
-    limit: int | None,
-) -> Sequence[RunEntry]:
-    """Look through a list of runs for the caller's own."""
-    own: list[RunEntry] = []
-    while limit is None or len(own) < limit:
-        found = await page(before=before, limit=_BATCH)
-        own += [entry for entry in found if caller.owns(entry.session_id)]
-        if len(found) < _BATCH:
-            break
-        before = found[-1].run_id
-    return own[:limit]
 
 
 def _of_caller(request: RunRequest, caller: Caller) -> RunRequest:

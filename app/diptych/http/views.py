@@ -7,7 +7,7 @@ from typing import Any
 from diptych.loop.codec import TERMINAL, Record
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry, SessionEntry
-from diptych.ports.session_ids import owner_of, public_id
+from diptych.ports.session_ids import public_id, subject_of
 from diptych.runtime.answers import TURN, answers_so_far, whole_answer
 from diptych.runtime.approvals import Approval, approvals_of, open_approvals
 
@@ -60,7 +60,7 @@ def session_view(entry: SessionEntry) -> dict[str, Any]:
     """Show a session, as `/memory/sessions` lists it."""
     return {
         "session_id": public_id(entry.session_id),
-        **({"owner": owner} if (owner := owner_of(entry.session_id)) else {}),
+        **({"owner": owner} if (owner := subject_of(entry.session_id)) else {}),
         "runs": entry.runs,
         "events": entry.events,
         "created_at": timestamp(entry.created),

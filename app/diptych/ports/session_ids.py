@@ -3,8 +3,20 @@
 Not here: who may own a session (`access`).
 """
 
+from urllib.parse import quote, unquote
+
 OWNER_END = "/"
-"""Ends the owner in the stored id of a session; no id that a caller chooses has it."""
+"""Ends the owner in the stored id of a session; neither an owner nor a session's own id has it."""
+
+
+def owner_key(subject: str) -> str:
+    """Give the owner that the sessions of a subject bear: `user:a/b` is `user:a%2Fb`."""
+    return quote(subject, safe=":@._-")
+
+
+def subject_of(stored_id: str) -> str:
+    """Give the subject that a session belongs to; "" if it has no owner."""
+    return unquote(owner_of(stored_id))
 
 
 def owned_session(owner: str, session_id: str) -> str:

@@ -173,9 +173,9 @@ class RunService:
         """Decide on a call that waits; see `Signals.decide`."""
         return await self._signals.decide(run_id, call_id, request)
 
-    async def waiting_runs(self, limit: int) -> Sequence[RunEntry]:
+    async def waiting_runs(self, limit: int, before: str | None = None) -> Sequence[RunEntry]:
         """List the runs in which calls wait for a decision, the newest first."""
-        return await self.entries(status="input-required", limit=limit)
+        return await self.entries(status="input-required", before=before, limit=limit)
 
     async def entry(self, run_id: str) -> RunEntry:
         return await self._stores.log.entry(run_id)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from typing import Any
 
+import httptools
 import orjson
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -31,6 +32,7 @@ _ALWAYS = frozenset({b"/health", b"/ready"})
 _REFUSALS = {
     408: ("Request Timeout", "the request did not arrive in time", "request_timeout"),
     431: ("Request Header Fields Too Large", "send up to 128 headers in 64 KiB", "head_too_large"),
+    501: ("Not Implemented", "this agent is no proxy: it knows no CONNECT", "not_implemented"),
     _FULL: ("Service Unavailable", "this agent has too many connections now", "overloaded"),
 }
 _logger = logging.getLogger(__name__)
@@ -54,7 +56,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_in_body = False
         self._head_size = 0
         self._header_count = 0
-        self._is_refused = False
+        self._is_refused = False  # what still comes is not read
+        self._is_upgrade = False  # the head that is read asks for another protocol
         self._receiving: asyncio.TimerHandle | None = None  # a head or a body
         self._sending: asyncio.TimerHandle | None = None
 
@@ -96,7 +99,13 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
             return
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._feed(data)
+        except httptools.HttpParserError:
+            _logger.warning("an invalid request was refused")
+            self._is_refused = True
+            self.send_400_response("Invalid HTTP request received.")
         if self._is_refused or self.parser is None:
             return
         if self._is_in_head:
@@ -106,6 +115,31 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._receiving = self.loop.call_later(BODY_SECONDS, self._on_late)
         elif self in self._bounded.idle:
             self._await_request()
+
+    def _feed(self, data: bytes) -> None:
+        """Parse, and read what asks for an upgrade as if it did not (RFC 9110, section 7.8).
+
+        The parser ends a message at the head of an upgrade: it drops the body, which would then be
+        taken for the next request. A new parser reads that head again, without the wish.
+        Raises `HttpParserError`.
+        """
+        while not self._is_refused:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                if self._is_refused:
+                    return
+                data = self._head_without_upgrade() + data[upgrade.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            else:
+                return
+
+    def _head_without_upgrade(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        lines = [b" ".join((self.parser.get_method(), self.url, b"HTTP/" + version))]
+        lines += [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+        return b"\r\n".join((*lines, b"", b""))
 
     def _count_head(self, size: int) -> None:
         """Bound what has come of a head; a peer that sends one slowly has no more than 10 s."""
@@ -120,6 +154,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._is_in_head = True
+        self._is_upgrade = False
         self._head_size = self._header_count = 0
         super().on_message_begin()
 
@@ -141,8 +176,14 @@ class BoundedProtocol(HttpToolsProtocol):
         if size > MAX_HEAD or self._header_count > MAX_HEADERS:
             self._refuse(431)
         elif len(self.pipeline) >= MAX_PIPELINED:
-            self._is_refused = True
-            self.abort()
+            self._take_no_more()
+        elif self.parser.get_method() == b"CONNECT":
+            if self.cycle is None or self.cycle.response_complete:
+                self._refuse(501)
+            else:
+                self._take_no_more()
+        elif self.parser.should_upgrade():
+            self._is_upgrade = True
         else:
             has_room = self._bounded.begin(self)
             if not (has_room or self.url.partition(b"?")[0] in _ALWAYS):
@@ -160,7 +201,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._is_in_body = False
         self._end_receiving()
-        if not self._is_refused:
+        if not self._is_refused and not self._is_upgrade:
             super().on_message_complete()
 
     def _on_late(self) -> None:
@@ -233,6 +274,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.write(_refusal(status))
         self._unset_keepalive_if_required()
         self.timeout_keep_alive_task = self.loop.call_later(LINGER_SECONDS, self.abort)
+
+    def _take_no_more(self) -> None:
+        """Answer what was taken, and close then: a pipeline has what it must not have."""
+        self._is_refused = True
+        self.cycle.keep_alive = False
 
     def eof_received(self) -> None:
         if self._is_refused:

@@ -275,3 +275,10 @@ def test_no_claim_breaks_it(value: Any) -> None:
         except Unauthorized:
             continue
         assert subject.kind == "user"
+
+
+@pytest.mark.parametrize("claim", ["exp", "nbf", "iat"])
+@pytest.mark.parametrize("number", [10**400, float("inf"), float("nan")])
+def test_a_time_that_no_clock_shows_proves_nothing(claim: str, number: Any) -> None:
+    with pytest.raises(InvalidToken):
+        issuer().verify(token(**{claim: number}))

@@ -6,14 +6,19 @@ import logging
 import time
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from support.face import HI, Face, error_of, face
 
-from diptych.access.bearer import Authenticator
+from diptych.access.bearer import Authenticator, Unauthorized
+from diptych.access.caller import Caller
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.access.limits import Limits
+from diptych.access.subject import Subject
 from diptych.http.access_guard import OPEN_PATHS, AccessPolicy
+from diptych.loop.messages import Message
+from diptych.runtime.request import RunRequest
 
 CHAT = "/v1/chat/completions"
 KEYS = {"ada": "key-of-ada", "bob": "key-of-bob", "auditor": "key-of-auditor", "nobody": "key-n"}
@@ -79,6 +84,26 @@ async def test_every_route_but_the_open_ones_refuses_who_proves_nothing(
             assert "forged" not in reply.text
 
 
+@pytest.mark.parametrize("why", ["no usable claim 'имя'", 'no "claim"', "a\\b\u2028\x7f"])
+async def test_a_refusal_in_any_letters_is_a_valid_header(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise Unauthorized(why, "invalid_token")
+
+    monkeypatch.setattr(Authenticator, "subject", refuse)
+    async with face(access=policy()) as helper:
+        reply = await helper.http.get("/v1/runs", headers=as_("ada"))
+        assert why in str(error_of(reply, 401)["message"])
+        challenge = reply.headers["WWW-Authenticate"]
+        described = challenge.split('error_description="')[1].removesuffix(
+            '", error="invalid_token"'
+        )
+        assert described.isascii()
+        assert described.isprintable()
+        assert not set('"\\') & set(described)
+
+
 async def test_who_has_no_right_is_forbidden_on_every_route() -> None:
     async with face(access=policy()) as helper:
         for method, path in routes(helper):
@@ -88,6 +113,22 @@ async def test_who_has_no_right_is_forbidden_on_every_route() -> None:
             if path not in OPEN_PATHS:
                 assert reply.status_code == 403, (method, path)
                 assert "'ask'" in str(error_of(reply, 403))
+
+
+async def test_a_list_before_a_foreign_run_is_one_before_an_unknown_run() -> None:
+    async with face(access=policy()) as helper:
+        run_id = (await ask(helper, "ada")).headers["X-Run-ID"]
+        await ask(helper, "bob")
+        unknown = f"{run_id[:-4]}ffff"
+
+        async def listed(who: str, before: str) -> Any:
+            return await helper.http.get(f"/v1/runs?before={before}", headers=as_(who))
+
+        foreign, none = await listed("bob", run_id), await listed("bob", unknown)
+        assert (foreign.status_code, none.status_code) == (400, 400)
+        assert foreign.text == none.text
+        for who in ("ada", "auditor"):
+            assert (await listed(who, run_id)).json()["data"] == []
 
 
 async def test_two_callers_with_the_same_session_have_two_sessions() -> None:
@@ -201,6 +242,42 @@ async def test_who_manages_may_delete_any_session_and_others_their_own() -> None
         assert managed.status_code == 204
 
 
+@pytest.mark.parametrize("name", ["a/b", "a%2Fb", "a b", "имя", "a~b?c#d"])
+async def test_any_owner_is_shown_as_it_is_called_and_addressed_so(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with face(access=policy()) as helper:
+        with monkeypatch.context() as patched:
+            patched.setattr(Authenticator, "_key_subject", lambda *_: Subject("user", name))
+            more = Grant((Grantee("user", name),), frozenset({Right.ASK}))
+            patched.setattr(f"{__name__}.GRANTS", [*GRANTS, more])
+            await ask(helper, "ada", "the secret", "s")
+        get = helper.http.get
+        [listed] = (await get("/memory/sessions", headers=as_("admin"))).json()["sessions"]
+        assert (listed["owner"], listed["session_id"]) == (f"user:{name}", "s")
+        whole = f"user:{name}/s"
+        params: dict[str, Any] = {"session_id": whole, "limit": 1}
+        page = (await get("/memory/events", params=params, headers=as_("admin"))).json()
+        assert (page["total"], len(page["events"])) == (2, 1)
+        params["before"] = page["next_before"]
+        page = (await get("/memory/events", params=params, headers=as_("admin"))).json()
+        assert page["events"][0]["content"] == "the secret"
+        path = f"/memory/sessions/{quote(whole, safe='')}"
+        assert (await helper.http.delete(path, headers=as_("bob"))).status_code == 404
+        assert (await helper.http.delete(path, headers=as_("admin"))).status_code == 204
+
+
+async def test_an_owner_whose_name_begins_as_anothers_has_limits_of_its_own() -> None:
+    slow = {"content": "{}", "delay_ms": 500}
+    async with face(slow, "Yes.") as helper:
+        runs = helper.house.runs
+        for name in ("ada/x", "ada", "ada/x/y"):
+            owner = Caller(Subject("user", name)).owner
+            await runs.start(RunRequest((Message("user", "hi"),), owner=owner))
+        owners = [Caller(Subject("user", name)).owner for name in ("ada", "ada/x", "ad", "ada/")]
+        assert [runs.unfinished_of(owner) for owner in owners] == [1, 1, 0, 0]
+
+
 async def test_who_manages_needs_not_see_what_it_deletes_or_cancels() -> None:
     only = Grant((Grantee("key", "operator"),), frozenset({Right.MANAGE}))
     slow = {"content": "{}", "delay_ms": 5_000}
@@ -215,6 +292,36 @@ async def test_who_manages_needs_not_see_what_it_deletes_or_cancels() -> None:
         path = f"/memory/sessions/{whole}"
         assert (await helper.http.delete(path, headers=as_("operator"))).status_code == 204
         assert (await get("/memory/events?session_id=s", headers=as_("ada"))).json()["events"] == []
+
+
+async def test_nobody_steers_or_resumes_a_run_of_somebody_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "diptych.audit")
+    every = frozenset(Right)
+    more = [
+        Grant((Grantee("key", "admin"),), every),
+        Grant((Grantee("key", "operator"),), every - {Right.READ}),
+    ]
+    slow = {"content": "{}", "delay_ms": 5_000}
+    async with face(slow, "x", "Yes.", access=policy(more=more)) as helper:
+        started = await helper.http.post("/v1/runs", json={"input": "hi"}, headers=as_("ada"))
+        path = f"/v1/runs/{started.json()['id']}"
+
+        async def statuses(what: str, body: Any) -> list[int]:
+            return [
+                (await helper.http.post(f"{path}/{what}", json=body, headers=as_(who))).status_code
+                for who in ("admin", "operator", "bob", "auditor", "ada")
+            ]
+
+        assert await statuses("steer", {"message": "more"}) == [403, 404, 404, 403, 202]
+        await helper.http.post(f"{path}/cancel", json={}, headers=as_("operator"))
+        assert await statuses("resume", {}) == [403, 404, 404, 403, 202]
+        run = (await helper.http.get(path, headers=as_("ada"))).json()
+        assert run["status"] == "aborted"
+    lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
+    why = [line["why"] for line in lines if line["subject"] == "key:admin"]
+    assert why == ["the session is somebody else's"] * 2
 
 
 async def test_the_record_says_who_asked_and_who_steered() -> None:

@@ -108,6 +108,20 @@ async def test_a_decision_is_on_record_with_its_reply_and_counts_once() -> None:
         assert (await helper.http.get("/v1/approvals")).json()["data"] == []
 
 
+async def test_what_others_wait_for_takes_no_place_in_a_callers_list() -> None:
+    async with asked("ada", access=access()) as (helper, run_id):
+        for _ in range(3):
+            reply = await helper.http.post("/v1/runs", json={"input": "hi"}, headers=as_("bob"))
+            other = reply.json()["id"]
+            await until(lambda other=other: helper.house.store._runs[other].awaits_input, 5)
+        for who, limit, listed in (("ada", 1, 1), ("ada", 9, 1), ("bob", 2, 2), ("lead", 9, 4)):
+            path = f"/v1/approvals?limit={limit}"
+            found = (await helper.http.get(path, headers=as_(who))).json()["data"]
+            assert len(found) == listed, (who, limit)
+            if who == "ada":
+                assert found[0]["run_id"] == run_id
+
+
 async def test_a_second_decision_is_told_the_first() -> None:
     async with asked("ada", access=access()) as (helper, run_id):
         helper.house.tools.functions["pay"] = lambda amount: asyncio.sleep(1, "paid")

@@ -245,16 +245,6 @@ async def test_a_body_that_nobody_reads_is_not_sent_for_ever_either() -> None:
         dribbling.cancel()
 
 
-async def test_more_requests_in_a_row_than_may_wait_end_the_connection() -> None:
-    async with served(App(waits=True)) as here:
-        few, many = await here.connect(), await here.connect()
-        few.writer.write(GET * 5)
-        many.writer.write(GET * 1_000)
-        assert await many.is_closed()
-        here.app.go.set()
-        assert [await few.status() for _ in range(5)] == [200] * 5
-
-
 # How many
 
 
@@ -382,3 +372,91 @@ async def test_the_rest_of_a_whole_answer_is_not_kept_for_one_that_never_takes_i
         await until(lambda: here.connections.count == 1)
         await until(lambda: here.connections.count == 0, 5)
         peer.close()
+
+
+# Upgrades, tunnels and pipelines
+
+INNER = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
+H2C = b"Host: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMA\r\n"
+POST = b"POST /x HTTP/1.1\r\n" + H2C + b"Content-Length: %d\r\n\r\n" % len(INNER) + INNER
+CHUNKED = (
+    b"POST /x HTTP/1.1\r\n" + H2C + b"Transfer-Encoding: chunked\r\n\r\n"
+    b"%x\r\n%s\r\n0\r\n\r\n" % (len(INNER), INNER)
+)
+UPGRADES = {
+    "a length": (POST, ["/x"]),
+    "chunks": (CHUNKED, ["/x"]),
+    "no body": (b"GET /x HTTP/1.1\r\n" + H2C + b"\r\n", ["/x"]),
+    "two names": (POST.replace(b"h2c", b"websocket, h2c\r\nUpgrade: foo"), ["/x"]),
+    "a pipeline": (GET.replace(b"/x", b"/0") + POST + CHUNKED + GET, ["/0", "/x", "/x", "/x"]),
+}
+
+
+@pytest.mark.parametrize(("request_", "asked"), UPGRADES.values(), ids=UPGRADES)
+@pytest.mark.parametrize("piece", [2**20, 1, 97, POST.index(b"\r\n\r\n") + 4])
+async def test_an_upgrade_is_read_as_if_it_were_not_asked_for(
+    request_: bytes, asked: list[str], piece: int
+) -> None:
+    async with served() as here:
+        line = await here.connect()
+        for start in range(0, len(request_), piece):
+            line.writer.write(request_[start : start + piece])
+            await asyncio.sleep(0.001)
+        assert [await line.status() for _ in asked] == [200] * len(asked)
+        assert await line.ask(GET.replace(b"/x", b"/last")) == 200
+        assert here.app.asked == [*asked, "/last"]
+
+
+async def test_the_body_of_an_upgrade_reaches_the_application() -> None:
+    bodies = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        assert b"upgrade" not in dict(scope["headers"])
+        bodies.append((await receive())["body"])
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async with listening(app, protocol=partial(BoundedProtocol, Connections(None, 9))) as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        writer.write(POST)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 204")
+        writer.close()
+    assert bodies == [INNER]
+
+
+@pytest.mark.parametrize("pause", [0, 0.1])
+async def test_a_tunnel_is_refused_and_nothing_after_it_is_read(pause: float) -> None:
+    head = b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(INNER)
+    async with served() as here:
+        line = await here.connect()
+        line.writer.write(head)
+        await asyncio.sleep(pause)
+        assert await line.ask(INNER) == 501
+        assert b"connection: close" in line.head
+        assert await line.is_closed()
+        assert here.app.asked == []
+
+
+@pytest.mark.parametrize(
+    ("extra", "taken"),
+    [
+        pytest.param(GET * 3 * protocol.MAX_PIPELINED, protocol.MAX_PIPELINED + 1, id="too many"),
+        pytest.param(b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n" + GET, 1, id="a tunnel"),
+    ],
+)
+async def test_what_was_taken_of_a_pipeline_is_answered_before_it_is_closed(
+    extra: bytes, taken: int
+) -> None:
+    async with served(App(waits=True)) as here:
+        line = await here.connect()
+        line.writer.write(GET + extra)
+        await until(lambda: here.app.asked)
+        await asyncio.sleep(0.05)
+        line.writer.write(GET)
+        here.app.go.set()
+        assert [await line.status() for _ in range(taken)] == [200] * taken
+        assert b"connection: close" in line.head
+        assert await line.is_closed()
+        assert len(here.app.asked) == taken

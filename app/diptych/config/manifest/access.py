@@ -88,9 +88,8 @@ class GrantSpec(StrictModel):
     to: NonEmptyList[GranteeSpec]
     """Who gets the rights."""
     may: NonEmptyList[Literal["ask", "read", "approve", "manage"]]
-    """`ask`: start runs, and see, follow, steer and cancel one's own. `read`: see all. `approve`:
-    decide approvals of others' runs. `manage`: cancel and steer any run,
-    resume it with `ask`, and delete any session."""
+    """`ask`: start runs, and see, follow, steer, cancel and resume one's own. `read`: see all.
+    `approve`: decide approvals of others' runs. `manage`: cancel any run and delete any session."""
 
 
 class LimitsSpec(StrictModel):
