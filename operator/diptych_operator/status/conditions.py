@@ -103,6 +103,7 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
         "pods": f"{count_of(inputs.deployment, 'availableReplicas')}/{agent.replicas}",
         "selector": ",".join(sorted(f"{name}={value}" for name, value in labels)),
         "url": agent.url,
+        "sessions": agent.sessions_key,
         "conditions": [
             {
                 "type": condition.type,
