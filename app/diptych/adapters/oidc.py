@@ -91,7 +91,9 @@ class IssuerKeys:
             _logger.warning("the keys of issuer %s could not be fetched: %s", self.url, _why(error))
             return
         if isinstance(keys, list):
-            self._keys = [key for key in keys[:MAX_KEYS] if isinstance(key, dict)]
+            found_keys = [key for key in keys[:MAX_KEYS] if isinstance(key, dict)]
+            if found_keys != self._keys:  # tokens that were verified with these are still good
+                self._keys = found_keys
             self._fetched_at = self._now()
 
     def _jwks_uri(self, discovered: Mapping[str, Any]) -> str:
