@@ -1,43 +1,22 @@
 """A tree of agents, each served on loopback: what each record says of the others."""
 
-import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from itertools import pairwise
+import asyncio
 from typing import Any
 
-from support.stack import Stage, agent, stages
-
-from diptych.config.settings import PeerConfig
-
-USAGE = {"prompt_tokens": 10, "completion_tokens": 2}
+import pytest
+from support.stack import Stage, box, call
+from support.trees import USAGE, chain, differences, said, told, tree_of
 
 
-def delegates_to(name: str, task: str = "do it") -> str:
-    return json.dumps({"agent": name, "task": task})
+async def broken() -> str:
+    """Break."""
+    raise RuntimeError("the crane fell over")
 
 
-def said(content: str, **fields: Any) -> dict[str, Any]:
-    return {"content": content, "usage": USAGE, **fields}
-
-
-@asynccontextmanager
-async def chain(*leaf: Any, depth: int = 3, **fields: Any) -> AsyncIterator[list[Stage]]:
-    """Serve agents of which each delegates to the next one; the last is scripted with `leaf`."""
-    names = [f"agent-{n}" for n in range(1, depth + 1)]
-    configs = [
-        agent(
-            said(delegates_to(callee)),
-            said("{}"),
-            said(f"{name} is done."),
-            name=name,
-            agents=(PeerConfig(callee, callee, share_context=True),),
-        )
-        for name, callee in pairwise(names)
-    ]
-    configs.append(agent(*leaf, name=names[-1], **fields))
-    async with stages(*configs) as served:
-        yield served
+async def hangs() -> str:
+    """Wait for ever."""
+    await asyncio.sleep(60)
+    return ""
 
 
 async def records(stage: Stage, event_type: str) -> list[dict[str, Any]]:
@@ -96,3 +75,31 @@ async def test_a_task_that_its_callers_end_cut_is_named_on_record() -> None:
         (down,) = await records(top, "delegation_error")
         assert down["metadata"]["error"] == "interrupted"
         assert down["metadata"]["child"]["task_id"] == runs[0]["id"]
+
+
+FAULTS = [
+    pytest.param([said(call("broken")), said("{}"), said("Leaf.")], {}, id="error in a leaf"),
+    pytest.param([said("{}"), said("Half", finish_reason="length")], {}, id="cut answer"),
+    pytest.param([said(call("hangs")), said("{}"), said("Leaf.")], {"deadline": 0.5}, id="timeout"),
+    pytest.param([said("{}"), {"error": "gone"}], {}, id="the model fails"),
+    pytest.param([said(call("nobody")), said("{}"), said("Leaf.")], {}, id="no such tool"),
+]
+
+
+@pytest.mark.parametrize(("leaf", "fields"), FAULTS)
+async def test_what_the_tops_caller_is_told_is_what_is_on_each_record(leaf, fields) -> None:
+    async with chain(*leaf, depth=5, tools=(box(broken, hangs),), **fields) as served:
+        run_id = await served[0].start()
+        seen = await told(served[0], run_id)
+        records = await tree_of(served, run_id)
+        assert len(records) == 4
+        assert differences(seen, records) == []
+        # the checker sees what is wrong
+        assert differences(seen[:-1], records)
+        assert differences([*seen[:3], {**seen[3], "type": "failed"}, *seen[4:]], records)
+        assert (
+            differences([seen[1], seen[0], *seen[2:]], records)
+            or seen[0]["path"] != (seen[1]["path"])
+        )
+        assert differences([{**e, "content": "lies"} for e in seen], records)
+        assert differences([{**e, "path": ("call_9_9",)} for e in seen], records)

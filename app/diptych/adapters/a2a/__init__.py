@@ -8,6 +8,8 @@ Not here: requests of other agents to this one (`http.a2a`).
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import cast
 from uuid import uuid4
 
 import httpx
@@ -23,12 +25,12 @@ from diptych.adapters.a2a.peer import PeerMonitor, ResolvedPeer
 from diptych.config.settings import PeerConfig
 from diptych.errors import DelegationError
 from diptych.loop.catalog import Peer, Unavailable
-from diptych.loop.messages import CallOutput, ChildRun, ParentCall
+from diptych.loop.messages import JSON, CallOutput, ChildRun, JSONObject, ParentCall
 from diptych.loop.text import well_formed
 from diptych.net import a2a_extension
 from diptych.net.outgoing import OutgoingPolicy
 from diptych.net.redaction import SECRETS, redacted_output
-from diptych.ports import DelegationProgress, DelegationRequest
+from diptych.ports import ChildEvent, DelegationProgress, DelegationRequest
 
 __all__ = ["A2aAgents", "http_client"]
 
@@ -97,9 +99,11 @@ class A2aAgents:
     ) -> CallOutput:
         stream = SECRETS.stream()
 
-        def report(seen: str | ChildRun) -> None:
+        def report(seen: str | ChildRun | ChildEvent) -> None:
             if isinstance(seen, ChildRun):
                 progress(seen)
+            elif isinstance(seen, ChildEvent):
+                progress(_redacted(seen))
             elif shown := stream.add(seen):
                 progress(shown)
 
@@ -188,11 +192,16 @@ class A2aAgents:
         await asyncio.wait([task], timeout=CANCEL_GRACE_PERIOD)
 
 
+def _redacted(event: ChildEvent) -> ChildEvent:
+    content, metadata = (SECRETS.redact_value(v) for v in (event.content, event.metadata))
+    return replace(event, content=cast("JSON", content), metadata=cast("JSONObject", metadata))
+
+
 def _call_context(
     request: DelegationRequest, monitor: PeerMonitor, peer: ResolvedPeer
 ) -> ClientCallContext:
     headers = monitor.headers() if peer.takes_headers else {}
-    if monitor.config.share_context:
+    if monitor.config.share_context and peer.speaks_extension:
         headers[HTTP_EXTENSION_HEADER] = a2a_extension.URI
     if request.traceparent:
         headers["traceparent"] = request.traceparent
