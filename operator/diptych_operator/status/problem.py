@@ -5,6 +5,8 @@ from typing import Final
 
 FORMER_AGENT: Final = "FormerAgent"
 """The reason while an Agent waits until the children of a deleted Agent of its name are gone."""
+WAITS_FOR_OTHERS: Final = "WaitsForOthers"
+"""The reason while an Agent waits until other Agents are rolled out."""
 
 
 @dataclass(frozen=True, slots=True)
