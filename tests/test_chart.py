@@ -72,6 +72,7 @@ RIGHTS = {
     "serviceaccounts": ALL_OF_IT,
     "networkpolicies.networking.k8s.io": ALL_OF_IT,
     "poddisruptionbudgets.policy": ALL_OF_IT,
+    "jobs.batch": ALL_OF_IT,
     "configmaps": "create delete",
     "pods": "list watch",
     "events.events.k8s.io": "create",

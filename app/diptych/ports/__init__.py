@@ -11,12 +11,22 @@ from typing import Protocol, TypeAlias
 from diptych.loop.catalog import Peer, Tool, Unavailable
 from diptych.loop.codec import Record
 from diptych.loop.events import Signal
-from diptych.loop.messages import CallOutput, JSONObject, Message, NativeCall, Usage
+from diptych.loop.messages import (
+    CallOutput,
+    ChildRun,
+    JSONObject,
+    Message,
+    NativeCall,
+    Usage,
+)
 from diptych.loop.model_request import ModelRequest
 from diptych.ports.entries import Lease, QueueHead
 
 Progress = Callable[[str], None]
-"""Called with a sentence on a tool's progress, or with a sub-agent's text. Must not block."""
+"""Called with a sentence on a tool's progress. Must not block."""
+
+DelegationProgress = Callable[[str | ChildRun], None]
+"""Called with a sub-agent's text, and with its task when more of it is known. Must not block."""
 
 ValueProvider = Callable[[], str | None]
 """Reads a value at each use, for it may change (a key of a Secret); None while it is missing."""
@@ -105,7 +115,7 @@ class DelegationRequest:
 
     `context_id` is new for every delegation. `path` holds the card URLs of the agents that the
     request has come through, the caller last. `seconds_left` is what the run has left. `subject` is
-    whom the run works for, "" if nobody knows.
+    whom the run works for, "" if nobody knows. `run_id` and `call_id` say which call it is.
     """
 
     agent: str
@@ -116,6 +126,8 @@ class DelegationRequest:
     seconds_left: float | None = None
     traceparent: str | None = None
     subject: str = ""
+    run_id: str = ""
+    call_id: str = ""
 
 
 class Agents(Protocol):
@@ -125,8 +137,14 @@ class Agents(Protocol):
         """The agents that can be asked now, in the manifest's order, without asking any."""
         ...
 
-    async def delegate(self, request: DelegationRequest, progress: Progress) -> CallOutput:
-        """Give an agent a task and wait for its end. Raises `DelegationError`."""
+    async def delegate(
+        self, request: DelegationRequest, progress: DelegationProgress
+    ) -> CallOutput:
+        """Give an agent a task and wait for its end.
+
+        The output names the task as its `child`. Raises `DelegationError`, with the `child` if
+        there was one.
+        """
         ...
 
 

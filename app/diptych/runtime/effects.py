@@ -19,7 +19,7 @@ from diptych.loop import prompt
 from diptych.loop.catalog import Tool
 from diptych.loop.commands import AskModel
 from diptych.loop.events import CallKind, Event, Returned
-from diptych.loop.messages import JSON, Call, CallOutput, Delegation, Result, ToolCall
+from diptych.loop.messages import JSON, Call, CallOutput, ChildRun, Delegation, Result, ToolCall
 from diptych.loop.rendering import without_native_calls
 from diptych.loop.state import Run, conversation
 from diptych.loop.text import RESULT_BYTES, bounded, well_formed
@@ -68,7 +68,11 @@ class Effects:
         put: Callable[[Event | TaskCrashed | TextArrived], None],
         notify: Callable[[Notice], None],
         deadline: Deadline,
+        run_id: str = "",
     ) -> None:
+        self.children: dict[str, ChildRun] = {}
+        """What is known of the tasks of delegations in flight, by call."""
+        self._run_id = run_id
         self._backends = backends
         self._put = put
         self._notify = notify
@@ -113,7 +117,8 @@ class Effects:
         try:
             output = await self._send(call, run, context_id)
         except CallError as error:
-            result = Result(call.id, _result_text(error.message), error=error.kind)
+            child = getattr(error, "child", None)
+            result = Result(call.id, _result_text(error.message), error=error.kind, child=child)
         except asyncio.CancelledError:
             if self._is_cancelled:
                 raise
@@ -126,6 +131,7 @@ class Effects:
         else:
             result = _result(call, output)
         kind: CallKind = "agent" if isinstance(call, Delegation) else "tool"
+        self.children.pop(call.id, None)
         self._put(Returned(result, kind, target(call)))
 
     async def _send(self, call: Call, run: Run, context_id: str | None) -> CallOutput:
@@ -134,11 +140,15 @@ class Effects:
         def notify(notice_type: str, field: str, text: str) -> None:
             self._notify(Notice(notice_type, {**about, field: well_formed(text)}))
 
+        def watch(seen: str | ChildRun) -> None:
+            if isinstance(seen, ChildRun):
+                self.children[call.id] = seen
+            else:
+                notify("delegation_progress", "content", seen)
+
         if isinstance(call, Delegation):
-            return await self._backends.agents.delegate(
-                self._delegation(call, run, context_id),
-                lambda text: notify("delegation_progress", "content", text),
-            )
+            delegation = self._delegation(call, run, context_id)
+            return await self._backends.agents.delegate(delegation, watch)
         return await self._backends.tools.call(
             _tool_of(call, run),
             call.arguments,
@@ -157,6 +167,8 @@ class Effects:
             seconds_left=self._deadline.seconds_left,
             traceparent=run.origin.traceparent,
             subject=run.subject,
+            run_id=self._run_id,
+            call_id=call.id,
         )
 
     # Tasks
@@ -188,7 +200,8 @@ def _result(call: Call, output: CallOutput) -> Result:
     text, reason = _result_text(output.text), output.finish_reason
     if reason != "stop":
         text = f"{text}\n\n[{prompt.NOT_WHOLE[reason].format(target(call))}]"
-    return Result(call.id, text, _recordable(output.value), finish_reason=reason)
+    value = _recordable(output.value)
+    return Result(call.id, text, value, finish_reason=reason, child=output.child)
 
 
 def _recordable(value: JSON) -> JSON:

@@ -34,6 +34,7 @@ from diptych_operator.controller.obstacles import (
     name_conflict,
     waits_for_others,
 )
+from diptych_operator.controller.purge_jobs import PurgeJobs
 from diptych_operator.controller.rollout_throttle import RolloutThrottle
 from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.work_queue import WorkQueue
@@ -136,6 +137,7 @@ class Reconciler:
         self._platform = platform
         self._throttle = writers.throttle
         self._applier = Applier(client, cache)
+        self._purge_jobs = PurgeJobs(client, cache)
         self._failures: Counter[NamespacedName] = Counter()
         """How often in a row an Agent's children could not be written."""
 
@@ -147,9 +149,18 @@ class Reconciler:
         agent = self._cache.agent(name)
         if agent is None or agent.is_terminating:  # the garbage collector deletes its children
             self._forget(name)
+            agent = None
+        orphaned = self._purge_jobs.orphaned(name)
+        if agent is None and not orphaned:
             return None
-        if not await self._claims.claim(agent.namespace):
+        if not await self._claims.claim(name[0]):
             return None  # another operator serves it; if that one goes, `claims` queues the Agent
+        await self._purge_jobs.start(name, orphaned)
+        return await self._reconcile(agent) if agent else None
+
+    async def _reconcile(self, agent: Agent) -> float | None:
+        """Reconcile an Agent that is there, in a namespace that this operator serves."""
+        name = agent.namespaced_name
         observed = self._cache.observe(agent)
         rejection = blocker = failure = None
         try:
@@ -198,6 +209,7 @@ class Reconciler:
             if state is ConfigMapState.FOREIGN and name != mounted:
                 raise name_conflict("ConfigMap", name, "delete it")
             await self._ensure_access_file(agent)
+            await self._purge_jobs.ensure(agent, children.purge_job)
             for child, found in zip(children.to_apply, live, strict=True):
                 if must_wait := self._must_wait(agent, child, found):
                     break  # the Deployment is the last one

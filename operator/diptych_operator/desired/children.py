@@ -18,6 +18,7 @@ from diptych_operator.desired.drift import digest
 from diptych_operator.desired.metadata import MetadataSettings, check_metadata, with_metadata
 from diptych_operator.desired.network_policy import NetworkSettings, policy_spec
 from diptych_operator.desired.observed import ObservedState
+from diptych_operator.desired.purge import purge_job
 from diptych_operator.desired.references import may_delegate
 from diptych_operator.desired.resolved_manifest import (
     FILE,
@@ -75,6 +76,8 @@ class Children:
     to_apply: tuple[Object, ...]
     obsolete_config_maps: tuple[str, ...]
     """ConfigMaps of earlier revisions that no pod mounts any more."""
+    purge_job: Object | None = None
+    """The suspended Job that deletes the sessions of an Agent that is gone; nobody owns it."""
 
 
 def desired_children(agent: Agent, observed: ObservedState, platform: Platform) -> Children:
@@ -104,7 +107,8 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
     )
     obsolete = tuple(n for n in former_config_maps(live) if n not in {name, *former})
     applied = (with_metadata(child, agent, platform.metadata) for child in to_apply)
-    return Children(config_map, tuple(map(_with_digest, applied)), obsolete)
+    purge = purge_job(agent, observed, platform.pods, platform.network)
+    return Children(config_map, tuple(map(_with_digest, applied)), obsolete, purge)
 
 
 def access_config_map(agent: Agent, text: str, metadata: MetadataSettings) -> Object:

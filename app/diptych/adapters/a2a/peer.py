@@ -44,13 +44,17 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPeer:
-    """An agent whose card was read: the client for it, and every spelling of its identity."""
+    """An agent whose card was read: the client for it, and every spelling of its identity.
+
+    `base_url` is where it takes messages, in the one spelling of its identity.
+    """
 
     card: AgentCard
     client: Client
     entry: Peer
     identities: frozenset[str]
     takes_headers: bool
+    base_url: str
 
 
 class PeerMonitor:
@@ -170,6 +174,7 @@ class PeerMonitor:
             entry=_catalog_entry(self.config.name, card),
             identities=frozenset(identity(url) for url in (configured, *urls)),
             takes_headers=all(origin(configured) == origin(url) for url in urls),
+            base_url=identity(urls[0]),
         )
         return None
 

@@ -23,12 +23,14 @@ from a2a.types import (
 from google.protobuf.json_format import ParseDict
 
 from diptych.loop.codec import TERMINAL, Record
-from diptych.loop.messages import JSON
+from diptych.loop.messages import JSON, Usage
 from diptych.loop.text import well_formed
 from diptych.net import a2a_extension
+from diptych.net.a2a_reports import TaskReport, report_value
 from diptych.ports.entries import RunEntry
 from diptych.runtime.answers import answers_so_far
 from diptych.runtime.approvals import note_waiting, open_approvals
+from diptych.runtime.spending import end_code, spent
 
 ANSWER = "answer"
 """The id of a task's artifact; that of a further turn ends with the turn's number."""
@@ -86,7 +88,14 @@ def task_snapshot(
             if text
         ],
         history=_newest(history, history_length),
+        metadata={a2a_extension.URI: report_value(_report(records))},
     )
+
+
+def _report(records: Sequence[Record]) -> TaskReport:
+    """Say what a task has used so far, and why it ended, if it did."""
+    usage = sum((spent(record) for record in records), Usage())
+    return TaskReport(usage, end_code(records[-1]) if records else "")
 
 
 class TaskUpdates:
@@ -102,14 +111,17 @@ class TaskUpdates:
         self._sent_chars = 0  # of the answer of this turn, since it (last) began
         self._turn = 1
         self._waiting: set[str] = set()  # calls that somebody must decide on
+        self._usage = Usage()
 
     def of(self, records: Iterable[Record]) -> list[Update]:
         """Give the updates of the next records."""
         return [update for record in records for update in self._of_record(record)]
 
     def _of_record(self, record: Record) -> Iterable[Update]:
+        self._usage += spent(record)
         if record.event_type in TERMINAL:
-            yield self._status_update(_final_status(record))
+            report = TaskReport(self._usage, end_code(record))
+            yield self._status_update(_final_status(record), report)
             return
         if not self._is_working and record.event_type != _QUEUED_EVENT:
             self._is_working = True
@@ -146,9 +158,15 @@ class TaskUpdates:
             last_chunk=end is not None,
         )
 
-    def _status_update(self, status: TaskStatus) -> TaskStatusUpdateEvent:
+    def _status_update(
+        self, status: TaskStatus, report: TaskReport | None = None
+    ) -> TaskStatusUpdateEvent:
+        metadata = {a2a_extension.URI: report_value(report)} if report else None
         return TaskStatusUpdateEvent(
-            task_id=self._entry.run_id, context_id=self._entry.session_id, status=status
+            task_id=self._entry.run_id,
+            context_id=self._entry.session_id,
+            status=status,
+            metadata=metadata,
         )
 
 
