@@ -11,7 +11,16 @@ from diptych.loop.actions import RULES_0_1, ActionError, Rules
 from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.loop.catalog import Catalog
 from diptych.loop.context_window import ContextWindow
-from diptych.loop.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage
+from diptych.loop.messages import (
+    JSON,
+    Call,
+    JSONObject,
+    Message,
+    NativeCall,
+    ParentCall,
+    Result,
+    Usage,
+)
 
 CallKind = Literal["tool", "agent"]
 CallFormat = Literal["json", "native"]
@@ -52,13 +61,15 @@ class Origin:
 
     `path` holds the card URLs of the agents before this one, `traceparent` the caller's trace
     (W3C Trace Context), `seconds` what was left until the caller's deadline. With
-    `cancels_on_disconnect` the run is aborted when its last subscriber hangs up.
+    `cancels_on_disconnect` the run is aborted when its last subscriber hangs up. `parent` is the
+    call of another agent's run that this one comes from.
     """
 
     path: tuple[str, ...] = ()
     traceparent: str | None = None
     seconds: float | None = None
     cancels_on_disconnect: bool = False
+    parent: ParentCall | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,7 @@ class Run:
     errors: int = 0  # rejected replies in a row
     model_calls: int = 0
     usage: Usage = field(default_factory=Usage)
+    children_usage: Usage = field(default_factory=Usage)  # of delegations, as children say
     calls: tuple[Call, ...] = ()  # of this step, in the order of the reply
     native_reply: NativeReply | None = None  # that they come from, if their format is native
     issued: frozenset[str] = frozenset()  # ids of calls that a command was given for

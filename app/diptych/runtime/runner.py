@@ -84,7 +84,7 @@ class Runner:
         self._timers = RunTimers(deadline, log.now, self.decide, self._run_out_of_time)
         self._inbox: asyncio.Queue[_InboxItem] = asyncio.Queue()
         self._writer = RunWriter(run, log, lambda e: self._inbox.put_nowait(TaskCrashed(e)))
-        self._effects = Effects(backends, self._inbox.put_nowait, log.notify, deadline)
+        self._effects = Effects(backends, self._inbox.put_nowait, log.notify, deadline, log.run_id)
         self._stage = _Stage.DRIVING
 
     @property
@@ -247,7 +247,8 @@ class Runner:
         """Cancel what is in flight, record what has come back all the same, and end."""
         await self._effects.cancel_all()
         await self._record_arrived()
-        await self._writer.record(*closing_events(self._writer.decided, stop))
+        children = self._effects.children
+        await self._writer.record(*closing_events(self._writer.decided, stop, children))
 
     async def _record_arrived(self) -> None:
         """Record what arrived before everything was cancelled, and begin nothing new."""

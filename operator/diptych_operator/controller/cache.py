@@ -131,6 +131,10 @@ class ObjectCache:
     def find(self, kind: Kind, name: NamespacedName) -> Object | None:
         return self._objects[kind].get(name)
 
+    def all(self, kind: Kind) -> Iterator[tuple[NamespacedName, Object]]:
+        """Give all objects of a kind, with their names."""
+        yield from self._objects[kind].items()
+
     def agent(self, name: NamespacedName) -> Agent | None:
         content = self._objects[AGENT].get(name)
         return agent_of(content) if content else None

@@ -64,12 +64,14 @@ def manifest_text(manifest: Object) -> str:
 
 
 def config_map_name(agent: Agent, text: str) -> str:
-    """Name a ConfigMap after its content and the Agent's uid.
+    """Name a ConfigMap after its content, the Agent's uid and its `spec.metadata`.
 
     An Agent that is deleted and created again gets another name, because the garbage collector
     still deletes the ConfigMap of the former one.
     """
-    digest = hashlib.sha256(f"{agent.uid}\n{text}".encode()).hexdigest()
+    metadata = agent.spec.get("metadata")
+    marks = f"{json.dumps(metadata, sort_keys=True)}\n" if metadata else ""
+    digest = hashlib.sha256(f"{agent.uid}\n{marks}{text}".encode()).hexdigest()
     return f"{agent.name}-{digest[:_DIGEST_LENGTH]}"
 
 

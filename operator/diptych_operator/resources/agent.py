@@ -17,7 +17,10 @@ KeyKind: TypeAlias = Literal["Secret", "ConfigMap"]
 REDIS_PORT: Final = 6379
 
 _KEY_FIELDS: Mapping[str, KeyKind] = {"secretKeyRef": "Secret", "configMapKeyRef": "ConfigMap"}
-_CLUSTER_FIELDS = {"container", "podTemplate", "network", "allowedNamespaces", "replicas"}
+_CLUSTER_FIELDS = {
+    *("container", "podTemplate", "metadata", "expose"),
+    *("network", "allowedNamespaces", "replicas"),
+}
 _WITHOUT_KEYS = {*_CLUSTER_FIELDS, "outputSchema"}
 
 

@@ -25,7 +25,7 @@ from diptych_operator.status.deployments import (
     wanted_replicas,
 )
 from diptych_operator.status.pods import pod_problem
-from diptych_operator.status.problem import FORMER_AGENT, Problem
+from diptych_operator.status.problem import GOES_ON_BY_ITSELF, Problem
 
 Status: TypeAlias = Literal["True", "False", "Unknown"]
 ConditionType: TypeAlias = Literal[
@@ -151,7 +151,7 @@ def _kstatus(inputs: StatusInputs, progressing: Condition) -> Iterator[Condition
     obstacle = inputs.rejection or inputs.blocker
     if obstacle is None and progressing.reason in _STANDSTILL:
         obstacle = Problem(progressing.reason, progressing.message)
-    if obstacle and obstacle.reason != FORMER_AGENT:
+    if obstacle and obstacle.reason not in GOES_ON_BY_ITSELF:
         yield Condition("Stalled", "True", obstacle.reason, obstacle.message)
     elif obstacle or progressing.status == "True":
         yield Condition("Reconciling", "True", progressing.reason, progressing.message)
