@@ -33,6 +33,7 @@ from diptych_operator.resources.labels import agent_name_of
 from diptych_operator.resources.ownership import is_owned_by
 from diptych_operator.status.conditions import MissingDependency
 
+_LABELLED = (POD, JOB)
 _POD_STATUS_FIELDS = {
     "phase",
     "podIP",
@@ -58,7 +59,8 @@ class ObjectCache:
         self.missing_dependencies: dict[NamespacedName, tuple[MissingDependency, ...] | None] = {}
         """What each polled Agent's pods report as missing; None if no pod has answered."""
         self._objects: dict[Kind, dict[NamespacedName, Object]] = defaultdict(dict)
-        self._pods: dict[NamespacedName, dict[str, Object]] = defaultdict(dict)
+        self._labelled: dict[tuple[Kind, NamespacedName], dict[str, Object]] = defaultdict(dict)
+        """Pods and Jobs by the Agent that their labels name."""
         self._deleted: dict[Kind, dict[NamespacedName, int]] = defaultdict(dict)
         """The version of each deletion that no list has confirmed yet."""
         self._referrers = _ReferrerIndex()
@@ -75,8 +77,8 @@ class ObjectCache:
             return set()
         self._note_readiness_change(kind, former, content)
         self._objects[kind][name] = _trimmed(kind, content)
-        if kind is POD and (agent_name := agent_name_of(content)):
-            self._pods[agent_name][name[1]] = self._objects[kind][name]
+        if kind in _LABELLED and (agent_name := agent_name_of(content)):
+            self._labelled[kind, agent_name][name[1]] = self._objects[kind][name]
         return self._affected_agents(kind, content)
 
     def remove(self, kind: Kind, content: Object) -> set[NamespacedName]:
@@ -91,8 +93,8 @@ class ObjectCache:
             return set()
         self._note_readiness_change(kind, former, None)
         del self._objects[kind][name]
-        if kind is POD and (agent_name := agent_name_of(content)):
-            self._pods[agent_name].pop(name[1], None)
+        if kind in _LABELLED and (agent_name := agent_name_of(content)):
+            self._labelled[kind, agent_name].pop(name[1], None)
         return self._affected_agents(kind, content)
 
     def remove_absent(
@@ -144,7 +146,7 @@ class ObjectCache:
         yield from self._objects[AGENT]
 
     def pods(self, name: NamespacedName) -> tuple[Object, ...]:
-        return tuple(self._pods.get(name, {}).values())
+        return tuple(self._labelled.get((POD, name), {}).values())
 
     def children(self, agent: Agent) -> Iterator[tuple[Kind, Object]]:
         """Give the live children that an Agent owns."""
@@ -158,8 +160,7 @@ class ObjectCache:
 
     def purge_jobs(self, name: NamespacedName) -> tuple[Object, ...]:
         """Give the Jobs that purge, or shall purge, the sessions of Agents of a name."""
-        jobs = self._objects[JOB].values()
-        return tuple(job for job in jobs if agent_name_of(job) == name)
+        return tuple(self._labelled.get((JOB, name), {}).values())
 
     def observe(self, agent: Agent) -> ObservedState:
         """Give what a decision about an Agent depends on.
@@ -185,8 +186,9 @@ class ObjectCache:
         """Forget what an Agent that is gone depended on."""
         self._set_references(name, frozenset())
         self.missing_dependencies.pop(name, None)
-        if not self._pods.get(name):
-            self._pods.pop(name, None)
+        for kind in _LABELLED:
+            if not self._labelled.get((kind, name)):
+                self._labelled.pop((kind, name), None)
 
     def count_by_readiness(self) -> dict[str, int]:
         """Count the Agents by the status of their Ready condition."""
