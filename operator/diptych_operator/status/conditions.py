@@ -127,10 +127,8 @@ def _accepted(inputs: StatusInputs) -> Condition:
         return Condition("Accepted", "False", inputs.rejection.reason, inputs.rejection.message)
     message = "The manifest can be served."
     if count := inputs.platform_rules:
-        rules = "1 rule" if count == 1 else f"{count} rules"
-        message += (
-            f" Beside its policy, {rules} of the platform hold for its calls (agents.policy)."
-        )
+        hold = "1 rule holds" if count == 1 else f"{count} rules hold"
+        message += f" Of the platform's policy (agents.policy), {hold} for its calls, too."
     return Condition("Accepted", "True", "Accepted", message)
 
 
