@@ -101,6 +101,8 @@ class Session(Reply):
     """A conversation."""
 
     session_id: str
+    owner: str | None = None
+    """Whose it is: a subject. Left out where nobody asks who asks."""
     runs: int
     events: int
     created_at: str = Field(json_schema_extra={"format": "date-time"})
