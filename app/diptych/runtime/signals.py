@@ -96,11 +96,12 @@ class Signals:
         decided = decision_event(event, request, catalog, decision_id)
         with suppress(TimeoutError):
             async with asyncio.timeout(DECIDE_SECONDS):
-                while not self._subscriptions.is_closed:
-                    if is_decided_by(records, decided):
-                        return records
+                while not is_decided_by(records, decided):
+                    if self._subscriptions.is_closed:
+                        raise TimeoutError
                     await self._send_decision(run_id, decided, len(records))
                     records = await self._stores.log.read(run_id)
+                return records
         raise StoreError("the run's owner does not answer now; see what was decided, or try again")
 
     async def _send_decision(self, run_id: str, decided: ApprovalDecided, after: int) -> None:
