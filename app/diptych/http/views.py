@@ -42,7 +42,7 @@ def run_view(entry: RunEntry, records: Sequence[Record] = ()) -> dict[str, Any]:
         "id": entry.run_id,
         "object": "run",
         "session_id": entry.session_id,
-        "status": _status(entry, records),
+        "status": run_status(entry, records),
         "created_at": timestamp(entry.created),
         "updated_at": timestamp(newest.timestamp if newest else entry.updated),
         "last_seq": newest.seq if newest else entry.seq,
@@ -102,7 +102,8 @@ def approval_view(approval: Approval) -> dict[str, Any]:
     return view
 
 
-def _status(entry: RunEntry, records: Sequence[Record]) -> str:
+def run_status(entry: RunEntry, records: Sequence[Record]) -> str:
+    """Give the status of a run; its records may be newer than the entry."""
     if not records:
         return entry.status
     newest = records[-1]

@@ -151,6 +151,19 @@ class DelegationRequest:
     call_id: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ChildRef:
+    """Which run at another agent: its id and that agent's URL, or the context of its delegation.
+
+    `depth` is how many levels below it are wanted.
+    """
+
+    task_id: str
+    url: str
+    context_id: str
+    depth: int
+
+
 class Agents(Protocol):
     """The other agents that an agent may delegate to."""
 
@@ -166,6 +179,10 @@ class Agents(Protocol):
         The output names the task as its `child`. Raises `DelegationError`, with the `child` if
         there was one.
         """
+        ...
+
+    async def run_tree(self, agent: str, child: ChildRef) -> JSON:
+        """Give a run of a delegation and what is below it. Raises `DelegationError`."""
         ...
 
 

@@ -16,7 +16,9 @@ from diptych.errors import (
 )
 from diptych.loop.codec import Record
 from diptych.loop.events import Aborted, Asked, Origin, Steered
+from diptych.loop.messages import JSON
 from diptych.net.memory_budget import MemoryBudget, text_size
+from diptych.ports import ChildRef
 from diptych.ports.entries import IdempotencyKey, RunEntry, RunPage
 from diptych.ports.run_ids import run_id_of
 from diptych.ports.session_ids import owned_session
@@ -60,6 +62,7 @@ class RunService:
         self._lease_keeper = LeaseKeeper(self._scheduler, stores)
         self._subscriptions = Subscriptions(stores, self._scheduler.find)
         self._signals = Signals(stores, self._scheduler, self._subscriptions)
+        self._agents = backends.agents
         self._is_closing = False
 
     @property
@@ -172,6 +175,10 @@ class RunService:
     async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
         """Decide on a call that waits; see `Signals.decide`."""
         return await self._signals.decide(run_id, call_id, request)
+
+    async def child_tree(self, agent: str, child: ChildRef) -> JSON:
+        """Ask another agent for a run of a delegation; see `Agents.run_tree`."""
+        return await self._agents.run_tree(agent, child)
 
     async def waiting_runs(self, limit: int, before: str | None = None) -> Sequence[RunEntry]:
         """List the runs in which calls wait for a decision, the newest first."""
