@@ -90,7 +90,7 @@ class _Resolver:
             chat=ChatConfig(**_same_fields(spec.chat, ChatConfig)),
             mounted_keys=self.references.mounted_keys,
             context_tokens=spec.context.max_tokens,
-            policy=call_policy(spec.policy),
+            policy=call_policy(self._manifest, self.references),
         )
 
     def _mock(self, env: Mapping[str, ValueProvider]) -> tuple[str | None, str]:

@@ -10,7 +10,8 @@ from typing import Any
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.labels import selector_labels
 from diptych_operator.status.advice import advice
-from diptych_operator.status.conditions import Condition, StatusInputs, conditions
+from diptych_operator.status.condition import Condition
+from diptych_operator.status.conditions import StatusInputs, conditions
 from diptych_operator.status.deployments import count_of
 
 MAX_MESSAGE = 2048  # characters; the CRD allows twice as many
