@@ -182,7 +182,8 @@ class StoreConfig:
 class IssuerConfig:
     """An issuer whose tokens are accepted; without `jwks` it is asked for its keys.
 
-    With `is_cluster` its tokens are those of ServiceAccounts.
+    With `is_cluster` its tokens are those of ServiceAccounts. `ca` reads the certificates of the
+    authorities (PEM) that it is trusted by, in place of the public ones.
     """
 
     url: str
@@ -191,6 +192,7 @@ class IssuerConfig:
     groups_claim: str = "groups"
     jwks: tuple[Mapping[str, Any], ...] | None = None
     is_cluster: bool = False
+    ca: ValueProvider | None = None
 
 
 @dataclass(frozen=True, slots=True)
