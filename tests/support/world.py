@@ -250,6 +250,7 @@ class World:
                 pass
 
     async def steerer(self):
+        """Send messages to runs: to steer, or to follow up."""
         for n in range(self.chance.randrange(1, 4)):
             await asyncio.sleep(self.chance.choice([0.05, 1, 3, 8]))
             if not self.runs_begun:
@@ -257,7 +258,9 @@ class World:
             run_id, replica = self.chance.choice(self.runs_begun), self.one()
             try:
                 async with asyncio.timeout(20):
-                    await replica.run(replica.runs.steer(run_id, Steered("more", f"m{n}")))
+                    is_follow_up = self.people.random() < 0.4
+                    message = Steered("more", f"m{n}", is_follow_up=is_follow_up)
+                    await replica.run(replica.runs.steer(run_id, message))
                 self.steered.append((run_id, f"m{n}"))
             except (Killed, StoreError, TimeoutError, RunEnded):
                 pass

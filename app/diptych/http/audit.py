@@ -18,7 +18,7 @@ from diptych.access.grants import Right
 from diptych.access.limits import LimitExceeded
 from diptych.errors import RunNotFound
 
-What = Literal["start", "resume", "steer", "cancel", "delete", "decide"]
+What = Literal["start", "resume", "steer", "clear", "cancel", "delete", "decide"]
 _audit = logging.getLogger("diptych.audit")
 
 

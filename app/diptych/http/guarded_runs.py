@@ -146,6 +146,19 @@ class GuardedRuns:
             said = replace(message, subject=str(caller.subject)) if caller.subject else message
             return _public(await self._runs.steer(run_id, said))
 
+    async def waiting_messages(self, run_id: str) -> Sequence[Steered] | None:
+        """Give the messages that wait in a run that the caller may see."""
+        await self._check_visible(run_id)
+        return await self._runs.waiting_messages(run_id)
+
+    async def clear_messages(self, run_id: str) -> Sequence[Steered]:
+        """Drop the messages that wait in a run of the caller's own, and give them."""
+        caller = current_caller()
+        with audited(caller, Right.ASK, "clear", run_id):
+            await self._check_own(caller, run_id)
+            subject = str(caller.subject) if caller.subject else ""
+            return await self._runs.clear_messages(run_id, subject)
+
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> RunEntry:
         """Cancel a run of the caller's own, or any by right; see `RunService.cancel`."""
         with audited(current_caller(), Right.MANAGE, "cancel", run_id):

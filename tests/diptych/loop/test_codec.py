@@ -42,6 +42,7 @@ from diptych.loop.events import (
     Terminal,
 )
 from diptych.loop.messages import Delegation, Message, NativeCall, Result, ToolCall, Usage
+from diptych.loop.queue_events import QueueCleared
 
 RICH_OFFERS = Catalog(
     (Tool("calc", "add", "adds", {"type": "object", "properties": {"a": {}}}, read_only=True),),
@@ -60,6 +61,9 @@ EVENTS = [
     Asked("hi", (Message("user", "u"), Message("assistant", "a")), "Rhyme."),
     Asked("hi", (), "", Origin(("http://a",), "00-ab", 2.5, cancels_on_disconnect=True)),
     Steered("hi again", "m-1"),
+    Steered("then this", "m-2", "user:eve", is_follow_up=True),
+    QueueCleared("c-1", ("m-1", "m-2")),
+    QueueCleared("c-1", subject="user:eve"),
     OFFERED,
     replace(NATIVE, nonce="n", action_format="native"),
     OwnerChanged(lost_tail=True),

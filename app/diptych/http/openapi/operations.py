@@ -130,6 +130,22 @@ STEER_RUN = _operation(
     headers=("Idempotency-Key",),
     errors=(409, 422, *_RUN_ERRORS),
 )
+FOLLOW_UP_RUN = _operation(
+    "Queue a message for a run's next turn",
+    "The message begins the run's next turn when this one has its answer. The reply comes when it "
+    "is on record, or is kept for a run that waits for its turn.",
+    {202: _json("Run", "The run.")},
+    body="MessageBody",
+    headers=("Idempotency-Key",),
+    errors=(409, 422, *_RUN_ERRORS),
+)
+CLEAR_QUEUE = _operation(
+    "Clear a run's queues",
+    "Drops the messages that wait in the run, and gives them. Those that have joined its "
+    "conversation stay.",
+    {200: _json("ClearedQueue", "What was dropped.")},
+    errors=(409, *_RUN_ERRORS),
+)
 RESUME_RUN = _operation(
     "Resume a run",
     "Takes up a run that failed or was aborted, with a new run of its session and no new message. "
