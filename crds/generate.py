@@ -81,6 +81,12 @@ STATUS: Schema = {
         "selector": _field(
             "string", "Selects the agent's pods; autoscalers use it.", maxLength=512
         ),
+        "sessions": _field(
+            "string",
+            "The key under which its sessions are stored; another Agent of the name adopts them "
+            "by it (spec.sessions.adopt).",
+            maxLength=64,
+        ),
         "url": _field("string", "The agent's URL inside the cluster.", maxLength=256),
         "conditions": {
             "type": "array",

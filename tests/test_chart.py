@@ -34,6 +34,8 @@ from support.redis_server import ONCE, RedisServer, redis_server
 
 from diptych.config.loader import check_files
 from diptych_operator.desired.access import AccessSettings
+from diptych_operator.desired.deployment import RolloutSettings
+from diptych_operator.desired.metadata import MetadataSettings
 from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings, egress_rules
 from diptych_operator.process.settings import read_settings
 from diptych_operator.resources.kinds import DEPLOYMENT
@@ -70,6 +72,7 @@ RIGHTS = {
     "serviceaccounts": ALL_OF_IT,
     "networkpolicies.networking.k8s.io": ALL_OF_IT,
     "poddisruptionbudgets.policy": ALL_OF_IT,
+    "jobs.batch": ALL_OF_IT,
     "configmaps": "create delete",
     "pods": "list watch",
     "events.events.k8s.io": "create",
@@ -274,7 +277,7 @@ def test_the_name_servers_are_the_operators_own_defaults_and_a_setting():
     def network(*settings):
         container = _operator(*settings)["spec"]["template"]["spec"]["containers"][0]
         environ = _variables(container) | {"POD_NAMESPACE": "here"}
-        files = {"POD_TEMPLATE": "", "ACCESS": ""}
+        files = {"POD_TEMPLATE": "", "AGENTS": "", "ACCESS": ""}
         return read_settings([], environ | files).platform.network.dns
 
     assert network() == DnsSettings()
@@ -297,7 +300,8 @@ def test_the_operator_reads_who_may_do_what_from_its_file(tmp_path):
     file = tmp_path / "access.yaml"
     file.write_text(config["data"]["access.yaml"])
     environ = _variables(container) | {"POD_NAMESPACE": "here", "POD_TEMPLATE": ""}
-    platform = read_settings([], environ | {"ACCESS": str(file)}).platform
+    files = {"AGENTS": "", "ACCESS": str(file)}
+    platform = read_settings([], environ | files).platform
     assert platform.access == AccessSettings(
         ({"url": "https://login.example.com", "audience": "agents"},),
         (
@@ -314,6 +318,61 @@ def test_the_operator_reads_who_may_do_what_from_its_file(tmp_path):
     assert platform.network.issuers == ("https://login.example.com",)
     (readers,) = platform.network.metrics_from
     assert readers == {"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}
+
+
+def platform(folder, *settings):
+    """Read the chart's settings as the operator does."""
+    container = _operator(*settings)["spec"]["template"]["spec"]["containers"][0]
+    (config,) = [c for c in _of_kind("ConfigMap", *settings) if "agents.yaml" in c["data"]]
+    environ = _variables(container) | {"POD_NAMESPACE": "here"}
+    for variable, name in (
+        ("POD_TEMPLATE", "pod-template.yaml"),
+        ("AGENTS", "agents.yaml"),
+        ("ACCESS", "access.yaml"),
+    ):
+        (folder / name).write_text(config["data"][name])
+        environ[variable] = str(folder / name)
+    return read_settings([], environ).platform
+
+
+def test_without_values_the_platform_sets_nothing_for_agents(tmp_path):
+    found = platform(tmp_path)
+    assert (found.pods.template, found.pods.locked) == ({}, ())
+    assert found.pods.rollout == RolloutSettings()
+    assert found.metadata == MetadataSettings()
+
+
+def test_the_operator_reads_what_the_platform_sets_for_agents_from_its_file(tmp_path):
+    found = platform(
+        tmp_path,
+        "global.nodeSelector.disk=ssd",
+        "agents.podTemplate.spec.runtimeClassName=gvisor",
+        "agents.podTemplate.spec.nodeSelector.pool=agents",
+        "agents.locked={spec.nodeSelector[pool],spec.runtimeClassName}",
+        "agents.metadata.allowed={team}",
+        "agents.serviceAccount.annotations.role=arn",
+        "agents.service.labels.mesh=on",
+        "agents.rollout.maxSurge=25%",
+        "agents.rollout.atOnce=3",
+    )
+    assert found.pods.template["spec"] == {
+        "nodeSelector": {"disk": "ssd", "pool": "agents"},
+        "runtimeClassName": "gvisor",
+    }
+    paths = [one.path for one in found.pods.locked]
+    assert paths == ["spec.nodeSelector[pool]", "spec.runtimeClassName"]
+    assert found.pods.rollout == RolloutSettings("25%", 0, 3)
+    assert found.metadata.allowed == ("team",)
+    assert found.metadata.service_accounts.annotations == {"role": "arn"}
+    assert found.metadata.services.labels == {"mesh": "on"}
+
+
+def test_a_change_of_what_agents_have_restarts_the_operator():
+    def mark(*settings):
+        template = _operator(*settings)["spec"]["template"]
+        return template["metadata"]["annotations"]["diptych.dev/settings"]
+
+    assert mark() != mark("agents.rollout.atOnce=3")
 
 
 def test_a_change_of_grants_restarts_the_operator():

@@ -1,5 +1,6 @@
 """What the operator writes, the pod reads: the resolved manifest, its files, its environment."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,12 @@ MOUNTED_KEYS = {
 }
 
 
-def mount(spec: dict[str, Any], folder: Path, *, keys: Any = MOUNTED_KEYS, env: Any = ()) -> Path:
+def mount(
+    spec: dict[str, Any], folder: Path, *, keys: Any = MOUNTED_KEYS, env: Any = (), **status: Any
+) -> Path:
     """Play the kubelet: lay the files of the pod's volume into a folder; give the manifest's."""
-    one, observed_state = agent(**spec), observed(agent("researcher"), service("wiki"))
+    one = replace(agent(**spec), status=status)
+    observed_state = observed(agent("researcher"), service("wiki"))
     text = child(one, CONFIG_MAP, observed_state)["data"][FILE]
     volume = _pod(one, observed_state)["volumes"][0]["projected"]["sources"]
     written = {FILE: text.replace(FOLDER, str(folder)), ACCESS_KEY: access(one)}
@@ -249,6 +253,12 @@ def test_the_pod_knows_the_service_of_its_redis(tmp_path, ref, url):
     store = read(mount(kept_in(serviceRef=ref), tmp_path)).store
     assert store is not None
     assert (store.url(), store.retention) == (url, 7200)
+    assert store.prefix == "diptych:team:coordinator:agent:coordinator-1"
+
+
+def test_the_pod_of_an_agent_from_before_there_were_keys_finds_its_sessions(tmp_path):
+    store = read(mount(kept_in(serviceRef={"name": "redis"}), tmp_path, observedGeneration=1)).store
+    assert store is not None
     assert store.prefix == "diptych:team:coordinator"
 
 

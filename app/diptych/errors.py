@@ -230,7 +230,9 @@ class ToolError(CallError):
 
 
 class DelegationError(CallError):
-    """A delegation that has no answer."""
+    """A delegation that has no answer; `child` is a `loop.messages.ChildRun`, if it was sent."""
+
+    child: object = None
 
 
 class StoreError(PortError):

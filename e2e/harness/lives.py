@@ -40,6 +40,7 @@ def lives(release: Release, namespace: str, folder: Path, is_done: Callable[[], 
             **_settings(release, folder),
             "KUBECONFIG": str(config),
             "NAMESPACES": namespace,
+            "POD_NAME": f"{release.kubectl.namespace}/{release.name}",  # whose claims it goes on with
         }
         while _life(gate, variables, folder / "operator.log", is_done):
             assert len(gate.writes) < _MAX_LIVES, gate.writes

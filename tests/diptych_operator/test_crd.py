@@ -81,7 +81,9 @@ def test_the_api_says_of_replicas_and_sessions_what_the_pod_says():
     ) in [rule["message"] for rule in spec]
     sessions = SPEC["sessions"]
     assert [rule["message"] for rule in sessions["x-kubernetes-validations"]] == [
-        "retention needs redis: without it sessions end with their pod"
+        "retention needs redis: without it sessions end with their pod",
+        "adopt needs redis: without it sessions end with their pod",
+        "onDelete: purge needs redis: without it sessions end with their pod",
     ]
     redis = sessions["properties"]["redis"]["x-kubernetes-validations"]
     assert redis[0]["message"] == "needs exactly one of urlFrom, serviceRef"

@@ -27,8 +27,9 @@ from diptych.errors import (
     TooManyMessages,
 )
 from diptych.loop.codec import NOT_IN_MEMORY_VIEW, TERMINAL, Record
-from diptych.loop.events import Signal, Steered
+from diptych.loop.events import Signal
 from diptych.loop.messages import Message
+from diptych.loop.queue_events import Steered
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, QueueHead, RunEntry, SessionEntry
 

@@ -25,7 +25,8 @@ from diptych.errors import (
     ToolError,
 )
 from diptych.loop.codec import Record
-from diptych.loop.events import LoopSettings, Steered
+from diptych.loop.events import LoopSettings
+from diptych.loop.queue_events import Steered
 from diptych.policy.rules import Policy, Rule
 from diptych.ports import Notice
 from diptych.ports.entries import IdempotencyKey

@@ -4,7 +4,7 @@ from typing import NoReturn
 
 from diptych.errors import DelegationError
 from diptych.loop.catalog import Peer, Unavailable
-from diptych.ports import DelegationRequest, Progress
+from diptych.ports import DelegationProgress, DelegationRequest
 
 
 class NoAgents:
@@ -19,6 +19,6 @@ class NoAgents:
     def snapshot(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
         return (), ()
 
-    async def delegate(self, request: DelegationRequest, progress: Progress) -> NoReturn:
+    async def delegate(self, request: DelegationRequest, progress: DelegationProgress) -> NoReturn:
         del progress
         raise DelegationError("refused", f"no agent is called {request.agent}")

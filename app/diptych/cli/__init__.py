@@ -29,6 +29,7 @@ from diptych.cli.commands import (
     install,
     logs,
     pin,
+    purge_sessions,
     resume,
     run,
     serve,
@@ -69,6 +70,7 @@ app.command("status", rich_help_panel=_CLUSTER_PANEL)(status.status)
 app.command("get", rich_help_panel=_CLUSTER_PANEL)(get.get)
 app.command("logs", rich_help_panel=_CLUSTER_PANEL)(logs.logs)
 app.command("token", rich_help_panel=_CLUSTER_PANEL)(token.token)
+app.command("purge-sessions", rich_help_panel=_CLUSTER_PANEL)(purge_sessions.purge_sessions)
 app.command("demo-tools", hidden=True)(demo.demo_tools)
 
 

@@ -35,6 +35,7 @@ from diptych.config.settings import (
     StoreConfig,
     TimeoutConfig,
     ToolServerConfig,
+    sessions_prefix,
 )
 from diptych.config.source_location import FieldPath, SourceLocation
 from diptych.config.validation import raise_problems
@@ -236,7 +237,7 @@ class _Resolver:
             url = self.references.key((*path, "urlFrom"), "Secret", ref)
         else:
             url = constant_value(self.references.redis_url((*path, "serviceRef")))
-        prefix = f"diptych:{metadata.namespace}:{metadata.name}"
+        prefix = sessions_prefix(metadata.namespace, metadata.name, sessions.adopt)
         return StoreConfig(url, sessions.retention, prefix)
 
 

@@ -253,6 +253,16 @@ def opened(config: AgentConfig) -> AgentConfig:
     return replace(config, access=replace(config.access, mode="open"))
 
 
+def sessions_prefix(namespace: str, name: str, key: str | None = None) -> str:
+    """Give what stands before all keys of an agent's store; `key` tells Agents of a name apart.
+
+    Without a key, or with the name, it is where an agent on a laptop has its sessions, and where
+    every Agent had them before there were keys (docs/decisions/0171).
+    """
+    own = f"diptych:{namespace}:{name}"
+    return own if key in {None, name} else f"{own}:agent:{key}"
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessSettings:
     """What holds for the whole process, whatever agents it serves.

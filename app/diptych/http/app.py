@@ -65,11 +65,15 @@ class AppDependencies:
 class AgentApp(FastAPI):
     """FastAPI with a document of its own; see `http.openapi`."""
 
+    needs_credential = False
+
     def openapi(self) -> dict[str, Any]:
         """Build the OpenAPI document when it is first asked for."""
         from diptych.http.openapi.document import document  # noqa: PLC0415 - only needed here
 
-        self.openapi_schema = self.openapi_schema or document(self)
+        self.openapi_schema = self.openapi_schema or document(
+            self, needs_credential=self.needs_credential
+        )
         return self.openapi_schema
 
     def build_middleware_stack(self) -> ASGIApp:
@@ -111,6 +115,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     app.add_middleware(BodyGuard)
     app.add_middleware(MemoryGuard, budget=dependencies.budget)
     if dependencies.access:
+        app.needs_credential = True
         app.add_middleware(AccessGuard, policy=dependencies.access)
     if dependencies.chat.cors_origins:
         app.add_middleware(CorsForApi, origins=dependencies.chat.cors_origins)

@@ -69,7 +69,15 @@ class ChatBody(BaseModel):
 class RunBody(BaseModel):
     """`POST /v1/runs`: either `input` or `messages`. A field that is null counts as absent."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "oneOf": [
+                {"required": [name], "properties": {name: {"type": kind}}}
+                for name, kind in (("input", "string"), ("messages", "array"))
+            ]
+        },
+    )
 
     input: str | None = Field(None, description="The user's message.")
     messages: Messages | None = Field(None, description="A conversation, in place of `input`.")
@@ -99,7 +107,9 @@ class MessageBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    message: str = Field(description="Text that is not blank.")
+    message: str = Field(
+        description="Text that is not blank.", json_schema_extra={"pattern": r"\S"}
+    )
 
 
 class DecisionBody(BaseModel):

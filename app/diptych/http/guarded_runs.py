@@ -19,7 +19,8 @@ from diptych.http.audit import audited
 from diptych.http.own_entries import own_entries
 from diptych.http.record_pages import pages
 from diptych.loop.codec import Record
-from diptych.loop.events import Origin, Steered
+from diptych.loop.events import Origin
+from diptych.loop.queue_events import Steered
 from diptych.net.memory_budget import current_share
 from diptych.ports import Item
 from diptych.ports.entries import RunEntry, RunPage, SessionEntry

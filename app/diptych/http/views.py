@@ -5,12 +5,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from diptych.loop.codec import TERMINAL, Record
-from diptych.loop.events import Steered
+from diptych.loop.delegation_rows import usage_value
+from diptych.loop.queue_events import Steered
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry, SessionEntry
 from diptych.ports.session_ids import public_id, subject_of
 from diptych.runtime.answers import TURN, answers_so_far, whole_answer
 from diptych.runtime.approvals import Approval, approvals_of, open_approvals
+from diptych.runtime.spending import children_usage
 
 
 def event_view(record: Record) -> dict[str, Any]:
@@ -138,6 +140,8 @@ def _outcome(records: Sequence[Record]) -> Mapping[str, Any]:
                 outcome["text"] = text
         case _:
             outcome = {"error": {"code": "aborted", "message": end.content}}
+    if used := children_usage(records):
+        outcome["children_usage"] = usage_value(used)
     answer = whole_answer(records)
     return {**outcome, **({"answer": answer} if answer is not None else {})}
 

@@ -109,7 +109,11 @@ def take_result(run: Run, event: Returned) -> Next:
     """Keep a result; when the last of the step has come, go on."""
     waiting = tuple(w for w in run.waiting if w.call.id != event.result.call_id)
     result = _with_changes(run, event.result)
-    run = updated(run, results=(*run.results, result), waiting=waiting)
+    child = result.child.usage if result.child else None
+    children_usage = run.children_usage + child if child else run.children_usage
+    run = updated(
+        run, results=(*run.results, result), waiting=waiting, children_usage=children_usage
+    )
     if open_calls(run):
         return start_ready(run)
     by_id = {result.call_id: result for result in run.results}

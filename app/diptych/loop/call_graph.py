@@ -12,7 +12,7 @@ from diptych.loop.actions.arguments import check_arguments
 from diptych.loop.actions.references import fill_references, reference_value
 from diptych.loop.catalog import Catalog
 from diptych.loop.events import Returned
-from diptych.loop.messages import Call, Delegation, Result, ToolCall
+from diptych.loop.messages import Call, ChildRun, Delegation, Result, ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,9 @@ class Graph:
         return (tool.server, tool.sequential) if tool else (None, False)
 
 
-def failure(call: Call, kind: CallErrorKind, text: str) -> Returned:
-    """The result of a call that was not made, or that did not end."""
-    result = Result(call.id, text, error=kind)
+def failure(call: Call, kind: CallErrorKind, text: str, child: ChildRun | None = None) -> Returned:
+    """The result of a call that was not made, or that did not end; `child` is its task, if any."""
+    result = Result(call.id, text, error=kind, child=child)
     if isinstance(call, Delegation):
         return Returned(result, "agent", call.agent)
     return Returned(result, "tool", call.name)

@@ -3,6 +3,7 @@
 Not here: how they are described to the model (`prompt`, `functions`) and reached (`adapters`).
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ RESULT_SERVER = "result"
 """What the loop's own tool `result__read` has in place of a server; no server is called so."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tool:
     """A tool of an MCP server.
 
@@ -42,6 +43,11 @@ class Tool:
     @property
     def long_name(self) -> str:
         return f"{self.server}{SEPARATOR}{self.name}"
+
+    @cached_property
+    def schema_text(self) -> str:
+        """The input schema as JSON; made once for many calls."""
+        return json.dumps(self.input_schema, default=dict)
 
 
 @dataclass(frozen=True, slots=True)

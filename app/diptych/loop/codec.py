@@ -59,12 +59,11 @@ from diptych.loop.events import (
     Replied,
     ReplyRejected,
     Returned,
-    Steered,
     StepsExhausted,
     Streamed,
 )
 from diptych.loop.messages import JSON
-from diptych.loop.queue_events import QueueCleared
+from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.queue_rows import queue_row, read_cleared, read_steered
 
 EVENT_TYPES: Mapping[type, tuple[str, ...]] = {

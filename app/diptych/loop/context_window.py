@@ -53,8 +53,9 @@ class ContextWindow:
     def replied(self, prompt_tokens: int) -> "ContextWindow":
         """Learn from a reply how tokens are counted; 0 means that the model does not say."""
         factor = _factor(prompt_tokens, self.sent)
-        learned = replace(self, refusals=0, has_compacted=False)
-        return learned if factor is None else replace(learned, factor=factor, is_measured=True)
+        if factor is None:
+            return replace(self, refusals=0, has_compacted=False)
+        return replace(self, refusals=0, has_compacted=False, factor=factor, is_measured=True)
 
     def refused(
         self, sent: int, max_tokens: int | None, prompt_tokens: int | None

@@ -4,11 +4,18 @@ Not here: which row is whose (`codec`).
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any, cast
+from typing import Any
 
 from diptych.errors import LoopError
 from diptych.loop.context_window import ContextWindow
+from diptych.loop.delegation_rows import (
+    child_value,
+    parent_value,
+    read_child,
+    read_parent,
+    read_usage,
+    usage_value,
+)
 from diptych.loop.events import (
     Aborted,
     Asked,
@@ -25,7 +32,7 @@ from diptych.loop.events import (
     StepsExhausted,
 )
 from diptych.loop.message_json import decode_calls, decode_message, encode_calls, encode_message
-from diptych.loop.messages import JSON, Call, Delegation, Result, ToolCall, Usage
+from diptych.loop.messages import JSON, Call, Delegation, Result, ToolCall
 
 Stored = Any
 """What a store gives back: JSON whose form follows from the event's type."""
@@ -41,6 +48,7 @@ def asked_metadata(event: Asked) -> dict[str, JSON]:
         "traceparent": origin.traceparent,
         "seconds": origin.seconds,
         "on_disconnect": "cancel" if origin.cancels_on_disconnect else None,
+        "parent": parent_value(origin.parent),
         "parts": list(event.parts),
         "parameters": event.parameters,
         "max_steps": event.max_steps,
@@ -65,6 +73,7 @@ def read_asked(message: str, metadata: Mapping[str, Any]) -> Asked:
             metadata.get("traceparent"),
             metadata.get("seconds"),
             metadata.get("on_disconnect") == "cancel",
+            read_parent(metadata.get("parent")),
         ),
         tuple(metadata.get("parts", ())),
         metadata.get("parameters", {}),
@@ -101,7 +110,7 @@ def context_row(event: ContextRefused | Compacted) -> tuple[str, JSON, dict[str,
     if isinstance(event, ContextRefused):
         told = {"max_tokens": event.max_tokens, "prompt_tokens": event.prompt_tokens}
         return "context_refused", None, {name: n for name, n in told.items() if n is not None}
-    about: dict[str, JSON] = {"keeps": event.keeps, "usage": _usage(event.usage)}
+    about: dict[str, JSON] = {"keeps": event.keeps, "usage": usage_value(event.usage)}
     if event.error is not None:
         about["error"] = event.error
     return "compacted", event.summary, about
@@ -111,14 +120,14 @@ def read_context(event_type: str, content: Stored, metadata: Mapping[str, Any]) 
     """Read such a row back."""
     if event_type == "context_refused":
         return ContextRefused(metadata.get("max_tokens"), metadata.get("prompt_tokens"))
-    usage = _read_usage(metadata["usage"])
+    usage = read_usage(metadata["usage"])
     return Compacted(content, metadata["keeps"], usage, metadata.get("error"))
 
 
 def reply_metadata(event: Replied) -> dict[str, JSON]:
     """What a record of a reply says beside its text."""
     about: dict[str, JSON] = {
-        "usage": _usage(event.usage),
+        "usage": usage_value(event.usage),
         "finish_reason": event.finish_reason,
     }
     if event.calls:
@@ -130,7 +139,7 @@ def reply_metadata(event: Replied) -> dict[str, JSON]:
 
 def read_reply(text: str, metadata: Mapping[str, Any]) -> Replied:
     """Read a reply back."""
-    usage, calls = _read_usage(metadata["usage"]), decode_calls(metadata.get("tool_calls", ()))
+    usage, calls = read_usage(metadata["usage"]), decode_calls(metadata.get("tool_calls", ()))
     reasoning = metadata.get("reasoning", "")
     return Replied(text, usage, metadata["finish_reason"], calls, reasoning)
 
@@ -139,12 +148,12 @@ def terminal_row(event: Event) -> tuple[str, JSON, dict[str, JSON]]:
     """The row of a run's end. Raises `LoopError` for any other event."""
     match event:
         case Completed(finish_reason, usage):
-            return "completed", None, {"finish_reason": finish_reason, "usage": _usage(usage)}
+            return "completed", None, {"finish_reason": finish_reason, "usage": usage_value(usage)}
         case StepsExhausted(text, results, usage):
             partial: list[JSON] = [
                 {"call_id": r.call_id, "text": r.text, "error": r.error} for r in results
             ]
-            return "max_steps", text, {"results": partial, "usage": _usage(usage)}
+            return "max_steps", text, {"results": partial, "usage": usage_value(usage)}
         case Failed(code, message, text):
             return "failed", message, {"code": code, **({"text": text} if text else {})}
         case Aborted(reason):
@@ -157,12 +166,12 @@ def read_terminal(event_type: str, content: Stored, metadata: Mapping[str, Any])
     """Read a run's end back. Raises `LoopError` for a name that this version does not know."""
     match event_type:
         case "completed":
-            return Completed(metadata["finish_reason"], _read_usage(metadata["usage"]))
+            return Completed(metadata["finish_reason"], read_usage(metadata["usage"]))
         case "max_steps":
             results = tuple(
                 Result(r["call_id"], r["text"], error=r["error"]) for r in metadata["results"]
             )
-            return StepsExhausted(content, results, _read_usage(metadata["usage"]))
+            return StepsExhausted(content, results, read_usage(metadata["usage"]))
         case "failed":
             return Failed(metadata["code"], content, metadata.get("text", ""))
         case "aborted":
@@ -223,6 +232,8 @@ def returned_row(event: Returned) -> tuple[str, JSON, dict[str, JSON]]:
         about["error"] = result.error
     if result.finish_reason != "stop":
         about["finish_reason"] = result.finish_reason
+    if result.child is not None:
+        about["child"] = child_value(result.child)
     if event.kind == "tool":
         return "tool_error" if failed else "tool_result", result.text, about
     return "delegation_error" if failed else "delegation_response", result.text, about
@@ -232,15 +243,8 @@ def read_returned(event_type: str, content: Stored, metadata: Mapping[str, Any])
     """Read a result back."""
     error, value = metadata.get("error"), metadata.get("value")
     reason = metadata.get("finish_reason", "stop")
-    result = Result(metadata["call_id"], content, value, error, reason)
+    child = read_child(metadata.get("child"))
+    result = Result(metadata["call_id"], content, value, error, reason, child)
     if event_type.startswith("tool"):
         return Returned(result, "tool", metadata["tool"])
     return Returned(result, "agent", metadata["agent"])
-
-
-def _usage(usage: Usage) -> dict[str, JSON]:
-    return cast("dict[str, JSON]", asdict(usage))
-
-
-def _read_usage(stored: Mapping[str, int]) -> Usage:
-    return Usage(stored["prompt_tokens"], stored["completion_tokens"])

@@ -11,8 +11,17 @@ from diptych.loop.actions import RULES_0_1, ActionError, Rules
 from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.loop.catalog import Catalog
 from diptych.loop.context_window import ContextWindow
-from diptych.loop.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage
-from diptych.loop.queue_events import QueueCleared
+from diptych.loop.messages import (
+    JSON,
+    Call,
+    JSONObject,
+    Message,
+    NativeCall,
+    ParentCall,
+    Result,
+    Usage,
+)
+from diptych.loop.queue_events import QueueCleared, Steered
 
 CallKind = Literal["tool", "agent"]
 CallFormat = Literal["json", "native"]
@@ -55,13 +64,15 @@ class Origin:
 
     `path` holds the card URLs of the agents before this one, `traceparent` the caller's trace
     (W3C Trace Context), `seconds` what was left until the caller's deadline. With
-    `cancels_on_disconnect` the run is aborted when its last subscriber hangs up.
+    `cancels_on_disconnect` the run is aborted when its last subscriber hangs up. `parent` is the
+    call of another agent's run that this one comes from.
     """
 
     path: tuple[str, ...] = ()
     traceparent: str | None = None
     seconds: float | None = None
     cancels_on_disconnect: bool = False
+    parent: ParentCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +98,6 @@ class Asked:
     resumes: str | None = None
     subject: str = ""
     caller: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Steered:
-    """Another message to a run that exists (loop.md §6).
-
-    It joins as soon as possible; one that `is_follow_up` begins the next turn. A message that is
-    sent again, under the same `message_id`, is taken once. `subject` is who sends it, "" if nobody
-    knows.
-    """
-
-    message: str
-    message_id: str
-    subject: str = ""
-    is_follow_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,15 +82,28 @@ Call: TypeAlias = ToolCall | Delegation
 
 
 @dataclass(frozen=True, slots=True)
+class ParentCall:
+    """The delegation that a run comes from, as its caller names it.
+
+    `agent` is the caller's name, `run_id` its run, `call_id` the call of that run.
+    """
+
+    agent: str
+    run_id: str
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class CallOutput:
     """The output of a tool or agent: text for the model, and a value for `${id.path}`.
 
-    `finish_reason` is that of an agent's answer, as far as it says so.
+    `finish_reason` is that of an agent's answer, as far as it says so; `child` is its task.
     """
 
     text: str
     value: JSON = None
     finish_reason: FinishReason = "stop"
+    child: "ChildRun | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +111,7 @@ class Result:
     """The outcome of one call; `error` is None when it succeeded.
 
     The text of an agent's answer that was cut off or filtered says so, and `finish_reason` too.
+    `child` is the task of a delegation that was sent.
     """
 
     call_id: str
@@ -105,6 +119,7 @@ class Result:
     value: JSON = None
     error: CallErrorKind | None = None
     finish_reason: FinishReason = "stop"
+    child: "ChildRun | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +134,21 @@ class Usage:
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ChildRun:
+    """The task that a delegation became at another agent, as far as that agent has said.
+
+    `url` is the agent's base URL, `task_id` the task there, which is its run. `state` is the last
+    that the task had, in A2A's words ("completed", "failed", "working" …), "" if it never named
+    one; `code` is why a run of ours failed. `usage` is the sum over the task and its own children,
+    None if the agent does not say. `text` is what a task that did not complete had said.
+    """
+
+    url: str
+    task_id: str = ""
+    state: str = ""
+    code: str = ""
+    usage: Usage | None = None
+    text: str = ""

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from diptych.loop.event_rows import Stored
-from diptych.loop.events import Steered
 from diptych.loop.messages import JSON
-from diptych.loop.queue_events import QueueCleared
+from diptych.loop.queue_events import QueueCleared, Steered
 
 
 def queue_row(event: Steered | QueueCleared) -> tuple[str, JSON, dict[str, JSON]]:

@@ -8,9 +8,8 @@ Not here: how they reach the run (`runtime.signals`), what is asked next (`askin
 
 from dataclasses import replace
 
-from diptych.loop.events import Steered
 from diptych.loop.messages import Message
-from diptych.loop.queue_events import QueueCleared
+from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.state import MAX_MESSAGES_PER_RUN, Run, append_question, updated
 
 

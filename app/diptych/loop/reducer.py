@@ -11,7 +11,7 @@ Not here: reading a reply (`actions`), which calls can start (`call_graph`), wha
 again (`pending`), wording (`prompt`), time limits and cancelling (`runtime.runner`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from diptych.errors import CallErrorKind, LoopError
@@ -48,16 +48,15 @@ from diptych.loop.events import (
     Replied,
     ReplyRejected,
     Returned,
-    Steered,
     StepsExhausted,
     Stop,
     Streamed,
     Terminal,
 )
 from diptych.loop.fitting import question_place
-from diptych.loop.messages import Message
+from diptych.loop.messages import ChildRun, Message
 from diptych.loop.pending import Next, settle, take_over
-from diptych.loop.queue_events import QueueCleared
+from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.queues import clear_messages, deliver_all, deliver_steering, put_message
 from diptych.loop.state import (
     Phase,
@@ -164,17 +163,21 @@ def apply_all(run: Run, events: Iterable[Event]) -> Run:
     return run
 
 
-def closing_events(run: Run, end: Stop) -> Iterator[Event]:
+def closing_events(
+    run: Run, end: Stop, children: Mapping[str, ChildRun] | None = None
+) -> Iterator[Event]:
     """List the events that end a run now.
 
     Calls in flight are `interrupted` first and calls that have not begun `skipped`, so that each
-    call in the conversation has a result.
+    call in the conversation has a result. `children` has what is known of the tasks of delegations
+    in flight, by call.
     """
     unresolved = open_calls(run)
     for call in run.calls:
         if call.id in unresolved:
             kind: CallErrorKind = "interrupted" if call.id in run.started else "skipped"
-            yield failure(call, kind, f"{kind}: {_reason(end)}")
+            child = (children or {}).get(call.id)
+            yield failure(call, kind, f"{kind}: {_reason(end)}", child)
     yield end
 
 

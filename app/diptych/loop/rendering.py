@@ -42,7 +42,7 @@ def action_request(run: Run, *, may_answer: bool = False) -> ModelRequest:
     rules = prompt.action_rules(run.catalog, "" if _has_results(run) else run.question)
     if rules and may_answer:
         rules = f"{rules}\n\n{answer_prompt.DIRECT}"
-    return replace(_request(run, rules), parameters=_step_parameters(run))
+    return _request(run, rules, parameters=_step_parameters(run))
 
 
 def answer_request(run: Run) -> ModelRequest:
@@ -140,21 +140,25 @@ def _has_results(run: Run) -> bool:
     return len(run.messages) - run.question_end > _OF_REJECTION * run.errors
 
 
-def _request(run: Run, asked_for: str, *after: Message) -> ModelRequest:
+def _request(
+    run: Run, asked_for: str, *after: Message, parameters: JSONObject | None = None
+) -> ModelRequest:
     """Render the run, with what the phase asks for at the end of the user's last message.
 
-    `after` follows that message, and is not kept either.
+    `after` follows that message, and is not kept either. Without `parameters` they are the run's.
     """
     said = joined(without_native_calls(sent_messages(run), run.nonce))
     sent = _append_to_user(list(opened_by_user(said)), asked_for)
     system = (Message("system", run.system),) if run.system else ()
-    return ModelRequest((*system, *sent, *after), run.model_calls, parameters=run.parameters)
+    chosen = run.parameters if parameters is None else parameters
+    return ModelRequest((*system, *sent, *after), run.model_calls, parameters=chosen)
 
 
 def _append_to_user(messages: list[Message], text: str) -> list[Message]:
     if text:
         last = next(n for n in reversed(range(len(messages))) if messages[n].role == "user")
-        messages[last] = _join([messages[last], Message("user", text)])
+        content = f"{messages[last].content}\n\n{text}" if messages[last].content else text
+        messages[last] = replace(messages[last], content=content)
     return messages
 
 

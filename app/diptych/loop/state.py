@@ -13,8 +13,9 @@ from diptych.loop.approval_events import ApprovalRequested
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import Command
 from diptych.loop.context_window import ContextWindow
-from diptych.loop.events import CallFormat, LoopSettings, Origin, Steered, Terminal
+from diptych.loop.events import CallFormat, LoopSettings, Origin, Terminal
 from diptych.loop.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage
+from diptych.loop.queue_events import Steered
 
 MAX_MESSAGES_PER_RUN = 100  # sent to it after its start
 
@@ -80,6 +81,7 @@ class Run:
     errors: int = 0  # rejected replies in a row
     model_calls: int = 0
     usage: Usage = field(default_factory=Usage)
+    children_usage: Usage = field(default_factory=Usage)  # of delegations, as children say
     calls: tuple[Call, ...] = ()  # of this step, in the order of the reply
     native_reply: NativeReply | None = None  # that they come from, if their format is native
     issued: frozenset[str] = frozenset()  # ids of calls that a command was given for

@@ -1,21 +1,23 @@
 """The project's own A2A extension: what a delegation holds besides its task (loop.md §5).
 
 The newest messages of the caller's conversation are one data part; the call path, the seconds that
-are left and the subject that the caller works for are metadata of the message. All are marked with
-`URI`, so that an agent that does not know the extension ignores them.
+are left, the subject that the caller works for and the call that the task comes from are metadata
+of the message. All are marked with `URI`, so that an agent that does not know the extension ignores
+them.
 
 The metadata of an answer's artifact say so under `URI` if it was cut off or filtered.
 
-Not here: A2A's own types (`adapters.a2a` and `http.a2a` turn them into JSON and back), and which
-paths are refused (`adapters.a2a`).
+Not here: A2A's own types (`adapters.a2a` and `http.a2a` turn them into JSON and back), what the
+agent says of the task (`a2a_reports`), and which paths are refused (`adapters.a2a`).
 """
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
+from dataclasses import dataclass
 
 from diptych.errors import InvalidRequest
-from diptych.loop.messages import JSON, FinishReason, JSONObject, Message
+from diptych.loop.delegation_rows import parent_value
+from diptych.loop.messages import JSON, FinishReason, JSONObject, Message, ParentCall
 from diptych.loop.text import well_formed
 
 URI = "https://diptych.dev/a2a/extensions/delegation/v1"
@@ -26,10 +28,21 @@ MAX_PATH = 16
 MAX_URL_CHARS = 2048
 
 MAX_SUBJECT_CHARS = 512
+MAX_ID_CHARS = 256  # of the names by which a caller speaks of itself, its run and its call
 
-DelegationMetadata: TypeAlias = tuple[tuple[str, ...], float | None, str]
-"""The call path (card URLs, the caller last), the seconds that the caller has left, and whom it
-works for ("" if it does not say)."""
+
+@dataclass(frozen=True, slots=True)
+class DelegationMetadata:
+    """What a caller says of a task beside its text.
+
+    `path` is the call path (card URLs, the caller last), `seconds` what the caller has left, None
+    for no limit; `subject` is whom it works for, "" if it does not say, and `parent` its call.
+    """
+
+    path: tuple[str, ...] = ()
+    seconds: float | None = None
+    subject: str = ""
+    parent: ParentCall | None = None
 
 
 def context_value(messages: Sequence[Message]) -> JSONObject:
@@ -47,13 +60,15 @@ def context_value(messages: Sequence[Message]) -> JSONObject:
     return {"messages": newest[::-1]}
 
 
-def metadata_value(path: Sequence[str], seconds: float | None, subject: str = "") -> JSONObject:
-    """Give the extension's metadata of a message as JSON."""
-    value: dict[str, JSON] = {"path": list(path)}
-    if subject:
-        value["subject"] = subject
-    if seconds is not None:
-        value["deadline"] = seconds
+def metadata_value(metadata: DelegationMetadata) -> JSONObject:
+    """Give the extension's metadata of a message as JSON; what is not known is left out."""
+    value: dict[str, JSON] = {"path": list(metadata.path)}
+    if metadata.subject:
+        value["subject"] = metadata.subject
+    if metadata.seconds is not None:
+        value["deadline"] = metadata.seconds
+    if metadata.parent is not None:
+        value["parent"] = parent_value(metadata.parent)
     return value
 
 
@@ -86,10 +101,14 @@ def read_metadata(value: JSON) -> DelegationMetadata:
     """Read what the metadata of a message holds under `URI`. Raises `InvalidRequest`."""
     match value:
         case None:
-            return (), None, ""
+            return DelegationMetadata()
         case {}:
-            subject = _subject(value.get("subject"))
-            return _path(value.get("path")), _seconds(value.get("deadline")), subject
+            return DelegationMetadata(
+                _path(value.get("path")),
+                _seconds(value.get("deadline")),
+                _subject(value.get("subject")),
+                _parent(value.get("parent")),
+            )
         case _:
             raise _invalid("its metadata must be an object")
 
@@ -129,6 +148,20 @@ def _subject(value: JSON) -> str:
     if not isinstance(value, str) or not value.isprintable() or len(value) > MAX_SUBJECT_CHARS:
         raise _invalid(f"`subject` must be one line of at most {MAX_SUBJECT_CHARS} characters")
     return value
+
+
+def _parent(value: JSON) -> ParentCall | None:
+    match value:
+        case None:
+            return None
+        case {"agent": str(agent), "run_id": str(run_id), "call_id": str(call_id)}:
+            names = (agent, run_id, call_id)
+            if all(name.isprintable() and len(name) <= MAX_ID_CHARS for name in names):
+                return ParentCall(*names)
+    raise _invalid(
+        '`parent` must be {"agent": …, "run_id": …, "call_id": …}, each one line of at most '
+        f"{MAX_ID_CHARS} characters"
+    )
 
 
 def _invalid(problem: str) -> InvalidRequest:

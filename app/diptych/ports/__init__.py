@@ -11,12 +11,43 @@ from typing import Protocol, TypeAlias
 from diptych.loop.catalog import Peer, Tool, Unavailable
 from diptych.loop.codec import Record
 from diptych.loop.events import Signal
-from diptych.loop.messages import CallOutput, JSONObject, Message, NativeCall, Usage
+from diptych.loop.messages import (
+    JSON,
+    CallOutput,
+    ChildRun,
+    JSONObject,
+    Message,
+    NativeCall,
+    Usage,
+)
 from diptych.loop.model_request import ModelRequest
 from diptych.ports.entries import Lease, QueueHead
 
 Progress = Callable[[str], None]
-"""Called with a sentence on a tool's progress, or with a sub-agent's text. Must not block."""
+"""Called with a sentence on a tool's progress. Must not block."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildEvent:
+    """What happened in a task at another agent, or in one below it, as that agent tells it.
+
+    `type`, `seq`, `timestamp`, `content` and `metadata` are those of a record, cut where they are
+    long; `seq` is 0 for what is on no record. `path` holds the calls that lead from the task's run
+    to that of the event, and `skipped` is how many events before this one were not let in.
+    """
+
+    type: str
+    path: tuple[str, ...] = ()
+    seq: int = 0
+    timestamp: float = 0.0
+    content: JSON = None
+    metadata: JSONObject = field(default_factory=dict)
+    skipped: int = 0
+
+
+DelegationProgress = Callable[[str | ChildRun | ChildEvent], None]
+"""Called with a sub-agent's text, with its task when more of it is known, and with what happens in
+it. Must not block."""
 
 ValueProvider = Callable[[], str | None]
 """Reads a value at each use, for it may change (a key of a Secret); None while it is missing."""
@@ -105,7 +136,7 @@ class DelegationRequest:
 
     `context_id` is new for every delegation. `path` holds the card URLs of the agents that the
     request has come through, the caller last. `seconds_left` is what the run has left. `subject` is
-    whom the run works for, "" if nobody knows.
+    whom the run works for, "" if nobody knows. `run_id` and `call_id` say which call it is.
     """
 
     agent: str
@@ -116,6 +147,8 @@ class DelegationRequest:
     seconds_left: float | None = None
     traceparent: str | None = None
     subject: str = ""
+    run_id: str = ""
+    call_id: str = ""
 
 
 class Agents(Protocol):
@@ -125,8 +158,14 @@ class Agents(Protocol):
         """The agents that can be asked now, in the manifest's order, without asking any."""
         ...
 
-    async def delegate(self, request: DelegationRequest, progress: Progress) -> CallOutput:
-        """Give an agent a task and wait for its end. Raises `DelegationError`."""
+    async def delegate(
+        self, request: DelegationRequest, progress: DelegationProgress
+    ) -> CallOutput:
+        """Give an agent a task and wait for its end.
+
+        The output names the task as its `child`. Raises `DelegationError`, with the `child` if
+        there was one.
+        """
         ...
 
 

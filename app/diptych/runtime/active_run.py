@@ -10,8 +10,8 @@ from enum import Enum
 from typing import assert_never
 
 from diptych.loop.approval_events import ApprovalDecided
-from diptych.loop.events import Aborted, Event, Failed, Signal, Steered, Stop
-from diptych.loop.queue_events import QueueCleared
+from diptych.loop.events import Aborted, Event, Failed, Signal, Stop
+from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.queues import clearing, takes
 from diptych.loop.reducer import apply_all, closing_events
 from diptych.loop.state import Phase, Run

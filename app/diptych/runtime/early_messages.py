@@ -5,8 +5,8 @@ Not here: those of a run that goes on (`loop.queues`), sending them (`signals`).
 
 from collections.abc import Iterable, Sequence
 
-from diptych.loop.events import Signal, Steered
-from diptych.loop.queue_events import QueueCleared
+from diptych.loop.events import Signal
+from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
 
 

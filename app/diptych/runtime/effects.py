@@ -19,12 +19,12 @@ from diptych.loop import prompt
 from diptych.loop.catalog import Tool
 from diptych.loop.commands import AskModel
 from diptych.loop.events import CallKind, Event, Returned
-from diptych.loop.messages import JSON, Call, CallOutput, Delegation, Result, ToolCall
+from diptych.loop.messages import JSON, Call, CallOutput, ChildRun, Delegation, Result, ToolCall
 from diptych.loop.rendering import without_native_calls
 from diptych.loop.state import Run, conversation
 from diptych.loop.text import RESULT_BYTES, bounded, well_formed
 from diptych.policy.rules import Policy
-from diptych.ports import Agents, DelegationRequest, Model, Notice, Tools
+from diptych.ports import Agents, ChildEvent, DelegationRequest, Model, Notice, Tools
 from diptych.runtime.answer_stream import TextBatcher
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.model_caller import ModelCaller, ModelHabits
@@ -68,7 +68,11 @@ class Effects:
         put: Callable[[Event | TaskCrashed | TextArrived], None],
         notify: Callable[[Notice], None],
         deadline: Deadline,
+        run_id: str = "",
     ) -> None:
+        self.children: dict[str, ChildRun] = {}
+        """What is known of the tasks of delegations in flight, by call."""
+        self._run_id = run_id
         self._backends = backends
         self._put = put
         self._notify = notify
@@ -113,7 +117,8 @@ class Effects:
         try:
             output = await self._send(call, run, context_id)
         except CallError as error:
-            result = Result(call.id, _result_text(error.message), error=error.kind)
+            child = getattr(error, "child", None)
+            result = Result(call.id, _result_text(error.message), error=error.kind, child=child)
         except asyncio.CancelledError:
             if self._is_cancelled:
                 raise
@@ -126,23 +131,27 @@ class Effects:
         else:
             result = _result(call, output)
         kind: CallKind = "agent" if isinstance(call, Delegation) else "tool"
+        self.children.pop(call.id, None)
         self._put(Returned(result, kind, target(call)))
 
     async def _send(self, call: Call, run: Run, context_id: str | None) -> CallOutput:
         about: dict[str, JSON] = {"call_id": call.id, "target": target(call)}
 
-        def notify(notice_type: str, field: str, text: str) -> None:
-            self._notify(Notice(notice_type, {**about, field: well_formed(text)}))
+        def watch(seen: str | ChildRun | ChildEvent) -> None:
+            if isinstance(seen, ChildRun):
+                self.children[call.id] = seen
+            else:
+                self._notify(delegation_notice(call, seen))
 
         if isinstance(call, Delegation):
-            return await self._backends.agents.delegate(
-                self._delegation(call, run, context_id),
-                lambda text: notify("delegation_progress", "content", text),
-            )
+            delegation = self._delegation(call, run, context_id)
+            return await self._backends.agents.delegate(delegation, watch)
         return await self._backends.tools.call(
             _tool_of(call, run),
             call.arguments,
-            lambda text: notify("tool_progress", "message", text),
+            lambda text: self._notify(
+                Notice("tool_progress", {**about, "message": well_formed(text)})
+            ),
         )
 
     def _delegation(self, call: Delegation, run: Run, context_id: str | None) -> DelegationRequest:
@@ -157,6 +166,8 @@ class Effects:
             seconds_left=self._deadline.seconds_left,
             traceparent=run.origin.traceparent,
             subject=run.subject,
+            run_id=self._run_id,
+            call_id=call.id,
         )
 
     # Tasks
@@ -177,6 +188,29 @@ def target(call: Call) -> str:
     return call.agent if isinstance(call, Delegation) else call.name
 
 
+def delegation_notice(call: Call, seen: str | ChildEvent) -> Notice:
+    """Give the notice of a sub-agent's text, or of what happened in a run at or below it.
+
+    `path` holds the calls that lead there; `content` is only the text of the sub-agent itself.
+    """
+    about: dict[str, JSON] = {"call_id": call.id, "target": target(call)}
+    if isinstance(seen, str):
+        return Notice(
+            "delegation_progress", {**about, "path": [call.id], "content": well_formed(seen)}
+        )
+    event: dict[str, JSON] = {
+        "type": seen.type,
+        "seq": seen.seq,
+        "timestamp": seen.timestamp,
+        "content": seen.content,
+        "metadata": seen.metadata,
+    }
+    if seen.skipped:
+        event["skipped"] = seen.skipped
+    path: list[JSON] = [call.id, *seen.path]
+    return Notice("delegation_progress", {**about, "path": path, "content": "", "event": event})
+
+
 def _tool_of(call: ToolCall, run: Run) -> Tool:
     tool = run.catalog.tool(call.name)
     if tool is None:
@@ -188,7 +222,8 @@ def _result(call: Call, output: CallOutput) -> Result:
     text, reason = _result_text(output.text), output.finish_reason
     if reason != "stop":
         text = f"{text}\n\n[{prompt.NOT_WHOLE[reason].format(target(call))}]"
-    return Result(call.id, text, _recordable(output.value), finish_reason=reason)
+    value = _recordable(output.value)
+    return Result(call.id, text, value, finish_reason=reason, child=output.child)
 
 
 def _recordable(value: JSON) -> JSON:

@@ -30,12 +30,11 @@ from diptych.loop.events import (
     Replied,
     ReplyRejected,
     Returned,
-    Steered,
     Stop,
     Streamed,
 )
 from diptych.loop.messages import JSON, Delegation
-from diptych.loop.queue_events import QueueCleared
+from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.queues import clearing, takes
 from diptych.loop.reducer import advance, apply_all, closing_events
 from diptych.loop.state import Phase, Run, waiting_calls
@@ -86,7 +85,7 @@ class Runner:
         self._timers = RunTimers(deadline, log.now, self.decide, self._run_out_of_time)
         self._inbox: asyncio.Queue[_InboxItem] = asyncio.Queue()
         self._writer = RunWriter(run, log, lambda e: self._inbox.put_nowait(TaskCrashed(e)))
-        self._effects = Effects(backends, self._inbox.put_nowait, log.notify, deadline)
+        self._effects = Effects(backends, self._inbox.put_nowait, log.notify, deadline, log.run_id)
         self._stage = _Stage.DRIVING
 
     @property
@@ -251,7 +250,8 @@ class Runner:
         """Cancel what is in flight, record what has come back all the same, and end."""
         await self._effects.cancel_all()
         await self._record_arrived()
-        await self._writer.record(*closing_events(self._writer.decided, stop))
+        children = self._effects.children
+        await self._writer.record(*closing_events(self._writer.decided, stop, children))
 
     async def _record_arrived(self) -> None:
         """Record what arrived before everything was cancelled, and begin nothing new."""

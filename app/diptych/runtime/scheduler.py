@@ -15,8 +15,8 @@ from typing import Any, assert_never
 
 from diptych.errors import LeaseLost, LogTruncated, RunLost, RunNotFound, StoreError
 from diptych.loop.approval_events import ApprovalDecided
-from diptych.loop.events import Aborted, Failed, Signal, Steered, Stop
-from diptych.loop.queue_events import QueueCleared
+from diptych.loop.events import Aborted, Failed, Signal, Stop
+from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.state import Phase, Run
 from diptych.net.memory_budget import MemoryBudget
 from diptych.ports.entries import Lease

@@ -16,7 +16,8 @@ from diptych.errors import (
     Overloaded,
 )
 from diptych.loop.codec import TERMINAL, Record
-from diptych.loop.events import Aborted, Asked, Origin, Steered
+from diptych.loop.events import Aborted, Asked, Origin
+from diptych.loop.queue_events import Steered
 from diptych.net.memory_budget import MemoryBudget, text_size
 from diptych.ports.entries import IdempotencyKey, Opened, RunEntry, RunPage
 from diptych.ports.run_ids import run_id_of

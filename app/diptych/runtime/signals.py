@@ -15,8 +15,8 @@ from typing import TypeVar
 from diptych.errors import LoopError, StoreError, TooManyMessages
 from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.loop.codec import TERMINAL, Record, decode
-from diptych.loop.events import Aborted, Offered, Signal, Steered, Stop
-from diptych.loop.queue_events import QueueCleared
+from diptych.loop.events import Aborted, Offered, Signal, Stop
+from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.queues import waiting_messages
 from diptych.loop.text import well_formed
 from diptych.ports.entries import RunEntry
@@ -150,11 +150,12 @@ class Signals:
         decided = decision_event(event, request, catalog, decision_id)
         with suppress(TimeoutError):
             async with asyncio.timeout(DECIDE_SECONDS):
-                while not self._subscriptions.is_closed:
-                    if is_decided_by(records, decided):
-                        return records
+                while not is_decided_by(records, decided):
+                    if self._subscriptions.is_closed:
+                        raise TimeoutError
                     await self._send_decision(run_id, decided, len(records))
                     records = await self._stores.log.read(run_id)
+                return records
         raise StoreError("the run's owner does not answer now; see what was decided, or try again")
 
     async def _send_decision(self, run_id: str, decided: ApprovalDecided, after: int) -> None:

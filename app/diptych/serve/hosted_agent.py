@@ -293,4 +293,4 @@ def _agent_client(config: AgentConfig, url: str) -> "A2aAgents | NoAgents":
         return NoAgents()
     from diptych.adapters.a2a import A2aAgents  # noqa: PLC0415 - heavy, and only needed here
 
-    return A2aAgents(config.agents, config.public_url or url)
+    return A2aAgents(config.agents, config.public_url or url, own_name=config.name)

@@ -19,6 +19,7 @@ from diptych_operator.resources.kinds import (
     AGENT,
     CHILD_KINDS,
     DEPLOYMENT,
+    JOB,
     NAMESPACE,
     NETWORK_POLICY,
     POD,
@@ -28,7 +29,7 @@ from diptych_operator.resources.kinds import (
     Object,
     namespaced_name_of,
 )
-from diptych_operator.resources.labels import agent_name_of_pod
+from diptych_operator.resources.labels import agent_name_of
 from diptych_operator.resources.ownership import is_owned_by
 from diptych_operator.status.conditions import MissingDependency
 
@@ -74,7 +75,7 @@ class ObjectCache:
             return set()
         self._note_readiness_change(kind, former, content)
         self._objects[kind][name] = _trimmed(kind, content)
-        if kind is POD and (agent_name := agent_name_of_pod(content)):
+        if kind is POD and (agent_name := agent_name_of(content)):
             self._pods[agent_name][name[1]] = self._objects[kind][name]
         return self._affected_agents(kind, content)
 
@@ -90,7 +91,7 @@ class ObjectCache:
             return set()
         self._note_readiness_change(kind, former, None)
         del self._objects[kind][name]
-        if kind is POD and (agent_name := agent_name_of_pod(content)):
+        if kind is POD and (agent_name := agent_name_of(content)):
             self._pods[agent_name].pop(name[1], None)
         return self._affected_agents(kind, content)
 
@@ -130,6 +131,10 @@ class ObjectCache:
     def find(self, kind: Kind, name: NamespacedName) -> Object | None:
         return self._objects[kind].get(name)
 
+    def all(self, kind: Kind) -> Iterator[tuple[NamespacedName, Object]]:
+        """Give all objects of a kind, with their names."""
+        yield from self._objects[kind].items()
+
     def agent(self, name: NamespacedName) -> Agent | None:
         content = self._objects[AGENT].get(name)
         return agent_of(content) if content else None
@@ -150,6 +155,11 @@ class ObjectCache:
 
     def deployment(self, agent: Agent) -> Object | None:
         return dict(self.children(agent)).get(DEPLOYMENT)
+
+    def purge_jobs(self, name: NamespacedName) -> tuple[Object, ...]:
+        """Give the Jobs that purge, or shall purge, the sessions of Agents of a name."""
+        jobs = self._objects[JOB].values()
+        return tuple(job for job in jobs if agent_name_of(job) == name)
 
     def observe(self, agent: Agent) -> ObservedState:
         """Give what a decision about an Agent depends on.
@@ -207,18 +217,21 @@ class ObjectCache:
         """Give the Agents to reconcile when an object has changed."""
         namespace, name = namespaced_name_of(content)
         affected = set(self._referrers.of((kind.name, namespace, name)))
-        if kind is POD and (agent_name := agent_name_of_pod(content)):
+        if kind is POD and (agent_name := agent_name_of(content)):
             affected.add(agent_name)
         elif kind is AGENT or kind in CHILD_KINDS:  # a child has the name of its Agent
             affected.add((namespace, name))
-        return {one for one in affected if one in self._objects[AGENT] or kind is AGENT}
+        agents = {one for one in affected if one in self._objects[AGENT] or kind is AGENT}
+        if kind is JOB and (agent_name := agent_name_of(content)):  # its Agent may be gone
+            agents.add(agent_name)
+        return agents
 
     def _note_readiness_change(
         self, kind: Kind, before: Object | None, after: Object | None
     ) -> None:
         content = after or before or {}
         namespace, name = namespaced_name_of(content)
-        if kind is POD and (agent_name := agent_name_of_pod(content)):
+        if kind is POD and (agent_name := agent_name_of(content)):
             self._readiness_changes.add(agent_name)
         elif (kind is AGENT and ready_status(before) != ready_status(after)) or (
             kind is SERVICE and (before is None or after is None)

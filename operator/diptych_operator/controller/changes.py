@@ -25,9 +25,16 @@ class Verb(Enum):
 
 def log_change(agent: Agent, verb: Verb, kind: Kind, name: str, why: str) -> None:
     """Log a change of an object that belongs to an Agent; `name` is the object's."""
+    log_change_of("/".join(agent.namespaced_name), agent.generation, verb, kind, name, why)
+
+
+def log_change_of(  # noqa: PLR0913, PLR0917 - the fields of one line
+    agent: str, generation: int, verb: Verb, kind: Kind, name: str, why: str
+) -> None:
+    """Log a change for an Agent, `namespace/name`, that may be gone: then its generation is 0."""
     change = {
-        "agent": "/".join(agent.namespaced_name),
-        "generation": agent.generation,
+        "agent": agent,
+        "generation": generation,
         "verb": verb.value,
         "kind": kind.name,
         "name": name,

@@ -32,7 +32,10 @@ from diptych_operator.controller.obstacles import (
     check_ownership,
     decide_children,
     name_conflict,
+    waits_for_others,
 )
+from diptych_operator.controller.purge_jobs import PurgeJobs
+from diptych_operator.controller.rollout_throttle import RolloutThrottle
 from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.desired.access import access_config_map_name
@@ -42,6 +45,7 @@ from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError, ForbiddenError, InvalidError
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
+    DEPLOYMENT,
     SERVICE,
     NamespacedName,
     Object,
@@ -105,11 +109,12 @@ class Workers:
 
 @dataclass(frozen=True, slots=True)
 class Writers:
-    """What writes beside the children that are applied."""
+    """What writes beside the children that are applied, and what lets these wait."""
 
     config_maps: ConfigMaps
     access_files: AccessFiles
     status: StatusWriter
+    throttle: RolloutThrottle
 
 
 class Reconciler:
@@ -130,7 +135,9 @@ class Reconciler:
         self._access_files = writers.access_files
         self._status_writer = writers.status
         self._platform = platform
+        self._throttle = writers.throttle
         self._applier = Applier(client, cache)
+        self._purge_jobs = PurgeJobs(client, cache)
         self._failures: Counter[NamespacedName] = Counter()
         """How often in a row an Agent's children could not be written."""
 
@@ -142,9 +149,18 @@ class Reconciler:
         agent = self._cache.agent(name)
         if agent is None or agent.is_terminating:  # the garbage collector deletes its children
             self._forget(name)
+            agent = None
+        orphaned = self._purge_jobs.orphaned(name)
+        if agent is None and not orphaned:
             return None
-        if not await self._claims.claim(agent.namespace):
+        if not await self._claims.claim(name[0]):
             return None  # another operator serves it; if that one goes, `claims` queues the Agent
+        await self._purge_jobs.start(name, orphaned)
+        return await self._reconcile(agent) if agent else None
+
+    async def _reconcile(self, agent: Agent) -> float | None:
+        """Reconcile an Agent that is there, in a namespace that this operator serves."""
+        name = agent.namespaced_name
         observed = self._cache.observe(agent)
         rejection = blocker = failure = None
         try:
@@ -186,23 +202,30 @@ class Reconciler:
         mounted = mounted_config_map(self._cache.deployment(agent))
         for obsolete in children.obsolete_config_maps:  # first: applying removes the list of them
             await self._config_maps.delete(agent, obsolete)
-        child = children.config_map
+        child, must_wait = children.config_map, False
         name = namespaced_name_of(child)[1]
         try:
             state = await self._config_maps.ensure(agent, child, mounted)
             if state is ConfigMapState.FOREIGN and name != mounted:
                 raise name_conflict("ConfigMap", name, "delete it")
             await self._ensure_access_file(agent)
+            await self._purge_jobs.ensure(agent, children.purge_job)
             for child, found in zip(children.to_apply, live, strict=True):
+                if must_wait := self._must_wait(agent, child, found):
+                    break  # the Deployment is the last one
                 await self._applier.apply(agent, child, found)
         except InvalidError as error:
             if name != mounted:  # no pod will ever mount it
                 await self._config_maps.delete(agent, name)
             message = f"The cluster does not take the {child['kind']}: {error}"
             raise Rejected(Problem("Refused", message)) from error
+        finally:
+            self._throttle.end(agent.namespaced_name)
         await self._delete_surplus(agent, children)
         if state is ConfigMapState.FOREIGN:
             raise name_conflict("ConfigMap", name, "delete it")
+        if must_wait:
+            raise waits_for_others(self._throttle.at_once)
 
     async def _ensure_access_file(self, agent: Agent) -> None:
         """Have the access file written before there are pods that mount it."""
@@ -213,6 +236,10 @@ class Reconciler:
                 why = self._access_files.issuer.problem
                 message = f"The cluster's issuer of tokens is not known, so no pod starts: {why}"
                 raise Blocked(Problem("IssuerUnknown", message))
+
+    def _must_wait(self, agent: Agent, child: Object, live: Object | None) -> bool:
+        """Say whether a child is a Deployment whose pods others' rollouts come before."""
+        return kind_of(child) is DEPLOYMENT and self._throttle.must_wait(agent, child, live)
 
     async def _find_live(self, child: Object) -> Object | None:
         """Find the live object of a child's name, whoever owns it."""
@@ -235,6 +262,7 @@ class Reconciler:
         self._access_files.forget(name)
         self._applier.forget(name)
         self._status_writer.forget(name)
+        self._throttle.forget(name)
         self._failures.pop(name, None)
 
 

@@ -15,8 +15,10 @@ from typing import Any
 from diptych_operator.desired.access import ACCESS_KEY, AccessSettings, access_config_map_name
 from diptych_operator.desired.deployment import PodDefaults, deployment_spec
 from diptych_operator.desired.drift import digest
+from diptych_operator.desired.metadata import MetadataSettings, check_metadata, with_metadata
 from diptych_operator.desired.network_policy import NetworkSettings, policy_spec
 from diptych_operator.desired.observed import ObservedState
+from diptych_operator.desired.purge import purge_job
 from diptych_operator.desired.references import may_delegate
 from diptych_operator.desired.resolved_manifest import (
     FILE,
@@ -31,6 +33,7 @@ from diptych_operator.desired.rollout import (
     is_rolled_out,
     mounted_config_map,
 )
+from diptych_operator.desired.rollout_mark import ROLLOUT_MARK, rollout_mark
 from diptych_operator.resources.agent import Agent, PeerRef
 from diptych_operator.resources.kinds import (
     AGENT,
@@ -57,11 +60,12 @@ class TooLargeError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """The operator's settings that all Agents share: pod defaults, network, who may call."""
+    """The operator's settings that all Agents share: pods, network, who may call, metadata."""
 
     pods: PodDefaults
     network: NetworkSettings = field(default_factory=NetworkSettings)
     access: AccessSettings = field(default_factory=AccessSettings)
+    metadata: MetadataSettings = field(default_factory=MetadataSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +76,17 @@ class Children:
     to_apply: tuple[Object, ...]
     obsolete_config_maps: tuple[str, ...]
     """ConfigMaps of earlier revisions that no pod mounts any more."""
+    purge_job: Object | None = None
+    """The suspended Job that deletes the sessions of an Agent that is gone; nobody owns it."""
 
 
 def desired_children(agent: Agent, observed: ObservedState, platform: Platform) -> Children:
     """Give all objects that an Agent needs.
 
-    Raises `MergeError`, `TooLargeError`, and `ValueError` for an invalid URL.
+    Raises `MergeError`, `ManifestError`, `TooLargeError`, and `ValueError` for an invalid URL.
     """
-    config_map = _config_map(agent, observed)
+    check_metadata(agent, platform.metadata)
+    config_map = with_metadata(_config_map(agent, observed), agent, platform.metadata)
     name = config_map["metadata"]["name"]
     live = observed.deployment
     is_rolling = mounted_config_map(live) != name or not is_rolled_out(live)
@@ -96,22 +103,34 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
         ),
         _child(agent, SERVICE, spec=_service_spec(agent)),
         *_pod_disruption_budget(agent),
-        _child(
-            agent,
-            DEPLOYMENT,
-            annotations={FORMER_CONFIG_MAPS: ",".join(former)} if former else None,
-            spec=deployment_spec(agent, name, platform.pods, _peers(agent, observed)),
-        ),
+        _deployment(agent, name, former, observed, platform),
     )
     obsolete = tuple(n for n in former_config_maps(live) if n not in {name, *former})
-    return Children(config_map, tuple(map(_with_digest, to_apply)), obsolete)
+    applied = (with_metadata(child, agent, platform.metadata) for child in to_apply)
+    purge = purge_job(agent, observed, platform.pods, platform.network)
+    return Children(config_map, tuple(map(_with_digest, applied)), obsolete, purge)
 
 
-def access_config_map(agent: Agent, text: str) -> Object:
+def access_config_map(agent: Agent, text: str, metadata: MetadataSettings) -> Object:
     """Give the ConfigMap with an Agent's access file, its digest in an annotation."""
     config_map = _child(agent, CONFIG_MAP, data={ACCESS_KEY: text})
     config_map["metadata"]["name"] = access_config_map_name(agent)
-    return _with_digest(config_map)
+    return _with_digest(with_metadata(config_map, agent, metadata))
+
+
+def _deployment(
+    agent: Agent,
+    config_map: str,
+    former: tuple[str, ...],
+    observed: ObservedState,
+    platform: Platform,
+) -> Object:
+    spec = deployment_spec(agent, config_map, platform.pods, _peers(agent, observed))
+    annotations = {FORMER_CONFIG_MAPS: ",".join(former)} if former else {}
+    if platform.pods.rollout.at_once:
+        mark = rollout_mark(agent, spec["template"], observed.deployment)
+        annotations[ROLLOUT_MARK] = str(mark)
+    return _child(agent, DEPLOYMENT, annotations=annotations, spec=spec)
 
 
 def _peers(agent: Agent, observed: ObservedState) -> tuple[PeerRef, ...]:

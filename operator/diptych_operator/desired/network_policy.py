@@ -116,6 +116,16 @@ def egress_rules(agent: Agent, observed: ObservedState, network: NetworkSettings
     return _unique(rules)
 
 
+def redis_egress_rules(
+    agent: Agent, observed: ObservedState, network: NetworkSettings
+) -> list[Rule]:
+    """Say what whoever only looks into the Agent's Redis may reach."""
+    rules = [*_to_name_servers(network.dns), *_to_redis(agent)]
+    if ref := agent.redis_service:
+        rules += _to_service(ref.name, ref.port, observed)
+    return _unique([*rules, *_extra_rules(agent, "extraEgress")])
+
+
 def _live_egress(observed: ObservedState) -> list[Rule]:
     policy = observed.network_policy or {}
     rules: list[Rule] = (policy.get("spec") or {}).get("egress") or []

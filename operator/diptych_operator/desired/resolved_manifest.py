@@ -1,9 +1,10 @@
 """The manifest as the pod reads it: the same format, its references resolved. Pure.
 
-Services of tool servers become URLs. Agents get their namespace, and the Service of a Redis stays,
-because the pod can make these URLs by itself. References to Secrets and ConfigMaps stay too: the
-annotation `diptych.dev/references` names the folder where the pod finds their keys as files. Fields
-that the pod does not read are left out, so that changing them does not restart it.
+Services of tool servers become URLs, and `sessions.adopt` has the key of the Agent's sessions.
+Agents get their namespace, and the Service of a Redis stays, because the pod can make these URLs by
+itself. References to Secrets and ConfigMaps stay too: the annotation `diptych.dev/references` names
+the folder where the pod finds their keys as files. Fields that the pod does not read are left out,
+so that changing them does not restart it.
 
 Not here: how the files get into the pod (`deployment`), the pod's reading
 (`diptych.config.resolver`).
@@ -40,6 +41,8 @@ def resolved_manifest(agent: Agent, observed: ObservedState) -> Object:
     if "agents" in spec:
         peers = (_peer(agent, entry, observed) for entry in spec["agents"])
         spec["agents"] = [peer for peer in peers if peer]
+    if agent.redis:
+        spec["sessions"] = _sessions(agent)
     if names := [variable["name"] for variable in agent.container.get("env", ())]:
         spec["container"] = {"env": [{"name": name} for name in names]}
     return {
@@ -61,13 +64,24 @@ def manifest_text(manifest: Object) -> str:
 
 
 def config_map_name(agent: Agent, text: str) -> str:
-    """Name a ConfigMap after its content and the Agent's uid.
+    """Name a ConfigMap after its content, the Agent's uid and its `spec.metadata`.
 
     An Agent that is deleted and created again gets another name, because the garbage collector
     still deletes the ConfigMap of the former one.
     """
-    digest = hashlib.sha256(f"{agent.uid}\n{text}".encode()).hexdigest()
+    metadata = agent.spec.get("metadata")
+    marks = f"{json.dumps(metadata, sort_keys=True)}\n" if metadata else ""
+    digest = hashlib.sha256(f"{agent.uid}\n{marks}{text}".encode()).hexdigest()
     return f"{agent.name}-{digest[:_DIGEST_LENGTH]}"
+
+
+def _sessions(agent: Agent) -> Mapping[str, Any]:
+    """Give `spec.sessions` with the key of the Agent's sessions, and without what it does later."""
+    fields = {"adopt": agent.sessions_key, "onDelete": None}
+    if agent.sessions_key == agent.name:  # so that pods of before there were keys need not restart
+        fields["adopt"] = None
+    merged = {**agent.spec["sessions"], **fields}
+    return {name: value for name, value in merged.items() if value is not None}
 
 
 def _tool(agent: Agent, tool: Mapping[str, Any]) -> Mapping[str, Any]:

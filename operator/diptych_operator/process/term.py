@@ -29,6 +29,7 @@ from diptych_operator.controller.leader_election import LeaderElection
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.readiness_poll import ReadinessPoll
 from diptych_operator.controller.reconciler import Reconciler, Workers, Writers
+from diptych_operator.controller.rollout_throttle import RolloutThrottle
 from diptych_operator.controller.status_tokens import StatusTokens
 from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.work_queue import WorkQueue
@@ -111,10 +112,11 @@ class Operator:
         claims = NamespaceClaims(client, cache, queue, self.settings.name, _claim_event)
         config_maps = ConfigMaps(client, cache, queue, claims)
         issuer = ClusterIssuer(client)
-        access_files = AccessFiles(
-            ControllerParts(client, cache, queue, claims), issuer, platform.access
-        )
-        writers = Writers(config_maps, access_files, StatusWriter(client, cache, _now))
+        parts = ControllerParts(client, cache, queue, claims)
+        access_files = AccessFiles(parts, issuer, platform.access, platform.metadata)
+        throttle = RolloutThrottle(cache, queue, platform.pods.rollout.at_once)
+        status = StatusWriter(client, cache, _now)
+        writers = Writers(config_maps, access_files, status, throttle)
         reconciler = Reconciler(client, cache, claims, writers, platform)
         coroutines: list[Coroutine[Any, Any, Any]] = [
             stop.wait(),

@@ -17,7 +17,10 @@ KeyKind: TypeAlias = Literal["Secret", "ConfigMap"]
 REDIS_PORT: Final = 6379
 
 _KEY_FIELDS: Mapping[str, KeyKind] = {"secretKeyRef": "Secret", "configMapKeyRef": "ConfigMap"}
-_CLUSTER_FIELDS = {"container", "podTemplate", "network", "allowedNamespaces", "replicas"}
+_CLUSTER_FIELDS = {
+    *("container", "podTemplate", "metadata", "expose"),
+    *("network", "allowedNamespaces", "replicas"),
+}
 _WITHOUT_KEYS = {*_CLUSTER_FIELDS, "outputSchema"}
 
 
@@ -101,15 +104,42 @@ class Agent:
         return (self.spec.get("sessions") or {}).get("redis") or {}
 
     @property
+    def sessions_key(self) -> str:
+        """The key of its sessions in the Redis: its uid, unless it adopts another Agent's.
+
+        An Agent that was there before there were keys keeps what is stored by its name alone
+        (docs/decisions/0171): its status has no key, or has the name.
+        """
+        if adopted := (self.spec.get("sessions") or {}).get("adopt"):
+            return str(adopted)
+        noted = self.status.get("sessions")
+        is_older = noted is None and "observedGeneration" in self.status and bool(self.redis)
+        return self.name if is_older or noted == self.name else self.uid
+
+    @property
+    def purges_sessions(self) -> bool:
+        """Whether its sessions are deleted with it."""
+        sessions = self.spec.get("sessions") or {}
+        return bool(self.redis) and sessions.get("onDelete") == "purge"
+
+    @property
     def service_refs(self) -> tuple[ServiceRef, ...]:
         """The Services that it refers to: those of its tool servers, and that of its Redis."""
         refs = [
             self.tool_service(tool["serviceRef"]) for tool in self.tools if "serviceRef" in tool
         ]
-        if ref := self.redis.get("serviceRef"):
-            service = ref.get("namespace", self.namespace), ref["name"]
-            refs.append(ServiceRef(service, ref.get("port", REDIS_PORT)))
+        if redis := self.redis_service:
+            refs.append(redis)
         return tuple(refs)
+
+    @property
+    def redis_service(self) -> ServiceRef | None:
+        """The Service of its Redis; None if a Secret has the URL, or it has none."""
+        ref = self.redis.get("serviceRef")
+        if ref is None:
+            return None
+        service = ref.get("namespace", self.namespace), ref["name"]
+        return ServiceRef(service, ref.get("port", REDIS_PORT))
 
     def tool_service(self, ref: Mapping[str, Any]) -> ServiceRef:
         """Read the `serviceRef` of a tool server, with the manifest's defaults."""

@@ -53,6 +53,7 @@ CONFIG_MAP: Final = Kind("", "v1", "configmaps", "ConfigMap")
 SERVICE_ACCOUNT: Final = Kind("", "v1", "serviceaccounts", "ServiceAccount")
 NETWORK_POLICY: Final = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 POD_DISRUPTION_BUDGET: Final = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+JOB: Final = Kind("batch", "v1", "jobs", "Job")
 POD: Final = Kind("", "v1", "pods", "Pod")
 NAMESPACE: Final = Kind("", "v1", "namespaces", "Namespace", is_namespaced=False)
 LEASE: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease")
@@ -69,7 +70,7 @@ CHILD_KINDS: Final = (
 children too, but the operator has no right to read them."""
 
 KINDS: Final[Mapping[str, Kind]] = {
-    kind.name: kind for kind in (*CHILD_KINDS, AGENT, CONFIG_MAP, POD, NAMESPACE, LEASE, EVENT)
+    kind.name: kind for kind in (*CHILD_KINDS, AGENT, CONFIG_MAP, JOB, POD, NAMESPACE, LEASE, EVENT)
 }
 
 

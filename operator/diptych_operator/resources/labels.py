@@ -19,6 +19,15 @@ _AGENT_APP: Final = "diptych-agent"
 AGENT_POD_LABELS: Final = {f"{_PREFIX}/name": _AGENT_APP}
 
 
+PURGE_POD_LABELS: Final = {
+    f"{_PREFIX}/name": "diptych-purge",
+    f"{_PREFIX}/component": "agent",
+    f"{_PREFIX}/part-of": "diptych",
+}
+"""Of the pods that purge sessions: a Redis that lets agents in lets them in, and no Service of an
+Agent selects them."""
+
+
 def selector_labels(name: str) -> dict[str, str]:
     """Give the labels that select an Agent's pods. A Deployment's selector can never change."""
     return {f"{_PREFIX}/name": _AGENT_APP, INSTANCE: name}
@@ -34,10 +43,10 @@ def child_labels(name: str) -> dict[str, str]:
     }
 
 
-def agent_name_of_pod(pod: Object) -> NamespacedName | None:
-    """Name the Agent that a pod runs, by the pod's labels."""
-    name = pod["metadata"].get("labels", {}).get(INSTANCE)
-    return (pod["metadata"]["namespace"], name) if name else None
+def agent_name_of(content: Object) -> NamespacedName | None:
+    """Name the Agent that a pod runs, or whose sessions a Job purges, by the object's labels."""
+    name = content["metadata"].get("labels", {}).get(INSTANCE)
+    return (content["metadata"]["namespace"], name) if name else None
 
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

@@ -27,7 +27,7 @@ from diptych_operator.status.deployments import (
     wanted_replicas,
 )
 from diptych_operator.status.pods import pod_problem
-from diptych_operator.status.problem import FORMER_AGENT, Problem
+from diptych_operator.status.problem import GOES_ON_BY_ITSELF, Problem
 
 Status: TypeAlias = Literal["True", "False", "Unknown"]
 ConditionType: TypeAlias = Literal[
@@ -103,6 +103,7 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
         "pods": f"{count_of(inputs.deployment, 'availableReplicas')}/{agent.replicas}",
         "selector": ",".join(sorted(f"{name}={value}" for name, value in labels)),
         "url": agent.url,
+        "sessions": agent.sessions_key,
         "conditions": [
             {
                 "type": condition.type,
@@ -195,7 +196,7 @@ def _kstatus(inputs: StatusInputs, progressing: Condition) -> Iterator[Condition
     obstacle = inputs.rejection or inputs.blocker
     if obstacle is None and progressing.reason in _STANDSTILL:
         obstacle = Problem(progressing.reason, progressing.message)
-    if obstacle and obstacle.reason != FORMER_AGENT:
+    if obstacle and obstacle.reason not in GOES_ON_BY_ITSELF:
         yield Condition("Stalled", "True", obstacle.reason, obstacle.message)
     elif obstacle or progressing.status == "True":
         yield Condition("Reconciling", "True", progressing.reason, progressing.message)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from diptych_operator.resources.kinds import (
     AGENT,
     CHILD_KINDS,
+    JOB,
     NAMESPACE,
     OPERATOR_NAME,
     POD,
@@ -13,14 +14,14 @@ from diptych_operator.resources.kinds import (
 )
 from diptych_operator.resources.labels import MANAGED_BY
 
-_OWN_OBJECTS_ONLY = (*(kind for kind in CHILD_KINDS if kind is not SERVICE), POD)
+_OWN_OBJECTS_ONLY = (*(kind for kind in CHILD_KINDS if kind is not SERVICE), JOB, POD)
 """Kinds of which only objects with the operator's label are watched. A Service of somebody else may
 be one that an Agent refers to."""
 
 
 def watched_kinds(namespaces: frozenset[str] | None) -> tuple[Kind, ...]:
     """Give the kinds to watch. An operator of some namespaces has no right to read Namespaces."""
-    kinds = (AGENT, *CHILD_KINDS, POD)
+    kinds = (AGENT, *CHILD_KINDS, JOB, POD)
     return kinds if namespaces is not None else (*kinds, NAMESPACE)
 
 

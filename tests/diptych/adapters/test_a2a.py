@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import EllipsisType
 from typing import Any
 
@@ -21,9 +21,9 @@ from diptych.adapters.a2a import A2aAgents
 from diptych.config.settings import PeerConfig
 from diptych.errors import DelegationError
 from diptych.loop.catalog import Peer, Unavailable
-from diptych.loop.messages import CallOutput, Message
+from diptych.loop.messages import ChildRun, Message, Usage
 from diptych.net import a2a_extension
-from diptych.ports import DelegationRequest
+from diptych.ports import ChildEvent, DelegationRequest
 
 OWN_URL = "http://me:8000"
 OWN_CARD = "http://me:8000/.well-known/agent-card.json"
@@ -58,6 +58,10 @@ def cut_piece(text: str, reason: str) -> dict[str, Any]:
     return update
 
 
+def texts(told: list[Any]) -> list[str]:
+    return [seen for seen in told if isinstance(seen, str)]
+
+
 STARTED: Step = {"task": task("SUBMITTED")}
 DONE: Step = ended("COMPLETED")
 
@@ -72,6 +76,7 @@ class ScriptedPeer:
     script: list[Step] = field(default_factory=lambda: [STARTED, piece("It is "), piece("4"), DONE])
     replies: dict[str, Any] = field(default_factory=dict)
     streaming: bool = True
+    speaks_extension: bool = True
     elsewhere: str = ""  # where the card says that the agent is, if not where the card is
     go: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -101,7 +106,10 @@ class ScriptedPeer:
             "description": "Counts.",
             "version": "1",
             "supportedInterfaces": [interface],
-            "capabilities": {"streaming": self.streaming},
+            "capabilities": {
+                "streaming": self.streaming,
+                "extensions": [{"uri": a2a_extension.URI}] if self.speaks_extension else [],
+            },
             "skills": [{"id": "s", "name": "adding", "description": "adds", "tags": ["t"]}],
         }
         self.seen.append(("card", {}, request.headers))
@@ -143,11 +151,108 @@ class ScriptedPeer:
 
 
 async def test_streamed_text_is_told_as_it_comes_and_given_whole() -> None:
-    peer, told = ScriptedPeer(), list[str]()
+    peer, told = ScriptedPeer(), list[Any]()
     async with delegating_to(peer) as agents:
         answer = await agents.delegate(request_to(), told.append)
-    assert answer == CallOutput("It is 4")
-    assert told == ["It is ", "4"]
+    assert answer.text == "It is 4"
+    assert texts(told) == ["It is ", "4"]
+
+
+def reported(update: dict[str, Any], report: Any) -> dict[str, Any]:
+    """Give an event with what the agent says of the task under our extension."""
+    (kind,) = update
+    return {kind: {**update[kind], "metadata": {a2a_extension.URI: report}}}
+
+
+USED = {"prompt_tokens": 7, "completion_tokens": 2}
+
+
+async def test_the_task_of_a_delegation_is_told_and_given_with_what_it_used() -> None:
+    done = reported(ended("COMPLETED"), {"usage": USED})
+    peer, told = ScriptedPeer([STARTED, piece("4"), done]), list[Any]()
+    async with serving(peer) as base, agents_of(base) as agents:
+        request = replace(request_to(), run_id="r-1", call_id="call_1_1")
+        answer = await agents.delegate(request, told.append)
+    assert answer.child == ChildRun(f"{base}/rpc", "t-1", "completed", usage=Usage(7, 2))
+    assert ChildRun(f"{base}/rpc", "t-1", "submitted") in told
+    _, sent, _ = next(seen for seen in peer.seen if seen[0] == "SendStreamingMessage")
+    about = sent["message"]["metadata"][a2a_extension.URI]
+    assert about["parent"] == {"agent": "asker", "run_id": "r-1", "call_id": "call_1_1"}
+
+
+async def test_a_child_that_failed_leaves_what_it_had_said() -> None:
+    failed = reported(ended("FAILED", "broke"), {"usage": USED, "code": "model_cut"})
+    async with (
+        serving(ScriptedPeer([STARTED, piece("Half an"), failed])) as base,
+        agents_of(base) as agents,
+    ):
+        error = await failure(agents)
+    assert error.message.endswith("broke\nUntil then it had said: Half an")
+    assert error.child == ChildRun(
+        f"{base}/rpc", "t-1", "failed", "model_cut", Usage(7, 2), "Half an"
+    )
+
+
+async def test_a_task_that_was_cut_off_is_named_all_the_same() -> None:
+    async with (
+        serving(ScriptedPeer([STARTED, piece("Half"), ConnectionError])) as base,
+        agents_of(base) as agents,
+    ):
+        error = await failure(agents)
+    assert error.kind == "unknown"
+    assert error.child == ChildRun(f"{base}/rpc", "t-1", "submitted", text="Half")
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        pytest.param("much", id="no object"),
+        pytest.param({"usage": 7}, id="usage that is no object"),
+        pytest.param({"usage": {"prompt_tokens": 7}}, id="usage without completion"),
+        pytest.param({"usage": {**USED, "prompt_tokens": -1}}, id="less than nothing"),
+        pytest.param({"usage": {**USED, "prompt_tokens": 1.5}}, id="half a token"),
+        pytest.param({"usage": {**USED, "prompt_tokens": 1e300}}, id="more than there are"),
+        pytest.param({"usage": {**USED, "prompt_tokens": True}}, id="a claim"),
+        pytest.param({"usage": {**USED, "prompt_tokens": "7"}}, id="a text"),
+        pytest.param({"code": "x" * 100}, id="a long code"),
+        pytest.param({"code": "a\x1b[31m"}, id="a code that is none"),
+        pytest.param({"code": 7}, id="a code that is a number"),
+    ],
+)
+async def test_a_report_that_is_none_says_nothing(report: Any) -> None:
+    failed = reported(ended("FAILED", "no"), report)
+    async with serving(ScriptedPeer([STARTED, failed])) as base, agents_of(base) as agents:
+        error = await failure(agents)
+    assert error.child == ChildRun(f"{base}/rpc", "t-1", "failed")
+
+
+EVENT = {"type": "tool_call", "seq": 3, "timestamp": 1.5, "path": ["call_1_1"], "content": "x"}
+
+
+def happens(event: Any) -> dict[str, Any]:
+    return reported(ended("WORKING"), {"event": event})
+
+
+async def test_what_happens_in_a_task_is_told_once() -> None:
+    events = [happens(EVENT), happens(EVENT), happens({**EVENT, "seq": 4})]
+    told = list[Any]()
+    async with delegating_to(ScriptedPeer([STARTED, *events, DONE])) as agents:
+        await agents.delegate(request_to(), told.append)
+    found = [seen for seen in told if isinstance(seen, ChildEvent)]
+    assert [event.seq for event in found] == [3, 4]
+    assert found[0] == ChildEvent("tool_call", ("call_1_1",), 3, 1.5, "x")
+
+
+@pytest.mark.parametrize("speaks", [False, True])
+async def test_events_come_only_from_agents_that_speak_the_extension(speaks: bool) -> None:
+    peer = ScriptedPeer([STARTED, happens(EVENT), DONE], speaks_extension=speaks)
+    told, foreign = list[Any](), list[Any]()
+    async with delegating_to(peer) as agents:
+        await agents.delegate(request_to(), told.append)
+    async with delegating_to(peer, share_context=False) as agents:
+        await agents.delegate(request_to(), foreign.append)
+    assert any(isinstance(seen, ChildEvent) for seen in told) == speaks
+    assert not any(isinstance(seen, ChildEvent) for seen in foreign)
 
 
 async def test_the_peer_is_offered_under_its_configured_name() -> None:
@@ -161,7 +266,7 @@ async def test_an_agent_that_does_not_stream_is_asked_again_until_it_is_done() -
     peer.replies["GetTask"] = {"result": task("COMPLETED", "7")}
     async with delegating_to(peer) as agents:
         answer = await agents.delegate(request_to(), print)
-    assert answer == CallOutput("7")
+    assert answer.text == "7"
     assert peer.methods == ["card", "SendMessage", "GetTask"]
     assert peer.seen[1][1]["configuration"] == {"returnImmediately": True}
 
@@ -169,7 +274,7 @@ async def test_an_agent_that_does_not_stream_is_asked_again_until_it_is_done() -
 async def test_a_plain_message_is_an_answer_too() -> None:
     reply = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "hello"}]}
     async with delegating_to(ScriptedPeer([{"message": reply}])) as agents:
-        assert await agents.delegate(request_to(), print) == CallOutput("hello")
+        assert (await agents.delegate(request_to(), print)).text == "hello"
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
@@ -183,13 +288,13 @@ async def test_an_answer_that_says_it_is_not_whole_is_told_so(reason: str) -> No
 async def test_a_finish_reason_that_nobody_knows_says_nothing() -> None:
     peer = ScriptedPeer([STARTED, cut_piece("All", "tired"), DONE])
     async with delegating_to(peer) as agents:
-        assert await agents.delegate(request_to(), print) == CallOutput("All")
+        assert (await agents.delegate(request_to(), print)).text == "All"
 
 
 async def test_words_of_the_last_status_answer_when_there_is_no_artifact() -> None:
     peer = ScriptedPeer([STARTED, ended("COMPLETED", "done it")])
     async with delegating_to(peer) as agents:
-        assert await agents.delegate(request_to(), print) == CallOutput("done it")
+        assert (await agents.delegate(request_to(), print)).text == "done it"
 
 
 @pytest.mark.parametrize(
@@ -345,19 +450,19 @@ async def test_a_delegation_ends_with_its_time_and_is_cancelled_at_its_agent() -
 
 
 async def test_a_stream_that_breaks_off_is_taken_up_where_it_was() -> None:
-    peer, told = ScriptedPeer([STARTED, piece("It "), ConnectionError]), list[str]()
+    peer, told = ScriptedPeer([STARTED, piece("It "), ConnectionError]), list[Any]()
     peer.replies["SubscribeToTask"] = [{"task": task("WORKING", "It is")}, piece(" 4"), DONE]
     async with delegating_to(peer) as agents:
         answer = await agents.delegate(request_to(), told.append)
-    assert answer == CallOutput("It is 4")
-    assert told == ["It ", "is", " 4"]
+    assert answer.text == "It is 4"
+    assert texts(told) == ["It ", "is", " 4"]
 
 
 async def test_a_task_that_ended_while_the_line_was_down_is_read() -> None:
     peer = ScriptedPeer([STARTED, ConnectionError])
     peer.replies["GetTask"] = {"result": task("COMPLETED", "It is 4")}
     async with delegating_to(peer) as agents:
-        assert await agents.delegate(request_to(), print) == CallOutput("It is 4")
+        assert (await agents.delegate(request_to(), print)).text == "It is 4"
     assert peer.methods[-2:] == ["SubscribeToTask", "GetTask"]
 
 
@@ -418,9 +523,9 @@ def request_to(
     return DelegationRequest(agent, "add 2 and 2", "c-1", context, path, seconds_left, traceparent)
 
 
-async def failure(agents: A2aAgents, sent: DelegationRequest) -> DelegationError:
+async def failure(agents: A2aAgents, sent: DelegationRequest | None = None) -> DelegationError:
     with pytest.raises(DelegationError) as caught:
-        await agents.delegate(sent, lambda _: None)
+        await agents.delegate(sent or request_to(), lambda _: None)
     return caught.value
 
 
@@ -441,7 +546,7 @@ async def agents_of(
         PeerConfig("adder", peer, share_context=share_context) if isinstance(peer, str) else peer
         for peer in peers
     ]
-    agents = A2aAgents(addresses, own_url)
+    agents = A2aAgents(addresses, own_url, own_name="asker")
     await agents.start()
     await agents.wait_for_first_attempt(3)
     try:

@@ -73,6 +73,18 @@ DIGEST = 'must be "sha256:" and 64 hexadecimal digits; remove it and run `diptyc
             id="two pins of a tool",
         ),
         pytest.param(
+            manifest(metadata={"labels": {"app.kubernetes.io/name": "x"}}),
+            "spec.metadata: labels: keys of kubernetes.io, k8s.io and diptych.dev are not the "
+            "agent's to set",
+            id="a label of Kubernetes",
+        ),
+        pytest.param(
+            manifest(metadata={"annotations": {"diptych.dev/applied": "x"}}),
+            "spec.metadata: annotations: keys of kubernetes.io, k8s.io and diptych.dev are not the "
+            "agent's to set",
+            id="an annotation of the operator",
+        ),
+        pytest.param(
             manifest(policy=[{"match": {"tool": "a"}, "do": "deny", "when": "argz.x > 1"}]),
             "spec.policy[0].when: column 5: undeclared reference to 'argz.x' (got \"argz.x > 1\")",
             id="a condition that is no CEL over the call",

@@ -96,6 +96,16 @@ def loose_ends(file: Path, options: LocalOptions) -> list[str]:
             id="no port",
         ),
         pytest.param(
+            manifest({"adopt": "one"}),
+            "spec.sessions: adopt needs redis: without it sessions end with their pod",
+            id="another Agent's sessions, in no Redis",
+        ),
+        pytest.param(
+            manifest({"onDelete": "purge"}),
+            "spec.sessions: onDelete: purge needs redis: without it sessions end with their pod",
+            id="a purge of no Redis",
+        ),
+        pytest.param(
             manifest({"redis": URL, "retention": "59s"}),
             'spec.sessions.retention: must be at least "1m" and at most "720h" (got "59s")',
             id="too short a retention",
@@ -164,6 +174,21 @@ def test_a_url_comes_from_where_other_keys_come_from(tmp_path: Path) -> None:
     environ["REDIS_URL"] = "redis://elsewhere"
     assert store.url() == "redis://elsewhere"
     assert "sesame" not in repr(store)
+
+
+@pytest.mark.parametrize(
+    ("adopted", "prefix"),
+    [
+        ("0b0e-1", "diptych:default:coordinator:agent:0b0e-1"),
+        ("coordinator", "diptych:default:coordinator"),
+    ],
+)
+def test_a_laptop_adopts_what_a_manifest_says(tmp_path: Path, adopted: str, prefix: str) -> None:
+    content = manifest({"redis": URL, "adopt": adopted, "onDelete": "keep"})
+    options = LocalOptions({"REDIS_URL": "redis://localhost"})
+    store = loaded(write(tmp_path, content), options).store
+    assert store is not None
+    assert store.prefix == prefix
 
 
 def test_a_url_that_is_missing_is_one_line(tmp_path: Path) -> None:

@@ -389,14 +389,14 @@ async def test_a_delegation_of_ours_arrives_with_context_path_and_deadline() -> 
         agents = A2aAgents([PeerConfig("clerk", base, share_context=True)], "http://me:8000")
         await agents.start()
         await agents.wait_for_first_attempt(2)
-        told: list[str] = []
+        told: list[object] = []
         answer = await agents.delegate(
             DelegationRequest("clerk", "look it up", "context-1", context, ("http://first",), 60.0),
             told.append,
         )
         await agents.aclose()
     assert answer.text == "Hello"
-    assert told == ["Hel", "lo"]
+    assert [seen for seen in told if isinstance(seen, str)] == ["Hel", "lo"]
     (ask,) = runs.asks
     assert ask.messages == (*context, messages.Message("user", "look it up"))
     assert ask.session_id == "context-1"

@@ -36,13 +36,21 @@ from diptych.loop.events import (
     Replied,
     ReplyRejected,
     Returned,
-    Steered,
     StepsExhausted,
     Streamed,
     Terminal,
 )
-from diptych.loop.messages import Delegation, Message, NativeCall, Result, ToolCall, Usage
-from diptych.loop.queue_events import QueueCleared
+from diptych.loop.messages import (
+    ChildRun,
+    Delegation,
+    Message,
+    NativeCall,
+    ParentCall,
+    Result,
+    ToolCall,
+    Usage,
+)
+from diptych.loop.queue_events import QueueCleared, Steered
 
 RICH_OFFERS = Catalog(
     (Tool("calc", "add", "adds", {"type": "object", "properties": {"a": {}}}, read_only=True),),
@@ -56,10 +64,14 @@ OFFERED, BLOB = catalog_blob(RICH_OFFERS, "SYSTEM", LoopSettings(max_steps=3))
 NATIVE, NATIVE_BLOB = catalog_blob(RICH_OFFERS, "SYSTEM", LoopSettings(), "NATIVE")
 BLOBS = {OFFERED.key: BLOB, NATIVE.key: NATIVE_BLOB}
 
+CHILD = ChildRun("http://a", "r-2", "completed", usage=Usage(3, 4))
+CUT_CHILD = ChildRun("http://a", "r-2", "failed", "model_cut", Usage(), "Half an")
+
 EVENTS = [
     Asked("hi"),
     Asked("hi", (Message("user", "u"), Message("assistant", "a")), "Rhyme."),
     Asked("hi", (), "", Origin(("http://a",), "00-ab", 2.5, cancels_on_disconnect=True)),
+    Asked("hi", origin=Origin(("http://a",), parent=ParentCall("planner", "r-1", "call_1_1"))),
     Steered("hi again", "m-1"),
     Steered("then this", "m-2", "user:eve", is_follow_up=True),
     QueueCleared("c-1", ("m-1", "m-2")),
@@ -91,6 +103,8 @@ EVENTS = [
     Returned(Result("call_1_1", "boom", error="failed"), "tool", "add"),
     Returned(Result("call_1_2", "found"), "agent", "researcher"),
     Returned(Result("call_1_2", "late", error="timeout"), "agent", "researcher"),
+    Returned(Result("call_1_2", "found", child=CHILD), "agent", "researcher"),
+    Returned(Result("call_1_2", "late", error="timeout", child=CUT_CHILD), "agent", "researcher"),
     Streamed("Hel"),
     Answered("Hello", "stop"),
     Completed("stop", Usage(3, 4)),

@@ -9,11 +9,10 @@ from diptych.loop.events import (
     LoopSettings,
     Offered,
     Replied,
-    Steered,
     StepsExhausted,
     Streamed,
 )
-from diptych.loop.queue_events import QueueCleared
+from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.reducer import closing_events
 from diptych.loop.state import Phase, Run, conversation
 

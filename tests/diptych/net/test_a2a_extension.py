@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diptych.errors import InvalidRequest
-from diptych.loop.messages import JSON, Message
+from diptych.loop.messages import JSON, Message, ParentCall
 from diptych.net import a2a_extension
+from diptych.net.a2a_extension import DelegationMetadata
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -21,10 +22,12 @@ def test_context_is_read_as_it_was_written_without_system_messages() -> None:
 
 
 def test_terms_are_read_as_they_were_written() -> None:
-    value = a2a_extension.metadata_value(("http://a", "http://b"), 7)
-    assert a2a_extension.read_metadata(value) == (("http://a", "http://b"), 7.0, "")
-    assert a2a_extension.read_metadata(a2a_extension.metadata_value((), None)) == ((), None, "")
-    assert a2a_extension.read_metadata(None) == ((), None, "")
+    parent = ParentCall("planner", "r-1", "call_1_1")
+    about = DelegationMetadata(("http://a", "http://b"), 7.0, "user:ada", parent)
+    assert a2a_extension.read_metadata(a2a_extension.metadata_value(about)) == about
+    nothing = DelegationMetadata()
+    assert a2a_extension.read_metadata(a2a_extension.metadata_value(nothing)) == nothing
+    assert a2a_extension.read_metadata(None) == nothing
 
 
 def test_the_newest_messages_are_kept_when_there_are_too_many() -> None:
@@ -51,6 +54,24 @@ def test_a_deadline_that_is_no_time_is_refused(seconds: JSON) -> None:
         a2a_extension.read_metadata({"deadline": seconds})
 
 
+NAMES = {"agent": "planner", "run_id": "r-1", "call_id": "call_1_1"}
+
+
+@pytest.mark.parametrize(
+    "parent",
+    [
+        pytest.param("planner", id="no object"),
+        pytest.param({**NAMES, "run_id": 7}, id="a number"),
+        pytest.param({"agent": "planner"}, id="a name is missing"),
+        pytest.param({**NAMES, "agent": "a\nb"}, id="two lines"),
+        pytest.param({**NAMES, "call_id": "x" * 257}, id="too long"),
+    ],
+)
+def test_a_parent_that_is_no_call_is_refused(parent: JSON) -> None:
+    with pytest.raises(InvalidRequest, match="parent"):
+        a2a_extension.read_metadata({"parent": parent})
+
+
 @given(anything)
 def test_nothing_that_is_sent_breaks_the_reader(value: JSON) -> None:
     for read in (a2a_extension.read_context, a2a_extension.read_metadata):
@@ -61,8 +82,8 @@ def test_nothing_that_is_sent_breaks_the_reader(value: JSON) -> None:
 
 
 def test_whom_the_caller_works_for_is_one_short_line():
-    value = a2a_extension.metadata_value((), None, "user:ada@example.com")
-    assert a2a_extension.read_metadata(value)[2] == "user:ada@example.com"
+    value = a2a_extension.metadata_value(DelegationMetadata(subject="user:ada@example.com"))
+    assert a2a_extension.read_metadata(value).subject == "user:ada@example.com"
     for subject in (5, ["user:ada"], "a\nb", "\x1b[2J", "x" * 513):
         with pytest.raises(InvalidRequest, match="`subject` must be one line"):
             a2a_extension.read_metadata({"subject": subject})

@@ -9,7 +9,8 @@ from support.stories import now, virtually
 from diptych.adapters.memory.leases import NullFeed
 from diptych.adapters.memory.store import MemoryStore
 from diptych.loop.catalog import Catalog
-from diptych.loop.events import Aborted, Asked, Failed, Offered, Steered
+from diptych.loop.events import Aborted, Asked, Failed, Offered
+from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import replay
 from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run
 from diptych.runtime.active_run import ActiveRun, Stage

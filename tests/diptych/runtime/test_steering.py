@@ -24,11 +24,11 @@ from diptych.loop.events import (
     Offered,
     Origin,
     Replied,
-    Steered,
     StepsExhausted,
     Streamed,
 )
 from diptych.loop.messages import Message
+from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import closing_events, replay
 from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run, conversation
 from diptych.runtime.definition import AgentDefinition

@@ -2,7 +2,7 @@
 
 import pytest
 
-from diptych_operator.resources.labels import agent_name_of_pod, selector_keys, selects
+from diptych_operator.resources.labels import agent_name_of, selector_keys, selects
 
 
 @pytest.mark.parametrize(
@@ -44,4 +44,4 @@ def test_a_selector_matches_all_of_its_labels_and_expressions():
 )
 def test_a_pod_names_its_agent_by_a_label(labels, expected):
     metadata = {"namespace": "team", "name": "p"} | ({} if labels is None else {"labels": labels})
-    assert agent_name_of_pod({"metadata": metadata}) == expected
+    assert agent_name_of({"metadata": metadata}) == expected

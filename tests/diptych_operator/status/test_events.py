@@ -35,6 +35,12 @@ def events(before, after):
             id="roll",
         ),
         pytest.param(
+            StatusInputs(deployment=deployment()),
+            StatusInputs(deployment=deployment(), blocker=Problem("WaitsForOthers", "Later.")),
+            [],
+            id="others roll first",
+        ),
+        pytest.param(
             StatusInputs(deployment=DOWN),
             StatusInputs(deployment=DOWN, pods=[waiting("ErrImagePull")]),
             [("ImagePullFailed", "Warning")],

@@ -8,6 +8,8 @@ Not here: requests of other agents to this one (`http.a2a`).
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import cast
 from uuid import uuid4
 
 import httpx
@@ -23,12 +25,12 @@ from diptych.adapters.a2a.peer import PeerMonitor, ResolvedPeer
 from diptych.config.settings import PeerConfig
 from diptych.errors import DelegationError
 from diptych.loop.catalog import Peer, Unavailable
-from diptych.loop.messages import CallOutput
+from diptych.loop.messages import JSON, CallOutput, ChildRun, JSONObject, ParentCall
 from diptych.loop.text import well_formed
 from diptych.net import a2a_extension
 from diptych.net.outgoing import OutgoingPolicy
 from diptych.net.redaction import SECRETS, redacted_output
-from diptych.ports import DelegationRequest, Progress
+from diptych.ports import ChildEvent, DelegationProgress, DelegationRequest
 
 __all__ = ["A2aAgents", "http_client"]
 
@@ -41,6 +43,7 @@ class A2aAgents:
     """The other agents of one manifest.
 
     `own_url` is this agent's card URL or base URL, as others reach it: it goes on the call path.
+    `own_name` is what its delegations name as the agent that they come from.
     `http` is a client that is shared; without it, this makes and closes its own (`http_client`).
     """
 
@@ -49,8 +52,11 @@ class A2aAgents:
         peers: Sequence[PeerConfig],
         own_url: Callable[[], str] | str,
         http: httpx.AsyncClient | None = None,
+        *,
+        own_name: str = "",
     ) -> None:
         self._own_url = own_url
+        self._own_name = own_name
         self._owns_http = http is None
         policy = OutgoingPolicy(peer.url for peer in peers)
         self._http = http or http_client(policy)
@@ -88,11 +94,17 @@ class A2aAgents:
             tuple(entry for entry in entries if isinstance(entry, Unavailable)),
         )
 
-    async def delegate(self, request: DelegationRequest, progress: Progress) -> CallOutput:
+    async def delegate(
+        self, request: DelegationRequest, progress: DelegationProgress
+    ) -> CallOutput:
         stream = SECRETS.stream()
 
-        def report(text: str) -> None:
-            if shown := stream.add(text):
+        def report(seen: str | ChildRun | ChildEvent) -> None:
+            if isinstance(seen, ChildRun):
+                progress(seen)
+            elif isinstance(seen, ChildEvent):
+                progress(_redacted(seen))
+            elif shown := stream.add(seen):
                 progress(shown)
 
         output = await redacted_output(self._delegate(request, report))
@@ -100,7 +112,9 @@ class A2aAgents:
             progress(rest)
         return output
 
-    async def _delegate(self, request: DelegationRequest, progress: Progress) -> CallOutput:
+    async def _delegate(
+        self, request: DelegationRequest, progress: DelegationProgress
+    ) -> CallOutput:
         monitor = self._monitors.get(request.agent)
         if monitor is None:
             raise DelegationError("refused", f"no agent is called {request.agent}")
@@ -114,16 +128,26 @@ class A2aAgents:
         if seconds <= 0:
             raise DelegationError("timeout", "there was no time left to ask another agent")
         context = _call_context(request, monitor, peer)
-        task = DelegationTask(request.agent, peer.client, context, progress)
-        message = _send_request(request, monitor.config, path, seconds)
+        task = DelegationTask(request.agent, peer.base_url, peer.client, context, progress)
+        about = a2a_extension.DelegationMetadata(
+            path, seconds, request.subject, self._parent(request)
+        )
+        message = _send_request(request, monitor.config, about)
         message.configuration.return_immediately = not peer.card.capabilities.streaming
         try:
             return await self._run(task, message, seconds)
         except DelegationError as error:
+            error.child = task.child
             is_busy = isinstance(error.__cause__, InternalError)
             if error.kind in ("unavailable", "unknown") and not is_busy:
                 monitor.mark_unavailable("it could not be reached")
             raise
+
+    def _parent(self, request: DelegationRequest) -> ParentCall | None:
+        """Name the call that a delegation comes from, if it comes from a run."""
+        if not request.run_id:
+            return None
+        return ParentCall(self._own_name, request.run_id, request.call_id)
 
     def _path(self, request: DelegationRequest, peer: ResolvedPeer) -> tuple[str, ...]:
         """Give the call path with this agent at its end.
@@ -168,11 +192,16 @@ class A2aAgents:
         await asyncio.wait([task], timeout=CANCEL_GRACE_PERIOD)
 
 
+def _redacted(event: ChildEvent) -> ChildEvent:
+    content, metadata = (SECRETS.redact_value(v) for v in (event.content, event.metadata))
+    return replace(event, content=cast("JSON", content), metadata=cast("JSONObject", metadata))
+
+
 def _call_context(
     request: DelegationRequest, monitor: PeerMonitor, peer: ResolvedPeer
 ) -> ClientCallContext:
     headers = monitor.headers() if peer.takes_headers else {}
-    if monitor.config.share_context:
+    if monitor.config.share_context and peer.speaks_extension:
         headers[HTTP_EXTENSION_HEADER] = a2a_extension.URI
     if request.traceparent:
         headers["traceparent"] = request.traceparent
@@ -180,7 +209,7 @@ def _call_context(
 
 
 def _send_request(
-    request: DelegationRequest, config: PeerConfig, path: tuple[str, ...], seconds: float
+    request: DelegationRequest, config: PeerConfig, about: a2a_extension.DelegationMetadata
 ) -> SendMessageRequest:
     """Make one message of a delegation; an agent without shared context gets only the task."""
     message = Message(
@@ -192,8 +221,7 @@ def _send_request(
     if config.share_context:
         uri = a2a_extension.URI
         message.extensions.append(uri)
-        about = a2a_extension.metadata_value(path, seconds, request.subject)
-        message.metadata.update({uri: about})
+        message.metadata.update({uri: a2a_extension.metadata_value(about)})
         if request.context:
             part = Part(media_type="application/json", metadata={uri: {"content": "messages"}})
             ParseDict(dict(a2a_extension.context_value(request.context)), part.data)

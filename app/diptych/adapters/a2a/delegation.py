@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 import httpx
 from a2a.client import Client, ClientCallContext
 from a2a.client.errors import A2AClientError
+from a2a.extensions.common import HTTP_EXTENSION_HEADER
 from a2a.types import (
     CancelTaskRequest,
     GetTaskRequest,
@@ -19,13 +20,17 @@ from a2a.types import (
     SubscribeToTaskRequest,
 )
 from a2a.utils.errors import A2AError, InternalError
+from google.protobuf.json_format import MessageToDict
 
+from diptych.adapters.a2a.event_gate import EventGate
 from diptych.adapters.a2a.http_client import MALFORMED_ANSWER_ERRORS
 from diptych.adapters.a2a.task_progress import Stage, TaskProgress
 from diptych.errors import DelegationError
-from diptych.loop.messages import CallOutput
+from diptych.loop.messages import CallOutput, ChildRun
+from diptych.net import a2a_extension
+from diptych.net.a2a_events import read_event
 from diptych.net.backoff import Backoff
-from diptych.ports import Progress
+from diptych.ports import DelegationProgress
 
 STREAM_END_TIMEOUT = 1.0  # seconds that a stream may take to end after its last event
 INITIAL_POLL_DELAY, MAX_POLL_DELAY = 0.05, 1.0  # seconds between polls of a task without a stream
@@ -48,13 +53,25 @@ class DelegationTask:
     """A task that another agent is given, from its message to its end."""
 
     def __init__(
-        self, agent: str, client: Client, context: ClientCallContext, progress: Progress
+        self,
+        agent: str,
+        url: str,
+        client: Client,
+        context: ClientCallContext,
+        progress: DelegationProgress,
     ) -> None:
+        """Take the agent's name and base URL, a client for it, and whom to tell of its task.
+
+        What happens in the task is told if the context asks for our extension.
+        """
         self._agent = agent
         self._client = client
         self._context = context
         self._report = progress
-        self._progress = TaskProgress()
+        self._progress = TaskProgress(url)
+        self._is_known = False
+        self._events = EventGate(asyncio.get_running_loop().time)
+        self._takes_events = HTTP_EXTENSION_HEADER in (context.service_parameters or {})
 
     async def run(self, request: SendMessageRequest) -> CallOutput:
         """Send the request and wait for the end of the task. Raises `DelegationError`."""
@@ -66,6 +83,11 @@ class DelegationTask:
         if not self._progress.is_settled:
             await self._resume(is_streamed=not request.configuration.return_immediately)
         return self._progress.call_output(self._agent)
+
+    @property
+    def child(self) -> ChildRun:
+        """What is known of the task by now."""
+        return self._progress.child()
 
     async def cancel(self) -> None:
         """Tell the agent to stop, if it has named a task that has not ended. Never raises."""
@@ -87,8 +109,8 @@ class DelegationTask:
         try:
             async with asyncio.timeout(None) as limit:
                 async for event in events:
-                    if text := self._progress.apply(event):
-                        self._report(text)
+                    self._tell_event(event)
+                    self._tell(self._progress.apply(event))
                     if self._progress.is_settled:
                         limit.reschedule(asyncio.get_running_loop().time() + STREAM_END_TIMEOUT)
         except TimeoutError:
@@ -122,10 +144,28 @@ class DelegationTask:
         backoff = Backoff(INITIAL_POLL_DELAY, MAX_POLL_DELAY)
         while not self._progress.is_settled:
             task = await self._client.get_task(GetTaskRequest(id=task_id), context=self._context)
-            if text := self._progress.apply_task(task):
-                self._report(text)
+            self._tell(self._progress.apply_task(task))
             if not self._progress.is_settled:
                 await asyncio.sleep(backoff.next_delay())
+
+    def _tell_event(self, update: StreamResponse) -> None:
+        """Tell what happened in the task, if the update says so."""
+        if not (self._takes_events and update.HasField("status_update")):
+            return
+        metadata = update.status_update.metadata
+        if a2a_extension.URI not in metadata:
+            return
+        event = read_event(MessageToDict(metadata)[a2a_extension.URI])
+        if event and (admitted := self._events.admit(event)):
+            self._report(admitted)
+
+    def _tell(self, text: str) -> None:
+        """Tell new text, and what task it is of when that is known."""
+        if text:
+            self._report(text)
+        if self._progress.task_id and not self._is_known:
+            self._is_known = True
+            self._report(self._progress.child())
 
     def _explain(self, error: Exception) -> DelegationError:
         """Say what a request that got no answer means for the model."""

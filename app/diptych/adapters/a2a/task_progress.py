@@ -9,14 +9,21 @@ from enum import Enum, auto
 
 from a2a.types import Artifact, Message, Part, StreamResponse, Task, TaskState, TaskStatus
 from google.protobuf.json_format import MessageToDict
+from google.protobuf.struct_pb2 import Struct
 
 from diptych.errors import DelegationError
-from diptych.loop.messages import JSON, CallOutput, FinishReason
+from diptych.loop.messages import JSON, CallOutput, ChildRun, FinishReason
+from diptych.loop.text import one_line, well_formed
 from diptych.net import a2a_extension
+from diptych.net.a2a_reports import TaskReport, read_report
+from diptych.net.redaction import SECRETS
 
 MAX_ANSWER_CHARS = 4 * 2**20  # that are kept of one part, the runner cuts the result further
 MAX_ARTIFACTS = 100  # of a task; what comes after is not kept
 MAX_REASON_CHARS = 2_000
+MAX_PARTIAL_CHARS = 64 * 1024  # of what a task had said that did not complete
+MAX_TOLD_PARTIAL_CHARS = 2_000  # of these, that the model reads
+MAX_TASK_ID_CHARS = 256
 
 TERMINAL_STATES = frozenset(
     {
@@ -43,10 +50,15 @@ class Stage(Enum):
 
 
 class TaskProgress:
-    """The task of one delegation, put together from what its agent sends."""
+    """The task of one delegation, put together from what its agent sends.
 
-    def __init__(self) -> None:
+    `url` is the base URL of that agent.
+    """
+
+    def __init__(self, url: str = "") -> None:
         self.task_id = ""
+        self._url = url
+        self._report = TaskReport()
         self._state = TaskState.TASK_STATE_UNSPECIFIED
         self._status_text = ""
         self._message: _Content | None = None
@@ -75,6 +87,7 @@ class TaskProgress:
             case "status_update":
                 self.task_id = self.task_id or event.status_update.task_id
                 self._apply_status(event.status_update.status)
+                self._apply_report(event.status_update.metadata)
                 return ""
             case "artifact_update":
                 update = event.artifact_update
@@ -87,6 +100,7 @@ class TaskProgress:
         """Apply a whole task, which replaces all that came before; give the new text."""
         self.task_id = task.id
         self._apply_status(task.status)
+        self._apply_report(task.metadata)
         before = self._text()
         self._artifacts.clear()
         for artifact in task.artifacts:
@@ -100,7 +114,7 @@ class TaskProgress:
         """
         if self._message is not None:
             message = self._message
-            return CallOutput(message.text, message.value, message.finish_reason)
+            return CallOutput(message.text, message.value, message.finish_reason, self.child())
         match self._state:
             case TaskState.TASK_STATE_COMPLETED:
                 values = [a.value for a in self._artifacts.values() if a.value is not None]
@@ -109,6 +123,7 @@ class TaskProgress:
                     self._text() or self._status_text,
                     values[-1] if values else None,
                     next((reason for reason in reasons if reason != "stop"), "stop"),
+                    self.child(),
                 )
             case TaskState.TASK_STATE_REJECTED:
                 problem = "rejected the task"
@@ -121,7 +136,36 @@ class TaskProgress:
             case _:
                 problem = "failed"
         reason = self._status_text[:MAX_REASON_CHARS] or "it gave no reason"
-        raise DelegationError("failed", f"agent {agent} {problem}: {reason}")
+        raise DelegationError("failed", f"agent {agent} {problem}: {reason}{self._said()}")
+
+    def child(self) -> ChildRun:
+        """Say what is known of the task by now."""
+        state = "" if self._state == TaskState.TASK_STATE_UNSPECIFIED else _state_name(self._state)
+        if self._message is not None:
+            state = "completed"
+        has_answer = state == "completed"
+        return ChildRun(
+            self._url,
+            one_line(self.task_id, MAX_TASK_ID_CHARS),
+            state,
+            "" if has_answer else self._report.code,
+            self._report.usage,
+            "" if has_answer else SECRETS.redact(well_formed(self._text()[:MAX_PARTIAL_CHARS])),
+        )
+
+    def _said(self) -> str:
+        """Quote what a task had said that did not complete."""
+        text = self._text()
+        if not text.strip():
+            return ""
+        more = "…" if len(text) > MAX_TOLD_PARTIAL_CHARS else ""
+        return f"\nUntil then it had said: {text[:MAX_TOLD_PARTIAL_CHARS]}{more}"
+
+    def _apply_report(self, metadata: Struct) -> None:
+        """Keep what the agent says of the task, if it speaks our extension."""
+        if a2a_extension.URI in metadata:
+            report = read_report(MessageToDict(metadata)[a2a_extension.URI])
+            self._report = TaskReport(report.usage or self._report.usage, report.code)
 
     def _apply_status(self, status: TaskStatus) -> None:
         self._state = status.state
@@ -176,6 +220,14 @@ class _Content:
                 new.append(text)
         self._texts += new
         return "".join(new)
+
+
+def _state_name(state: int) -> str:
+    """Give the word of A2A for a state; a number that it does not know is none of its words."""
+    try:
+        return TaskState.Name(state).removeprefix("TASK_STATE_").lower().replace("_", "-")
+    except ValueError:
+        return "unknown"
 
 
 def _content(parts: Iterable[Part]) -> _Content:

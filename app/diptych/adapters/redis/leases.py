@@ -10,9 +10,9 @@ from diptych.adapters.redis.client import StoreClient, expired_run, raise_if_ref
 from diptych.adapters.redis.encoding import decode_signal, dumps, encode_messages, encode_signal
 from diptych.errors import TooManyMessages
 from diptych.loop.approval_events import ApprovalDecided
-from diptych.loop.events import Signal, Steered
+from diptych.loop.events import Signal
 from diptych.loop.messages import Message
-from diptych.loop.queue_events import QueueCleared
+from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
 from diptych.ports.entries import Lease, QueueHead
 

@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from diptych.config.manifest.access import AccessSpec
 from diptych.config.manifest.chat import ChatSpec
+from diptych.config.manifest.child_metadata import ChildMetadata
 from diptych.config.manifest.container import ContainerSpec
 from diptych.config.manifest.context import ContextSpec
 from diptych.config.manifest.field_types import (
@@ -123,7 +124,11 @@ class AgentSpec(StrictModel):
     container: ContainerSpec = Field(default_factory=ContainerSpec)
     """What the agent's container is given."""
     pod_template: PodTemplate | None = None
-    """Overrides of the pods' template; they are merged last."""
+    """Overrides of the pods' template; they are merged last. The platform may have locked some
+    fields."""
+    metadata: ChildMetadata | None = None
+    """Labels and annotations of all that is made of the agent, as far as the platform lets agents
+    set these keys."""
     network: NetworkSpec | None = None
     """Rules added to the agent's NetworkPolicy."""
     access: AccessSpec = Field(default_factory=AccessSpec)

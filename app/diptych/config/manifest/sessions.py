@@ -15,6 +15,8 @@ from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.settings import RETENTION
 
 _RETENTION_NEEDS_REDIS = "retention needs redis: without it sessions end with their pod"
+_ADOPT_NEEDS_REDIS = "adopt needs redis: without it sessions end with their pod"
+_PURGE_NEEDS_REDIS = "onDelete: purge needs redis: without it sessions end with their pod"
 
 
 class RedisService(StrictModel):
@@ -44,13 +46,26 @@ class RedisSpec(StrictModel):
 class SessionsSpec(StrictModel):
     """Where the runs of one conversation are stored, and how they queue."""
 
-    cel_rules = (CelRule("!has(self.retention) || has(self.redis)", _RETENTION_NEEDS_REDIS),)
+    cel_rules = (
+        CelRule("!has(self.retention) || has(self.redis)", _RETENTION_NEEDS_REDIS),
+        CelRule("!has(self.adopt) || has(self.redis)", _ADOPT_NEEDS_REDIS),
+        CelRule(
+            "!has(self.onDelete) || self.onDelete == 'keep' || has(self.redis)", _PURGE_NEEDS_REDIS
+        ),
+    )
 
     redis: RedisSpec | None = None
     """The Redis that stores runs and sessions, so that they outlive their pod and all replicas
     share them. If absent, they are in the memory of one pod."""
     retention: Retention = RETENTION
     """How long a session is stored after its last run, from 1m to 720h."""
+    adopt: DnsLabel | None = None
+    """The conversations that this agent continues: the `status.sessions` of an Agent that had the
+    same name and namespace and used the same Redis. Without it, an Agent in a cluster has the
+    conversations that it began itself; on a laptop they belong to the agent's name."""
+    on_delete: Literal["keep", "purge"] = "keep"
+    """What becomes of the sessions when the Agent is deleted: `keep` leaves them until retention
+    ends, for an Agent that adopts them; `purge` deletes them once its runs have ended."""
     when_busy: Literal["enqueue", "reject", "interrupt"] = "enqueue"
     """What happens to a request while another run of its session is active: `enqueue` lets it wait
     its turn, `reject` refuses it (409), `interrupt` cancels the other run."""
@@ -58,7 +73,13 @@ class SessionsSpec(StrictModel):
     """How many of the messages that wait in a run's queue join the run at a time."""
 
     @model_validator(mode="after")
-    def _check_retention(self) -> Self:
-        if "retention" in self.model_fields_set and self.redis is None:
+    def _check_redis(self) -> Self:
+        if self.redis is not None:
+            return self
+        if "retention" in self.model_fields_set:
             raise rule_error(_RETENTION_NEEDS_REDIS)
+        if self.adopt is not None:
+            raise rule_error(_ADOPT_NEEDS_REDIS)
+        if self.on_delete == "purge":
+            raise rule_error(_PURGE_NEEDS_REDIS)
         return self

@@ -4,6 +4,7 @@ Not here: whether the task that a message names exists and takes it (`http.a2a.h
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from a2a.types import Message, Part, Role, SendMessageRequest
@@ -18,7 +19,7 @@ from google.protobuf.message import Message as ProtobufMessage
 
 from diptych.http.run_request import idempotency_key, origin, sha256
 from diptych.loop import messages
-from diptych.loop.events import Steered
+from diptych.loop.queue_events import Steered
 from diptych.net import a2a_extension
 from diptych.ports.entries import IdempotencyKey
 from diptych.runtime.request import SESSION_ID, RunRequest
@@ -40,13 +41,14 @@ def read_a2a_request(request: SendMessageRequest, headers: Mapping[str, str]) ->
     if not task.strip():
         raise InvalidParamsError("the message has no text; send the task as a text part")
     metadata = _json(message.metadata).get(a2a_extension.URI)
-    path, seconds, subject = a2a_extension.read_metadata(metadata)
+    about = a2a_extension.read_metadata(metadata)
+    comes_from = origin(headers, path=about.path, seconds=about.seconds)
     return RunRequest(
         messages=(*context, messages.Message("user", task)),
         session_id=message.context_id or None,
-        origin=origin(headers, path=path, seconds=seconds),
+        origin=replace(comes_from, parent=about.parent),
         idempotency_key=_idempotency_key(message),
-        subject=subject,
+        subject=about.subject,
     )
 
 

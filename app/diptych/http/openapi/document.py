@@ -13,6 +13,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from diptych.http.access_guard import OPEN_PATHS
 from diptych.http.bodies import ChatBody, DecisionBody, MessageBody, ResumeBody, RunBody
 from diptych.http.openapi import approval_schemas, chat_schemas, error_schemas, schemas
 from diptych.http.openapi.operations import json_content
@@ -44,6 +45,7 @@ BODIES: tuple[type[BaseModel], ...] = (
 
 ERRORS = {
     400: "What was sent is wrong; `param` names it.",
+    401: "`unauthorized`, `invalid_token`: there is no token or key, or it is not valid here.",
     403: "`forbidden`: the message names the right that this needs.",
     404: "`run_not_found`, `session_not_found`, `model_not_found` or `approval_not_found`: there "
     "never was one.",
@@ -93,6 +95,10 @@ _HEADERS = {
         "schema": {"type": "string"},
     },
     "Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}},
+    "WWW-Authenticate": {
+        "description": "A `Bearer` challenge (RFC 6750, section 3).",
+        "schema": {"type": "string"},
+    },
     "x-should-retry": {
         "description": "`false` if a call of the run may have started, which a retry would repeat, "
         "or if the run has asked again itself.",
@@ -108,8 +114,11 @@ Every response has an `X-Request-Id`: the request's own, if it is 1 to 128 of th
 An agent on loopback answers a foreign `Host` with 421 and a foreign `Origin` with 403."""
 
 
-def document(app: FastAPI) -> dict[str, Any]:
-    """Build the document of an application's routes."""
+def document(app: FastAPI, *, needs_credential: bool) -> dict[str, Any]:
+    """Build the document of an application's routes.
+
+    With `needs_credential` all but `OPEN_PATHS` answer 401 without a token or key.
+    """
     built = get_openapi(
         title=app.title,
         version=app.version,
@@ -118,6 +127,11 @@ def document(app: FastAPI) -> dict[str, Any]:
     )
     built["paths"] |= _A2A_PATHS
     for path, operation in operations(built):
+        if needs_credential:
+            is_open = path in OPEN_PATHS
+            operation["security"] = [{}, _BEARER] if is_open else [_BEARER]
+            if not is_open:
+                operation["responses"] |= {"401": {}, "403": {}}
         _clean(path, operation)
     _, definitions = models_json_schema(
         [*((model, "serialization") for model in REPLIES), *((m, "validation") for m in BODIES)],
@@ -131,6 +145,14 @@ def document(app: FastAPI) -> dict[str, Any]:
         },
         "headers": _HEADERS,
     }
+    if needs_credential:
+        built["components"]["securitySchemes"] = {
+            "bearer": {
+                "type": "http",
+                "scheme": "bearer",
+                "description": "A token of the cluster or of an issuer, or a key.",
+            }
+        }
     return built
 
 
@@ -181,12 +203,15 @@ def _error(path: str, status: int) -> dict[str, Any]:
     names = ["Retry-After"] if status == HTTPStatus.SERVICE_UNAVAILABLE else []
     if path == _CHAT and status in _RUN_FAILURES:
         names += ["X-Session-ID", "X-Run-ID", "X-Diptych-Warning", "x-should-retry"]
+    if status == HTTPStatus.UNAUTHORIZED:
+        names.append("WWW-Authenticate")
     if names:
         response["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
     return response
 
 
 _JSONRPC = {"type": "object", "description": "JSON-RPC 2.0, as the A2A specification has it."}
+_BEARER: dict[str, list[str]] = {"bearer": []}
 _A2A_PATHS: dict[str, Any] = {
     "/.well-known/agent-card.json": {
         "get": {

@@ -15,6 +15,7 @@ _START_HEADERS = ("X-Session-ID", "Idempotency-Key", "traceparent")  # of reques
 
 
 def _operation(  # noqa: PLR0913 - each is a part of OpenAPI's Operation Object
+    operation_id: str,
     summary: str,
     description: str,
     responses: dict[int, dict[str, Any]],
@@ -32,6 +33,7 @@ def _operation(  # noqa: PLR0913 - each is a part of OpenAPI's Operation Object
         extra["requestBody"] = {"required": needs_body, "content": json_content(body)}
         errors = (*errors, 400, 413, 415)
     return {
+        "operation_id": operation_id,
         "summary": summary,
         "description": description,
         "responses": {status: {} for status in errors} | responses,
@@ -47,8 +49,12 @@ def _json(schema: str, description: str, headers: Sequence[str] = ()) -> dict[st
 
 
 def _event_stream(description: str, example: str) -> dict[str, Any]:
-    """Give the content of server-sent events; OpenAPI 3.1 has no schema for single events."""
-    schema = {"type": "string", "description": description}
+    """Give the content of server-sent events.
+
+    OpenAPI 3.1 has no schema for single events, and tools differ on what a schema here is of: the
+    whole text or one event. So it names no type.
+    """
+    schema = {"description": description}
     return {"text/event-stream": {"schema": schema, "example": example}}
 
 
@@ -56,6 +62,12 @@ def json_content(schema: str) -> dict[str, Any]:
     """Give the content of a JSON body; `schema` is the name of its schema."""
     return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
 
+
+_RUN_LINKS = {
+    name: {"operationId": name, "parameters": {"run_id": "$response.body#/id"}}
+    for name in ("read_run", "read_run_events", "steer_run", "follow_up_run", "cancel_run", "resume_run")
+}
+"""What can be done with a run that was started, for tools that follow links."""
 
 _COMPLETION = _json("ChatCompletion", "The answer.", (*_RUN_HEADERS, "X-Diptych-Warning"))
 _COMPLETION["content"] |= _event_stream(
@@ -78,6 +90,7 @@ _EVENTS = {
 }
 
 COMPLETE_CHAT = _operation(
+    "complete_chat",
     "Complete a chat",
     "Starts a run and answers with what it gives, as OpenAI's API does.",
     {200: _COMPLETION},
@@ -86,35 +99,46 @@ COMPLETE_CHAT = _operation(
     errors=(404, 409, 410, 422, *_STORE_ERRORS, 502, 504),
 )
 LIST_MODELS = _operation(
-    "List the models", "The agent is the only one.", {200: _json("ModelList", "The agent.")}
+    "list_models",
+    "List the models",
+    "The agent is the only one.",
+    {200: _json("ModelList", "The agent.")},
 )
 READ_MODEL = _operation(
+    "read_model",
     "Read a model",
     "Gives the agent, by its name.",
     {200: _json("Model", "The agent.")},
     errors=(404,),
 )
 START_RUN = _operation(
+    "start_run",
     "Start a run",
     "The run goes on whoever reads it. The reply comes when it is on record.",
-    {202: _json("Run", "The run, or the one that the same key started before.")},
+    {
+        202: _json("Run", "The run, or the one that the same key started before.")
+        | {"links": _RUN_LINKS}
+    },
     body="RunBody",
     headers=_START_HEADERS,
     errors=(422, *_STORE_ERRORS),
 )
 LIST_RUNS = _operation(
+    "list_runs",
     "List runs",
     "Gives the newest `limit` runs, the oldest first.",
     {200: _json("RunList", "A page of runs.")},
     errors=_STORE_ERRORS,
 )
 READ_RUN = _operation(
+    "read_run",
     "Read a run",
     "Gives the run with its outcome, or with its answer so far.",
     {200: _json("Run", "The run.")},
     errors=_RUN_ERRORS,
 )
 READ_RUN_EVENTS = _operation(
+    "read_run_events",
     "Read the events of a run",
     "Gives what is on record after an event, then what happens, until the run ends.",
     {200: _EVENTS},
@@ -122,6 +146,7 @@ READ_RUN_EVENTS = _operation(
     errors=_RUN_ERRORS,
 )
 STEER_RUN = _operation(
+    "steer_run",
     "Send a message to a run",
     "The message joins the run's conversation, at whatever replica the run is. The reply comes "
     "when it is on record, or is kept for a run that waits for its turn.",
@@ -131,6 +156,7 @@ STEER_RUN = _operation(
     errors=(409, 422, *_RUN_ERRORS),
 )
 FOLLOW_UP_RUN = _operation(
+    "follow_up_run",
     "Queue a message for a run's next turn",
     "The message begins the run's next turn when this one has its answer. The reply comes when it "
     "is on record, or is kept for a run that waits for its turn.",
@@ -140,6 +166,7 @@ FOLLOW_UP_RUN = _operation(
     errors=(409, 422, *_RUN_ERRORS),
 )
 CLEAR_QUEUE = _operation(
+    "clear_queue",
     "Clear a run's queues",
     "Drops the messages that wait in the run, and gives them. Those that have joined its "
     "conversation stay.",
@@ -147,6 +174,7 @@ CLEAR_QUEUE = _operation(
     errors=(409, *_RUN_ERRORS),
 )
 RESUME_RUN = _operation(
+    "resume_run",
     "Resume a run",
     "Takes up a run that failed or was aborted, with a new run of its session and no new message. "
     "No call is made again. A run is resumed once: a second request gives the same new run.",
@@ -157,6 +185,7 @@ RESUME_RUN = _operation(
     errors=(409, 422, *_RUN_ERRORS),
 )
 CANCEL_RUN = _operation(
+    "cancel_run",
     "Cancel a run",
     "Aborts the run, at whatever replica it is. A run that has ended stays as it is.",
     {
@@ -166,12 +195,14 @@ CANCEL_RUN = _operation(
     errors=_RUN_ERRORS,
 )
 LIST_APPROVALS = _operation(
+    "list_approvals",
     "List approvals",
     "Gives the calls that wait for a decision, at whatever replica their runs are.",
     {200: _json("ApprovalList", "What waits.")},
     errors=(400, *_STORE_ERRORS),
 )
 DECIDE = _operation(
+    "decide",
     "Decide on a call",
     "Decides on a call that waits, at whatever replica its run is; the first decision counts. The "
     "reply comes when it is on record.",
@@ -180,6 +211,7 @@ DECIDE = _operation(
     errors=(403, 409, 422, *_RUN_ERRORS),
 )
 LIST_EVENTS = _operation(
+    "list_events",
     "Read the memory",
     "Gives the last `limit` events of a session, or of all; fewer if they are large: `before` "
     "gives the pages of earlier ones. An unknown session has none.",
@@ -187,29 +219,34 @@ LIST_EVENTS = _operation(
     errors=_STORE_ERRORS,
 )
 LIST_SESSIONS = _operation(
+    "list_sessions",
     "List sessions",
     "Gives the sessions that were used last, the oldest first; `total` counts all of them.",
     {200: _json("SessionList", "The sessions.")},
     errors=_STORE_ERRORS,
 )
 DELETE_SESSION = _operation(
+    "delete_session",
     "Forget a session",
     "Deletes a session with all of its runs. It is refused while one of them is not finished.",
     {204: {"description": "The session is forgotten."}},
     errors=(404, 409, *_STORE_ERRORS),
 )
 HEALTH = _operation(
+    "health",
     "Check that the process is alive",
     "Answers as long as the process serves at all.",
     {200: _json("Health", "It is alive.")},
 )
 READY = _operation(
+    "ready",
     "Check that the agent takes work",
     "Says what is missing, too, to who may `read`. It is ready once each tool server and agent has "
     "been tried.",
     {200: _json("Ready", "It takes work."), 503: _json("Ready", "It takes none now.")},
 )
 METRICS = _operation(
+    "metrics",
     "Read the metrics",
     "In Prometheus's text format.",
     {

@@ -15,7 +15,7 @@ from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import operations
 from diptych.http.run_request import read_idempotency_key
 from diptych.http.views import queue_view, run_view
-from diptych.loop.events import Steered
+from diptych.loop.queue_events import Steered
 
 
 def queue_routes(runs: GuardedRuns) -> APIRouter:

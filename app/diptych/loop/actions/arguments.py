@@ -58,7 +58,7 @@ def check_arguments(tool: Tool, arguments: JSONObject, *, references_fit: bool) 
     checked again when it is filled.
     """
     try:
-        validator = schema_validator(json.dumps(tool.input_schema, default=dict))
+        validator = schema_validator(tool.schema_text)
         errors = errors_of(
             validator, arguments, _LOOKED_AT, lambda e: not (references_fit and _may_be_filled(e))
         )

@@ -24,7 +24,7 @@ def linked_calls(calls: list[Call]) -> tuple[Call, ...] | ActionError:
         after = tuple(dict.fromkeys((*call.after, *implied)))
         if unknown := [label for label in after if label not in times]:
             return ActionError("invalid_graph", _unknown_label(unknown[0], times))
-        linked.append(replace(call, after=after))
+        linked.append(call if after == call.after else replace(call, after=after))
     if cycle := _cycle(linked):
         names = listed(quoted(label) for label in cycle)
         return ActionError("invalid_graph", f"these calls wait for each other in a circle: {names}")

@@ -57,7 +57,7 @@ def read_call(item: dict[str, Any], call_id: str) -> Call | ActionError:
     if isinstance(waits_for, ActionError):
         return waits_for
     call = _tool_call(item, call_id) if agent is None else _delegation(item, call_id)
-    if isinstance(call, ActionError):
+    if isinstance(call, ActionError) or (label is None and not waits_for):
         return call
     return replace(call, label=label, after=waits_for)
 

@@ -88,7 +88,7 @@ def check_calls(
     for call in linked:
         if problem := _catalog_problem(call, catalog, references_fit=labelled):
             return problem
-    return replace(merged, calls=linked)
+    return Calls(linked, merged.places)
 
 
 def _in_own_form(values: Sequence[JSON], catalog: Catalog) -> Iterable[JSON]:
@@ -103,11 +103,14 @@ def _typed(call: Call, catalog: Catalog) -> Call:
     tool = catalog.tool(call.name) if isinstance(call, ToolCall) else None
     if tool is None or not isinstance(call, ToolCall):
         return call
-    return replace(call, arguments=typed_arguments(tool.input_schema, call.arguments))
+    typed = typed_arguments(tool.input_schema, call.arguments)
+    return call if typed == call.arguments else replace(call, arguments=typed)
 
 
 def _merged(calls: list[Call], catalog: Catalog) -> Calls:
-    """Merge calls of the same name and arguments that have no labels."""
+    """Merge calls of the same name and arguments that have no labels; ids count those kept."""
+    if len(calls) == 1:
+        return Calls((calls[0],))
     kept: list[Call] = []
     first: dict[str, int] = {}
     places: list[int] = []

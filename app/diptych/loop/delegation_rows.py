@@ -1,0 +1,62 @@
+"""What records say of delegations beside the call: the parent's call, and the child's task.
+
+Not here: the rows that hold it (`event_rows`), how other agents say it (`net.a2a_reports`).
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from diptych.loop.messages import JSON, ChildRun, ParentCall, Usage
+
+
+def parent_value(parent: ParentCall | None) -> JSON:
+    """Write the call that a run comes from; None if it comes from none."""
+    if parent is None:
+        return None
+    return {"agent": parent.agent, "run_id": parent.run_id, "call_id": parent.call_id}
+
+
+def read_parent(stored: Mapping[str, Any] | None) -> ParentCall | None:
+    """Read it back."""
+    if stored is None:
+        return None
+    return ParentCall(stored["agent"], stored["run_id"], stored["call_id"])
+
+
+def child_value(child: ChildRun) -> JSON:
+    """Write the task of a delegation; what is not known is left out."""
+    about: dict[str, JSON] = {
+        "task_id": child.task_id,
+        "state": child.state,
+        "code": child.code,
+        "text": child.text,
+    }
+    known: dict[str, JSON] = {name: value for name, value in about.items() if value}
+    if child.usage is not None:
+        known["usage"] = usage_value(child.usage)
+    return {"url": child.url, **known}
+
+
+def read_child(stored: Mapping[str, Any] | None) -> ChildRun | None:
+    """Read it back."""
+    if stored is None:
+        return None
+    names = ("task_id", "state", "code", "text")
+    usage = read_usage(stored["usage"]) if "usage" in stored else None
+    return ChildRun(
+        stored["url"], usage=usage, **{name: stored[name] for name in names if name in stored}
+    )
+
+
+def usage_value(usage: Usage) -> dict[str, JSON]:
+    """Write tokens."""
+    tokens = {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+    }
+    return cast("dict[str, JSON]", tokens)
+
+
+def read_usage(stored: Mapping[str, int]) -> Usage:
+    """Read tokens back."""
+    return Usage(stored["prompt_tokens"], stored["completion_tokens"])

@@ -1,0 +1,65 @@
+"""What an agent of ours says of a task beside its answer, as metadata of the task and its status.
+
+    {"usage": {"prompt_tokens": 7, "completion_tokens": 2}, "code": "model_cut"}
+
+`usage` adds up the model calls of the task's run and of all its children, as far as they are on
+record. `code` says why the run ended, if it has no answer. Both stand under `a2a_extension.URI`.
+
+Others may send anything: what is not of this form is left out, and what is too long is cut.
+
+Not here: what callers say of a delegation (`a2a_extension`), A2A's own types (`adapters.a2a`,
+`http.a2a`).
+"""
+
+import re
+from dataclasses import dataclass
+
+from diptych.loop.delegation_rows import usage_value
+from diptych.loop.messages import JSON, JSONObject, Usage
+
+MAX_TOKENS = 10**12  # that a task may say it has used: more is no number of tokens
+
+_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What a task has used so far, with its children; and why it ended without an answer."""
+
+    usage: Usage | None = None
+    code: str = ""
+
+
+def report_value(report: TaskReport) -> JSONObject:
+    """Write a report; what is not known is left out."""
+    value: dict[str, JSON] = {}
+    if report.usage is not None:
+        value["usage"] = usage_value(report.usage)
+    if report.code:
+        value["code"] = report.code
+    return value
+
+
+def read_report(value: JSON) -> TaskReport:
+    """Read what the metadata of a task or a status hold under the extension's URI."""
+    if not isinstance(value, dict):
+        return TaskReport()
+    code = value.get("code")
+    is_code = isinstance(code, str) and _CODE.fullmatch(code)
+    return TaskReport(read_tokens(value.get("usage")), str(code) if is_code else "")
+
+
+def read_tokens(value: JSON) -> Usage | None:
+    """Read tokens that another agent says were used; None if they are none."""
+    if not isinstance(value, dict):
+        return None
+    prompt, completion = (_count(value.get(f"{kind}_tokens")) for kind in ("prompt", "completion"))
+    return None if prompt is None or completion is None else Usage(prompt, completion)
+
+
+def _count(value: JSON) -> int | None:
+    """Read a number of tokens; protobuf makes floats of whole numbers."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    is_count = 0 <= value <= MAX_TOKENS and value == int(value)  # not so for NaN and infinity
+    return int(value) if is_count else None

@@ -1,0 +1,105 @@
+"""A tree of agents, each served on loopback: what each record says of the others."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from support.stack import Stage, box, call
+from support.trees import USAGE, chain, differences, said, told, tree_of
+
+
+async def broken() -> str:
+    """Break."""
+    raise RuntimeError("the crane fell over")
+
+
+async def hangs() -> str:
+    """Wait for ever."""
+    await asyncio.sleep(60)
+    return ""
+
+
+async def records(stage: Stage, event_type: str) -> list[dict[str, Any]]:
+    return [event for event in await stage.memory() if event["event_type"] == event_type]
+
+
+async def test_each_record_names_the_run_above_and_the_run_below() -> None:
+    async with chain(said("{}"), said("Leaf.")) as (top, middle, leaf):
+        run_id = await top.start()
+        run = await top.ended(run_id)
+        assert run["status"] == "completed"
+        (down,) = await records(top, "delegation_response")
+        child = down["metadata"]["child"]
+        (asked,) = await records(middle, "user_message")
+        assert child["url"] == middle.url
+        assert child["task_id"] == asked["run_id"]
+        assert child["state"] == "completed"
+        parent = {"agent": top.name, "run_id": run_id, "call_id": down["metadata"]["call_id"]}
+        assert asked["metadata"]["parent"] == parent
+        (below,) = await records(middle, "delegation_response")
+        assert below["metadata"]["child"]["url"] == leaf.url
+
+
+async def test_what_children_used_stands_beside_what_the_run_used_itself() -> None:
+    async with chain(said("{}"), said("Leaf.")) as (top, middle, _):
+        run = await top.ended(await top.start())
+        assert run["usage"] == {"prompt_tokens": 30, "completion_tokens": 6}
+        assert run["children_usage"] == {"prompt_tokens": 50, "completion_tokens": 10}
+        (down,) = await records(top, "delegation_response")
+        assert down["metadata"]["child"]["usage"] == run["children_usage"]
+        (below,) = await records(middle, "delegation_response")
+        assert below["metadata"]["child"]["usage"] == {"prompt_tokens": 20, "completion_tokens": 4}
+
+
+async def test_a_child_that_fails_leaves_what_it_used_said_and_why() -> None:
+    half = said("Half an answer", chunk_ms=20)
+    broken = [said("{}"), {**half, "error": "it broke", "content": "Half an answer"}]
+    async with chain(*broken, depth=2) as (top, _):
+        await top.ended(await top.start())
+        (down,) = await records(top, "delegation_error")
+        child = down["metadata"]["child"]
+        assert (child["state"], child["usage"]) == ("failed", USAGE)
+        assert child["code"]
+
+
+async def test_a_task_that_its_callers_end_cut_is_named_on_record() -> None:
+    async with chain({"content": "{}", "delay_ms": 60_000}, depth=2) as (top, leaf):
+        run_id = await top.start()
+        async with top.http.stream("GET", f"/v1/runs/{run_id}/events") as stream:
+            async for line in stream.aiter_lines():
+                if line.startswith("event: delegation_request"):
+                    break
+        while not (runs := (await leaf.http.get("/v1/runs")).json()["data"]):
+            pass
+        await top.http.post(f"/v1/runs/{run_id}/cancel")
+        (down,) = await records(top, "delegation_error")
+        assert down["metadata"]["error"] == "interrupted"
+        assert down["metadata"]["child"]["task_id"] == runs[0]["id"]
+
+
+FAULTS = [
+    pytest.param([said(call("broken")), said("{}"), said("Leaf.")], {}, id="error in a leaf"),
+    pytest.param([said("{}"), said("Half", finish_reason="length")], {}, id="cut answer"),
+    pytest.param([said(call("hangs")), said("{}"), said("Leaf.")], {"deadline": 0.5}, id="timeout"),
+    pytest.param([said("{}"), {"error": "gone"}], {}, id="the model fails"),
+    pytest.param([said(call("nobody")), said("{}"), said("Leaf.")], {}, id="no such tool"),
+]
+
+
+@pytest.mark.parametrize(("leaf", "fields"), FAULTS)
+async def test_what_the_tops_caller_is_told_is_what_is_on_each_record(leaf, fields) -> None:
+    async with chain(*leaf, depth=5, tools=(box(broken, hangs),), **fields) as served:
+        run_id = await served[0].start()
+        seen = await told(served[0], run_id)
+        records = await tree_of(served, run_id)
+        assert len(records) == 4
+        assert differences(seen, records) == []
+        # the checker sees what is wrong
+        assert differences(seen[:-1], records)
+        assert differences([*seen[:3], {**seen[3], "type": "failed"}, *seen[4:]], records)
+        assert (
+            differences([seen[1], seen[0], *seen[2:]], records)
+            or seen[0]["path"] != (seen[1]["path"])
+        )
+        assert differences([{**e, "content": "lies"} for e in seen], records)
+        assert differences([{**e, "path": ("call_9_9",)} for e in seen], records)
