@@ -79,8 +79,14 @@ def _keys(items: Any) -> set[str]:
 
 
 ISSUER = TokenIssuer("https://cluster.example", ({"kty": "EC", "kid": "1"},))
+LOGIN = {
+    "url": "https://login.example.com",
+    "audience": "agents",
+    "userClaim": "email",
+    "ca": "PEM",
+}
 SETTINGS = AccessSettings(
-    issuers=({"url": "https://login.example.com", "audience": "agents", "userClaim": "email"},),
+    issuers=(LOGIN,),
     grants=({"to": [{"kind": "group", "name": "support"}], "may": ["ask", "read"]},),
     operator=("system", "diptych"),
 )
@@ -187,6 +193,8 @@ def test_the_pod_learns_who_may_call_from_what_the_operator_writes(tmp_path):
         "agents",
         "email",
     )
+    assert login.ca is not None
+    assert login.ca() == "PEM"
 
     def rights(kind: Any, name: str, *groups: str) -> set[str]:
         subject = Subject(kind, name, frozenset(groups))

@@ -16,8 +16,10 @@ from diptych_operator.controller.metrics import Metrics
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.resources.kinds import (
     AGENT,
+    CLAIM_NAME,
     CONFIG_MAP,
     DEPLOYMENT,
+    LEASE,
     NETWORK_POLICY,
     POD_DISRUPTION_BUDGET,
     SERVICE,
@@ -195,6 +197,15 @@ def test_it_cannot_take_its_label_off(api, operator):
     api.create(SERVICE, {"metadata": metadata, **SPECS[SERVICE]})
     with pytest.raises(ErrorResponse, match="diptych-operator only"):
         operator.merge(SERVICE, name, {"metadata": {"labels": None}})
+
+
+def test_it_makes_no_lease_but_its_claim_of_a_namespace(operator):
+    spec = {"holderIdentity": "kubelet", "leaseDurationSeconds": 40}
+    for metadata in ({"name": "node-1"}, {"generateName": "diptych-agents"}):
+        with pytest.raises(ErrorResponse, match="makes no Lease but diptych-agents"):
+            operator.create(LEASE, {"metadata": {**metadata, "namespace": "team"}, "spec": spec})
+    claim = {"metadata": {"name": CLAIM_NAME, "namespace": "loose"}, "spec": spec}
+    operator.create(LEASE, claim)
 
 
 def theirs(api, kind, name):

@@ -16,6 +16,7 @@ from diptych.access.bearer import Authenticator, Unauthorized
 from diptych.access.caller import Caller, set_caller
 from diptych.access.grants import Grant, Right, rights_of
 from diptych.http.errors import error_body, error_response
+from diptych.net.redaction import without_tokens
 
 OPEN_PATHS = frozenset({"/health", "/ready", "/.well-known/agent-card.json"})
 """Need no proof: a platform's probes, and what an agent says of itself."""
@@ -111,7 +112,7 @@ class AccessGuard:
             "subject": subject,
             "outcome": "refused",
             "method": scope["method"],
-            "path": scope["path"][:200],
+            "path": without_tokens(scope["path"])[:200],
             "why": why,
         }
         _audit.warning("%s", json.dumps(line, ensure_ascii=True))

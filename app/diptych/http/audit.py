@@ -16,9 +16,10 @@ from typing import Literal
 from diptych.access.caller import Caller, Forbidden, ForeignRun, OwnRun
 from diptych.access.grants import Right
 from diptych.access.limits import LimitExceeded
-from diptych.errors import RunNotFound
+from diptych.errors import RequestError, RunNotFound
+from diptych.net.redaction import without_tokens
 
-What = Literal["start", "resume", "steer", "cancel", "delete", "decide"]
+What = Literal["start", "resume", "steer", "clear", "cancel", "delete", "decide"]
 _audit = logging.getLogger("diptych.audit")
 
 
@@ -26,12 +27,13 @@ _audit = logging.getLogger("diptych.audit")
 class Decided:
     """What a decision is about: the id of a run, or of a session that is deleted.
 
-    On a call that waits for approval `call` is its id, `outcome` what was decided, `why` the
-    reason that was given.
+    On a call that waits for approval `call` is its id, `decision` what is wanted, `outcome` what
+    was decided, `why` the reason that was given.
     """
 
     about: str = ""
     call: str = ""
+    decision: str = ""
     outcome: str = "allowed"
     why: str = ""
 
@@ -41,7 +43,9 @@ def audited(caller: Caller, right: Right, what: What, about: str = "") -> Iterat
     """Note what becomes of the block: it is allowed, or refused by an error that says so.
 
     Nothing is noted of a block that fails otherwise, nor of callers that nobody has proved, but
-    what they have decided on a call that waits: that is noted of everybody.
+    what they have decided on a call that waits: that is noted of everybody. Where a decision was
+    wanted and nobody can say what became of it, as the store or this process ends, its outcome is
+    `unconfirmed`: it may be on record.
     """
     decided = Decided(about)
     try:
@@ -61,6 +65,13 @@ def audited(caller: Caller, right: Right, what: What, about: str = "") -> Iterat
     except RunNotFound:
         _note(caller, right, what, decided, "there is none, or it is somebody else's")
         raise
+    except RequestError:
+        raise
+    except BaseException:
+        if decided.decision:
+            decided.outcome = "unconfirmed"
+            _note(caller, right, what, decided)
+        raise
     _note(caller, right, what, decided)
 
 
@@ -72,12 +83,18 @@ def _note(caller: Caller, right: Right, what: What, decided: Decided, refusal: s
         "subject": str(caller.subject or "anybody"),
         "right": right.value,
         "what": what,
-        "session" if what == "delete" else "run": decided.about[:200],
+        "session" if what == "delete" else "run": _shown(decided.about, 200),
         "outcome": "refused" if refusal else decided.outcome,
     }
     if decided.call:
-        line["call"] = decided.call[:200]
+        line["call"] = _shown(decided.call, 200)
     if refusal or is_decision:
-        line["why"] = refusal or decided.why[:300]
+        line["why"] = refusal or _shown(decided.why, 300)
+    if decided.outcome == "unconfirmed":
+        line["decision"] = decided.decision
     level = logging.WARNING if refusal or is_decision else logging.INFO
     _audit.log(level, "%s", json.dumps(line, ensure_ascii=True))
+
+
+def _shown(text: str, limit: int) -> str:
+    return without_tokens(text)[:limit]

@@ -50,8 +50,9 @@ class GuardedApprovals:
             decided.call = call_id
             await self._check_may_decide(caller, run_id)
             subject = str(caller.subject) if caller.subject else ""
+            decided.decision, decided.why = request.decision, request.reason
             records = await self._runs.decide(run_id, call_id, replace(request, subject=subject))
-            decided.outcome, decided.why = request.decision, request.reason
+            decided.outcome = request.decision
         return records
 
     async def _check_may_decide(self, caller: Caller, run_id: str) -> None:

@@ -86,8 +86,12 @@ def sha256(content: bytes) -> str:
 
 
 def _session_id(request: Request, field: str | None) -> str | None:
-    """Give the session that the header or the body's field names."""
-    header = request.headers.get("x-session-id")
+    """Give the session that the header or the body's field names; they may say the same twice."""
+    headers = request.headers.getlist("x-session-id")
+    if len(headers) > 1:
+        message = "send one X-Session-ID header"
+        raise InvalidRequest(message, param="X-Session-ID", code="invalid_value")
+    header = headers[0] if headers else None
     if header is not None and field is not None and header != field:
         raise InvalidRequest(
             "the X-Session-ID header and session_id differ; send one", param="session_id"

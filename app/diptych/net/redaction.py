@@ -29,8 +29,21 @@ MARK = "[redacted]"
 
 _JWT = re.compile(r"eyJ[\w-]+\.eyJ[\w-]+\.[\w-]+", re.ASCII)
 
+_DOTTED = re.compile(r"(?<![\w.-])[\w-]++(?:\.[\w-]++)++", re.ASCII)
+"""What may hold a JWT. It begins where nothing of it precedes, so that a text is read once."""
+
 _URL_SEGMENT = 12  # characters that make a segment of a URL a secret, and no word of an API
 _PROBE, _STEP = 4, 5  # every window of 8 holds one of 4 that begins at a multiple of 5
+
+
+def without_tokens(text: str) -> str:
+    """Take every JSON Web Token out of a text, whoever's it is; callers put them into URLs, too.
+
+    Use it before a text is cut: of a token that is cut before its claims the rest is not known.
+    """
+    if "eyJ" not in text:
+        return text
+    return _DOTTED.sub(lambda found: _without_tokens(found[0].split(".")), text)
 
 
 class Redactor:
@@ -188,6 +201,20 @@ async def redacted_output(call: Awaitable[CallOutput]) -> CallOutput:
         raise
     value = cast("JSON", SECRETS.redact_value(output.value))
     return replace(output, text=SECRETS.redact(output.text), value=value)
+
+
+def _without_tokens(parts: list[str]) -> str:
+    """Take out what a JWT consists of: header and claims, which are JSON, and the signature."""
+    shown, n = [], 0
+    while n < len(parts):
+        start = parts[n].find("eyJ")
+        if start >= 0 and n + 1 < len(parts) and parts[n + 1].startswith("eyJ"):
+            shown.append(parts[n][:start] + MARK)
+            n += 3
+        else:
+            shown.append(parts[n])
+            n += 1
+    return ".".join(shown)
 
 
 def _parts(secret: str) -> Iterator[str]:

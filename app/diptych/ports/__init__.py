@@ -12,6 +12,7 @@ from diptych.loop.catalog import Peer, Tool, Unavailable
 from diptych.loop.codec import Record
 from diptych.loop.events import Signal
 from diptych.loop.messages import (
+    JSON,
     CallOutput,
     ChildRun,
     JSONObject,
@@ -25,8 +26,28 @@ from diptych.ports.entries import Lease, QueueHead
 Progress = Callable[[str], None]
 """Called with a sentence on a tool's progress. Must not block."""
 
-DelegationProgress = Callable[[str | ChildRun], None]
-"""Called with a sub-agent's text, and with its task when more of it is known. Must not block."""
+
+@dataclass(frozen=True, slots=True)
+class ChildEvent:
+    """What happened in a task at another agent, or in one below it, as that agent tells it.
+
+    `type`, `seq`, `timestamp`, `content` and `metadata` are those of a record, cut where they are
+    long; `seq` is 0 for what is on no record. `path` holds the calls that lead from the task's run
+    to that of the event, and `skipped` is how many events before this one were not let in.
+    """
+
+    type: str
+    path: tuple[str, ...] = ()
+    seq: int = 0
+    timestamp: float = 0.0
+    content: JSON = None
+    metadata: JSONObject = field(default_factory=dict)
+    skipped: int = 0
+
+
+DelegationProgress = Callable[[str | ChildRun | ChildEvent], None]
+"""Called with a sub-agent's text, with its task when more of it is known, and with what happens in
+it. Must not block."""
 
 ValueProvider = Callable[[], str | None]
 """Reads a value at each use, for it may change (a key of a Secret); None while it is missing."""
@@ -130,6 +151,19 @@ class DelegationRequest:
     call_id: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ChildRef:
+    """Which run at another agent: its id and that agent's URL, or the context of its delegation.
+
+    `depth` is how many levels below it are wanted.
+    """
+
+    task_id: str
+    url: str
+    context_id: str
+    depth: int
+
+
 class Agents(Protocol):
     """The other agents that an agent may delegate to."""
 
@@ -145,6 +179,10 @@ class Agents(Protocol):
         The output names the task as its `child`. Raises `DelegationError`, with the `child` if
         there was one.
         """
+        ...
+
+    async def run_tree(self, agent: str, child: ChildRef) -> JSON:
+        """Give a run of a delegation and what is below it. Raises `DelegationError`."""
         ...
 
 

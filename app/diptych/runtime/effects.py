@@ -24,7 +24,7 @@ from diptych.loop.rendering import without_native_calls
 from diptych.loop.state import Run, conversation
 from diptych.loop.text import RESULT_BYTES, bounded, well_formed
 from diptych.policy.rules import Policy
-from diptych.ports import Agents, DelegationRequest, Model, Notice, Tools
+from diptych.ports import Agents, ChildEvent, DelegationRequest, Model, Notice, Tools
 from diptych.runtime.answer_stream import TextBatcher
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.model_caller import ModelCaller, ModelHabits
@@ -137,14 +137,11 @@ class Effects:
     async def _send(self, call: Call, run: Run, context_id: str | None) -> CallOutput:
         about: dict[str, JSON] = {"call_id": call.id, "target": target(call)}
 
-        def notify(notice_type: str, field: str, text: str) -> None:
-            self._notify(Notice(notice_type, {**about, field: well_formed(text)}))
-
-        def watch(seen: str | ChildRun) -> None:
+        def watch(seen: str | ChildRun | ChildEvent) -> None:
             if isinstance(seen, ChildRun):
                 self.children[call.id] = seen
             else:
-                notify("delegation_progress", "content", seen)
+                self._notify(delegation_notice(call, seen))
 
         if isinstance(call, Delegation):
             delegation = self._delegation(call, run, context_id)
@@ -152,7 +149,9 @@ class Effects:
         return await self._backends.tools.call(
             _tool_of(call, run),
             call.arguments,
-            lambda text: notify("tool_progress", "message", text),
+            lambda text: self._notify(
+                Notice("tool_progress", {**about, "message": well_formed(text)})
+            ),
         )
 
     def _delegation(self, call: Delegation, run: Run, context_id: str | None) -> DelegationRequest:
@@ -187,6 +186,29 @@ class Effects:
 def target(call: Call) -> str:
     """Give the name that the model called."""
     return call.agent if isinstance(call, Delegation) else call.name
+
+
+def delegation_notice(call: Call, seen: str | ChildEvent) -> Notice:
+    """Give the notice of a sub-agent's text, or of what happened in a run at or below it.
+
+    `path` holds the calls that lead there; `content` is only the text of the sub-agent itself.
+    """
+    about: dict[str, JSON] = {"call_id": call.id, "target": target(call)}
+    if isinstance(seen, str):
+        return Notice(
+            "delegation_progress", {**about, "path": [call.id], "content": well_formed(seen)}
+        )
+    event: dict[str, JSON] = {
+        "type": seen.type,
+        "seq": seen.seq,
+        "timestamp": seen.timestamp,
+        "content": seen.content,
+        "metadata": seen.metadata,
+    }
+    if seen.skipped:
+        event["skipped"] = seen.skipped
+    path: list[JSON] = [call.id, *seen.path]
+    return Notice("delegation_progress", {**about, "path": path, "content": "", "event": event})
 
 
 def _tool_of(call: ToolCall, run: Run) -> Tool:

@@ -30,13 +30,14 @@ from diptych.loop.events import (
     Replied,
     ReplyRejected,
     Returned,
-    Steered,
     Stop,
     Streamed,
 )
 from diptych.loop.messages import JSON, Delegation
+from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queues import clearing, takes
 from diptych.loop.reducer import advance, apply_all, closing_events
-from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run, waiting_calls
+from diptych.loop.state import Phase, Run, waiting_calls
 from diptych.policy.rules import Asker
 from diptych.ports import Notice
 from diptych.runtime.deadline import Deadline
@@ -100,8 +101,8 @@ class Runner:
     def _run_out_of_time(self) -> None:
         self.stop(DEADLINE_EXCEEDED)
 
-    def steer(self, message: Steered) -> None:
-        """Add a message to the conversation; one that is sent again is added once."""
+    def queue(self, message: Steered | QueueCleared) -> None:
+        """Let a message wait, or clear those that do; what is sent again counts once."""
         self._inbox.put_nowait(message)
 
     def decide(self, decided: ApprovalDecided) -> None:
@@ -149,8 +150,10 @@ class Runner:
             case Replied() if self._effects.has_text:
                 await self._write_text()
                 await self._apply(item)
-            case Steered() if not self._takes(item):
+            case Steered() | QueueCleared() if not self._takes(item):
                 pass
+            case QueueCleared():
+                await self._apply(clearing(self._writer.decided, item))
             case ApprovalDecided() if not self._awaits(item):
                 pass
             case _:
@@ -258,15 +261,16 @@ class Runner:
                     await self._writer.record(result)
                 case Steered() as message if self._takes(message):
                     await self._writer.record(message)
+                case QueueCleared() as asked if self._takes(asked):
+                    await self._writer.record(clearing(self._writer.decided, asked))
                 case ApprovalDecided() as decided if self._awaits(decided):
                     await self._writer.record(decided)
         await self._write_text()
         await self._writer.write()
 
-    def _takes(self, message: Steered) -> bool:
-        """Whether a message is new, and not one too many."""
-        taken = self._writer.decided.message_ids
-        return message.message_id not in taken and len(taken) < MAX_MESSAGES_PER_RUN
+    def _takes(self, message: Steered | QueueCleared) -> bool:
+        """Whether a message, or what clears them, is new; and not one too many."""
+        return takes(self._writer.decided, message)
 
     def _awaits(self, decided: ApprovalDecided) -> bool:
         """Whether the call of a decision still waits for it."""

@@ -9,16 +9,17 @@ Not here: how many connections there may be (`serve.connections`), how large a b
 
 import asyncio
 import logging
+import re
 from typing import Any
 
 import httptools
-import orjson
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from diptych.net.memory_budget import Share
 from diptych.serve.connections import Connections
+from diptych.serve.protocol_errors import error_response
 
 MAX_HEAD = 2**16  # bytes of a request's head
 MAX_HEADERS = 128
@@ -28,13 +29,8 @@ STALL_SECONDS = 300.0  # for which a peer may take nothing of an answer
 LINGER_SECONDS = 1.0  # for which a refused peer may go on sending, so that it reads the refusal
 MAX_PIPELINED = 16  # requests that wait for the answers before them
 _FULL = 503
+_HOST = re.compile(rb"([\w.~%!$&'()*+,;=-]*|\[[\w.:%~-]+\])(:\d*)?", re.ASCII)  # RFC 3986, 3.2
 _ALWAYS = frozenset({b"/health", b"/ready"})
-_REFUSALS = {
-    408: ("Request Timeout", "the request did not arrive in time", "request_timeout"),
-    431: ("Request Header Fields Too Large", "send up to 128 headers in 64 KiB", "head_too_large"),
-    501: ("Not Implemented", "this agent is no proxy: it knows no CONNECT", "not_implemented"),
-    _FULL: ("Service Unavailable", "this agent has too many connections now", "overloaded"),
-}
 _logger = logging.getLogger(__name__)
 
 
@@ -177,11 +173,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(431)
         elif len(self.pipeline) >= MAX_PIPELINED:
             self._take_no_more()
+        elif not _has_one_host(self.headers, self.parser.get_http_version()):
+            self._refuse_next(400)
         elif self.parser.get_method() == b"CONNECT":
-            if self.cycle is None or self.cycle.response_complete:
-                self._refuse(501)
-            else:
-                self._take_no_more()
+            self._refuse_next(501)
         elif self.parser.should_upgrade():
             self._is_upgrade = True
         else:
@@ -271,9 +266,16 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
             cycle.disconnected = True  # the application hears that the peer has gone
             cycle.message_event.set()
-        self.transport.write(_refusal(status))
+        self.transport.write(error_response(status))
         self._unset_keepalive_if_required()
         self.timeout_keep_alive_task = self.loop.call_later(LINGER_SECONDS, self.abort)
+
+    def _refuse_next(self, status: int) -> None:
+        """Refuse a request; while those before it are answered, leave it without an answer."""
+        if self.cycle is None or self.cycle.response_complete:
+            self._refuse(status)
+        else:
+            self._take_no_more()
 
     def _take_no_more(self) -> None:
         """Answer what was taken, and close then: a pipeline has what it must not have."""
@@ -285,15 +287,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self.abort()
 
 
-def _refusal(status: int) -> bytes:
-    """Write a whole answer: problem+json (RFC 9457)."""
-    phrase, detail, code = _REFUSALS[status]
-    body = orjson.dumps(
-        {"type": "about:blank", "title": phrase, "status": status, "detail": detail, "code": code}
-    )
-    retry = "Retry-After: 1\r\n" if status == _FULL else ""
-    head = (
-        f"HTTP/1.1 {status} {phrase}\r\nContent-Type: application/problem+json\r\n{retry}"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + body
+def _has_one_host(headers: list[tuple[bytes, bytes]], version: str) -> bool:
+    """Whether a head names its host as HTTP/1.1 demands (RFC 9112, section 3.2)."""
+    hosts = [value for name, value in headers if name == b"host"]
+    if not hosts:
+        return version == "1.0"
+    return len(hosts) == 1 and _HOST.fullmatch(hosts[0]) is not None

@@ -1,7 +1,8 @@
 """Logging of a process: to stderr, as lines of text or of JSON (`LOG_LEVEL`, `LOG_FORMAT`).
 
 No key, header or message of a conversation is ever logged: the secrets that this process has read
-are taken out, and of what the SDKs report only that they do, for their texts hold what was sent.
+are taken out, and all JSON Web Tokens; of what the SDKs report it is only logged that they do, for
+their texts hold what was sent.
 
 Not here: what is logged, what a secret is (`net.redaction`).
 """
@@ -14,7 +15,7 @@ from typing import Literal
 import orjson
 
 from diptych.loop.text import shortened
-from diptych.net.redaction import SECRETS
+from diptych.net.redaction import SECRETS, without_tokens
 
 MAX_ARGUMENT_CHARS = 1_000  # of an id or another text within a message
 MAX_MESSAGE_CHARS = 8_000
@@ -43,17 +44,18 @@ def _message(record: logging.LogRecord) -> str:
         return f"reports {kind.__name__ if kind else 'a problem'} (line {record.lineno})"
     if isinstance(record.args, tuple):
         record.args = tuple(
-            shortened(each, MAX_ARGUMENT_CHARS) if isinstance(each, str) else each
+            shortened(without_tokens(each), MAX_ARGUMENT_CHARS) if isinstance(each, str) else each
             for each in record.args
         )
-    return SECRETS.redact(shortened(record.getMessage(), MAX_MESSAGE_CHARS))
+    return SECRETS.redact(shortened(without_tokens(record.getMessage()), MAX_MESSAGE_CHARS))
 
 
 def _exception(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     """Give the stack of a record's exception, its last part if it is long; empty if none."""
     if not record.exc_info or record.name.partition(".")[0] in _SDKS:
         return ""
-    return SECRETS.redact(formatter.formatException(record.exc_info)[-MAX_EXCEPTION_CHARS:])
+    stack = without_tokens(formatter.formatException(record.exc_info))
+    return SECRETS.redact(stack[-MAX_EXCEPTION_CHARS:])
 
 
 def _escaped(text: str) -> str:

@@ -104,6 +104,20 @@ async def test_a_refusal_in_any_letters_is_a_valid_header(
         assert not set('"\\') & set(described)
 
 
+async def test_a_token_in_a_path_is_not_in_the_audit(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "diptych.audit")
+    claims = "Q" * 300  # more than a line of the audit shows
+    token = f"eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZGEi{claims}.s1gnature"
+    async with face(access=policy()) as helper:
+        assert (await helper.http.get(f"/v1/runs/{token}")).status_code == 401
+        cancelled = await helper.http.post(f"/v1/runs/{token}/cancel", headers=as_("ada"), json={})
+        assert cancelled.status_code == 404
+        await helper.http.delete(f"/memory/sessions/{token}", headers=as_("ada"))
+    lines = [r.getMessage() for r in caplog.records if r.name == "diptych.audit"]
+    assert len(lines) >= 2
+    assert not [line for line in lines if "eyJ" in line or claims in line]
+
+
 async def test_who_has_no_right_is_forbidden_on_every_route() -> None:
     async with face(access=policy()) as helper:
         for method, path in routes(helper):

@@ -281,6 +281,58 @@ async def test_a_decision_is_audited_where_nobody_is_known(
     assert (line["subject"], line["outcome"], line["why"]) == ("anybody", "approve", "")
 
 
+async def test_a_decision_that_is_on_record_is_told_though_the_agent_ends(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asked() as (helper, run_id):
+        signals = helper.house.runs._signals
+        send = signals._send_decision
+
+        async def send_and_end(*arguments: Any) -> None:
+            await send(*arguments)
+            helper.house.runs._subscriptions.close()
+
+        monkeypatch.setattr(signals, "_send_decision", send_and_end)
+        assert (await decide(helper, run_id, {"decision": "approve"})).status_code == 200
+    lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
+    assert [line["outcome"] for line in lines if line["what"] == "decide"] == ["approve"]
+
+
+@pytest.mark.parametrize("end", ["the server cancels", "the agent closes"])
+async def test_a_decision_of_which_nobody_knows_is_audited_when_the_agent_ends(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    async with asked("ada", access=access()) as (helper, run_id):
+        sent = asyncio.Event()
+
+        async def lose(*_: Any) -> None:
+            sent.set()
+            await asyncio.sleep(0.01)
+
+        monkeypatch.setattr(helper.house.runs._signals, "_send_decision", lose)
+        body = {"decision": "approve", "reason": "fine"}
+        deciding = asyncio.create_task(decide(helper, run_id, body, "eve"))
+        await sent.wait()
+        if end == "the server cancels":
+            deciding.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await deciding
+        else:
+            helper.house.runs._subscriptions.close()
+            assert (await deciding).status_code == 503
+    lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
+    assert {
+        "subject": "key:eve",
+        "right": "approve",
+        "what": "decide",
+        "outcome": "unconfirmed",
+        "decision": "approve",
+        "run": run_id,
+        "call": CALL,
+        "why": "fine",
+    } in lines
+
+
 @pytest.mark.parametrize("absent", ["reason", "arguments", "call"])
 async def test_a_field_that_is_null_counts_as_absent(absent: str) -> None:
     async with asked() as (helper, run_id):

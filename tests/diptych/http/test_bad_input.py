@@ -261,6 +261,16 @@ async def test_a_session_header_of_the_wrong_form_is_refused(
             assert openai_error(response, 400)["param"] == "session_id"
 
 
+@pytest.mark.parametrize("second", ["s", "other"])
+async def test_two_session_headers_are_refused_whatever_they_say(second: str) -> None:
+    async with face() as helper:
+        headers = [("X-Session-ID", "s"), ("x-session-id", second)]
+        for path in (CHAT, RUNS):
+            response = await helper.http.post(path, json=HI, headers=headers)
+            assert openai_error(response, 400)["param"] == "X-Session-ID"
+        assert await helper.house.runs.entries() == []
+
+
 async def test_a_session_header_of_other_letters_is_refused() -> None:
     async with face() as helper:
         headers = [(b"X-Session-ID", b"s\xe4\xff")]

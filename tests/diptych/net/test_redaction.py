@@ -14,7 +14,7 @@ from support.hostile import listed, mcp_app, serving
 from diptych.adapters.mcp import McpTools
 from diptych.config.settings import ToolServerConfig
 from diptych.errors import ToolError
-from diptych.net.redaction import MARK, MAX_SECRETS, Redactor, remembered
+from diptych.net.redaction import MARK, MAX_SECRETS, Redactor, remembered, without_tokens
 
 SECRET = 'Sk-4f9/Zq+77"xé_Lm0PwYt2'
 RAW = SECRET.encode()
@@ -139,6 +139,16 @@ def test_a_result_of_a_mebibyte_takes_a_moment():
     began = time.process_time()
     assert many.redact(near) == near
     assert time.process_time() - began < 1.5  # 0.2 s are usual
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["eyJ" * 300_000, "a." * 400_000, ("eyJ" * 99 + ".") * 3_000, "eyJ." * 2 + "x" * 900_000],
+)
+def test_looking_for_tokens_in_a_hostile_text_takes_a_moment(text):
+    started = time.process_time()
+    without_tokens(text)
+    assert time.process_time() - started < 1.0
 
 
 async def test_no_tool_echoes_the_secret_of_its_header(monkeypatch):

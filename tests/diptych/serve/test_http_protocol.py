@@ -374,6 +374,60 @@ async def test_the_rest_of_a_whole_answer_is_not_kept_for_one_that_never_takes_i
         peer.close()
 
 
+# The host (RFC 9112, section 3.2)
+
+HOSTS = {
+    "none": b"",
+    "two": b"Host: a\r\nHost: b\r\n",
+    "the same twice": b"Host: a\r\nhost: a\r\n",
+    "a list": b"Host: a, b\r\n",
+    "a path": b"Host: a/b\r\n",
+    "a user": b"Host: u@a\r\n",
+    "two ports": b"Host: a:1:2\r\n",
+    "half an address": b"Host: [::1\r\n",
+    "beyond ASCII": b"Host: a\xe4\r\n",
+}
+
+
+@pytest.mark.parametrize("method", [b"GET", b"POST", b"CONNECT"])
+@pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
+async def test_a_request_that_does_not_name_one_host_is_refused(host: bytes, method: bytes) -> None:
+    async with served() as here:
+        line = await here.connect()
+        assert await line.ask(GET) == 200
+        target = b"b:80" if method == b"CONNECT" else b"/y"
+        end = b"Content-Length: %d\r\n\r\n" % len(INNER) + INNER
+        assert await line.ask(method + b" " + target + b" HTTP/1.1\r\n" + host + end) == 400
+        assert b"invalid_host" in line.body
+        assert await line.is_closed()
+        assert here.app.asked == ["/x"]
+
+
+async def test_a_request_without_a_host_in_a_pipeline_is_not_answered() -> None:
+    async with served(App(waits=True)) as here:
+        line = await here.connect()
+        line.writer.write(GET + b"GET /y HTTP/1.1\r\n\r\n" + GET)
+        await until(lambda: here.app.asked == ["/x"])
+        here.app.go.set()
+        assert await line.status() == 200
+        assert await line.is_closed()
+        assert here.app.asked == ["/x"]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /x HTTP/1.0\r\nConnection: keep-alive\r\n",  # which knows no Host
+        b"GET /x HTTP/1.1\r\nHost:\r\n",
+        b"GET /x HTTP/1.1\r\nHost: agent_1.team-a.svc:8000\r\n",
+        b"GET /x HTTP/1.1\r\nHost: [fe80::1%25eth0]:80\r\n",
+    ],
+)
+async def test_one_host_is_taken_and_none_of_http_1_0(head: bytes) -> None:
+    async with served() as here:
+        assert await (await here.connect()).ask(head + b"\r\n") == 200
+
+
 # Upgrades, tunnels and pipelines
 
 INNER = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"

@@ -67,6 +67,25 @@ def test_no_secret_is_logged(capsys: pytest.CaptureFixture[str], form: str) -> N
     assert "9f8e7d6c" not in shown
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("size", [20, 900, 9_000])
+def test_no_token_is_logged_that_somebody_put_into_a_path(
+    capsys: pytest.CaptureFixture[str], form: str, size: int
+) -> None:
+    set_up_logging("INFO", form)  # type: ignore[arg-type]
+    token = ".".join(("eyJhbGciOiJub25lIn0", "eyJzdWIiOiJhZGEi" + "Q" * size, "s1gnature"))
+    try:
+        int(f"/v1/runs?token={token}")
+    except ValueError:
+        logging.getLogger(OURS).exception("GET /v1/runs/%s/x", token)
+    logging.getLogger("diptych.audit").warning("%s", f'{{"path": "/a{token}/v1.2.3/{token}"}}')
+    shown = capsys.readouterr().err
+    assert shown.count(MARK) == 4
+    assert "eyJ" not in shown
+    assert "s1gnature" not in shown
+    assert "/v1.2.3/" in shown
+
+
 def test_nobody_writes_a_line_of_the_log_or_to_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -6,11 +6,11 @@ import pytest
 from support.agents import agent
 from support.live_objects import DOWN, deployment, waiting
 
+from diptych_operator.status.agent_status import agent_status
 from diptych_operator.status.conditions import (
     Condition,
     MissingDependency,
     StatusInputs,
-    agent_status,
     conditions,
 )
 from diptych_operator.status.problem import Problem

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 import httpx
 from a2a.client import Client, ClientCallContext
 from a2a.client.errors import A2AClientError
+from a2a.extensions.common import HTTP_EXTENSION_HEADER
 from a2a.types import (
     CancelTaskRequest,
     GetTaskRequest,
@@ -19,11 +20,15 @@ from a2a.types import (
     SubscribeToTaskRequest,
 )
 from a2a.utils.errors import A2AError, InternalError
+from google.protobuf.json_format import MessageToDict
 
+from diptych.adapters.a2a.event_gate import EventGate
 from diptych.adapters.a2a.http_client import MALFORMED_ANSWER_ERRORS
 from diptych.adapters.a2a.task_progress import Stage, TaskProgress
 from diptych.errors import DelegationError
 from diptych.loop.messages import CallOutput, ChildRun
+from diptych.net import a2a_extension
+from diptych.net.a2a_events import read_event
 from diptych.net.backoff import Backoff
 from diptych.ports import DelegationProgress
 
@@ -55,13 +60,18 @@ class DelegationTask:
         context: ClientCallContext,
         progress: DelegationProgress,
     ) -> None:
-        """Take the agent's name and base URL, a client for it, and whom to tell of its task."""
+        """Take the agent's name and base URL, a client for it, and whom to tell of its task.
+
+        What happens in the task is told if the context asks for our extension.
+        """
         self._agent = agent
         self._client = client
         self._context = context
         self._report = progress
         self._progress = TaskProgress(url)
         self._is_known = False
+        self._events = EventGate(asyncio.get_running_loop().time)
+        self._takes_events = HTTP_EXTENSION_HEADER in (context.service_parameters or {})
 
     async def run(self, request: SendMessageRequest) -> CallOutput:
         """Send the request and wait for the end of the task. Raises `DelegationError`."""
@@ -99,6 +109,7 @@ class DelegationTask:
         try:
             async with asyncio.timeout(None) as limit:
                 async for event in events:
+                    self._tell_event(event)
                     self._tell(self._progress.apply(event))
                     if self._progress.is_settled:
                         limit.reschedule(asyncio.get_running_loop().time() + STREAM_END_TIMEOUT)
@@ -136,6 +147,17 @@ class DelegationTask:
             self._tell(self._progress.apply_task(task))
             if not self._progress.is_settled:
                 await asyncio.sleep(backoff.next_delay())
+
+    def _tell_event(self, update: StreamResponse) -> None:
+        """Tell what happened in the task, if the update says so."""
+        if not (self._takes_events and update.HasField("status_update")):
+            return
+        metadata = update.status_update.metadata
+        if a2a_extension.URI not in metadata:
+            return
+        event = read_event(MessageToDict(metadata)[a2a_extension.URI])
+        if event and (admitted := self._events.admit(event)):
+            self._report(admitted)
 
     def _tell(self, text: str) -> None:
         """Tell new text, and what task it is of when that is known."""
