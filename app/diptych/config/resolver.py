@@ -85,6 +85,7 @@ class _Resolver:
             loop=_loop_settings(spec),
             deadline=spec.loop.deadline,
             public_url=self._public_url(env),
+            exposed_url=spec.expose.url if spec.expose else None,
             env=env,
             instructions_from=instructions_from,
             store=self._store(spec.sessions),

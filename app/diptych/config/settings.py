@@ -239,6 +239,7 @@ class AgentConfig:
     loop: LoopSettings = field(default_factory=LoopSettings)
     deadline: float = DEADLINE
     public_url: str | None = None
+    exposed_url: str | None = None
     env: Mapping[str, ValueProvider] = field(default_factory=dict)
     instructions_from: ValueProvider | None = None
     mounted_keys: Mapping[str, ValueProvider] = field(default_factory=dict)

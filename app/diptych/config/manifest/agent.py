@@ -19,6 +19,7 @@ from diptych.config.manifest.chat import ChatSpec
 from diptych.config.manifest.child_metadata import ChildMetadata
 from diptych.config.manifest.container import ContainerSpec
 from diptych.config.manifest.context import ContextSpec
+from diptych.config.manifest.expose import ExposeSpec
 from diptych.config.manifest.field_types import (
     DnsLabel,
     LongList,
@@ -129,6 +130,9 @@ class AgentSpec(StrictModel):
     pod_template: PodTemplate | None = None
     """Overrides of the pods' template; they are merged last. The platform may have locked some
     fields."""
+    expose: ExposeSpec | None = None
+    """Under which host name the agent is reached from outside of the cluster; the platform says
+    which names agents may take."""
     metadata: ChildMetadata | None = None
     """Labels and annotations of all that is made of the agent, as far as the platform lets agents
     set these keys."""
