@@ -47,6 +47,7 @@ from diptych_operator.kubernetes.errors import ApiError, ForbiddenError, Invalid
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
     DEPLOYMENT,
+    ROUTE_KINDS,
     SERVICE,
     Kind,
     NamespacedName,
@@ -54,6 +55,7 @@ from diptych_operator.resources.kinds import (
     kind_of,
     namespaced_name_of,
 )
+from diptych_operator.resources.ownership import is_owned_by
 from diptych_operator.status.conditions import StatusInputs
 from diptych_operator.status.problem import Problem
 from diptych_operator.status.unresolved import unresolved_references
@@ -201,7 +203,7 @@ class Reconciler:
 
     async def _apply_children(self, agent: Agent, children: Children) -> None:
         """Apply children that have drifted, and delete those that are not desired any more."""
-        live = [await self._find_live(child) for child in children.to_apply]
+        live = [await self._find_live(agent, child) for child in children.to_apply]
         check_ownership(agent, children, live)
         mounted = mounted_config_map(self._cache.deployment(agent))
         for obsolete in children.obsolete_config_maps:  # first: applying removes the list of them
@@ -248,10 +250,13 @@ class Reconciler:
         await self._applier.apply(agent, child, live)
         return None
 
-    async def _find_live(self, child: Object) -> Object | None:
+    async def _find_live(self, agent: Agent, child: Object) -> Object | None:
         """Find the live object of a child's name, whoever owns it."""
         kind, name = kind_of(child), namespaced_name_of(child)
         live = self._cache.find(kind, name)
+        if live and kind in ROUTE_KINDS and not is_owned_by(live, agent):  # it may be gone by now
+            self._cache.remove(kind, live)
+            live = None
         if live is None and kind is not SERVICE:  # of other kinds, the cache has our own only
             self._missing_kinds.discard(kind)
             try:
@@ -266,6 +271,8 @@ class Reconciler:
             if kind not in desired and "deletionTimestamp" not in live["metadata"]:
                 await self._client.delete(kind, namespaced_name_of(live), live["metadata"]["uid"])
                 log_change(agent, Verb.DELETED, kind, live["metadata"]["name"], "it is not needed")
+                if kind in ROUTE_KINDS:  # no watch tells of it
+                    self._cache.remove(kind, live)
 
     def _forget(self, name: NamespacedName) -> None:
         self._cache.forget(name)

@@ -42,6 +42,35 @@ async def test_a_route_is_made_changed_and_removed_with_the_manifest(harness):
     assert harness.api.get(AGENT, NAME)["status"]["url"] == "http://coordinator.team:8000"
 
 
+async def test_a_route_is_deleted_once_though_no_watch_tells_of_it(harness):
+    put(harness, expose=BY_GATEWAY)
+    await harness.until_done()
+    put(harness)
+    await harness.observe()
+    harness.api.writes.clear()
+    for _ in range(3):
+        await harness.reconciler.reconcile(NAME)
+    assert sum(write[0] == "DELETE" for write in harness.api.writes) == 1
+
+
+async def test_an_agent_made_anew_does_not_wait_for_a_list_that_lacks_the_former_route(harness):
+    put(harness, expose=BY_GATEWAY)
+    await harness.until_done()
+    harness.api.remove(AGENT, NAME)
+    content = agent_object(expose=BY_GATEWAY)
+    content["metadata"]["uid"] = "coordinator-2"
+    stale = dict(harness.cache.all(HTTP_ROUTE))
+    harness.api.put(AGENT, content)
+    await harness.observe()
+    for route in stale.values():
+        harness.cache.put(
+            HTTP_ROUTE, {**route, "metadata": {**route["metadata"], "resourceVersion": "9999"}}
+        )
+    await harness.reconciler.reconcile(NAME)
+    assert harness.api.get(HTTP_ROUTE, NAME)
+    assert "Stalled" not in harness.conditions()
+
+
 async def test_a_route_that_was_edited_or_deleted_is_put_back(harness):
     put(harness, expose=BY_GATEWAY)
     await harness.until_done()
