@@ -285,10 +285,14 @@ def test_the_name_servers_are_the_operators_own_defaults_and_a_setting():
     assert network(*others, "dns.blocks=null") == DnsSettings(("openshift-dns",), {}, (), (5353,))
 
 
+PEM = "-----BEGIN CERTIFICATE-----"
+
+
 def test_the_operator_reads_who_may_do_what_from_its_file(tmp_path):
     settings = (
         "access.issuers[0].url=https://login.example.com",
         "access.issuers[0].audience=agents",
+        "access.issuers[0].ca=-----BEGIN CERTIFICATE-----",
         "access.grants[0].to[0].group=support",
         "access.grants[0].to[1].serviceAccount.name=web",
         "access.grants[0].to[1].serviceAccount.namespace=shop",
@@ -303,7 +307,7 @@ def test_the_operator_reads_who_may_do_what_from_its_file(tmp_path):
     files = {"AGENTS": "", "ACCESS": str(file)}
     platform = read_settings([], environ | files).platform
     assert platform.access == AccessSettings(
-        ({"url": "https://login.example.com", "audience": "agents"},),
+        ({"url": "https://login.example.com", "audience": "agents", "ca": PEM},),
         (
             {
                 "to": [
@@ -354,12 +358,17 @@ def test_the_operator_reads_what_the_platform_sets_for_agents_from_its_file(tmp_
         "agents.service.labels.mesh=on",
         "agents.rollout.maxSurge=25%",
         "agents.rollout.atOnce=3",
+        "agents.policy[0].match.tool=bank__*",
+        "agents.policy[0].when=args.amount > 100",
+        "agents.policy[0].do=ask",
     )
+    rule = {"match": {"tool": "bank__*"}, "when": "args.amount > 100", "do": "ask"}
+    assert found.policy == (rule,)
     assert found.pods.template["spec"] == {
         "nodeSelector": {"disk": "ssd", "pool": "agents"},
         "runtimeClassName": "gvisor",
     }
-    paths = [one.path for one in found.pods.locked]
+    paths = [one.path for one in found.pods.locked][:2]
     assert paths == ["spec.nodeSelector[pool]", "spec.runtimeClassName"]
     assert found.pods.rollout == RolloutSettings("25%", 0, 3)
     assert found.metadata.allowed == ("team",)
@@ -515,9 +524,14 @@ def test_the_bundled_redis_is_full_before_kubernetes_would_kill_it():
         pytest.param("dns.ports[0]=0", "dns", id="a name server's port of 0"),
         pytest.param("dns.podLabels[0]=k8s-app", "dns", id="a label without a value"),
         pytest.param("access.issuers[0].url=http://x", "access", id="an issuer without TLS"),
+        pytest.param("access.issuers[0].ca=x", "access", id="an authority without a certificate"),
         pytest.param("access.grants[0].may={rule}", "access", id="an unknown right"),
         pytest.param("access.grants[0].to[0].pod=x", "access", id="an unknown kind of subject"),
         pytest.param("admission.podSecurity=low", "podSecurity", id="no level of Pod Security"),
+        pytest.param("agents.locked={nodeSelector}", "locked", id="a path that is none"),
+        pytest.param("agents.rollout.maxSurge=x", "maxSurge", id="no number of pods"),
+        pytest.param("agents.podTemplate.specs=x", "podTemplate", id="no part of a template"),
+        pytest.param("agents.policy[0].do=ask", "policy", id="a rule without a match"),
         pytest.param("networkPolicy.apiServerPorts[0]=0", "apiServerPorts", id="a port of 0"),
     ],
 )

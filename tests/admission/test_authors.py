@@ -53,6 +53,10 @@ PLACES: dict[str, tuple[str, dict[str, Any]]] = {
         "access.keys",
         {"access": {"keys": [{"name": "ci", **REF}]}},
     ),
+    "access.issuers[].caFrom.secretKeyRef": (
+        "access.issuers",
+        {"access": {"issuers": [{"url": "https://a", "audience": "a", "caFrom": REF}]}},
+    ),
 }
 """Where the CRD has a Secret, what a refusal calls it, and an Agent that names one there."""
 

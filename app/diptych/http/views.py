@@ -6,6 +6,7 @@ from typing import Any
 
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.delegation_rows import usage_value
+from diptych.loop.queue_events import Steered
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry, SessionEntry
 from diptych.ports.session_ids import public_id, subject_of
@@ -56,6 +57,19 @@ def run_view(entry: RunEntry, records: Sequence[Record] = ()) -> dict[str, Any]:
     elif answers := answers_so_far(records):
         view["text"] = TURN.join(answers)
     return view
+
+
+def queue_view(messages: Sequence[Steered] | None) -> dict[str, Any]:
+    """Show the messages that wait in a run; nothing if that cannot be said."""
+    if messages is None:
+        return {}
+    queue: dict[str, list[dict[str, str]]] = {"steer": [], "follow_up": []}
+    for each in messages:
+        sender = {"sent_by": each.subject} if each.subject else {}
+        queue["follow_up" if each.is_follow_up else "steer"].append(
+            {"message": each.message, **sender}
+        )
+    return {"queue": queue}
 
 
 def session_view(entry: SessionEntry) -> dict[str, Any]:

@@ -54,7 +54,6 @@ from diptych.loop.events import (
     Replied,
     ReplyRejected,
     Returned,
-    Steered,
     StepsExhausted,
     Stop,
     Streamed,
@@ -63,12 +62,13 @@ from diptych.loop.events import (
 from diptych.loop.fitting import question_place
 from diptych.loop.messages import ChildRun, Message
 from diptych.loop.pending import Next, settle, take_over
+from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queues import clear_messages, deliver_all, deliver_steering, put_message
 from diptych.loop.state import (
     Phase,
     Run,
     append_messages,
     append_question,
-    deliver_messages,
     open_calls,
     updated,
     waiting_calls,
@@ -94,6 +94,8 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
             return run, ()
         case Phase.QUEUED | Phase.ACT | Phase.CALL | Phase.ANSWER, Steered():
             return _take_message(run, event)
+        case Phase.QUEUED | Phase.ACT | Phase.CALL | Phase.ANSWER, QueueCleared():
+            return clear_messages(run, event), ()
         case Phase.ACT, OwnerChanged() if run.undelivered:
             return next_step(updated(run, pending=()))
         case Phase.ACT | Phase.CALL | Phase.ANSWER, OwnerChanged():
@@ -226,20 +228,13 @@ def _begin(run: Run, event: Offered) -> Next:
         step_limit=settings.max_steps,
         output_schema=(settings.output_schema if run.output_schema is None else run.output_schema),
     )
-    return ask_for_actions(run)
+    return ask_for_actions(deliver_steering(run))
 
 
 def _take_message(run: Run, event: Steered) -> Next:
-    """Take another message: it is delivered after the calls in flight, before the next model call.
-
-    Calls that have not begun are skipped. During the answer the message waits for the next turn.
-    """
-    message = Message("user", event.message)
-    run = updated(run, message_ids=run.message_ids | {event.message_id})
-    if run.phase is Phase.QUEUED:
-        return append_question(run, message), ()
-    run = updated(run, undelivered=(*run.undelivered, message))
-    return start_ready(run) if run.phase is Phase.CALL else (run, ())
+    """Take another message. If it steers, calls that have not begun are skipped."""
+    run = put_message(run, event)
+    return start_ready(run) if run.phase is Phase.CALL and run.undelivered else (run, ())
 
 
 def _take_text(run: Run, text: str) -> Run:
@@ -263,7 +258,7 @@ def _count_usage(run: Run, reply: Replied) -> Run:
 
 
 def _end(run: Run, end: Terminal) -> Next:
-    run = deliver_messages(run)
+    run = deliver_all(run)
     said = () if run.phase is Phase.QUEUED else run.messages  # a run that never began said nothing
     return updated(run, phase=Phase.DONE, messages=said, pending=(), end=end), ()
 

@@ -106,9 +106,13 @@ class Executor:
         if log.was_loaded or active.age > SIGNALS_AFTER:
             for signal in await stores.leases.pending_signals(log.run_id):
                 active.signal(signal)
+        return await self.rebuild(log, has_history=not active.is_new_session)
+
+    async def rebuild(self, log: RunLog, *, has_history: bool = True) -> Run:
+        """Rebuild a run from its record. Raises `UnreadableRecord`."""
         history: tuple[Message, ...] = ()
-        if not active.is_new_session:
-            history = await stores.sessions.conversation(log.session_id)
+        if has_history:
+            history = await self._stores.sessions.conversation(log.session_id)
         try:
             return replay(await self._events(log.records), history)
         except (LoopError, LookupError, TypeError, ValueError, AttributeError) as error:

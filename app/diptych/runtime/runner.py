@@ -18,7 +18,6 @@ from enum import Enum
 from diptych.loop.approval_events import (
     ApprovalDecided,
     ApprovalRequested,
-    ChildApproval,
     ChildApprovalDecided,
     ChildApprovalRequested,
 )
@@ -37,13 +36,14 @@ from diptych.loop.events import (
     Replied,
     ReplyRejected,
     Returned,
-    Steered,
     Stop,
     Streamed,
 )
 from diptych.loop.messages import Delegation
+from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queues import clearing, takes
 from diptych.loop.reducer import advance, apply_all, closing_events
-from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run, waiting_calls
+from diptych.loop.state import Phase, Run, waiting_calls
 from diptych.policy.rules import Asker
 from diptych.ports import Notice
 from diptych.runtime.call_notices import progress_notice
@@ -108,8 +108,8 @@ class Runner:
     def _run_out_of_time(self) -> None:
         self.stop(DEADLINE_EXCEEDED)
 
-    def steer(self, message: Steered) -> None:
-        """Add a message to the conversation; one that is sent again is added once."""
+    def queue(self, message: Steered | QueueCleared) -> None:
+        """Let a message wait, or clear those that do; what is sent again counts once."""
         self._inbox.put_nowait(message)
 
     def decide(self, decided: ApprovalDecided | ChildApprovalDecided) -> None:
@@ -157,11 +157,15 @@ class Runner:
             case Replied() if self._effects.has_text:
                 await self._write_text()
                 await self._apply(item)
-            case Steered() if not self._takes(item):
+            case Steered() | QueueCleared() if not self._takes(item):
                 pass
+            case QueueCleared():
+                await self._apply(clearing(self._writer.decided, item))
             case ApprovalDecided() if not self._awaits(item):
                 pass
-            case ChildApprovalRequested() | ChildApprovalDecided() if not self._is_news(item):
+            case ChildApprovalRequested() | ChildApprovalDecided() if not may_take(
+                self._writer.decided, item
+            ):
                 pass
             case _:
                 await self._apply(item)
@@ -268,22 +272,20 @@ class Runner:
                     await self._writer.record(result)
                 case Steered() as message if self._takes(message):
                     await self._writer.record(message)
+                case QueueCleared() as asked if self._takes(asked):
+                    await self._writer.record(clearing(self._writer.decided, asked))
                 case ApprovalDecided() as decided if self._awaits(decided):
                     await self._writer.record(decided)
         await self._write_text()
         await self._writer.write()
 
-    def _takes(self, message: Steered) -> bool:
-        """Whether a message is new, and not one too many."""
-        taken = self._writer.decided.message_ids
-        return message.message_id not in taken and len(taken) < MAX_MESSAGES_PER_RUN
+    def _takes(self, message: Steered | QueueCleared) -> bool:
+        """Whether a message, or what clears them, is new; and not one too many."""
+        return takes(self._writer.decided, message)
 
     def _awaits(self, decided: ApprovalDecided) -> bool:
         """Whether the call of a decision still waits for it."""
         return decided.call_id in waiting_calls(self._writer.decided)
-
-    def _is_news(self, event: ChildApproval) -> bool:
-        return self._writer.decided.phase is Phase.CALL and may_take(self._writer.decided, event)
 
     async def _write_text(self) -> None:
         is_void, text = self._effects.take_text()

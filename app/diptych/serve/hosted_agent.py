@@ -96,6 +96,7 @@ class HostedAgent:
                 config.deadline,
                 read_instructions=config.instructions_from,
                 context_tokens=config.context_tokens,
+                when_busy=config.when_busy,
             ),
             Backends(self._model, self._tools, self._agents, policy=config.policy),
             self.stores,

@@ -188,6 +188,7 @@ class Reconciler:
             pods=self._cache.pods(name),
             missing_dependencies=missing.get(name),
             former_degraded=None if name in missing else _degraded_condition(agent),
+            platform_rules=len(self._platform.policy),
         )
         again = await self._status_writer.write(name, inputs)
         if failure:

@@ -6,14 +6,17 @@
     service: {labels: {}, annotations: {}}
     serviceAccount: {labels: {}, annotations: {}}
     rollout: {maxSurge: 1, maxUnavailable: 0, atOnce: 0}
+    policy: []
 
-Not here: issuers and grants (`access_settings`), what becomes of it (`desired`).
+Not here: issuers and grants (`access_settings`), rules for calls (`policy_settings`), what
+becomes of it (`desired`).
 """
 
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from diptych_operator.desired.call_policy import locked_by_policy
 from diptych_operator.desired.deployment import PodDefaults, RolloutSettings, pod_template
 from diptych_operator.desired.locked_fields import LockedField, locked_field
 from diptych_operator.desired.metadata import MetadataSettings, ObjectMetadata
@@ -22,7 +25,9 @@ from diptych_operator.process.settings_file import SettingsError
 from diptych_operator.resources.agent import Agent
 
 FLAG = "--agents"
-_FIELDS = {"podTemplate", "locked", "metadata", "service", "serviceAccount", "rollout"}
+_FIELDS = {
+    *("podTemplate", "locked", "metadata", "service", "serviceAccount", "rollout", "policy"),
+}
 _COUNT = re.compile(r"\d{1,4}|\d{1,3}%")
 
 
@@ -41,9 +46,10 @@ def pod_defaults(
         template = strategic_merge(template, own, "podTemplate")
     except MergeError as error:
         raise SettingsError(f"{FLAG}: {error}") from error
-    defaults = PodDefaults(
-        image, pull_policy, template, _locked(agents.get("locked") or ()), _rollout(rollout)
-    )
+    locked = _locked(agents.get("locked") or ())
+    if agents.get("policy"):
+        locked = (*locked, *locked_by_policy())
+    defaults = PodDefaults(image, pull_policy, template, locked, _rollout(rollout))
     _check_template(defaults)
     return defaults
 

@@ -41,7 +41,6 @@ from diptych.loop.events import (
     Replied,
     ReplyRejected,
     Returned,
-    Steered,
     StepsExhausted,
     Streamed,
     Terminal,
@@ -56,6 +55,7 @@ from diptych.loop.messages import (
     ToolCall,
     Usage,
 )
+from diptych.loop.queue_events import QueueCleared, Steered
 
 RICH_OFFERS = Catalog(
     (Tool("calc", "add", "adds", {"type": "object", "properties": {"a": {}}}, read_only=True),),
@@ -78,6 +78,9 @@ EVENTS = [
     Asked("hi", (), "", Origin(("http://a",), "00-ab", 2.5, cancels_on_disconnect=True)),
     Asked("hi", origin=Origin(("http://a",), parent=ParentCall("planner", "r-1", "call_1_1"))),
     Steered("hi again", "m-1"),
+    Steered("then this", "m-2", "user:eve", is_follow_up=True),
+    QueueCleared("c-1", ("m-1", "m-2")),
+    QueueCleared("c-1", subject="user:eve"),
     OFFERED,
     replace(NATIVE, nonce="n", action_format="native"),
     OwnerChanged(lost_tail=True),

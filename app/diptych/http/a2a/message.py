@@ -19,7 +19,7 @@ from google.protobuf.message import Message as ProtobufMessage
 
 from diptych.http.run_request import idempotency_key, origin, sha256
 from diptych.loop import messages
-from diptych.loop.events import Steered
+from diptych.loop.queue_events import Steered
 from diptych.net import a2a_extension
 from diptych.ports.entries import IdempotencyKey
 from diptych.runtime.request import SESSION_ID, RunRequest

@@ -27,6 +27,7 @@ from diptych.http.openapi.operations import json_content
 REPLIES: tuple[type[BaseModel], ...] = (
     schemas.Run,
     schemas.RunList,
+    schemas.ClearedQueue,
     approval_schemas.Approval,
     approval_schemas.ApprovalList,
     tree_schemas.RunTree,
