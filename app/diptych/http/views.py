@@ -98,9 +98,11 @@ def approval_view(approval: Approval) -> dict[str, Any]:
         "run_id": requested.run_id,
         "session_id": public_id(requested.session_id),
         "call_id": approval.call_id,
+        "path": about.get("path", [approval.call_id]),
         "call": requested.content,
         "step": about["step"],
         "reason": about.get("reason", ""),
+        **({"agent": about["agent"]} if "path" in about else {}),
         "status": "waiting" if approval.is_open else "closed",
         "requested_at": timestamp(requested.timestamp),
         "expires_at": timestamp(about["expires_at"]),
@@ -110,6 +112,7 @@ def approval_view(approval: Approval) -> dict[str, Any]:
         view["decision"] = decided.content
         view["decided_at"] = timestamp(decided.timestamp)
         shown = {"reason": "decision_reason", "subject": "decided_by", "call": "made_as"}
+        shown["caller"] = "passed_on_by"
         view |= {
             name: decided.metadata[key] for key, name in shown.items() if key in decided.metadata
         }

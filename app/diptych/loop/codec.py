@@ -15,8 +15,15 @@ from typing import Any
 
 from diptych.errors import LoopError
 from diptych.loop.actions import ActionError
-from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
+from diptych.loop.approval_events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ChildApprovalDecided,
+    ChildApprovalRequested,
+)
 from diptych.loop.approval_rows import (
+    child_decided_row,
+    child_requested_row,
     decided_row,
     read_decided,
     read_requested,
@@ -79,6 +86,8 @@ EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     ReplyRejected: ("action_error",),
     ApprovalRequested: ("approval_requested",),
     ApprovalDecided: ("approval_decided",),
+    ChildApprovalRequested: ("approval_requested",),
+    ChildApprovalDecided: ("approval_decided",),
     Called: ("tool_call", "delegation_request"),
     Returned: ("tool_result", "tool_error", "delegation_response", "delegation_error"),
     Streamed: ("text",),
@@ -157,6 +166,10 @@ def encode(  # noqa: C901, PLR0912 - a table
             return requested_row(event)
         case ApprovalDecided():
             return decided_row(event)
+        case ChildApprovalRequested():
+            return child_requested_row(event)
+        case ChildApprovalDecided():
+            return child_decided_row(event)
         case Called():
             return called_row(event)
         case Returned():

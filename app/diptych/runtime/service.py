@@ -26,11 +26,12 @@ from diptych.ports.run_ids import run_id_of
 from diptych.ports.session_ids import owned_session
 from diptych.runtime.active_run import Stage
 from diptych.runtime.answers import whole_answer
-from diptych.runtime.decisions import DecisionRequest
+from diptych.runtime.decisions import DecisionRequest, find_approval
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
 from diptych.runtime.executor import UnreadableRecord
 from diptych.runtime.lease_keeper import LeaseKeeper
+from diptych.runtime.passed_decisions import PassedDecisions, is_below
 from diptych.runtime.request import (
     RunRequest,
     continues_answer,
@@ -69,6 +70,9 @@ class RunService:
         self._subscriptions = Subscriptions(stores, self._scheduler.find)
         self._signals = Signals(stores, self._scheduler, self._subscriptions)
         self._agents = backends.agents
+        self._passed = PassedDecisions(
+            stores, backends.agents, lambda: self._subscriptions.is_closed
+        )
         self._is_closing = False
 
     @property
@@ -216,7 +220,13 @@ class RunService:
         return await self._signals.clear(run_id, subject)
 
     async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
-        """Decide on a call that waits; see `Signals.decide`."""
+        """Decide on a call that waits, or pass that on to the agent that has it.
+
+        See `Signals.decide`; raises `DecisionRefused` too.
+        """
+        asked = find_approval(await self._stores.log.read(run_id), call_id).requested
+        if is_below(asked):
+            return await self._passed.decide(asked, request)
         return await self._signals.decide(run_id, call_id, request)
 
     async def child_tree(self, agent: str, child: ChildRef) -> JSON:
