@@ -8,14 +8,14 @@ Not here: what follows from the objects (`desired`, `status`); Secrets and Confi
 operator does not read.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from diptych_operator.desired.expose import host_holder
 from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.references import Reference, may_delegate, references
-from diptych_operator.resources.agent import Agent, agent_of, ready_status
+from diptych_operator.resources.agent import Agent, agent_of, bad_conditions, ready_status
 from diptych_operator.resources.kinds import (
     AGENT,
     CHILD_KINDS,
@@ -201,6 +201,11 @@ class ObjectCache:
         for content in self._objects[AGENT].values():
             counts[ready_status(content)] += 1
         return counts
+
+    def count_bad_conditions(self) -> Counter[tuple[str, str]]:
+        """Count the Agents by each condition, type and reason, that tells of something wrong."""
+        agents = self._objects[AGENT].values()
+        return Counter(found for content in agents for found in bad_conditions(content))
 
     def _may_call(self, caller: Agent, agent: Agent) -> bool:
         observed = ObservedState(

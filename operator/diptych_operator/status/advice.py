@@ -6,6 +6,7 @@ first. Programs read the conditions.
 Not here: the conditions themselves (`conditions`).
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -13,7 +14,7 @@ from diptych_operator.status.condition import Condition, ConditionType
 from diptych_operator.status.problem import FORMER_AGENT
 
 FINE: Final = "Nothing is wrong, and there is nothing to do."
-_MAX_WRONG = 600  # characters of what is wrong
+_MAX_WRONG = 400  # characters of what is wrong
 
 _SEE_PODS = "Look at its pods: kubectl describe pods -l app.kubernetes.io/instance={agent}."
 _WAIT = "Wait; nobody needs to do anything."
@@ -67,7 +68,8 @@ def advice(agent: str, conditions: Sequence[Condition]) -> str:
         how = "Serving, but not with all it uses"
     else:
         how = "Serving, but"
-    return f"{how}: {_sentence(worst.message)} {_remedy(agent, worst)}"
+    wrong = worst.message if worst.type in _LISTS else _first_sentence(worst.message)
+    return f"{how}: {_bounded(wrong)} {_remedy(agent, worst)}"
 
 
 def _by_weight(by_type: Mapping[ConditionType, Condition]) -> Iterator[Condition]:
@@ -89,14 +91,21 @@ def _remedy(agent: str, worst: Condition) -> str:
     return _REMEDIES.get(worst.reason, default).format(agent=agent)
 
 
-def _sentence(message: str) -> str:
-    """Give a message as one bounded line that ends as a sentence does."""
-    line = " ".join(message.split())
+def _first_sentence(message: str) -> str:
+    """Give what is wrong without what follows: advice of its own, or more of the API's words."""
+    return re.split(r"; |(?<=[^.])\. ", message.strip(), maxsplit=1)[0]
+
+
+def _bounded(text: str) -> str:
+    """Give a text as one line that is not too long and ends as a sentence does."""
+    line = " ".join(text.split())
     if len(line) > _MAX_WRONG:
         line = f"{line[:_MAX_WRONG].rstrip()} …"
     return line if line.endswith((".", "…", "!", "?")) else f"{line}."
 
 
+_LISTS: Final = {"Degraded", "ToolsDrifted"}
+"""Conditions whose message is a list of all that is missing, with semicolons between."""
 _SHORTAGES: Final[Mapping[ConditionType, str]] = {
     "ResolvedRefs": "False",
     "Degraded": "True",
