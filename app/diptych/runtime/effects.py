@@ -16,6 +16,7 @@ import orjson
 
 from diptych.errors import CallError, LoopError
 from diptych.loop import prompt
+from diptych.loop.approval_events import ChildApproval
 from diptych.loop.catalog import Tool
 from diptych.loop.commands import AskModel
 from diptych.loop.events import CallKind, Event, Returned
@@ -26,6 +27,8 @@ from diptych.loop.text import RESULT_BYTES, bounded, well_formed
 from diptych.policy.rules import Policy
 from diptych.ports import Agents, ChildEvent, DelegationRequest, Model, Notice, Tools
 from diptych.runtime.answer_stream import TextBatcher
+from diptych.runtime.call_notices import delegation_notice, target
+from diptych.runtime.child_approvals import child_approval
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.model_caller import ModelCaller, ModelHabits
 
@@ -140,8 +143,10 @@ class Effects:
         def watch(seen: str | ChildRun | ChildEvent) -> None:
             if isinstance(seen, ChildRun):
                 self.children[call.id] = seen
-            else:
-                self._notify(delegation_notice(call, seen))
+                return
+            if isinstance(seen, ChildEvent) and (event := self._approval_below(call, seen)):
+                self._put(event)
+            self._notify(delegation_notice(call, seen))
 
         if isinstance(call, Delegation):
             delegation = self._delegation(call, run, context_id)
@@ -153,6 +158,10 @@ class Effects:
                 Notice("tool_progress", {**about, "message": well_formed(text)})
             ),
         )
+
+    def _approval_below(self, call: Call, seen: ChildEvent) -> ChildApproval | None:
+        child = self.children.get(call.id)
+        return child_approval(call, child, seen) if child else None
 
     def _delegation(self, call: Delegation, run: Run, context_id: str | None) -> DelegationRequest:
         limit = run.settings.memory_context_limit
@@ -168,6 +177,7 @@ class Effects:
             subject=run.subject,
             run_id=self._run_id,
             call_id=call.id,
+            deadline_pauses=self._deadline.pauses,
         )
 
     # Tasks
@@ -181,34 +191,6 @@ class Effects:
         self._tasks.discard(task)
         if not task.cancelled() and (cause := task.exception()) is not None:
             self._put(TaskCrashed(cause))
-
-
-def target(call: Call) -> str:
-    """Give the name that the model called."""
-    return call.agent if isinstance(call, Delegation) else call.name
-
-
-def delegation_notice(call: Call, seen: str | ChildEvent) -> Notice:
-    """Give the notice of a sub-agent's text, or of what happened in a run at or below it.
-
-    `path` holds the calls that lead there; `content` is only the text of the sub-agent itself.
-    """
-    about: dict[str, JSON] = {"call_id": call.id, "target": target(call)}
-    if isinstance(seen, str):
-        return Notice(
-            "delegation_progress", {**about, "path": [call.id], "content": well_formed(seen)}
-        )
-    event: dict[str, JSON] = {
-        "type": seen.type,
-        "seq": seen.seq,
-        "timestamp": seen.timestamp,
-        "content": seen.content,
-        "metadata": seen.metadata,
-    }
-    if seen.skipped:
-        event["skipped"] = seen.skipped
-    path: list[JSON] = [call.id, *seen.path]
-    return Notice("delegation_progress", {**about, "path": path, "content": "", "event": event})
 
 
 def _tool_of(call: ToolCall, run: Run) -> Tool:

@@ -18,7 +18,7 @@ REDIS_PORT: Final = 6379
 
 _KEY_FIELDS: Mapping[str, KeyKind] = {"secretKeyRef": "Secret", "configMapKeyRef": "ConfigMap"}
 _CLUSTER_FIELDS = {
-    *("container", "podTemplate", "metadata", "expose"),
+    *("container", "podTemplate", "metadata"),
     *("network", "allowedNamespaces", "replicas"),
 }
 _WITHOUT_KEYS = {*_CLUSTER_FIELDS, "outputSchema"}
@@ -75,6 +75,18 @@ class Agent:
     def url(self) -> str:
         """The Agent's URL inside the cluster; its identity in a delegation's call path."""
         return agent_url(self.namespaced_name)
+
+    @property
+    def expose(self) -> Mapping[str, Any]:
+        """How it is reached from outside of the cluster; empty if it is not."""
+        return self.spec.get("expose") or {}
+
+    @property
+    def shown_url(self) -> str:
+        """The URL for people: that outside of the cluster, if it has one."""
+        if not self.expose:
+            return self.url
+        return f"{'https' if 'tls' in self.expose else 'http'}://{self.expose['host']}"
 
     @property
     def replicas(self) -> int:

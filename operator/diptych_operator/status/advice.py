@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from diptych_operator.status.conditions import Condition, ConditionType
+from diptych_operator.status.condition import Condition, ConditionType
 from diptych_operator.status.problem import FORMER_AGENT
 
 FINE: Final = "Nothing is wrong, and there is nothing to do."

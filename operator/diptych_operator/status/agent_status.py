@@ -10,7 +10,8 @@ from typing import Any
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.labels import selector_labels
 from diptych_operator.status.advice import advice
-from diptych_operator.status.conditions import Condition, StatusInputs, conditions
+from diptych_operator.status.condition import Condition
+from diptych_operator.status.conditions import StatusInputs, conditions
 from diptych_operator.status.deployments import count_of
 
 MAX_MESSAGE = 2048  # characters; the CRD allows twice as many
@@ -32,7 +33,7 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
         "replicas": count_of(inputs.deployment, "replicas"),
         "pods": f"{count_of(inputs.deployment, 'availableReplicas')}/{agent.replicas}",
         "selector": ",".join(sorted(f"{name}={value}" for name, value in labels)),
-        "url": agent.url,
+        "url": agent.shown_url,
         "sessions": agent.sessions_key,
         "conditions": [
             {

@@ -13,10 +13,11 @@ references (`unresolved`).
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from diptych_operator.desired.rollout import is_rolled_out
 from diptych_operator.resources.kinds import Object
+from diptych_operator.status.condition import Condition
 from diptych_operator.status.deployments import (
     count_of,
     deployment_condition,
@@ -26,20 +27,6 @@ from diptych_operator.status.deployments import (
 )
 from diptych_operator.status.pods import pod_problem
 from diptych_operator.status.problem import GOES_ON_BY_ITSELF, Problem
-
-Status: TypeAlias = Literal["True", "False", "Unknown"]
-ConditionType: TypeAlias = Literal[
-    "Accepted",
-    "ResolvedRefs",
-    "Progressing",
-    "Available",
-    "Ready",
-    "Degraded",
-    "ToolsDrifted",
-    "AccessOpen",
-    "Reconciling",
-    "Stalled",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +50,7 @@ class StatusInputs:
     `rejection` says why the manifest cannot be served, `blocker` why the desired state could not
     be applied. `missing_dependencies` is None as long as no pod has answered. `former_degraded` is
     the Degraded condition that an earlier operator wrote; it holds until this one has polled.
+    `platform_rules` is how many rules the platform has for the calls of all Agents.
     """
 
     rejection: Problem | None = None
@@ -72,16 +60,7 @@ class StatusInputs:
     pods: Sequence[Object] = ()
     missing_dependencies: Sequence[MissingDependency] | None = None
     former_degraded: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One aspect of an Agent's state."""
-
-    type: ConditionType
-    status: Status
-    reason: str
-    message: str
+    platform_rules: int = 0
 
 
 def conditions(inputs: StatusInputs) -> tuple[Condition, ...]:
@@ -101,7 +80,11 @@ def conditions(inputs: StatusInputs) -> tuple[Condition, ...]:
 def _accepted(inputs: StatusInputs) -> Condition:
     if inputs.rejection:
         return Condition("Accepted", "False", inputs.rejection.reason, inputs.rejection.message)
-    return Condition("Accepted", "True", "Accepted", "The manifest can be served.")
+    message = "The manifest can be served."
+    if count := inputs.platform_rules:
+        hold = "1 rule holds" if count == 1 else f"{count} rules hold"
+        message += f" Of the platform's policy (agents.policy), {hold} for its calls, too."
+    return Condition("Accepted", "True", "Accepted", message)
 
 
 def _resolved_refs(inputs: StatusInputs) -> Condition:
