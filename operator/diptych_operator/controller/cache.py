@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from diptych_operator.controller.referrers import ReferrerIndex
 from diptych_operator.desired.expose import host_holder
 from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.references import Reference, may_delegate, references
@@ -69,7 +70,7 @@ class ObjectCache:
         """Pods and Jobs by the Agent that their labels name."""
         self._deleted: dict[Kind, dict[NamespacedName, int]] = defaultdict(dict)
         """The version of each deletion that no list has confirmed yet."""
-        self._referrers = _ReferrerIndex()
+        self._referrers = ReferrerIndex()
         self._readiness_changes: set[NamespacedName] = set()
         self._access_changes: set[NamespacedName] = set()
 
@@ -255,32 +256,6 @@ class ObjectCache:
         ):
             for kind_name in (AGENT.name, SERVICE.name):  # a URL names an Agent by its Service
                 self._readiness_changes |= self._referrers.of((kind_name, namespace, name))
-
-
-class _ReferrerIndex:
-    """Which Agents refer to an object."""
-
-    def __init__(self) -> None:
-        self._referrers: dict[Reference, set[NamespacedName]] = defaultdict(set)
-        self._references: dict[NamespacedName, frozenset[Reference]] = {}
-
-    def of(self, reference: Reference) -> set[NamespacedName]:
-        return self._referrers.get(reference, set())
-
-    def set_references(
-        self, name: NamespacedName, wanted: frozenset[Reference]
-    ) -> frozenset[Reference]:
-        """Replace the references of an Agent; give the former ones."""
-        before = self._references.pop(name, frozenset())
-        for reference in before - wanted:
-            self._referrers[reference].discard(name)
-            if not self._referrers[reference]:
-                del self._referrers[reference]
-        for reference in wanted - before:
-            self._referrers[reference].add(name)
-        if wanted:
-            self._references[name] = wanted
-        return before
 
 
 def _names(wanted: frozenset[Reference], kind: Kind) -> list[NamespacedName]:
