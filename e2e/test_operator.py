@@ -114,7 +114,7 @@ def _are_alike(space: Space, other_space: Space) -> None:
 
     eventually(
         lambda: not unlike(),
-        seconds=150,  # the claim of an operator that was killed holds for up to a minute
+        seconds=60,
         what="both are alike",
         otherwise=lambda: "\n".join(unlike()),
     )

@@ -34,6 +34,9 @@ from support.redis_server import ONCE, RedisServer, redis_server
 
 from diptych.config.loader import check_files
 from diptych_operator.desired.access import AccessSettings
+from diptych_operator.desired.deployment import RolloutSettings
+from diptych_operator.desired.expose import ExposeSettings, WaySettings
+from diptych_operator.desired.metadata import MetadataSettings
 from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings, egress_rules
 from diptych_operator.process.settings import read_settings
 from diptych_operator.resources.kinds import DEPLOYMENT
@@ -46,6 +49,9 @@ ALL = (
     "metrics.serviceMonitor.enabled=true",
     "operator.extraEnv[0].name=HTTPS_PROXY",
     "operator.extraEnv[0].value=http://proxy:3128",
+    "agents.expose.hosts={*.example.com}",
+    "agents.expose.gateway.enabled=true",
+    "agents.expose.ingress.enabled=true",
     "global.podLabels.team=agents",
     "global.podAnnotations.seen=yes",
     "global.nodeSelector.disk=ssd",
@@ -137,14 +143,18 @@ def test_the_crd_may_be_somebody_elses_affair():
 
 
 def test_the_operator_has_the_rights_that_are_listed_and_no_other():
-    assert {
+    assert _rights() == RIGHTS
+
+
+def _rights(*settings: str) -> dict[str, str]:
+    return {
         " ".join([f"{resource}.{group}".rstrip("."), *rule.get("resourceNames", ())]): " ".join(
             rule["verbs"]
         )
-        for rule in _operator_rules()
+        for rule in _operator_rules(*settings)
         for group in rule["apiGroups"]
         for resource in rule["resources"]
-    } == RIGHTS
+    }
 
 
 def test_no_role_holds_a_secret_or_a_wildcard():
@@ -275,7 +285,7 @@ def test_the_name_servers_are_the_operators_own_defaults_and_a_setting():
     def network(*settings):
         container = _operator(*settings)["spec"]["template"]["spec"]["containers"][0]
         environ = _variables(container) | {"POD_NAMESPACE": "here"}
-        files = {"POD_TEMPLATE": "", "ACCESS": ""}
+        files = {"POD_TEMPLATE": "", "AGENTS": "", "ACCESS": ""}
         return read_settings([], environ | files).platform.network.dns
 
     assert network() == DnsSettings()
@@ -302,7 +312,8 @@ def test_the_operator_reads_who_may_do_what_from_its_file(tmp_path):
     file = tmp_path / "access.yaml"
     file.write_text(config["data"]["access.yaml"])
     environ = _variables(container) | {"POD_NAMESPACE": "here", "POD_TEMPLATE": ""}
-    platform = read_settings([], environ | {"ACCESS": str(file)}).platform
+    files = {"AGENTS": "", "ACCESS": str(file)}
+    platform = read_settings([], environ | files).platform
     assert platform.access == AccessSettings(
         ({"url": "https://login.example.com", "audience": "agents", "ca": PEM},),
         (
@@ -319,6 +330,100 @@ def test_the_operator_reads_who_may_do_what_from_its_file(tmp_path):
     assert platform.network.issuers == ("https://login.example.com",)
     (readers,) = platform.network.metrics_from
     assert readers == {"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}
+
+
+def platform(folder, *settings):
+    """Read the chart's settings as the operator does."""
+    container = _operator(*settings)["spec"]["template"]["spec"]["containers"][0]
+    (config,) = [c for c in _of_kind("ConfigMap", *settings) if "agents.yaml" in c["data"]]
+    environ = _variables(container) | {"POD_NAMESPACE": "here"}
+    for variable, name in (
+        ("POD_TEMPLATE", "pod-template.yaml"),
+        ("AGENTS", "agents.yaml"),
+        ("ACCESS", "access.yaml"),
+    ):
+        (folder / name).write_text(config["data"][name])
+        environ[variable] = str(folder / name)
+    return read_settings([], environ).platform
+
+
+def test_without_values_the_platform_sets_nothing_for_agents(tmp_path):
+    found = platform(tmp_path)
+    assert (found.pods.template, found.pods.locked) == ({}, ())
+    assert found.pods.rollout == RolloutSettings()
+    assert found.metadata == MetadataSettings()
+
+
+def test_the_operator_reads_what_the_platform_sets_for_agents_from_its_file(tmp_path):
+    found = platform(
+        tmp_path,
+        "global.nodeSelector.disk=ssd",
+        "agents.podTemplate.spec.runtimeClassName=gvisor",
+        "agents.podTemplate.spec.nodeSelector.pool=agents",
+        "agents.locked={spec.nodeSelector[pool],spec.runtimeClassName}",
+        "agents.metadata.allowed={team}",
+        "agents.serviceAccount.annotations.role=arn",
+        "agents.service.labels.mesh=on",
+        "agents.rollout.maxSurge=25%",
+        "agents.rollout.atOnce=3",
+        "agents.policy[0].match.tool=bank__*",
+        "agents.policy[0].when=args.amount > 100",
+        "agents.policy[0].do=ask",
+    )
+    assert found.expose == ExposeSettings()
+    rule = {"match": {"tool": "bank__*"}, "when": "args.amount > 100", "do": "ask"}
+    assert found.policy == (rule,)
+    assert found.pods.template["spec"] == {
+        "nodeSelector": {"disk": "ssd", "pool": "agents"},
+        "runtimeClassName": "gvisor",
+    }
+    paths = [one.path for one in found.pods.locked][:2]
+    assert paths == ["spec.nodeSelector[pool]", "spec.runtimeClassName"]
+    assert found.pods.rollout == RolloutSettings("25%", 0, 3)
+    assert found.metadata.allowed == ("team",)
+    assert found.metadata.service_accounts.annotations == {"role": "arn"}
+    assert found.metadata.services.labels == {"mesh": "on"}
+
+
+def test_the_operator_reads_how_agents_may_be_exposed(tmp_path):
+    found = platform(
+        tmp_path,
+        "agents.expose.hosts[0]=*.{namespace}.example.com",
+        "agents.expose.gateway.enabled=true",
+        "agents.expose.gateway.from[0].namespaceSelector.matchLabels.team=gateways",
+        "agents.from[0].podSelector.matchLabels.app=front",
+    )
+    peer = {"namespaceSelector": {"matchLabels": {"team": "gateways"}}}
+    gateway = WaySettings(True, (peer,))
+    assert found.expose == ExposeSettings(("*.{namespace}.example.com",), gateway)
+    assert found.network.ingress_from == ({"podSelector": {"matchLabels": {"app": "front"}}},)
+
+
+@pytest.mark.parametrize(
+    ("way", "resource"),
+    [
+        ("gateway", "httproutes.gateway.networking.k8s.io"),
+        ("ingress", "ingresses.networking.k8s.io"),
+    ],
+)
+def test_the_operator_may_make_routes_only_where_that_is_switched_on(way, resource):
+    setting = f"agents.expose.{way}.enabled=true"
+    new = _rights(setting).items() - _rights().items()
+    assert new == {(resource, "list create patch delete")}
+    (policy,) = [
+        one
+        for one in _of_kind("ValidatingAdmissionPolicy", setting)
+        if "operator" in one["metadata"]["name"]
+    ]
+    assert resource.partition(".")[0] in str(policy["spec"]["matchConstraints"])
+
+
+def test_a_change_of_what_agents_have_restarts_the_operator():
+    def mark(*settings):
+        template = _operator(*settings)["spec"]["template"]
+        return template["metadata"]["annotations"]["diptych.dev/settings"]
+
+    assert mark() != mark("agents.rollout.atOnce=3")
 
 
 def test_a_change_of_grants_restarts_the_operator():
@@ -465,6 +570,10 @@ def test_the_bundled_redis_is_full_before_kubernetes_would_kill_it():
         pytest.param("access.grants[0].may={rule}", "access", id="an unknown right"),
         pytest.param("access.grants[0].to[0].pod=x", "access", id="an unknown kind of subject"),
         pytest.param("admission.podSecurity=low", "podSecurity", id="no level of Pod Security"),
+        pytest.param("agents.locked={nodeSelector}", "locked", id="a path that is none"),
+        pytest.param("agents.rollout.maxSurge=x", "maxSurge", id="no number of pods"),
+        pytest.param("agents.podTemplate.specs=x", "podTemplate", id="no part of a template"),
+        pytest.param("agents.policy[0].do=ask", "policy", id="a rule without a match"),
         pytest.param("networkPolicy.apiServerPorts[0]=0", "apiServerPorts", id="a port of 0"),
     ],
 )
@@ -520,8 +629,8 @@ def test_the_readme_names_every_value():
     assert [path for path in _leaves(values) if f"`{path}`" not in readme] == []
 
 
-def _operator_rules() -> list[dict[str, Any]]:
-    roles = [*_of_kind("ClusterRole"), *_of_kind("Role")]
+def _operator_rules(*settings: str) -> list[dict[str, Any]]:
+    roles = [*_of_kind("ClusterRole", *settings), *_of_kind("Role", *settings)]
     own = [r for r in roles if not r["metadata"]["name"].endswith((":view", ":edit", "-test"))]
     return [rule for role in own for rule in role["rules"]]
 

@@ -1,43 +1,22 @@
 """A tree of agents, each served on loopback: what each record says of the others."""
 
-import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from itertools import pairwise
+import asyncio
 from typing import Any
 
-from support.stack import Stage, agent, stages
-
-from diptych.config.settings import PeerConfig
-
-USAGE = {"prompt_tokens": 10, "completion_tokens": 2}
+import pytest
+from support.stack import Stage, box, call, until
+from support.trees import USAGE, chain, differences, said, told, tree_of
 
 
-def delegates_to(name: str, task: str = "do it") -> str:
-    return json.dumps({"agent": name, "task": task})
+async def broken() -> str:
+    """Break."""
+    raise RuntimeError("the crane fell over")
 
 
-def said(content: str, **fields: Any) -> dict[str, Any]:
-    return {"content": content, "usage": USAGE, **fields}
-
-
-@asynccontextmanager
-async def chain(*leaf: Any, depth: int = 3, **fields: Any) -> AsyncIterator[list[Stage]]:
-    """Serve agents of which each delegates to the next one; the last is scripted with `leaf`."""
-    names = [f"agent-{n}" for n in range(1, depth + 1)]
-    configs = [
-        agent(
-            said(delegates_to(callee)),
-            said("{}"),
-            said(f"{name} is done."),
-            name=name,
-            agents=(PeerConfig(callee, callee, share_context=True),),
-        )
-        for name, callee in pairwise(names)
-    ]
-    configs.append(agent(*leaf, name=names[-1], **fields))
-    async with stages(*configs) as served:
-        yield served
+async def hangs() -> str:
+    """Wait for ever."""
+    await asyncio.sleep(60)
+    return ""
 
 
 async def records(stage: Stage, event_type: str) -> list[dict[str, Any]]:
@@ -96,3 +75,71 @@ async def test_a_task_that_its_callers_end_cut_is_named_on_record() -> None:
         (down,) = await records(top, "delegation_error")
         assert down["metadata"]["error"] == "interrupted"
         assert down["metadata"]["child"]["task_id"] == runs[0]["id"]
+
+
+FAULTS = [
+    pytest.param([said(call("broken")), said("{}"), said("Leaf.")], {}, id="error in a leaf"),
+    pytest.param([said("{}"), said("Half", finish_reason="length")], {}, id="cut answer"),
+    pytest.param([said(call("hangs")), said("{}"), said("Leaf.")], {"deadline": 0.5}, id="timeout"),
+    pytest.param([said("{}"), {"error": "gone"}], {}, id="the model fails"),
+    pytest.param([said(call("nobody")), said("{}"), said("Leaf.")], {}, id="no such tool"),
+]
+
+
+@pytest.mark.parametrize(("leaf", "fields"), FAULTS)
+async def test_what_the_tops_caller_is_told_is_what_is_on_each_record(leaf, fields) -> None:
+    async with chain(*leaf, depth=5, tools=(box(broken, hangs),), **fields) as served:
+        run_id = await served[0].start()
+        seen = await told(served[0], run_id)
+        records = await tree_of(served, run_id)
+        assert len(records) == 4
+        assert differences(seen, records) == []
+        # the checker sees what is wrong
+        assert differences(seen[:-1], records)
+        assert differences([*seen[:3], {**seen[3], "type": "failed"}, *seen[4:]], records)
+        assert (
+            differences([seen[1], seen[0], *seen[2:]], records)
+            or seen[0]["path"] != (seen[1]["path"])
+        )
+        assert differences([{**e, "content": "lies"} for e in seen], records)
+        assert differences([{**e, "path": ("call_9_9",)} for e in seen], records)
+
+
+async def test_a_tree_of_runs_is_read_from_the_top_over_all_agents() -> None:
+    async with chain(said("{}"), said("Leaf."), depth=4) as served:
+        run_id = await served[0].start()
+        await served[0].ended(run_id)
+        node = (await served[0].http.get(f"/v1/runs/{run_id}/tree")).json()
+        names, spent = [], []
+        while True:
+            names.append((node["agent"], node["run_id"]))
+            spent.append(node["usage"]["prompt_tokens"] + node["children_usage"]["prompt_tokens"])
+            if not node["delegations"]:
+                break
+            (delegation,) = node["delegations"]
+            assert delegation["child"]["task_id"] == delegation["run"]["run_id"]
+            assert delegation["ended_at"] >= delegation["started_at"]
+            node = delegation["run"]
+        runs = [(await stage.http.get("/v1/runs")).json()["data"][0]["id"] for stage in served]
+        assert names == [(stage.name, run) for stage, run in zip(served, runs, strict=True)]
+        assert spent == [110, 80, 50, 20]
+        shallow = (await served[0].http.get(f"/v1/runs/{run_id}/tree?depth=1")).json()
+        assert "run" not in shallow["delegations"][0]["run"]["delegations"][0]
+        own = (await served[0].http.get(f"/v1/runs/{run_id}/tree?depth=0")).json()
+        assert "run" not in own["delegations"][0]
+        assert (await served[0].http.get("/v1/runs/nobody/tree")).status_code == 404
+        assert (await served[0].http.get(f"/v1/runs/{run_id}/tree?depth=6")).status_code == 400
+
+
+async def test_a_tree_shows_what_still_runs() -> None:
+    async with chain(said(call("hangs")), depth=3, tools=(box(hangs),)) as served:
+        run_id = await served[0].start()
+
+        async def at_the_leaf() -> bool:
+            tree = (await served[0].http.get(f"/v1/runs/{run_id}/tree")).json()
+            middle = tree["delegations"][0]["run"] if tree["delegations"] else {}
+            below = middle.get("delegations", ())
+            return bool(below) and below[0].get("run", {}).get("tool_calls") == 1
+
+        await until(at_the_leaf)
+        await served[0].http.post(f"/v1/runs/{run_id}/cancel")

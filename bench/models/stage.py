@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from diptych.loop.commands import AskModel, Command, Emit, MakeCall
-from diptych.loop.events import Asked, Called, Event, Offered, Replied, Returned, Steered, Streamed
+from diptych.loop.events import Asked, Called, Event, Offered, Replied, Returned, Streamed
 from diptych.loop.functions import DELEGATE_PREFIX
 from diptych.loop.messages import Call, Delegation, JSONObject, Message, NativeCall, Result
 from diptych.loop.model_request import ModelRequest
+from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import advance
 from diptych.loop.state import Phase, Run
 

@@ -70,8 +70,8 @@ def test_what_the_pods_of_this_version_refuse_is_not_offered(field):
 def test_of_a_choice_only_what_is_built_is_offered():
     assert SPEC["model"]["properties"]["actionFormat"]["enum"] == ["json", "native", "auto"]
     sessions = SPEC["sessions"]["properties"]
-    assert sessions["whenBusy"]["enum"] == ["enqueue"]
-    assert sessions["queueMode"]["enum"] == ["one"]
+    assert sessions["whenBusy"]["enum"] == ["enqueue", "reject", "interrupt"]
+    assert sessions["queueMode"]["enum"] == ["one", "all"]
 
 
 def test_the_api_says_of_replicas_and_sessions_what_the_pod_says():

@@ -17,8 +17,9 @@ from diptych.errors import DelegationError, ToolError
 from diptych.loop.catalog import Unavailable
 from diptych.loop.codec import decode, encode
 from diptych.loop.commands import AskModel, MakeCall
-from diptych.loop.events import LoopSettings, Origin, Steered
+from diptych.loop.events import LoopSettings, Origin
 from diptych.loop.messages import CallOutput, Message
+from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import replay
 from diptych.policy.rules import Policy, Rule
 from diptych.runtime.decisions import DecisionRequest

@@ -13,8 +13,10 @@ from diptych_operator.controller.cluster_issuer import ClusterIssuer
 from diptych_operator.controller.config_maps import ConfigMaps
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.reconciler import Reconciler, Writers
+from diptych_operator.controller.rollout_throttle import RolloutThrottle
 from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.work_queue import WorkQueue
+from diptych_operator.desired.children import Platform
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.connection import Connection
 from diptych_operator.kubernetes.errors import ApiError
@@ -47,20 +49,24 @@ class Harness:
 
     api: KubernetesApi
     client: KubernetesClient
-    cache: ObjectCache = field(default_factory=ObjectCache)
+    cache: ObjectCache | None = None
     queue: WorkQueue = field(default_factory=WorkQueue)
     claims: AllNamespaces | NamespaceClaims = field(default_factory=AllNamespaces)
+    platform: Platform = PLATFORM
 
     def __post_init__(self):
+        self.cache = self.cache or ObjectCache(route_kinds=self.platform.expose.kinds)
         client, cache = self.client, self.cache
         self.config_maps = ConfigMaps(client, cache, self.queue, self.claims)
         self.clock = Clock()
         self.issuer = ClusterIssuer(client)
         parts = ControllerParts(client, cache, self.queue, self.claims)
-        self.access_files = AccessFiles(parts, self.issuer, PLATFORM.access)
+        platform = self.platform
+        self.access_files = AccessFiles(parts, self.issuer, platform.access, platform.metadata)
+        self.throttle = RolloutThrottle(cache, self.queue, platform.pods.rollout.at_once)
         status = StatusWriter(client, cache, lambda: self.clock.now)
-        writers = Writers(self.config_maps, self.access_files, status)
-        self.reconciler = Reconciler(client, cache, self.claims, writers, PLATFORM)
+        writers = Writers(self.config_maps, self.access_files, status, self.throttle)
+        self.reconciler = Reconciler(client, cache, self.claims, writers, platform)
 
     async def observe(self):
         """List everything into the store."""

@@ -194,10 +194,16 @@ class Replica:
         return self.store.lease_seconds
 
     async def open(
-        self, first: Record, token: str, idempotency_key: IdempotencyKey | None = None
+        self,
+        first: Record,
+        token: str,
+        idempotency_key: IdempotencyKey | None = None,
+        *,
+        if_idle: bool = False,
     ) -> Opened:
         return await self._call(
-            "open", lambda: self.store.open(self.name, first, token, idempotency_key)
+            "open",
+            lambda: self.store.open(self.name, first, token, idempotency_key, if_idle=if_idle),
         )
 
     async def append(

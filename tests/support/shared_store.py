@@ -27,8 +27,9 @@ from diptych.errors import (
     TooManyMessages,
 )
 from diptych.loop.codec import NOT_IN_MEMORY_VIEW, TERMINAL, Record
-from diptych.loop.events import Signal, Steered
+from diptych.loop.events import Signal
 from diptych.loop.messages import Message
+from diptych.loop.queue_events import Steered
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, QueueHead, RunEntry, SessionEntry
 
@@ -129,7 +130,13 @@ class SharedStore:
     # The event log
 
     def open(
-        self, actor: str, first: Record, token: str, idempotency_key: IdempotencyKey | None
+        self,
+        actor: str,
+        first: Record,
+        token: str,
+        idempotency_key: IdempotencyKey | None,
+        *,
+        if_idle: bool = False,
     ) -> Opened:
         run_id, session_id = first.run_id, first.session_id
         if (
@@ -144,6 +151,8 @@ class SharedStore:
         if run_id in self.runs:  # sent again: its reply was lost
             is_owner = self.sessions[session_id].owner == token
         else:
+            if if_idle and session_id in self.sessions and self.sessions[session_id].queue:
+                raise SessionBusy
             self._create(first)
             if idempotency_key:
                 self.idempotency_keys[idempotency_key.key] = (idempotency_key.digest, run_id)

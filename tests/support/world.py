@@ -25,7 +25,8 @@ from diptych.errors import (
     ToolError,
 )
 from diptych.loop.codec import Record
-from diptych.loop.events import LoopSettings, Steered
+from diptych.loop.events import LoopSettings
+from diptych.loop.queue_events import Steered
 from diptych.policy.rules import Policy, Rule
 from diptych.ports import Notice
 from diptych.ports.entries import IdempotencyKey
@@ -250,6 +251,7 @@ class World:
                 pass
 
     async def steerer(self):
+        """Send messages to runs: to steer, or to follow up."""
         for n in range(self.chance.randrange(1, 4)):
             await asyncio.sleep(self.chance.choice([0.05, 1, 3, 8]))
             if not self.runs_begun:
@@ -257,7 +259,9 @@ class World:
             run_id, replica = self.chance.choice(self.runs_begun), self.one()
             try:
                 async with asyncio.timeout(20):
-                    await replica.run(replica.runs.steer(run_id, Steered("more", f"m{n}")))
+                    is_follow_up = self.people.random() < 0.4
+                    message = Steered("more", f"m{n}", is_follow_up=is_follow_up)
+                    await replica.run(replica.runs.steer(run_id, message))
                 self.steered.append((run_id, f"m{n}"))
             except (Killed, StoreError, TimeoutError, RunEnded):
                 pass

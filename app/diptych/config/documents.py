@@ -60,7 +60,7 @@ def parse_documents(path: Path, text: str) -> tuple[Document, ...]:
     values = [value for value in _load(path, text) if value is not None]
     if not values:
         _fail(path, "is empty")
-    documents = []
+    documents: list[Document] = []
     for number, value in enumerate(values, start=1):
         source = f"{path}: document {number}" if len(values) > 1 else str(path)
         if not isinstance(value, dict):
@@ -69,8 +69,21 @@ def parse_documents(path: Path, text: str) -> tuple[Document, ...]:
         name = metadata.get("name") if isinstance(metadata, dict) else None
         if len(values) > 1 and isinstance(name, str) and DNS_LABEL.fullmatch(name):
             source += f" ({name})"
-        documents.append(Document(source, value))
+        documents += _items(Document(source, value))
     return tuple(documents)
+
+
+def _items(document: Document) -> Iterator[Document]:
+    """Give what a List holds, as `kubectl get -o yaml` writes it; any other document is itself."""
+    items = document.content.get("items")
+    if document.content.get("kind") != "List" or not isinstance(items, list):
+        yield document
+        return
+    for number, item in enumerate(items, start=1):
+        source = f"{document.source}: item {number}"
+        if not isinstance(item, dict):
+            raise ConfigError(f"{source}: must be a mapping of fields")
+        yield Document(source, item)
 
 
 def _load(path: Path, text: str) -> list[Any]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from diptych.config.documents import Document, read_documents
 from diptych.config.environment import manifest_content, public_url
-from diptych.config.manifest import KIND, AgentManifest
+from diptych.config.manifest import API_VERSION, KIND, AgentManifest
 from diptych.config.pod_spec import pod_spec_mistakes
 from diptych.config.references import ReferenceTargets
 from diptych.config.resolver import resolve_manifest
@@ -29,6 +29,8 @@ from diptych.config.variables import MOCK
 from diptych.errors import ConfigError
 
 _KEY_KINDS = ("Secret", "ConfigMap")
+_GROUP = API_VERSION.partition("/")[0]
+_MAX_NAME = 64  # characters of somebody else's kind in a note
 _PLACEHOLDER_URL = "http://127.0.0.1:0"
 
 
@@ -50,6 +52,8 @@ class LoadedAgents:
 
     manifests: tuple[tuple[AgentManifest, SourceLocation], ...]
     targets: ReferenceTargets
+    notes: tuple[str, ...] = ()
+    """A line for each object of another kind, which was passed over."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -85,7 +89,7 @@ def load_agents(files: Sequence[Path], options: LocalOptions) -> LoadedAgents:
     except ConfigError as error:
         problems += error.problems
     raise_problems(problems)
-    return LoadedAgents(contents.manifests, targets)
+    return LoadedAgents(contents.manifests, targets, tuple(contents.notes))
 
 
 def check_files(files: Sequence[Path]) -> list[str]:
@@ -103,6 +107,11 @@ def check_files(files: Sequence[Path]) -> list[str]:
         and MOCK not in {variable.name for variable in manifest.spec.container.env}
     ]
     return [*contents.problems, *without_model, *_pod_template_problems(contents)]
+
+
+def passed_over(files: Sequence[Path]) -> tuple[str, ...]:
+    """Give a line for each object of a kind of somebody else's in files, as Kustomize writes."""
+    return tuple(_read_files(files).notes)
 
 
 def config_from_environment(environ: Mapping[str, str]) -> AgentConfig:
@@ -144,19 +153,23 @@ class _FileContents:
     agents: dict[tuple[str, str], str] = field(default_factory=dict)
     key_documents: list[Document] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def add(self, document: Document) -> None:
-        kind = document.content.get("kind")
+        kind, version = document.content.get("kind"), document.content.get("apiVersion")
         if kind in _KEY_KINDS:
             self.key_documents.append(document)
         elif kind == KIND:
             self._add_agent(document)
         elif kind is None:
             self.problems.append(f'{document.source}: kind: is required; it must be "{KIND}"')
+        elif _is_of_somebody_else(kind, version):
+            what = f"a {str(kind)[:_MAX_NAME]} of {str(version)[:_MAX_NAME]} is passed over"
+            self.notes.append(f"{document.source}: {what}")
         else:
             self.problems.append(
-                f'{document.source}: kind: must be "{KIND}"; only Secrets and ConfigMaps may stand '
-                "beside it"
+                f'{document.source}: kind: must be "{KIND}"; what is none of {_GROUP} has another '
+                "apiVersion, and is passed over"
             )
 
     def _add_agent(self, document: Document) -> None:
@@ -180,6 +193,11 @@ class _FileContents:
                 f"{self.agents[full_name]}; rename or remove one"
             )
         self.agents.setdefault(full_name, document.source)
+
+
+def _is_of_somebody_else(kind: object, version: object) -> bool:
+    is_foreign = isinstance(version, str) and not version.startswith(f"{_GROUP}/")
+    return is_foreign and isinstance(kind, str)
 
 
 def _pod_template_problems(contents: _FileContents) -> Iterator[str]:

@@ -85,14 +85,16 @@ class _Resolver:
             loop=_loop_settings(spec),
             deadline=spec.loop.deadline,
             public_url=self._public_url(env),
+            exposed_url=spec.expose.url if spec.expose else None,
             env=env,
             instructions_from=instructions_from,
             store=self._store(spec.sessions),
+            when_busy=spec.sessions.when_busy,
             access=self._access(spec.access),
             chat=ChatConfig(**_same_fields(spec.chat, ChatConfig)),
             mounted_keys=self.references.mounted_keys,
             context_tokens=spec.context.max_tokens,
-            policy=call_policy(spec.policy),
+            policy=call_policy(self._manifest, self.references),
         )
 
     def _mock(self, env: Mapping[str, ValueProvider]) -> tuple[str | None, str]:
@@ -271,7 +273,8 @@ def _grantee(grantee: GranteeSpec, namespace: str) -> Grantee:
 def _loop_settings(spec: AgentSpec) -> LoopSettings:
     of_model = _same_fields(spec.model, LoopSettings) if spec.model else {}
     of_loop = _same_fields(spec.loop, LoopSettings)
-    return LoopSettings(**of_loop, **of_model, output_schema=spec.output_schema)
+    of_sessions = _same_fields(spec.sessions, LoopSettings)
+    return LoopSettings(**of_loop, **of_model, **of_sessions, output_schema=spec.output_schema)
 
 
 def _same_fields(model: StrictModel, config: type) -> dict[str, Any]:

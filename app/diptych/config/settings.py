@@ -224,6 +224,7 @@ class AgentConfig:
     instructions, if another object holds them. `mounted_keys` are read from files that may be
     missing, by the names that people know the keys by. `context_tokens` is the model's context
     window, None if the model itself says it. Without a `store`, runs and sessions are in memory.
+    `when_busy` says what becomes of a request while a run of its session has not ended.
     """
 
     name: str
@@ -238,6 +239,7 @@ class AgentConfig:
     loop: LoopSettings = field(default_factory=LoopSettings)
     deadline: float = DEADLINE
     public_url: str | None = None
+    exposed_url: str | None = None
     env: Mapping[str, ValueProvider] = field(default_factory=dict)
     instructions_from: ValueProvider | None = None
     mounted_keys: Mapping[str, ValueProvider] = field(default_factory=dict)
@@ -246,6 +248,7 @@ class AgentConfig:
     chat: ChatConfig = field(default_factory=ChatConfig)
     access: AccessConfig = field(default_factory=AccessConfig)
     policy: Policy = field(default_factory=Policy)
+    when_busy: Literal["enqueue", "reject", "interrupt"] = "enqueue"
 
 
 def opened(config: AgentConfig) -> AgentConfig:

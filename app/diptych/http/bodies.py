@@ -13,10 +13,15 @@ from pydantic.config import JsonDict
 
 from diptych.errors import InvalidRequest
 from diptych.http.messages import Messages
+from diptych.runtime.definition import WhenBusy
 
 OnDisconnect = Literal["continue", "cancel"]
 _SESSION = "Continues or starts a session; the header X-Session-ID does the same."
 _ON_DISCONNECT = "`cancel`: the run is aborted when its last reader at this process hangs up."
+_WHEN_BUSY = (
+    "What happens while another run of the session is not finished, in place of the manifest's "
+    "`sessions.whenBusy`: wait for it, refuse the request (409), or cancel that run."
+)
 _SESSION_ID: JsonDict = {"pattern": "^[A-Za-z0-9._-]{1,128}$"}  # the runtime checks it
 
 
@@ -57,6 +62,7 @@ class ChatBody(BaseModel):
     )
     session_id: str | None = Field(None, description=_SESSION, json_schema_extra=_SESSION_ID)
     on_disconnect: OnDisconnect | None = Field(None, description=_ON_DISCONNECT)
+    when_busy: WhenBusy | None = Field(None, description=_WHEN_BUSY)
     n: Literal[1] | None = Field(None, description="There is one choice.")
 
 
@@ -77,6 +83,7 @@ class RunBody(BaseModel):
     messages: Messages | None = Field(None, description="A conversation, in place of `input`.")
     session_id: str | None = Field(None, description=_SESSION, json_schema_extra=_SESSION_ID)
     on_disconnect: OnDisconnect | None = Field(None, description=_ON_DISCONNECT)
+    when_busy: WhenBusy | None = Field(None, description=_WHEN_BUSY)
     output_schema: dict[str, Any] | None = Field(
         None, description="A JSON Schema that the answer fits, as JSON."
     )
@@ -96,7 +103,7 @@ class ResumeBody(BaseModel):
 
 
 class MessageBody(BaseModel):
-    """`POST /v1/runs/{id}/steer`."""
+    """`POST /v1/runs/{id}/steer` and `/follow-up`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -124,6 +131,12 @@ class DecisionBody(BaseModel):
         None,
         description='Of `replace`: `{"tool": name, "arguments": {…}}` or '
         '`{"agent": name, "task": text}`.',
+    )
+    subject: str | None = Field(
+        None,
+        max_length=512,
+        description="Of an agent that passes a decision on: whose it is. It is recorded beside the "
+        "agent, and gives no right.",
     )
 
 

@@ -19,9 +19,11 @@ from diptych.http.audit import audited
 from diptych.http.own_entries import own_entries
 from diptych.http.record_pages import pages
 from diptych.loop.codec import Record
-from diptych.loop.events import Origin, Steered
+from diptych.loop.events import Origin
+from diptych.loop.messages import JSON
+from diptych.loop.queue_events import Steered
 from diptych.net.memory_budget import current_share
-from diptych.ports import Item
+from diptych.ports import ChildRef, Item
 from diptych.ports.entries import RunEntry, RunPage, SessionEntry
 from diptych.ports.event_log import EventLog, Sessions
 from diptych.ports.session_ids import owner_of, public_id
@@ -134,6 +136,10 @@ class GuardedRuns:
             async for batch in batches:
                 yield batch
 
+    async def child_tree(self, agent: str, child: ChildRef) -> JSON:
+        """Ask another agent for a run of a delegation of a run that the caller may see."""
+        return await self._runs.child_tree(agent, child)
+
     def has_subscribers(self, run_id: str) -> bool:
         """Whether somebody is subscribed to a run at this process."""
         return self._runs.has_subscribers(run_id)
@@ -145,6 +151,19 @@ class GuardedRuns:
             await self._check_own(caller, run_id)
             said = replace(message, subject=str(caller.subject)) if caller.subject else message
             return _public(await self._runs.steer(run_id, said))
+
+    async def waiting_messages(self, run_id: str) -> Sequence[Steered] | None:
+        """Give the messages that wait in a run that the caller may see."""
+        await self._check_visible(run_id)
+        return await self._runs.waiting_messages(run_id)
+
+    async def clear_messages(self, run_id: str) -> Sequence[Steered]:
+        """Drop the messages that wait in a run of the caller's own, and give them."""
+        caller = current_caller()
+        with audited(caller, Right.ASK, "clear", run_id):
+            await self._check_own(caller, run_id)
+            subject = str(caller.subject) if caller.subject else ""
+            return await self._runs.clear_messages(run_id, subject)
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> RunEntry:
         """Cancel a run of the caller's own, or any by right; see `RunService.cancel`."""

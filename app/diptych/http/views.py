@@ -6,6 +6,7 @@ from typing import Any
 
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.delegation_rows import usage_value
+from diptych.loop.queue_events import Steered
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry, SessionEntry
 from diptych.ports.session_ids import public_id, subject_of
@@ -42,7 +43,7 @@ def run_view(entry: RunEntry, records: Sequence[Record] = ()) -> dict[str, Any]:
         "id": entry.run_id,
         "object": "run",
         "session_id": entry.session_id,
-        "status": _status(entry, records),
+        "status": run_status(entry, records),
         "created_at": timestamp(entry.created),
         "updated_at": timestamp(newest.timestamp if newest else entry.updated),
         "last_seq": newest.seq if newest else entry.seq,
@@ -56,6 +57,19 @@ def run_view(entry: RunEntry, records: Sequence[Record] = ()) -> dict[str, Any]:
     elif answers := answers_so_far(records):
         view["text"] = TURN.join(answers)
     return view
+
+
+def queue_view(messages: Sequence[Steered] | None) -> dict[str, Any]:
+    """Show the messages that wait in a run; nothing if that cannot be said."""
+    if messages is None:
+        return {}
+    queue: dict[str, list[dict[str, str]]] = {"steer": [], "follow_up": []}
+    for each in messages:
+        sender = {"sent_by": each.subject} if each.subject else {}
+        queue["follow_up" if each.is_follow_up else "steer"].append(
+            {"message": each.message, **sender}
+        )
+    return {"queue": queue}
 
 
 def session_view(entry: SessionEntry) -> dict[str, Any]:
@@ -84,9 +98,11 @@ def approval_view(approval: Approval) -> dict[str, Any]:
         "run_id": requested.run_id,
         "session_id": public_id(requested.session_id),
         "call_id": approval.call_id,
+        "path": about.get("path", [approval.call_id]),
         "call": requested.content,
         "step": about["step"],
         "reason": about.get("reason", ""),
+        **({"agent": about["agent"]} if "path" in about else {}),
         "status": "waiting" if approval.is_open else "closed",
         "requested_at": timestamp(requested.timestamp),
         "expires_at": timestamp(about["expires_at"]),
@@ -96,13 +112,15 @@ def approval_view(approval: Approval) -> dict[str, Any]:
         view["decision"] = decided.content
         view["decided_at"] = timestamp(decided.timestamp)
         shown = {"reason": "decision_reason", "subject": "decided_by", "call": "made_as"}
+        shown["caller"] = "passed_on_by"
         view |= {
             name: decided.metadata[key] for key, name in shown.items() if key in decided.metadata
         }
     return view
 
 
-def _status(entry: RunEntry, records: Sequence[Record]) -> str:
+def run_status(entry: RunEntry, records: Sequence[Record]) -> str:
+    """Give the status of a run; its records may be newer than the entry."""
     if not records:
         return entry.status
     newest = records[-1]

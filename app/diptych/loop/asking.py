@@ -14,13 +14,14 @@ from diptych.loop.events import Failed, FormatChanged, StepsExhausted
 from diptych.loop.excerpts import with_reader
 from diptych.loop.fitting import fit, summarised
 from diptych.loop.pending import Next, issue
+from diptych.loop.queues import deliver_next, deliver_steering
 from diptych.loop.rendering import (
     ANSWER_PARAMETERS,
     action_request,
     answer_request,
     summary_request,
 )
-from diptych.loop.state import Phase, Run, conversation, deliver_messages, updated
+from diptych.loop.state import Phase, Run, conversation, updated
 from diptych.loop.tokens import request_weight, total_weight, weight
 
 _CROWDED = 0.9  # the share of the window that a request may take
@@ -30,11 +31,11 @@ PARTIAL_RESULT_CHARS = 500  # of each result, in the terminal event at `max_step
 
 def next_step(run: Run) -> Next:
     """Ask the model for the next actions, unless all steps are used."""
-    run = deliver_messages(run)
     if run.step < run.step_limit:
-        return ask_for_actions(run)
+        return ask_for_actions(deliver_next(run))
     if run.settings.on_max_steps == "answer":
-        return ask_for_answer(run)
+        return ask_for_answer(deliver_next(run))
+    run = deliver_steering(run)
     text = prompt.max_steps_text(run.settings.max_steps)
     partial = tuple(replace(r, text=r.text[:PARTIAL_RESULT_CHARS], value=None) for r in run.results)
     return issue(run, Emit(StepsExhausted(text, partial, run.usage)))

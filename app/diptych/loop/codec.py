@@ -15,8 +15,15 @@ from typing import Any
 
 from diptych.errors import LoopError
 from diptych.loop.actions import ActionError
-from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
+from diptych.loop.approval_events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ChildApprovalDecided,
+    ChildApprovalRequested,
+)
 from diptych.loop.approval_rows import (
+    child_decided_row,
+    child_requested_row,
     decided_row,
     read_decided,
     read_requested,
@@ -59,15 +66,17 @@ from diptych.loop.events import (
     Replied,
     ReplyRejected,
     Returned,
-    Steered,
     StepsExhausted,
     Streamed,
 )
 from diptych.loop.messages import JSON
+from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queue_rows import queue_row, read_cleared, read_steered
 
 EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     Asked: ("user_message",),
     Steered: ("user_message",),
+    QueueCleared: ("queue_cleared",),
     Offered: ("offered",),
     OwnerChanged: ("owner_changed",),
     FormatChanged: ("action_format",),
@@ -77,6 +86,8 @@ EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     ReplyRejected: ("action_error",),
     ApprovalRequested: ("approval_requested",),
     ApprovalDecided: ("approval_decided",),
+    ChildApprovalRequested: ("approval_requested",),
+    ChildApprovalDecided: ("approval_decided",),
     Called: ("tool_call", "delegation_request"),
     Returned: ("tool_result", "tool_error", "delegation_response", "delegation_error"),
     Streamed: ("text",),
@@ -88,6 +99,8 @@ EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     StepsExhausted: ("max_steps",),
 }
 TERMINAL = frozenset({"completed", "failed", "aborted", "max_steps"})
+_BEFORE: Mapping[str, Any] = {"reply_rules": 1, "queue_mode": "all"}
+"""The settings of a run whose record has no such field: of version 0.1, and before queues."""
 NOT_IN_MEMORY_VIEW = frozenset(
     {
         "offered",
@@ -135,9 +148,8 @@ def encode(  # noqa: C901, PLR0912 - a table
     match event:
         case Asked():
             return "user_message", event.message, asked_metadata(event)
-        case Steered(message, message_id, subject):
-            about: dict[str, JSON] = {"subject": subject} if subject else {}
-            return "user_message", message, {"message_id": message_id, **about}
+        case Steered() | QueueCleared():
+            return queue_row(event)
         case Offered(key=key):
             return "offered", key, offered_metadata(event)
         case FormatChanged(action_format, reason):
@@ -154,6 +166,10 @@ def encode(  # noqa: C901, PLR0912 - a table
             return requested_row(event)
         case ApprovalDecided():
             return decided_row(event)
+        case ChildApprovalRequested():
+            return child_requested_row(event)
+        case ChildApprovalDecided():
+            return child_decided_row(event)
         case Called():
             return called_row(event)
         case Returned():
@@ -195,7 +211,9 @@ def _read(  # noqa: C901, PLR0912 - a table
 ) -> Event:
     match event_type:
         case "user_message" if "message_id" in metadata:
-            return Steered(content, metadata["message_id"], metadata.get("subject", ""))
+            return read_steered(content, metadata)
+        case "queue_cleared":
+            return read_cleared(content, metadata)
         case "user_message":
             return read_asked(content, metadata)
         case "offered":
@@ -240,7 +258,7 @@ def _read_offered(key: str, blob: bytes, metadata: Mapping[str, Any]) -> Offered
     return Offered(
         decode_catalog(stored["offers"]),
         stored["prompt"],
-        LoopSettings(**{"reply_rules": 1, **stored["terms"]}),  # version 0.1 has no such field
+        LoopSettings(**{**_BEFORE, **stored["terms"]}),
         key,
         metadata.get("nonce", ""),
         stored.get("native_prompt", ""),

@@ -8,19 +8,12 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from diptych.loop.actions import RULES_0_1, ActionError, Rules
-from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
+from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested, ChildApproval
 from diptych.loop.catalog import Catalog
 from diptych.loop.context_window import ContextWindow
-from diptych.loop.messages import (
-    JSON,
-    Call,
-    JSONObject,
-    Message,
-    NativeCall,
-    ParentCall,
-    Result,
-    Usage,
-)
+from diptych.loop.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage
+from diptych.loop.origin import Origin as Origin  # noqa: PLC0414 - of an event, for its readers
+from diptych.loop.queue_events import QueueCleared, Steered
 
 CallKind = Literal["tool", "agent"]
 CallFormat = Literal["json", "native"]
@@ -33,6 +26,7 @@ class LoopSettings:
 
     `action_format` is the manifest's `model.actionFormat`; `auto` means native calls, until the
     endpoint refuses them.
+    `queue_mode` says how many of the messages that wait join at a time.
     `reply_rules` is no bound: 2 are the rules of loop.md §3 by which the run's replies are read, 1
     those of version 0.1, whose records have no such field.
     """
@@ -48,28 +42,12 @@ class LoopSettings:
     output_schema: JSONObject | None = None
     reply_rules: int = 2
     action_format: Literal["json", "native", "auto"] = "json"
+    queue_mode: Literal["one", "all"] = "one"
 
     @property
     def rules(self) -> Rules:
         """The rules by which the run's replies are read."""
         return RULES_0_1 if self.reply_rules == 1 else Rules(self.max_calls_per_step)
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """What a request says about where it came from.
-
-    `path` holds the card URLs of the agents before this one, `traceparent` the caller's trace
-    (W3C Trace Context), `seconds` what was left until the caller's deadline. With
-    `cancels_on_disconnect` the run is aborted when its last subscriber hangs up. `parent` is the
-    call of another agent's run that this one comes from.
-    """
-
-    path: tuple[str, ...] = ()
-    traceparent: str | None = None
-    seconds: float | None = None
-    cancels_on_disconnect: bool = False
-    parent: ParentCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +73,6 @@ class Asked:
     resumes: str | None = None
     subject: str = ""
     caller: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Steered:
-    """Another message to a run that exists, delivered as soon as possible (loop.md §6).
-
-    A message that is sent again, under the same `message_id`, is taken once. `subject` is who
-    sends it, "" if nobody knows.
-    """
-
-    message: str
-    message_id: str
-    subject: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,13 +239,14 @@ class Aborted:
 Stop: TypeAlias = Failed | Aborted
 """An end that may come from outside, in any phase."""
 
-Signal: TypeAlias = Stop | Steered | ApprovalDecided
+Signal: TypeAlias = Stop | Steered | QueueCleared | ApprovalDecided
 """What can be sent to a run that exists (as a signal of Temporal)."""
 
 Terminal: TypeAlias = Completed | StepsExhausted | Stop
 Event: TypeAlias = (
     Asked
     | Steered
+    | QueueCleared
     | Offered
     | OwnerChanged
     | FormatChanged
@@ -290,6 +256,7 @@ Event: TypeAlias = (
     | ReplyRejected
     | ApprovalRequested
     | ApprovalDecided
+    | ChildApproval
     | Called
     | Returned
     | Streamed

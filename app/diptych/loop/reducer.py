@@ -26,10 +26,16 @@ from diptych.loop.act import (
     take_result,
 )
 from diptych.loop.answer import end_turn, take_answer, take_reset
-from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
+from diptych.loop.approval_events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ChildApprovalDecided,
+    ChildApprovalRequested,
+)
 from diptych.loop.approvals import decide, may_wait, request_approval
 from diptych.loop.asking import ask_for_actions, change_format, may_answer, next_step
 from diptych.loop.call_graph import failure
+from diptych.loop.child_approvals import may_take, take
 from diptych.loop.compaction import ask_again, take_summary
 from diptych.loop.events import (
     Aborted,
@@ -48,7 +54,6 @@ from diptych.loop.events import (
     Replied,
     ReplyRejected,
     Returned,
-    Steered,
     StepsExhausted,
     Stop,
     Streamed,
@@ -57,12 +62,13 @@ from diptych.loop.events import (
 from diptych.loop.fitting import question_place
 from diptych.loop.messages import ChildRun, Message
 from diptych.loop.pending import Next, settle, take_over
+from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queues import clear_messages, deliver_all, deliver_steering, put_message
 from diptych.loop.state import (
     Phase,
     Run,
     append_messages,
     append_question,
-    deliver_messages,
     open_calls,
     updated,
     waiting_calls,
@@ -88,6 +94,8 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
             return run, ()
         case Phase.QUEUED | Phase.ACT | Phase.CALL | Phase.ANSWER, Steered():
             return _take_message(run, event)
+        case Phase.QUEUED | Phase.ACT | Phase.CALL | Phase.ANSWER, QueueCleared():
+            return clear_messages(run, event), ()
         case Phase.ACT, OwnerChanged() if run.undelivered:
             return next_step(updated(run, pending=()))
         case Phase.ACT | Phase.CALL | Phase.ANSWER, OwnerChanged():
@@ -106,7 +114,7 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
             raise _impossible(run, event)
 
 
-def _advance_phase_1(run: Run, event: Event) -> Next:
+def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901 - part of the table
     match run.phase, event:
         case Phase.ACT, Replied():
             return take_reply(_count_usage(run, event), event)
@@ -120,6 +128,8 @@ def _advance_phase_1(run: Run, event: Event) -> Next:
             return request_approval(run, event)
         case Phase.CALL, ApprovalDecided(call_id) if call_id in waiting_calls(run):
             return decide(run, event)
+        case Phase.CALL, ChildApprovalRequested() | ChildApprovalDecided() if may_take(run, event):
+            return take(run, event), ()
         case Phase.CALL, Called(call) if call.id in run.issued and call.id not in run.started:
             return begin_call(run, call)
         case Phase.CALL, Returned(result) if result.call_id in open_calls(run):
@@ -218,20 +228,13 @@ def _begin(run: Run, event: Offered) -> Next:
         step_limit=settings.max_steps,
         output_schema=(settings.output_schema if run.output_schema is None else run.output_schema),
     )
-    return ask_for_actions(run)
+    return ask_for_actions(deliver_steering(run))
 
 
 def _take_message(run: Run, event: Steered) -> Next:
-    """Take another message: it is delivered after the calls in flight, before the next model call.
-
-    Calls that have not begun are skipped. During the answer the message waits for the next turn.
-    """
-    message = Message("user", event.message)
-    run = updated(run, message_ids=run.message_ids | {event.message_id})
-    if run.phase is Phase.QUEUED:
-        return append_question(run, message), ()
-    run = updated(run, undelivered=(*run.undelivered, message))
-    return start_ready(run) if run.phase is Phase.CALL else (run, ())
+    """Take another message. If it steers, calls that have not begun are skipped."""
+    run = put_message(run, event)
+    return start_ready(run) if run.phase is Phase.CALL and run.undelivered else (run, ())
 
 
 def _take_text(run: Run, text: str) -> Run:
@@ -255,7 +258,7 @@ def _count_usage(run: Run, reply: Replied) -> Run:
 
 
 def _end(run: Run, end: Terminal) -> Next:
-    run = deliver_messages(run)
+    run = deliver_all(run)
     said = () if run.phase is Phase.QUEUED else run.messages  # a run that never began said nothing
     return updated(run, phase=Phase.DONE, messages=said, pending=(), end=end), ()
 

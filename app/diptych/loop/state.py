@@ -9,12 +9,13 @@ from enum import Enum
 from typing import Any, Literal
 
 from diptych.loop.answer_prompt import Repair
-from diptych.loop.approval_events import ApprovalRequested
+from diptych.loop.approval_events import ApprovalRequested, ChildApprovalRequested
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import Command
 from diptych.loop.context_window import ContextWindow
 from diptych.loop.events import CallFormat, LoopSettings, Origin, Terminal
 from diptych.loop.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage
+from diptych.loop.queue_events import Steered
 
 MAX_MESSAGES_PER_RUN = 100  # sent to it after its start
 
@@ -72,7 +73,9 @@ class Run:
     message_ids: frozenset[str] = (
         frozenset()
     )  # of the messages that were sent to it after its start
-    undelivered: tuple[Message, ...] = ()  # those of them that are not in the conversation yet
+    clear_ids: frozenset[str] = frozenset()  # of the requests that cleared its queues
+    undelivered: tuple[Steered, ...] = ()  # those of them that are to join as soon as possible
+    follow_ups: tuple[Steered, ...] = ()  # those of them that are to begin a turn each
     step: int = 0
     step_limit: int = 0  # the number of steps it may take: `max_steps` for each turn
     errors: int = 0  # rejected replies in a row
@@ -83,6 +86,7 @@ class Run:
     native_reply: NativeReply | None = None  # that they come from, if their format is native
     issued: frozenset[str] = frozenset()  # ids of calls that a command was given for
     waiting: tuple[ApprovalRequested, ...] = ()  # for a decision, in the order they were asked
+    children_waiting: tuple[ChildApprovalRequested, ...] = ()  # calls of runs below
     approved: frozenset[str] = frozenset()  # ids of this step's calls that somebody has approved
     edited: frozenset[str] = frozenset()  # those of them that are not what the reply asked for
     started: tuple[str, ...] = ()  # ids of all calls that were sent, in order
@@ -136,13 +140,6 @@ def append_question(run: Run, *messages: Message) -> Run:
     said = filter(None, (run.question, *(message.content for message in messages)))
     run = append_messages(run, *messages)
     return updated(run, question="\n\n".join(said), question_end=len(run.messages))
-
-
-def deliver_messages(run: Run) -> Run:
-    """Add the undelivered messages to the conversation, and forget earlier rejections."""
-    if not run.undelivered:
-        return run
-    return updated(append_question(run, *run.undelivered), undelivered=(), errors=0)
 
 
 def open_calls(run: Run) -> frozenset[str]:

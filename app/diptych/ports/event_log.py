@@ -25,12 +25,18 @@ class EventLog(Protocol):
         ...
 
     async def open(
-        self, first: Record, token: str, idempotency_key: IdempotencyKey | None = None
+        self,
+        first: Record,
+        token: str,
+        idempotency_key: IdempotencyKey | None = None,
+        *,
+        if_idle: bool = False,
     ) -> Opened:
         """Begin a run with its first record, at the end of its session's queue.
 
         In the same step the session is claimed under `token`, if nobody holds it. Raises
-        `Overloaded` if there is no room, `IdempotencyMismatch` if the key came with another body.
+        `Overloaded` if there is no room, `IdempotencyMismatch` if the key came with another body,
+        and with `if_idle` `SessionBusy` if a run of the session has not ended.
         """
         ...
 

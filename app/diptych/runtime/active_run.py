@@ -10,9 +10,12 @@ from enum import Enum
 from typing import assert_never
 
 from diptych.loop.approval_events import ApprovalDecided
-from diptych.loop.events import Aborted, Event, Failed, Signal, Steered, Stop
+from diptych.loop.events import Aborted, Event, Failed, Signal, Stop
+from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queues import clearing, takes
 from diptych.loop.reducer import apply_all, closing_events
-from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run
+from diptych.loop.state import Phase, Run
+from diptych.runtime.early_messages import EarlyMessages
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.runner import Runner
 
@@ -41,7 +44,7 @@ class ActiveRun:
         self.released = asyncio.Event()
         self._stage = Stage.WAITING
         self._runner: Runner | None = None
-        self._messages: dict[str, Steered] = {}  # by id, until there is a runner
+        self._messages = EarlyMessages()  # until there is a runner
         self._decisions: dict[str, ApprovalDecided] = {}  # likewise, by call
         self._deadline: asyncio.TimerHandle | None = None  # while it waits
         self._opened_at = asyncio.get_running_loop().time()
@@ -87,8 +90,10 @@ class ActiveRun:
     def attach(self, runner: Runner) -> None:
         """Hand the run to its runner, with the signals that came before."""
         self._runner = runner
+        if self._deadline:
+            self._deadline.cancel()  # the runner has it, and knows when it stands still
         for message in self.take_messages():
-            runner.steer(message)
+            runner.queue(message)
         for decided in self._decisions.values():
             runner.decide(decided)
         if self.stop_requested:
@@ -105,15 +110,17 @@ class ActiveRun:
             self._runner.stop(stop)
         return True
 
-    def steer(self, message: Steered) -> bool:
-        """Add a message to the run's conversation, once. False if there are too many."""
+    def queue(self, message: Steered | QueueCleared) -> bool:
+        """Let a message wait, or clear those that do, once. False if there are too many."""
         if self._runner:
-            self._runner.steer(message)
-        elif message.message_id in self._messages or len(self._messages) < MAX_MESSAGES_PER_RUN:
-            self._messages[message.message_id] = message
-        else:
-            return False
-        return True
+            self._runner.queue(message)
+            return True
+        return self._messages.put(message)
+
+    @property
+    def early_messages(self) -> Sequence[Steered | QueueCleared]:
+        """What waits for the run to begin, and what clears it; nothing if it has a runner."""
+        return self._messages.items
 
     def decide(self, decided: ApprovalDecided) -> None:
         """Decide on a call that waits; the first decision counts."""
@@ -126,8 +133,8 @@ class ActiveRun:
         match signal:
             case ApprovalDecided():
                 self.decide(signal)
-            case Steered():
-                self.steer(signal)
+            case Steered() | QueueCleared():
+                self.queue(signal)
             case Aborted() | Failed():
                 self.stop(signal)
             case _:
@@ -148,18 +155,21 @@ class ActiveRun:
         self.log.close()
         self.released.set()
 
-    def take_messages(self) -> Sequence[Steered]:
-        """Take the messages that came before there was a runner."""
-        messages, self._messages = self._messages, {}
-        return tuple(messages.values())
+    def take_messages(self) -> Sequence[Steered | QueueCleared]:
+        """Take what came before there was a runner, in the order in which it came."""
+        return self._messages.take()
 
     async def finish(self, run: Run, stop: Stop) -> Run:
         """Record the end of a run that has no runner (any more). Gives the run as it ended."""
         if run.phase is Phase.DONE:
             return run
-        events: list[Event] = [
-            message for message in self.take_messages() if message.message_id not in run.message_ids
-        ]
-        events += closing_events(apply_all(run, events), stop)
-        await self.log.append(events)
-        return apply_all(run, events)
+        events: list[Event] = []
+        ended = run
+        for item in self.take_messages():
+            if takes(ended, item):
+                event = clearing(ended, item) if isinstance(item, QueueCleared) else item
+                ended = apply_all(ended, [event])
+                events.append(event)
+        closing = list(closing_events(ended, stop))
+        await self.log.append([*events, *closing])
+        return apply_all(ended, closing)

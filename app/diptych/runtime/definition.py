@@ -5,8 +5,13 @@ Not here: the catalog that a run gets at its start (`catalog_recorder`).
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from diptych.loop.events import LoopSettings
+
+WhenBusy: TypeAlias = Literal["enqueue", "reject", "interrupt"]
+"""What becomes of a request while a run of its session has not ended: it waits its turn, it is
+refused, or the other run is cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,7 @@ class AgentDefinition:
     max_runs: int = 1_000
     read_instructions: Callable[[], str | None] | None = None
     context_tokens: int | None = None
+    when_busy: WhenBusy = "enqueue"
 
     @property
     def current_instructions(self) -> str:

@@ -16,6 +16,7 @@ import orjson
 
 from diptych.errors import CallError, LoopError
 from diptych.loop import prompt
+from diptych.loop.approval_events import ChildApproval
 from diptych.loop.catalog import Tool
 from diptych.loop.commands import AskModel
 from diptych.loop.events import CallKind, Event, Returned
@@ -24,8 +25,10 @@ from diptych.loop.rendering import without_native_calls
 from diptych.loop.state import Run, conversation
 from diptych.loop.text import RESULT_BYTES, bounded, well_formed
 from diptych.policy.rules import Policy
-from diptych.ports import Agents, DelegationRequest, Model, Notice, Tools
+from diptych.ports import Agents, ChildEvent, DelegationRequest, Model, Notice, Tools
 from diptych.runtime.answer_stream import TextBatcher
+from diptych.runtime.call_notices import delegation_notice, target
+from diptych.runtime.child_approvals import child_approval
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.model_caller import ModelCaller, ModelHabits
 
@@ -137,14 +140,13 @@ class Effects:
     async def _send(self, call: Call, run: Run, context_id: str | None) -> CallOutput:
         about: dict[str, JSON] = {"call_id": call.id, "target": target(call)}
 
-        def notify(notice_type: str, field: str, text: str) -> None:
-            self._notify(Notice(notice_type, {**about, field: well_formed(text)}))
-
-        def watch(seen: str | ChildRun) -> None:
+        def watch(seen: str | ChildRun | ChildEvent) -> None:
             if isinstance(seen, ChildRun):
                 self.children[call.id] = seen
-            else:
-                notify("delegation_progress", "content", seen)
+                return
+            if isinstance(seen, ChildEvent) and (event := self._approval_below(call, seen)):
+                self._put(event)
+            self._notify(delegation_notice(call, seen))
 
         if isinstance(call, Delegation):
             delegation = self._delegation(call, run, context_id)
@@ -152,8 +154,14 @@ class Effects:
         return await self._backends.tools.call(
             _tool_of(call, run),
             call.arguments,
-            lambda text: notify("tool_progress", "message", text),
+            lambda text: self._notify(
+                Notice("tool_progress", {**about, "message": well_formed(text)})
+            ),
         )
+
+    def _approval_below(self, call: Call, seen: ChildEvent) -> ChildApproval | None:
+        child = self.children.get(call.id)
+        return child_approval(call, child, seen) if child else None
 
     def _delegation(self, call: Delegation, run: Run, context_id: str | None) -> DelegationRequest:
         limit = run.settings.memory_context_limit
@@ -169,6 +177,7 @@ class Effects:
             subject=run.subject,
             run_id=self._run_id,
             call_id=call.id,
+            deadline_pauses=self._deadline.pauses,
         )
 
     # Tasks
@@ -182,11 +191,6 @@ class Effects:
         self._tasks.discard(task)
         if not task.cancelled() and (cause := task.exception()) is not None:
             self._put(TaskCrashed(cause))
-
-
-def target(call: Call) -> str:
-    """Give the name that the model called."""
-    return call.agent if isinstance(call, Delegation) else call.name
 
 
 def _tool_of(call: ToolCall, run: Run) -> Tool:

@@ -14,6 +14,7 @@ from diptych.loop.rendering import without_native_calls
 from diptych.loop.text import well_formed
 from diptych.ports.entries import IdempotencyKey
 from diptych.ports.session_ids import owned_session
+from diptych.runtime.definition import WhenBusy
 
 SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -30,7 +31,7 @@ class RunRequest:
     schema that the answer must fit (`{}`: any JSON object), `parameters` overlay the manifest's
     for the model, `max_steps` holds where the manifest allows as many. Sessions and idempotency
     keys of one `owner` are apart from those of others; "" is nobody's. `subject` and `caller` are
-    who asks, as `Asked` has them.
+    who asks, as `Asked` has them. `when_busy` takes the place of the manifest's.
     """
 
     messages: tuple[Message, ...]
@@ -44,6 +45,7 @@ class RunRequest:
     owner: str = ""
     subject: str = ""
     caller: str = ""
+    when_busy: WhenBusy | None = None
 
 
 def requested_session(request: RunRequest) -> str | None:

@@ -14,10 +14,8 @@ from diptych.ports import Item, Notice
 from diptych.ports.entries import IdempotencyKey, Lease, Opened
 from diptych.runtime.approvals import note_waiting, open_approvals
 from diptych.runtime.buffer import SubscriberBuffer, is_terminal
+from diptych.runtime.call_notices import PROGRESS
 from diptych.runtime.stores import Stores
-
-PROGRESS = "progress"
-"""The type of the notice that precedes a call (loop.md §5)."""
 
 Observer = Callable[[Item], None]
 """Told of every record and notice of every run that this process executes. Must not block."""
@@ -55,14 +53,17 @@ class RunLog:
         self._progress: list[tuple[int, Notice]] = []  # each with the seq of the record before it
         self._is_closed = False
 
-    async def open(self, asked: Asked, key: IdempotencyKey | None) -> Opened:
+    async def open(
+        self, asked: Asked, key: IdempotencyKey | None, *, if_idle: bool = False
+    ) -> Opened:
         """Put the run on record, with its first event, if there is memory for it.
 
         Raises as `EventLog.open` does.
         """
         (first,) = self._next_records([asked])
         self.share.admit(RUN_SIZE + record_size(first))
-        opened = await self._stores.log.open(first, self._stores.clock.token(), key)
+        token = self._stores.clock.token()
+        opened = await self._stores.log.open(first, token, key, if_idle=if_idle)
         if opened.is_new and not self.records:  # its turn may have come before this reply
             self._add(first, is_counted=True)
         return opened

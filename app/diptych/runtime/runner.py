@@ -15,8 +15,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
+from diptych.loop.approval_events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ChildApprovalDecided,
+    ChildApprovalRequested,
+)
 from diptych.loop.call_graph import failure
+from diptych.loop.child_approvals import may_take
 from diptych.loop.commands import AskModel, Command, Emit, MakeCall, Warn
 from diptych.loop.context_window import ContextWindow
 from diptych.loop.events import (
@@ -30,18 +36,20 @@ from diptych.loop.events import (
     Replied,
     ReplyRejected,
     Returned,
-    Steered,
     Stop,
     Streamed,
 )
-from diptych.loop.messages import JSON, Delegation
+from diptych.loop.messages import Delegation
+from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queues import clearing, takes
 from diptych.loop.reducer import advance, apply_all, closing_events
-from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run, waiting_calls
+from diptych.loop.state import Phase, Run, waiting_calls
 from diptych.policy.rules import Asker
 from diptych.ports import Notice
+from diptych.runtime.call_notices import progress_notice
 from diptych.runtime.deadline import Deadline
-from diptych.runtime.effects import Backends, Effects, TaskCrashed, TextArrived, target
-from diptych.runtime.run_log import PROGRESS, RunLog
+from diptych.runtime.effects import Backends, Effects, TaskCrashed, TextArrived
+from diptych.runtime.run_log import RunLog
 from diptych.runtime.run_writer import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunWriter
 from diptych.runtime.timers import RunTimers
 
@@ -100,11 +108,11 @@ class Runner:
     def _run_out_of_time(self) -> None:
         self.stop(DEADLINE_EXCEEDED)
 
-    def steer(self, message: Steered) -> None:
-        """Add a message to the conversation; one that is sent again is added once."""
+    def queue(self, message: Steered | QueueCleared) -> None:
+        """Let a message wait, or clear those that do; what is sent again counts once."""
         self._inbox.put_nowait(message)
 
-    def decide(self, decided: ApprovalDecided) -> None:
+    def decide(self, decided: ApprovalDecided | ChildApprovalDecided) -> None:
         """Decide on a call that waits; the first decision counts."""
         self._inbox.put_nowait(decided)
 
@@ -149,9 +157,15 @@ class Runner:
             case Replied() if self._effects.has_text:
                 await self._write_text()
                 await self._apply(item)
-            case Steered() if not self._takes(item):
+            case Steered() | QueueCleared() if not self._takes(item):
                 pass
+            case QueueCleared():
+                await self._apply(clearing(self._writer.decided, item))
             case ApprovalDecided() if not self._awaits(item):
+                pass
+            case ChildApprovalRequested() | ChildApprovalDecided() if not may_take(
+                self._writer.decided, item
+            ):
                 pass
             case _:
                 await self._apply(item)
@@ -168,7 +182,7 @@ class Runner:
         following, calls = self._carry_out(commands)
         items = [event, *following]
         if self._stage is _Stage.DRIVING:
-            self._timers.watch(self._writer.decided.waiting)
+            self._timers.watch(self._writer.decided)
         if all(isinstance(item, (*_DEFERRABLE, Notice)) for item in items):
             is_start = isinstance(event, Offered)
             self._writer.write_later(
@@ -232,7 +246,7 @@ class Runner:
         context_ids: dict[str, str] = {}
         for command in commands:
             call = command.call
-            self._writer.add(_progress(command, self._writer.decided.step_limit))
+            self._writer.add(progress_notice(command, self._writer.decided.step_limit))
             if isinstance(call, Delegation):
                 context_ids[call.id] = self._log.new_context_id()
             if not command.is_retry:
@@ -258,15 +272,16 @@ class Runner:
                     await self._writer.record(result)
                 case Steered() as message if self._takes(message):
                     await self._writer.record(message)
+                case QueueCleared() as asked if self._takes(asked):
+                    await self._writer.record(clearing(self._writer.decided, asked))
                 case ApprovalDecided() as decided if self._awaits(decided):
                     await self._writer.record(decided)
         await self._write_text()
         await self._writer.write()
 
-    def _takes(self, message: Steered) -> bool:
-        """Whether a message is new, and not one too many."""
-        taken = self._writer.decided.message_ids
-        return message.message_id not in taken and len(taken) < MAX_MESSAGES_PER_RUN
+    def _takes(self, message: Steered | QueueCleared) -> bool:
+        """Whether a message, or what clears them, is new; and not one too many."""
+        return takes(self._writer.decided, message)
 
     def _awaits(self, decided: ApprovalDecided) -> bool:
         """Whether the call of a decision still waits for it."""
@@ -283,13 +298,3 @@ class Runner:
             events.append(Streamed(text))
         if events:
             await self._writer.record(*events)
-
-
-def _progress(command: MakeCall, max_steps: int) -> Notice:
-    fields: dict[str, JSON] = {
-        "step": command.step,
-        "max_steps": max_steps,
-        "action": "delegate" if isinstance(command.call, Delegation) else "tool_call",
-        "target": target(command.call),
-    }
-    return Notice(PROGRESS, fields)

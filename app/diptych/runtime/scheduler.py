@@ -15,7 +15,8 @@ from typing import Any, assert_never
 
 from diptych.errors import LeaseLost, LogTruncated, RunLost, RunNotFound, StoreError
 from diptych.loop.approval_events import ApprovalDecided
-from diptych.loop.events import Aborted, Failed, Signal, Steered, Stop
+from diptych.loop.events import Aborted, Failed, Signal, Stop
+from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.state import Phase, Run
 from diptych.net.memory_budget import MemoryBudget
 from diptych.ports.entries import Lease
@@ -55,7 +56,7 @@ class Scheduler:
         self._max_runs = definition.max_runs
         self._stores = stores
         self._observers = tuple(observers)
-        self._executor = Executor(definition, backends, stores)
+        self.executor = Executor(definition, backends, stores)
         self._active: dict[str, ActiveRun] = {}
         self._sessions: dict[str, _OwnedSession] = {}
         self._unreadable: set[str] = set()  # sessions with a record that a newer version wrote
@@ -236,10 +237,10 @@ class Scheduler:
         try:
             if sentence := await self.admission.judge(active):
                 if sentence.is_readable:
-                    run = await self._executor.restore(active)
-                    return await self._executor.cancel_waiting(active, run, sentence.why)
-                return await self._executor.condemn(active, lease, sentence.why)
-            return await self._executor.execute(active)
+                    run = await self.executor.restore(active)
+                    return await self.executor.cancel_waiting(active, run, sentence.why)
+                return await self.executor.condemn(active, lease, sentence.why)
+            return await self.executor.execute(active)
         except UnreadableRecord as error:
             self._unreadable.add(active.log.session_id)
             _logger.error("run %s cannot be taken over: %s", active.run_id, error)
@@ -256,8 +257,8 @@ class Scheduler:
     async def _cancel_waiting(self, active: ActiveRun, stop: Stop, lease: Lease) -> None:
         """End a run before its turn; one that has ended meanwhile stays as it is."""
         try:
-            run = await self._executor.restore(active)
-            run = await self._executor.cancel_waiting(active, run, stop)
+            run = await self.executor.restore(active)
+            run = await self.executor.cancel_waiting(active, run, stop)
             await self._finish(active, run, lease)
         except (StoreError, RunNotFound, RunLost, UnreadableRecord) as error:
             _logger.warning("run %s could not be ended before its turn: %s", active.run_id, error)
@@ -270,7 +271,7 @@ class Scheduler:
         """Deliver a signal that was sent at another process."""
         active, session = self._active.get(run_id), self._sessions.get(session_id)
         match signal:
-            case Steered() | ApprovalDecided():
+            case Steered() | QueueCleared() | ApprovalDecided():
                 if active:  # a run that is not here yet reads its signals when its turn comes
                     active.signal(signal)
             case Aborted() | Failed():

@@ -7,6 +7,7 @@ Not here: how a run proceeds (`loop.reducer`, `runner`), whose turn it is (`sche
 request looks like (`http`).
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,18 +15,23 @@ from diptych.errors import (
     InvalidRequest,
     Overloaded,
 )
-from diptych.loop.codec import Record
-from diptych.loop.events import Aborted, Asked, Origin, Steered
+from diptych.loop.codec import TERMINAL, Record
+from diptych.loop.events import Aborted, Asked, Origin
+from diptych.loop.messages import JSON
+from diptych.loop.queue_events import Steered
 from diptych.net.memory_budget import MemoryBudget, text_size
-from diptych.ports.entries import IdempotencyKey, RunEntry, RunPage
+from diptych.ports import ChildRef
+from diptych.ports.entries import IdempotencyKey, Opened, RunEntry, RunPage
 from diptych.ports.run_ids import run_id_of
 from diptych.ports.session_ids import owned_session
 from diptych.runtime.active_run import Stage
 from diptych.runtime.answers import whole_answer
-from diptych.runtime.decisions import DecisionRequest
+from diptych.runtime.decisions import DecisionRequest, find_approval
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
+from diptych.runtime.executor import UnreadableRecord
 from diptych.runtime.lease_keeper import LeaseKeeper
+from diptych.runtime.passed_decisions import PassedDecisions, is_below
 from diptych.runtime.request import (
     RunRequest,
     continues_answer,
@@ -39,6 +45,8 @@ from diptych.runtime.scheduler import Scheduler
 from diptych.runtime.signals import Signals
 from diptych.runtime.stores import Stores
 from diptych.runtime.subscription import Subscription, Subscriptions
+
+INTERRUPTED = "interrupted by a newer message of its session"
 
 
 class RunService:
@@ -54,12 +62,17 @@ class RunService:
     ) -> None:
         self._max_runs = definition.max_runs
         self._max_steps = definition.settings.max_steps
+        self._when_busy = definition.when_busy
         self._stores = stores
         self._budget = budget or MemoryBudget()
         self._scheduler = Scheduler(definition, backends, stores, observers, self._budget)
         self._lease_keeper = LeaseKeeper(self._scheduler, stores)
         self._subscriptions = Subscriptions(stores, self._scheduler.find)
         self._signals = Signals(stores, self._scheduler, self._subscriptions)
+        self._agents = backends.agents
+        self._passed = PassedDecisions(
+            stores, backends.agents, lambda: self._subscriptions.is_closed
+        )
         self._is_closing = False
 
     @property
@@ -83,6 +96,8 @@ class RunService:
     async def start(self, request: RunRequest) -> RunEntry:
         """Accept a run: it is on record when this returns, and goes on whoever listens.
 
+        In a busy session it waits, is refused by `SessionBusy`, or interrupts what goes before it.
+
         Raises `InvalidRequest` for a request that makes no sense, `Overloaded` while there is no
         room or the process is about to end, `StoreError`.
         """
@@ -94,7 +109,18 @@ class RunService:
         if requested and is_known and continues_answer(request):
             last_answer = await self._last_answer(requested)
         first = first_event(request, is_known=is_known, last_answer=last_answer)
-        return await self._open(first, requested, owned_key(request), owner=request.owner)
+        when_busy = request.when_busy or self._when_busy
+        session_id = requested or owned_session(request.owner, f"session-{stores.clock.token()}")
+        opened = await self._open(
+            first,
+            session_id,
+            owned_key(request),
+            is_new_session=requested is None,
+            if_idle=when_busy == "reject",
+        )
+        if requested and opened.is_new and when_busy == "interrupt":
+            await self._interrupt(opened.entry)
+        return opened.entry
 
     async def resume(
         self,
@@ -117,25 +143,25 @@ class RunService:
             return resumed
         first = resuming_event(records, origin or Origin(), max_steps)
         first = replace(first, subject=subject)
-        return await self._open(first, records[0].session_id, resume_key(run_id))
+        return (await self._open(first, records[0].session_id, resume_key(run_id))).entry
 
     async def _open(
         self,
         first: Asked,
-        requested: str | None,
+        session_id: str,
         key: IdempotencyKey | None,
         *,
-        owner: str = "",
-    ) -> RunEntry:
-        """Put a run on record in the session that was requested, or in a new one of `owner`."""
+        is_new_session: bool = False,
+        if_idle: bool = False,
+    ) -> Opened:
+        """Put a run on record in a session."""
         stores, scheduler = self._stores, self._scheduler
-        session_id = requested or owned_session(owner, f"session-{stores.clock.token()}")
         run_id = run_id_of(stores.log.epoch, stores.clock.token())
         active = scheduler.add(
-            run_id, session_id, is_new_session=requested is None, subject=first.subject
+            run_id, session_id, is_new_session=is_new_session, subject=first.subject
         )
         try:
-            opened = await active.log.open(first, key)
+            opened = await active.log.open(first, key, if_idle=if_idle)
         except BaseException:
             if active.stage is Stage.WAITING:  # its turn may have come before the lost reply
                 scheduler.remove(active)
@@ -144,7 +170,20 @@ class RunService:
             scheduler.schedule(active, opened.lease, first.origin.seconds)
         else:
             scheduler.remove(active)
-        return opened.entry
+        return opened
+
+    async def _interrupt(self, newest: RunEntry) -> None:
+        """Cancel the runs that go before this one in its session."""
+        entries = await self._stores.log.entries(newest.session_id)
+        opened = [entry.run_id for entry in entries]
+        older = entries[opened.index(newest.run_id) + 1 :] if newest.run_id in opened else ()
+        await asyncio.gather(
+            *(
+                self._signals.cancel(entry.run_id, INTERRUPTED)
+                for entry in older
+                if entry.status not in TERMINAL
+            )
+        )
 
     async def _last_answer(self, session_id: str) -> str | None:
         """Give the answer of a session's newest run, if it has one, as it was told."""
@@ -169,9 +208,30 @@ class RunService:
         self._budget.check(text_size(message.message), message.subject)
         return await self._signals.steer(run_id, message)
 
+    async def waiting_messages(self, run_id: str) -> Sequence[Steered] | None:
+        """Give the messages that wait in a run; None if only a newer version can say."""
+        try:
+            return await self._signals.waiting(run_id)
+        except UnreadableRecord:
+            return None
+
+    async def clear_messages(self, run_id: str, subject: str = "") -> Sequence[Steered]:
+        """Drop the messages that wait in a run, and give them; see `Signals.clear`."""
+        return await self._signals.clear(run_id, subject)
+
     async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
-        """Decide on a call that waits; see `Signals.decide`."""
+        """Decide on a call that waits, or pass that on to the agent that has it.
+
+        See `Signals.decide`; raises `DecisionRefused` too.
+        """
+        asked = find_approval(await self._stores.log.read(run_id), call_id).requested
+        if is_below(asked):
+            return await self._passed.decide(asked, request)
         return await self._signals.decide(run_id, call_id, request)
+
+    async def child_tree(self, agent: str, child: ChildRef) -> JSON:
+        """Ask another agent for a run of a delegation; see `Agents.run_tree`."""
+        return await self._agents.run_tree(agent, child)
 
     async def waiting_runs(self, limit: int, before: str | None = None) -> Sequence[RunEntry]:
         """List the runs in which calls wait for a decision, the newest first."""

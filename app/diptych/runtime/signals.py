@@ -15,7 +15,9 @@ from typing import TypeVar
 from diptych.errors import LoopError, StoreError, TooManyMessages
 from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.loop.codec import TERMINAL, Record, decode
-from diptych.loop.events import Aborted, Offered, Steered, Stop
+from diptych.loop.events import Aborted, Offered, Signal, Stop
+from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queues import waiting_messages
 from diptych.loop.text import well_formed
 from diptych.ports.entries import RunEntry
 from diptych.runtime.approvals import is_news
@@ -26,8 +28,10 @@ from diptych.runtime.decisions import (
     find_approval,
     is_decided_by,
 )
+from diptych.runtime.early_messages import cleared_by, still_waiting
+from diptych.runtime.run_log import RunLog
 from diptych.runtime.scheduler import Scheduler
-from diptych.runtime.steering import is_message, is_recorded
+from diptych.runtime.steering import cleared_messages, is_of_queue, is_recorded, recorded_messages
 from diptych.runtime.stores import Stores
 from diptych.runtime.subscription import Subscriptions
 
@@ -79,6 +83,56 @@ class Signals:
                     )
                     is_sent = True
         raise StoreError("the run's owner does not answer now; send the message again")
+
+    async def clear(self, run_id: str, subject: str) -> Sequence[Steered]:
+        """Drop the messages that wait in a run, wherever it runs; gives them.
+
+        Raises `RunEnded`, and `StoreError` if the owner does not answer.
+        """
+        asked = QueueCleared(self._stores.clock.token(), subject=subject)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STEER_SECONDS):
+                while not self._subscriptions.is_closed:
+                    records = await self._stores.log.read(run_id)
+                    cleared = cleared_messages(asked.clear_id, records)
+                    if cleared is not None:
+                        return cleared
+                    early = await self._early(run_id)
+                    if asked in early:  # it is kept, for a run that waits for its turn
+                        return cleared_by(early, asked.clear_id)
+                    entry = await self._stores.log.entry(run_id)
+                    is_queued = await self._waits_for_another(entry)
+                    await self._send_message(
+                        asked, entry, QUEUED_SECONDS if is_queued else RESEND_SECONDS
+                    )
+        raise StoreError("the run's owner does not answer now; read its queue, or try again")
+
+    async def waiting(self, run_id: str) -> Sequence[Steered]:
+        """Give the messages that wait in a run, in the order in which they would join.
+
+        Raises `UnreadableRecord` if only a newer version can say.
+        """
+        active = self._scheduler.find(run_id)
+        if active and active.run:
+            return waiting_messages(active.run)
+        records = await self._stores.log.read(run_id)
+        if is_terminal(records[-1]):
+            return ()
+        if not any(record.event_type == "offered" for record in records):
+            return still_waiting([*recorded_messages(records), *await self._early(run_id)])
+        if not any(map(is_of_queue, records)):
+            return ()
+        log = RunLog(run_id, records[0].session_id, self._stores)
+        log.load(records)
+        return waiting_messages(await self._scheduler.executor.rebuild(log))
+
+    async def _early(self, run_id: str) -> Sequence[Signal]:
+        """Give the signals that are kept for a run that has not begun."""
+        if active := self._scheduler.find(run_id):
+            return active.early_messages
+        entry = await self._stores.log.entry(run_id)
+        is_queued = entry.status == "queued"
+        return await self._stores.leases.pending_signals(run_id) if is_queued else ()
 
     async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
         """Decide on a call that waits, wherever its run is; gives the run's records then.
@@ -137,13 +191,15 @@ class Signals:
         first = next((e for e in reversed(entries) if e.status not in TERMINAL), entry)
         return first.run_id != entry.run_id
 
-    async def _send_message(self, message: Steered, entry: RunEntry, seconds: float) -> None:
+    async def _send_message(
+        self, message: Steered | QueueCleared, entry: RunEntry, seconds: float
+    ) -> None:
         """Send a message to the run's owner, and look for it in the record for a while."""
         active = self._scheduler.find(entry.run_id)
-        if active and not active.steer(message):
+        if active and not active.queue(message):
             raise TooManyMessages
         await self._stores.leases.send_signal(entry.run_id, message)
-        await self._wait_for(entry.run_id, entry.seq, seconds, is_message)
+        await self._wait_for(entry.run_id, entry.seq, seconds, is_of_queue)
 
     async def _wait_for(
         self, run_id: str, after: int, seconds: float, is_due: Callable[[Record], bool]

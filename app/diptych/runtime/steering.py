@@ -1,22 +1,24 @@
-"""Whether a message that was sent to a run has reached its record.
+"""Messages to a run as its records and signals have them: taken, waiting, cleared.
 
-Not here: sending it (`service`), what becomes of it (`loop.reducer`).
+Not here: sending them (`signals`), what becomes of them (`loop.queues`).
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 from diptych.errors import IdempotencyMismatch, RunEnded, TooManyMessages
 from diptych.loop.codec import Record
-from diptych.loop.events import Steered
+from diptych.loop.queue_events import Steered
+from diptych.loop.queue_rows import read_steered
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
 from diptych.runtime.buffer import is_terminal
 
 
 def is_recorded(message: Steered, records: Sequence[Record]) -> bool:
     """Whether a message is among a run's records. Raises as `RunService.steer` does."""
-    recorded = {r.metadata["message_id"]: r.content for r in records if is_message(r)}
-    if message.message_id in recorded:
-        if recorded[message.message_id] != message.message:
+    recorded = {m.message_id: m for m in recorded_messages(records)}
+    if earlier := recorded.get(message.message_id):
+        if (earlier.message, earlier.is_follow_up) != (message.message, message.is_follow_up):
             raise IdempotencyMismatch
         return True
     if is_terminal(records[-1]):
@@ -26,6 +28,26 @@ def is_recorded(message: Steered, records: Sequence[Record]) -> bool:
     return False
 
 
-def is_message(record: Record) -> bool:
-    """Whether a record is of a message that was sent to a run after its start."""
-    return "message_id" in record.metadata
+def recorded_messages(records: Sequence[Record]) -> list[Steered]:
+    """List the messages that were sent to a run after its start, as far as they are on record."""
+    return [read_steered(r.content, r.metadata) for r in records if "message_id" in r.metadata]
+
+
+def cleared_messages(clear_id: str, records: Sequence[Record]) -> Sequence[Steered] | None:
+    """Give the messages that a request cleared; None while it is not on record.
+
+    Raises `RunEnded` for a run that ended without it.
+    """
+    cleared = next((r for r in records if r.metadata.get("clear_id") == clear_id), None)
+    if cleared is not None:
+        ids = cast("Sequence[str]", cleared.content)
+        by_id = {message.message_id: message for message in recorded_messages(records)}
+        return tuple(by_id[each] for each in ids)
+    if is_terminal(records[-1]):
+        raise RunEnded
+    return None
+
+
+def is_of_queue(record: Record) -> bool:
+    """Whether a record is of a message to a run that exists, or of clearing those."""
+    return "message_id" in record.metadata or record.event_type == "queue_cleared"

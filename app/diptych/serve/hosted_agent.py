@@ -96,6 +96,7 @@ class HostedAgent:
                 config.deadline,
                 read_instructions=config.instructions_from,
                 context_tokens=config.context_tokens,
+                when_busy=config.when_busy,
             ),
             Backends(self._model, self._tools, self._agents, policy=config.policy),
             self.stores,
@@ -143,8 +144,9 @@ class HostedAgent:
     def profile(self) -> AgentProfile:
         config = self._config
         issuers = () if self._is_open else tuple(i.url for i in config.access.issuers)
+        urls = config.public_url, config.exposed_url
         return AgentProfile(
-            config.name, config.description, VERSION, config.public_url, not self._is_open, issuers
+            config.name, config.description, VERSION, *urls, not self._is_open, issuers
         )
 
     def app(

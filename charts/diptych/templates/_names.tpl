@@ -84,6 +84,11 @@ priorityClassName: {{ . }}
 {{- toYaml $template }}
 {{- end }}
 
+{{- /* What the platform sets for all agents, beside the pod template: a file. */ -}}
+{{- define "diptych.agents" -}}
+{{- toYaml .Values.agents }}
+{{- end }}
+
 {{- /* What the operator reads of who may do what: a file. */ -}}
 {{- define "diptych.access" -}}
 {{- toYaml (dict "issuers" .Values.access.issuers "grants" .Values.access.grants) }}

@@ -26,6 +26,7 @@ from diptych_operator.desired.access import (
     access_text,
 )
 from diptych_operator.desired.children import access_config_map
+from diptych_operator.desired.metadata import MetadataSettings
 from diptych_operator.desired.rollout import mounts_config_map
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError, UnavailableError
@@ -80,7 +81,11 @@ class AccessFiles:
     """The access files of all Agents that ask their callers for tokens."""
 
     def __init__(
-        self, controller: ControllerParts, issuer: ClusterIssuer, settings: AccessSettings
+        self,
+        controller: ControllerParts,
+        issuer: ClusterIssuer,
+        settings: AccessSettings,
+        metadata: MetadataSettings | None = None,
     ) -> None:
         self.issuer = issuer
         self._client = controller.client
@@ -88,6 +93,7 @@ class AccessFiles:
         self._queue = controller.queue
         self._claims = controller.claims
         self._settings = settings
+        self._metadata = metadata or MetadataSettings()
         self._schedule = PollSchedule()
         self._written: dict[NamespacedName, tuple[str, str]] = {}
         """Digest and version of each file that was written or found as it should be."""
@@ -197,7 +203,7 @@ class AccessFiles:
         if (issuer := self.issuer.current) is None:
             return None
         text = access_text(agent, self._cache.callers(agent), issuer, self._settings)
-        return access_config_map(agent, text)
+        return access_config_map(agent, text, self._metadata)
 
     def _is_mounted(self, agent: Agent) -> bool:
         return mounts_config_map(self._cache.deployment(agent), access_config_map_name(agent))

@@ -9,13 +9,14 @@ from diptych_operator.desired.children import (
     TooLargeError,
     desired_children,
 )
+from diptych_operator.desired.manifest_error import ManifestError
 from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.strategic_merge import MergeError
 from diptych_operator.kubernetes.errors import ApiError, ForbiddenError
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import AGENT, Object, kind_of
 from diptych_operator.resources.ownership import controller_of, is_owned_by
-from diptych_operator.status.problem import FORMER_AGENT, Problem
+from diptych_operator.status.problem import FORMER_AGENT, WAITS_FOR_OTHERS, Problem
 
 
 class Rejected(Exception):
@@ -38,6 +39,8 @@ def decide_children(agent: Agent, observed: ObservedState, platform: Platform) -
     """Give the desired children. Raises `Rejected` if there can be none."""
     try:
         return desired_children(agent, observed, platform)
+    except ManifestError as error:
+        raise Rejected(Problem(error.reason, f"{error}.")) from error
     except MergeError as error:
         raise Rejected(Problem("PodTemplateInvalid", f"{error}.")) from error
     except TooLargeError as error:
@@ -61,6 +64,25 @@ def check_ownership(agent: Agent, children: Children, live: list[Object | None])
             raise Blocked(Problem(FORMER_AGENT, message))
     for kind in foreign:
         raise name_conflict(kind, agent.name, f"rename the Agent, or delete that {kind}")
+
+
+def waits_for_others(at_once: int) -> Blocked:
+    """Give the error for an Agent whose pods are not replaced yet, as others' are."""
+    message = (
+        "What the platform sets for all Agents has changed; this one waits for the rollout of "
+        f"others ({at_once} at a time: the chart's value agents.rollout.atOnce)."
+    )
+    return Blocked(Problem(WAITS_FOR_OTHERS, message))
+
+
+def kind_missing(child: Object) -> Blocked:
+    """Give the error for an object whose kind the cluster does not have."""
+    kind = kind_of(child)
+    message = (
+        f"The cluster has no {kind.name} ({kind.api_version}), so that the Agent is not exposed; "
+        "install the Gateway API's CRDs, or use spec.expose.ingress."
+    )
+    return Blocked(Problem("KindMissing", message))
 
 
 def name_conflict(kind: str, name: str, remedy: str) -> Rejected:

@@ -8,13 +8,21 @@ owner is gone, so that the policy holds while the pods of a deleted Agent drain.
 Not here: an object of somebody else that has taken the name (`controller.reconciler`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from diptych_operator.desired.access import ACCESS_KEY, AccessSettings, access_config_map_name
+from diptych_operator.desired.call_policy import check_policy
 from diptych_operator.desired.deployment import PodDefaults, deployment_spec
 from diptych_operator.desired.drift import digest
+from diptych_operator.desired.expose import (
+    ExposeSettings,
+    check_expose,
+    ingress_sources,
+    route,
+)
+from diptych_operator.desired.metadata import MetadataSettings, check_metadata, with_metadata
 from diptych_operator.desired.network_policy import NetworkSettings, policy_spec
 from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.purge import purge_job
@@ -32,6 +40,7 @@ from diptych_operator.desired.rollout import (
     is_rolled_out,
     mounted_config_map,
 )
+from diptych_operator.desired.rollout_mark import ROLLOUT_MARK, rollout_mark
 from diptych_operator.resources.agent import Agent, PeerRef
 from diptych_operator.resources.kinds import (
     AGENT,
@@ -58,11 +67,15 @@ class TooLargeError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """The operator's settings that all Agents share: pod defaults, network, who may call."""
+    """The operator's settings that all Agents share: pods, network, who may call, metadata."""
 
     pods: PodDefaults
     network: NetworkSettings = field(default_factory=NetworkSettings)
     access: AccessSettings = field(default_factory=AccessSettings)
+    metadata: MetadataSettings = field(default_factory=MetadataSettings)
+    policy: tuple[Mapping[str, Any], ...] = ()
+    """Rules for the calls of all Agents, in the form of `spec.policy`."""
+    expose: ExposeSettings = field(default_factory=ExposeSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +93,13 @@ class Children:
 def desired_children(agent: Agent, observed: ObservedState, platform: Platform) -> Children:
     """Give all objects that an Agent needs.
 
-    Raises `MergeError`, `TooLargeError`, and `ValueError` for an invalid URL.
+    Raises `MergeError`, `ManifestError`, `TooLargeError`, and `ValueError` for an invalid URL.
     """
-    config_map = _config_map(agent, observed)
+    check_metadata(agent, platform.metadata)
+    check_policy(agent)
+    check_expose(agent, observed, platform.expose)
+    manifest = resolved_manifest(agent, observed, platform.policy)
+    config_map = with_metadata(_config_map(agent, manifest), agent, platform.metadata)
     name = config_map["metadata"]["name"]
     live = observed.deployment
     is_rolling = mounted_config_map(live) != name or not is_rolled_out(live)
@@ -93,37 +110,55 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
             _child(
                 agent,
                 NETWORK_POLICY,
-                spec=policy_spec(agent, observed, platform.network, keeps_former_egress=is_rolling),
+                spec=policy_spec(
+                    agent,
+                    observed,
+                    platform.network,
+                    ingress_sources(agent, platform.expose),
+                    keeps_former_egress=is_rolling,
+                ),
             ),
             observed.pods,
         ),
         _child(agent, SERVICE, spec=_service_spec(agent)),
         *_pod_disruption_budget(agent),
-        _child(
-            agent,
-            DEPLOYMENT,
-            annotations={FORMER_CONFIG_MAPS: ",".join(former)} if former else None,
-            spec=deployment_spec(agent, name, platform.pods, _peers(agent, observed)),
-        ),
+        *(_child(agent, kind, spec=spec) for kind, spec in route(agent)),
+        _deployment(agent, name, former, observed, platform),
     )
     obsolete = tuple(n for n in former_config_maps(live) if n not in {name, *former})
+    applied = (with_metadata(child, agent, platform.metadata) for child in to_apply)
     purge = purge_job(agent, observed, platform.pods, platform.network)
-    return Children(config_map, tuple(map(_with_digest, to_apply)), obsolete, purge)
+    return Children(config_map, tuple(map(_with_digest, applied)), obsolete, purge)
 
 
-def access_config_map(agent: Agent, text: str) -> Object:
+def access_config_map(agent: Agent, text: str, metadata: MetadataSettings) -> Object:
     """Give the ConfigMap with an Agent's access file, its digest in an annotation."""
     config_map = _child(agent, CONFIG_MAP, data={ACCESS_KEY: text})
     config_map["metadata"]["name"] = access_config_map_name(agent)
-    return _with_digest(config_map)
+    return _with_digest(with_metadata(config_map, agent, metadata))
+
+
+def _deployment(
+    agent: Agent,
+    config_map: str,
+    former: tuple[str, ...],
+    observed: ObservedState,
+    platform: Platform,
+) -> Object:
+    spec = deployment_spec(agent, config_map, platform.pods, _peers(agent, observed))
+    annotations = {FORMER_CONFIG_MAPS: ",".join(former)} if former else {}
+    if platform.pods.rollout.at_once:
+        mark = rollout_mark(agent, spec["template"], observed.deployment)
+        annotations[ROLLOUT_MARK] = str(mark)
+    return _child(agent, DEPLOYMENT, annotations=annotations, spec=spec)
 
 
 def _peers(agent: Agent, observed: ObservedState) -> tuple[PeerRef, ...]:
     return tuple(peer for peer in agent.peers if may_delegate(agent, peer, observed))
 
 
-def _config_map(agent: Agent, observed: ObservedState) -> Object:
-    text = manifest_text(resolved_manifest(agent, observed))
+def _config_map(agent: Agent, manifest: Object) -> Object:
+    text = manifest_text(manifest)
     size = len(text.encode())
     if size > MAX_CONFIG_BYTES:
         raise TooLargeError(

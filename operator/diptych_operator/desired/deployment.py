@@ -13,6 +13,8 @@ from itertools import groupby
 from typing import Any
 
 from diptych_operator.desired.access import access_source, token_sources
+from diptych_operator.desired.locked_fields import LockedField, check_locked
+from diptych_operator.desired.metadata import own_metadata
 from diptych_operator.desired.resolved_manifest import FILE, FOLDER
 from diptych_operator.desired.strategic_merge import MergeError, strategic_merge
 from diptych_operator.resources.agent import Agent, PeerRef
@@ -33,18 +35,40 @@ _RESOURCES = {
 
 
 @dataclass(frozen=True, slots=True)
+class RolloutSettings:
+    """How pods are replaced.
+
+    `max_surge` and `max_unavailable` are a Deployment's. `at_once` is how many Agents roll at a
+    time when not they but the platform has changed; 0 is no limit.
+    """
+
+    max_surge: int | str = 1
+    max_unavailable: int | str = 0
+    at_once: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class PodDefaults:
-    """The operator's settings for all pods; `template` is merged before `spec.podTemplate`."""
+    """The operator's settings for all pods.
+
+    `template` is merged below what the Agent says; of the fields in `locked` it may say nothing
+    else.
+    """
 
     image: str
     pull_policy: str = "IfNotPresent"
     template: Mapping[str, Any] = field(default_factory=dict)
+    locked: tuple[LockedField, ...] = ()
+    rollout: RolloutSettings = field(default_factory=RolloutSettings)
 
 
 def deployment_spec(
     agent: Agent, config_map: str, defaults: PodDefaults, peers: Sequence[PeerRef]
 ) -> dict[str, Any]:
-    """Give the Deployment's spec. Raises `MergeError` if a pod template override does not fit.
+    """Give the Deployment's spec.
+
+    Raises `MergeError` for a pod template override that does not fit, `ManifestError` for one that
+    is locked.
 
     `peers` are the Agents that this one may delegate to: its pods get a token for each.
     """
@@ -56,7 +80,10 @@ def deployment_spec(
         "selector": {"matchLabels": selector_labels(agent.name)},
         "strategy": {
             "type": "RollingUpdate",
-            "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+            "rollingUpdate": {
+                "maxSurge": defaults.rollout.max_surge,
+                "maxUnavailable": defaults.rollout.max_unavailable,
+            },
         },
         "template": pod_template(agent, config_map, defaults, peers),
     }
@@ -65,18 +92,61 @@ def deployment_spec(
 def pod_template(
     agent: Agent, config_map: str, defaults: PodDefaults, peers: Sequence[PeerRef] = ()
 ) -> dict[str, Any]:
-    """Give the pod template, with the operator's overrides and then the user's merged in.
+    """Give the pod template: the operator's own, the platform's over it, then the Agent's word.
 
-    Raises `MergeError`.
+    Raises `MergeError` and `ManifestError`.
     """
     pod = _pod_spec(agent, _sources(agent, config_map, peers), defaults)
-    template = {"metadata": {"labels": child_labels(agent.name)}, "spec": pod}
+    template: dict[str, Any] = {"metadata": {"labels": child_labels(agent.name)}, "spec": pod}
     template = strategic_merge(template, defaults.template, "the operator's pod template")
-    template = strategic_merge(template, agent.spec.get("podTemplate") or {}, "spec.podTemplate")
+    for said_in, merge in _AGENTS_WORD:
+        before, template = template, merge(template, agent)
+        check_locked(before, template, defaults.locked, said_in)
     for label, value in selector_labels(agent.name).items():
         if template["metadata"]["labels"].get(label) != value:
             raise MergeError(f"spec.podTemplate.metadata.labels must not change {label}")
     return template
+
+
+def _with_metadata(template: Object, agent: Agent) -> Object:
+    own = own_metadata(agent)
+    metadata = {**template["metadata"]}
+    metadata["labels"] = {**metadata["labels"], **own.labels, **child_labels(agent.name)}
+    if own.annotations:
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **own.annotations}
+    return {**template, "metadata": metadata}
+
+
+def _with_container(template: Object, agent: Agent) -> Object:
+    """Lay `spec.container` over the agent's container."""
+    given = agent.container
+    pod = template["spec"]
+    containers = []
+    for container in pod["containers"]:
+        if container["name"] == CONTAINER:
+            replaced = {name: given[name] for name in _REPLACED_FIELDS if name in given}
+            container = {**container, **replaced}  # noqa: PLW2901
+            if variables := given.get("env"):
+                by_name = {variable["name"]: variable for variable in container.get("env", ())}
+                by_name |= {variable["name"]: variable for variable in variables}
+                container["env"] = list(by_name.values())
+            if given.get("envFrom"):
+                container["envFrom"] = [*container.get("envFrom", ()), *given["envFrom"]]
+        containers.append(container)
+    return {**template, "spec": {**pod, "containers": containers}}
+
+
+def _with_pod_template(template: Object, agent: Agent) -> Object:
+    return strategic_merge(template, agent.spec.get("podTemplate") or {}, "spec.podTemplate")
+
+
+_REPLACED_FIELDS = ("image", "imagePullPolicy", "resources")
+_AGENTS_WORD = (
+    ("spec.metadata", _with_metadata),
+    ("spec.container", _with_container),
+    ("spec.podTemplate", _with_pod_template),
+)
+"""The fields of a manifest that change the pod template, and what lays each over it."""
 
 
 def _pod_spec(agent: Agent, sources: list[Object], defaults: PodDefaults) -> dict[str, Any]:
@@ -105,11 +175,10 @@ def _pod_spec(agent: Agent, sources: list[Object], defaults: PodDefaults) -> dic
 
 
 def _container(agent: Agent, defaults: PodDefaults) -> dict[str, Any]:
-    overrides = agent.container
-    container: dict[str, Any] = {
+    return {
         "name": CONTAINER,
-        "image": overrides.get("image", defaults.image),
-        "imagePullPolicy": overrides.get("imagePullPolicy", defaults.pull_policy),
+        "image": defaults.image,
+        "imagePullPolicy": defaults.pull_policy,
         "command": ["diptych"],
         "args": _serve_args(agent),
         "ports": [
@@ -117,7 +186,7 @@ def _container(agent: Agent, defaults: PodDefaults) -> dict[str, Any]:
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
         ],
         "env": _environment(agent),
-        "resources": overrides.get("resources", _RESOURCES),
+        "resources": _RESOURCES,
         "startupProbe": _probe("/health", periodSeconds=1, failureThreshold=60),
         "livenessProbe": _probe("/health", periodSeconds=10, timeoutSeconds=5, failureThreshold=6),
         "readinessProbe": _probe("/ready", periodSeconds=3, timeoutSeconds=3, failureThreshold=2),
@@ -133,9 +202,6 @@ def _container(agent: Agent, defaults: PodDefaults) -> dict[str, Any]:
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
         ],
     }
-    if overrides.get("envFrom"):
-        container["envFrom"] = overrides["envFrom"]
-    return container
 
 
 def _serve_args(agent: Agent) -> list[str]:
@@ -145,15 +211,12 @@ def _serve_args(agent: Agent) -> list[str]:
 
 
 def _environment(agent: Agent) -> list[dict[str, Any]]:
-    """Give the container's variables; those of `spec.container.env` override the operator's."""
-    defaults = {
+    variables = {
         "PUBLIC_URL": agent.url,
         "SHUTDOWN_GRACE_SECONDS": str(_RUN_SECONDS),
         "METRICS_PORT": str(METRICS_PORT),
     }
-    variables = {name: {"name": name, "value": value} for name, value in defaults.items()}
-    variables |= {variable["name"]: variable for variable in agent.container.get("env", ())}
-    return list(variables.values())
+    return [{"name": name, "value": value} for name, value in variables.items()]
 
 
 def _probe(path: str, **timing: int) -> dict[str, Any]:

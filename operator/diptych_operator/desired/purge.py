@@ -60,7 +60,7 @@ def purge_job(
         },
         "spec": {
             "suspend": True,
-            "backoffLimit": 6,
+            "backoffLimit": 20,
             "activeDeadlineSeconds": _ACTIVE_SECONDS,
             "ttlSecondsAfterFinished": _TTL_SECONDS,
             "template": _pod_template(agent, selector, pods),

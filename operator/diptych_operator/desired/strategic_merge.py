@@ -1,7 +1,8 @@
 """Strategic merge: lays a patch over a pod template. Pure.
 
 Mappings are merged. In lists that Kubernetes keys (containers by name, …), entries with the same
-key are merged and other entries are added. Any other list is replaced whole.
+key are merged and other entries are added. Any other list is replaced whole. So is a variable, or a
+volume, that takes its value from another source: it can have one source only.
 """
 
 from collections.abc import Mapping
@@ -20,6 +21,10 @@ MERGE_KEYS: Final[Mapping[str, str]] = {
     "ownerReferences": "uid",
 }
 """For each keyed list, the field that identifies its entries, as in server-side apply."""
+
+
+_ONE_SOURCE: Final = frozenset(("env", "volumes"))
+"""Lists whose entries have one field beside their name: where the value comes from."""
 
 
 class MergeError(ValueError):
@@ -42,7 +47,7 @@ def _merge_value(base: object, patch: object, field: str, path: str) -> object:
         case dict(), dict():
             return strategic_merge(base, patch, path)
         case None | list(), list() if field in MERGE_KEYS:
-            return _merge_keyed_lists(base or [], patch, MERGE_KEYS[field], path)
+            return _merge_keyed_lists(base or [], patch, field, path)
         case (dict(), _) | (list(), _) if not isinstance(patch, type(base)):
             wanted = "a mapping" if isinstance(base, dict) else "a list"
             raise MergeError(f"{path} must be {wanted}")
@@ -50,10 +55,14 @@ def _merge_value(base: object, patch: object, field: str, path: str) -> object:
             return patch
 
 
-def _merge_keyed_lists(base: list[Any], patch: list[Any], key: str, path: str) -> list[Any]:
+def _merge_keyed_lists(base: list[Any], patch: list[Any], field: str, path: str) -> list[Any]:
+    key = MERGE_KEYS[field]
     result = {entry[key]: entry for entry in base}
     for index, entry in enumerate(patch):
         if not isinstance(entry, dict) or key not in entry:
             raise MergeError(f"{path}[{index}] needs a {key}, by which it is merged")
-        result[entry[key]] = strategic_merge(result.get(entry[key], {}), entry, f"{path}[{index}]")
+        former = result.get(entry[key], {})
+        if field in _ONE_SOURCE and not former.keys() & entry.keys() - {key}:
+            former = {}
+        result[entry[key]] = strategic_merge(former, entry, f"{path}[{index}]")
     return list(result.values())

@@ -16,12 +16,17 @@ from typing import Any
 from diptych_operator.controller.claims import OperatorName
 from diptych_operator.controller.leader_election import Candidate
 from diptych_operator.desired.children import Platform
-from diptych_operator.desired.deployment import PodDefaults, pod_template
 from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings
-from diptych_operator.desired.strategic_merge import MergeError
 from diptych_operator.process.access_settings import read_access_settings
+from diptych_operator.process.agent_settings import (
+    FLAG,
+    expose_settings,
+    metadata_settings,
+    network_peers,
+    pod_defaults,
+)
+from diptych_operator.process.policy_settings import read_policy
 from diptych_operator.process.settings_file import SettingsError, read_mapping
-from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import NamespacedName
 
 _MAX_PORT = 65535
@@ -66,18 +71,22 @@ def read_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> Setti
             "--no-leader-election"
         )
     template = read_mapping("--pod-template", given.pod_template)
-    pods = PodDefaults(given.pod_image, given.pod_image_pull_policy, template)
-    _check_template(pods)
+    agents = read_mapping(FLAG, given.agents)
+    pods = pod_defaults(given.pod_image, given.pod_image_pull_policy, template, agents)
+    policy = read_policy(agents.get("policy") or [])
     access = read_access_settings(given.access, _account(given))
     network = NetworkSettings(
         given.cluster_domain,
         given.namespace or None,
         _dns(given),
         _metrics_from(given.metrics_from),
+        network_peers(agents),
         tuple(issuer["url"] for issuer in access.issuers if "jwks" not in issuer),
     )
     return Settings(
-        platform=Platform(pods, network, access),
+        platform=Platform(
+            pods, network, access, metadata_settings(agents), policy, expose_settings(agents)
+        ),
         namespaces=namespaces,
         candidate=Candidate((given.namespace, given.lease), given.identity)
         if given.leader_election
@@ -166,15 +175,6 @@ def _metrics_from(text: str) -> tuple[Mapping[str, Any], ...]:
     return tuple(peers)
 
 
-def _check_template(pods: PodDefaults) -> None:
-    """Merge the operator's template into a pod once, so that a mistake ends the process at once."""
-    agent = Agent("default", "check", "", 0, is_terminating=False, spec={}, status={})
-    try:
-        pod_template(agent, "", pods)
-    except MergeError as error:
-        raise SettingsError(f"--pod-template: {error}") from error
-
-
 _FLAGS: tuple[tuple[str, str, str | int, str], ...] = (
     ("--namespaces", "NAMESPACES", "", "namespaces to watch, by commas; all if empty"),
     ("--namespace", "POD_NAMESPACE", "", "the operator's own namespace"),
@@ -183,6 +183,7 @@ _FLAGS: tuple[tuple[str, str, str | int, str], ...] = (
     ("--pod-image", "POD_IMAGE", "", "image of the agents' pods"),
     ("--pod-image-pull-policy", "POD_IMAGE_PULL_POLICY", "IfNotPresent", "when it is pulled"),
     ("--pod-template", "POD_TEMPLATE", "", "file with a pod template merged into every agent's"),
+    ("--agents", "AGENTS", "", "file with what the platform sets for every agent"),
     ("--access", "ACCESS", "", "file with issuers and grants for every agent"),
     ("--service-account", "SERVICE_ACCOUNT", "", "the operator's own, to ask pods how they are"),
     ("--metrics-from", "METRICS_FROM", "", "NetworkPolicy peers that read agents' metrics; JSON"),

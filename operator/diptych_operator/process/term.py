@@ -29,6 +29,7 @@ from diptych_operator.controller.leader_election import LeaderElection
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.readiness_poll import ReadinessPoll
 from diptych_operator.controller.reconciler import Reconciler, Workers, Writers
+from diptych_operator.controller.rollout_throttle import RolloutThrottle
 from diptych_operator.controller.status_tokens import StatusTokens
 from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.work_queue import WorkQueue
@@ -74,8 +75,9 @@ class Operator:
         """Run one term; say whether another one should follow."""
         stop = asyncio.Event()
         set_on_signals(stop)
+        platform = self.settings.platform
         watched = frozenset(self.settings.namespaces) or None
-        cache = ObjectCache(watched, self.settings.platform.network.domain)
+        cache = ObjectCache(watched, platform.network.domain, platform.expose.kinds)
         async with KubernetesClient(self.connection, self.metrics.count_request) as client:
             health = Health(self.staleness, cache, self.metrics, client.is_reachable)
             async with _served(health.app(), self.settings.health_port):
@@ -111,10 +113,11 @@ class Operator:
         claims = NamespaceClaims(client, cache, queue, self.settings.name, _claim_event)
         config_maps = ConfigMaps(client, cache, queue, claims)
         issuer = ClusterIssuer(client)
-        access_files = AccessFiles(
-            ControllerParts(client, cache, queue, claims), issuer, platform.access
-        )
-        writers = Writers(config_maps, access_files, StatusWriter(client, cache, _now))
+        parts = ControllerParts(client, cache, queue, claims)
+        access_files = AccessFiles(parts, issuer, platform.access, platform.metadata)
+        throttle = RolloutThrottle(cache, queue, platform.pods.rollout.at_once)
+        status = StatusWriter(client, cache, _now)
+        writers = Writers(config_maps, access_files, status, throttle)
         reconciler = Reconciler(client, cache, claims, writers, platform)
         coroutines: list[Coroutine[Any, Any, Any]] = [
             stop.wait(),

@@ -22,7 +22,7 @@ _GOOD_STATUS = {
     "Progressing": "True",
     "ToolsDrifted": "False",
 }
-_EXPECTED_REASONS = {"RollingOut", "ScaledToZero", FORMER_AGENT}
+_EXPECTED_REASONS = {"WaitsForOthers", "RollingOut", "ScaledToZero", FORMER_AGENT}
 _AT_REST = {"UpToDate", "NotAccepted", "Stuck", FORMER_AGENT}
 """Reasons of Progressing=False that are no obstacle, or of which another condition says more."""
 PATIENCE = 8.0

@@ -5,6 +5,10 @@ from typing import Final
 
 FORMER_AGENT: Final = "FormerAgent"
 """The reason while an Agent waits until the children of a deleted Agent of its name are gone."""
+WAITS_FOR_OTHERS: Final = "WaitsForOthers"
+"""The reason while an Agent waits until other Agents are rolled out."""
+GOES_ON_BY_ITSELF: Final = frozenset((FORMER_AGENT, WAITS_FOR_OTHERS))
+"""Reasons of obstacles that nobody must do anything about."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from diptych.errors import DelegationError
 from diptych.loop.catalog import Peer, Unavailable
 from diptych.loop.messages import ChildRun, Message, Usage
 from diptych.net import a2a_extension
-from diptych.ports import DelegationRequest
+from diptych.ports import ChildEvent, DelegationRequest
 
 OWN_URL = "http://me:8000"
 OWN_CARD = "http://me:8000/.well-known/agent-card.json"
@@ -76,6 +76,7 @@ class ScriptedPeer:
     script: list[Step] = field(default_factory=lambda: [STARTED, piece("It is "), piece("4"), DONE])
     replies: dict[str, Any] = field(default_factory=dict)
     streaming: bool = True
+    speaks_extension: bool = True
     elsewhere: str = ""  # where the card says that the agent is, if not where the card is
     go: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -105,7 +106,10 @@ class ScriptedPeer:
             "description": "Counts.",
             "version": "1",
             "supportedInterfaces": [interface],
-            "capabilities": {"streaming": self.streaming},
+            "capabilities": {
+                "streaming": self.streaming,
+                "extensions": [{"uri": a2a_extension.URI}] if self.speaks_extension else [],
+            },
             "skills": [{"id": "s", "name": "adding", "description": "adds", "tags": ["t"]}],
         }
         self.seen.append(("card", {}, request.headers))
@@ -220,6 +224,35 @@ async def test_a_report_that_is_none_says_nothing(report: Any) -> None:
     async with serving(ScriptedPeer([STARTED, failed])) as base, agents_of(base) as agents:
         error = await failure(agents)
     assert error.child == ChildRun(f"{base}/rpc", "t-1", "failed")
+
+
+EVENT = {"type": "tool_call", "seq": 3, "timestamp": 1.5, "path": ["call_1_1"], "content": "x"}
+
+
+def happens(event: Any) -> dict[str, Any]:
+    return reported(ended("WORKING"), {"event": event})
+
+
+async def test_what_happens_in_a_task_is_told_once() -> None:
+    events = [happens(EVENT), happens(EVENT), happens({**EVENT, "seq": 4})]
+    told = list[Any]()
+    async with delegating_to(ScriptedPeer([STARTED, *events, DONE])) as agents:
+        await agents.delegate(request_to(), told.append)
+    found = [seen for seen in told if isinstance(seen, ChildEvent)]
+    assert [event.seq for event in found] == [3, 4]
+    assert found[0] == ChildEvent("tool_call", ("call_1_1",), 3, 1.5, "x")
+
+
+@pytest.mark.parametrize("speaks", [False, True])
+async def test_events_come_only_from_agents_that_speak_the_extension(speaks: bool) -> None:
+    peer = ScriptedPeer([STARTED, happens(EVENT), DONE], speaks_extension=speaks)
+    told, foreign = list[Any](), list[Any]()
+    async with delegating_to(peer) as agents:
+        await agents.delegate(request_to(), told.append)
+    async with delegating_to(peer, share_context=False) as agents:
+        await agents.delegate(request_to(), foreign.append)
+    assert any(isinstance(seen, ChildEvent) for seen in told) == speaks
+    assert not any(isinstance(seen, ChildEvent) for seen in foreign)
 
 
 async def test_the_peer_is_offered_under_its_configured_name() -> None:

@@ -12,7 +12,8 @@ from diptych.adapters.redis.locator import MasterLocator
 from diptych.adapters.redis.pubsub import Channel, PubSubConnection
 from diptych.errors import RunNotFound, StoreError, StoreFull, TooManyMessages
 from diptych.loop.approval_events import ApprovalDecided
-from diptych.loop.events import Aborted, Failed, Steered
+from diptych.loop.events import Aborted, Failed
+from diptych.loop.queue_events import Steered
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
 from diptych.ports import Gap, Notice
 

@@ -51,26 +51,25 @@ async def test_all_keys_of_one_agent_go_and_none_of_another_one(purged, kept):
         assert [k for k in own if not k.startswith(f"{kept}:".encode())] == []
 
 
-async def test_runs_that_a_process_still_drives_end_first():
+async def test_processes_of_the_agent_end_first():
     with redis_server() as server:
-        store = RedisStore(RedisSettings(lambda: server.url, OWN, lease_seconds=1.5))
-        await store.start()
-        await store.open(first(store), "t1")
-        await store.aclose()
-        began = time.monotonic()
-        await purge(lambda: server.url, OWN, patience=30)
-        assert 1 < time.monotonic() - began < 10
+        async with stores(server.url, prefix=OWN) as [store]:
+            await store.open(first(store), "t1")
+            purging = asyncio.create_task(purge(lambda: server.url, OWN, patience=30))
+            await asyncio.sleep(1.5)
+            assert not purging.done()
+            assert server.ask("KEYS", f"{OWN}:log:*")
+        assert await purging > 3
+        assert server.ask("KEYS", f"{OWN}:*") == []
 
 
-async def test_runs_that_never_end_are_not_waited_for_longer_than_asked():
+async def test_processes_that_never_end_are_not_waited_for_longer_than_asked():
     with redis_server() as server:
-        store = RedisStore(RedisSettings(lambda: server.url, OWN, lease_seconds=60))
-        await store.start()
-        await store.open(first(store), "t1")
-        await store.aclose()
-        began = time.monotonic()
-        assert await purge(lambda: server.url, OWN, patience=1) > 3
-        assert time.monotonic() - began < 5
+        async with stores(server.url, prefix=OWN) as [store]:
+            await store.open(first(store), "t1")
+            began = time.monotonic()
+            assert await purge(lambda: server.url, OWN, patience=1) > 3
+            assert time.monotonic() - began < 5
 
 
 async def test_a_store_that_is_away_is_an_error_at_once():

@@ -11,8 +11,8 @@ from support.redis_stores import first, record, stores
 
 from diptych.adapters.redis import RedisStore
 from diptych.errors import LeaseLost, StoreError
-from diptych.loop.events import Steered
 from diptych.loop.messages import Message
+from diptych.loop.queue_events import Steered
 from diptych.ports.entries import Lease, RunEntry
 
 LEASE_SECONDS = 0.15

@@ -70,6 +70,17 @@ def test_check_says_ok_for_each_agent(typed: Type, tmp_path: Path) -> None:
     assert (outcome.code, outcome.out) == (0, f"{file}: helper: ok\n")
 
 
+def test_check_and_serve_pass_over_kinds_of_somebody_else(typed: Type, tmp_path: Path) -> None:
+    """As `kustomize build` writes them, beside Agents."""
+    file = Path(file_of(tmp_path, "{}"))
+    service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: tools}\n"
+    file.write_text(file.read_text() + service)
+    outcome = typed("check", str(file))
+    assert (outcome.code, outcome.out) == (0, f"{file}: helper: ok\n")
+    note = f"note: {file}: document 2 (tools): a Service of v1 is passed over\n"
+    assert outcome.err == note
+
+
 def test_check_says_what_is_wrong_a_line_each(typed: Type, tmp_path: Path) -> None:
     file = tmp_path / "agent.yaml"
     file.write_text(

@@ -1,10 +1,18 @@
 """From files to what agents are built from: references followed, loose ends told."""
 
+import json
 from pathlib import Path
 
 import pytest
+import yaml
 
-from diptych.config.loader import LocalOptions, check_files, config_from_content, load_agents
+from diptych.config.loader import (
+    LocalOptions,
+    check_files,
+    config_from_content,
+    load_agents,
+    passed_over,
+)
 from diptych.config.settings import AgentConfig, ChatConfig
 from diptych.config.source_location import SourceLocation
 from diptych.errors import ConfigError
@@ -266,8 +274,25 @@ def test_all_files_are_looked_at_and_a_broken_agent_is_still_there_to_refer_to()
         pytest.param([TOOLS_SECRET], "agent.yaml: there is no Agent in it", id="only a Secret"),
         pytest.param(
             ["kind: Deployment\n"],
-            'agent.yaml: kind: must be "Agent"; only Secrets and ConfigMaps may stand beside it',
-            id="another kind",
+            'agent.yaml: kind: must be "Agent"; what is none of diptych.dev has another '
+            "apiVersion, and is passed over",
+            id="another kind, of nobody",
+        ),
+        pytest.param(
+            [agent(), "apiVersion: diptych.dev/v1alpha1\nkind: Agnt\n"],
+            'agent.yaml: document 2: kind: must be "Agent"; what is none of diptych.dev has '
+            "another apiVersion, and is passed over",
+            id="a mistyped kind",
+        ),
+        pytest.param(
+            ["apiVersion: apps/v1\nkind: Deployment\n"],
+            "agent.yaml: there is no Agent in it",
+            id="only kinds of somebody else",
+        ),
+        pytest.param(
+            ["kind: List\nitems: [1]\n"],
+            "agent.yaml: item 1: must be a mapping of fields",
+            id="a list of no objects",
         ),
         pytest.param(
             ["spec: {}\n"], 'agent.yaml: kind: is required; it must be "Agent"', id="no kind"
@@ -313,6 +338,36 @@ def test_all_files_are_looked_at_and_a_broken_agent_is_still_there_to_refer_to()
 )
 def test_what_cannot_be_served_is_one_line(documents: list[str], line: str) -> None:
     assert problems_of(MOCKED, write("agent.yaml", *documents)) == [line]
+
+
+KUSTOMIZED = [
+    "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: tools}\nspec: {}\n",
+    agent(),
+    "apiVersion: v1\nkind: Service\nmetadata: {name: tools}\n",
+]
+
+
+def test_objects_of_other_kinds_are_passed_over_with_a_note() -> None:
+    file = write("agent.yaml", *KUSTOMIZED)
+    notes = (
+        "agent.yaml: document 1 (tools): a Deployment of apps/v1 is passed over",
+        "agent.yaml: document 3 (tools): a Service of v1 is passed over",
+    )
+    loaded = load_agents([file], MOCKED)
+    assert (loaded.names, loaded.notes) == (("a",), notes)
+    assert passed_over([file]) == notes
+    assert all("tools" not in line for line in check_files([file]))
+
+
+def test_a_list_holds_what_it_lists() -> None:
+    """As `kubectl get agents,services -o yaml` writes it."""
+    both = ", ".join(json.dumps(yaml.safe_load(text)) for text in KUSTOMIZED[1:])
+    file = write("agent.yaml", f"apiVersion: v1\nkind: List\nitems: [{both}]\n")
+    loaded = load_agents([file], MOCKED)
+    assert (loaded.names, loaded.notes) == (
+        ("a",),
+        ("agent.yaml: item 2: a Service of v1 is passed over",),
+    )
 
 
 def test_check_judges_as_a_cluster_would_and_follows_no_reference() -> None:

@@ -137,21 +137,6 @@ def env(**fields: Any) -> dict[str, Any]:
         pytest.param(
             manifest(budget={"tokens": None}), "spec.budget: {}; remove it", id="or blank inside"
         ),
-        pytest.param(
-            manifest(sessions={"whenBusy": "interrupt"}),
-            'spec.sessions.whenBusy: "interrupt" {}; use enqueue',
-            id="interrupts",
-        ),
-        pytest.param(
-            manifest(sessions={"whenBusy": "reject"}),
-            'spec.sessions.whenBusy: "reject" {}; use enqueue',
-            id="refusals while busy",
-        ),
-        pytest.param(
-            manifest(sessions={"queueMode": "all"}),
-            'spec.sessions.queueMode: "all" {}; use one',
-            id="queues taken whole",
-        ),
     ],
 )
 def test_what_is_not_built_yet_is_refused_by_name(content: dict[str, Any], line: str) -> None:

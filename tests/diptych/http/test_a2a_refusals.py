@@ -19,7 +19,7 @@ from diptych.errors import (
 from diptych.http.a2a.routes import a2a_routes
 from diptych.http.agent_profile import AgentProfile
 from diptych.loop.codec import Record
-from diptych.loop.events import Steered
+from diptych.loop.queue_events import Steered
 from diptych.net import a2a_extension
 from diptych.ports.entries import RunEntry
 from diptych.runtime.request import RunRequest

@@ -9,7 +9,7 @@ from support.stories import begin, log, virtually
 
 from diptych.http.chat.completion import CompletionFormat
 from diptych.http.chat.reader import ChatReader
-from diptych.loop.events import Steered
+from diptych.loop.queue_events import Steered
 
 
 def event_types(store, run_id):

@@ -17,10 +17,10 @@ from diptych.loop.events import (
     Offered,
     OwnerChanged,
     Replied,
-    Steered,
     Streamed,
 )
 from diptych.loop.messages import Message, NativeCall, Usage
+from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import advance
 from diptych.loop.state import Phase, Run
 from diptych.loop.tokens import request_weight

@@ -8,7 +8,12 @@ from support.doubles import catalog
 
 from diptych.errors import LoopError
 from diptych.loop.actions import ActionError
-from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
+from diptych.loop.approval_events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ChildApprovalDecided,
+    ChildApprovalRequested,
+)
 from diptych.loop.catalog import Catalog, Tool, Unavailable
 from diptych.loop.codec import (
     EVENT_TYPES,
@@ -36,7 +41,6 @@ from diptych.loop.events import (
     Replied,
     ReplyRejected,
     Returned,
-    Steered,
     StepsExhausted,
     Streamed,
     Terminal,
@@ -51,6 +55,7 @@ from diptych.loop.messages import (
     ToolCall,
     Usage,
 )
+from diptych.loop.queue_events import QueueCleared, Steered
 
 RICH_OFFERS = Catalog(
     (Tool("calc", "add", "adds", {"type": "object", "properties": {"a": {}}}, read_only=True),),
@@ -73,6 +78,9 @@ EVENTS = [
     Asked("hi", (), "", Origin(("http://a",), "00-ab", 2.5, cancels_on_disconnect=True)),
     Asked("hi", origin=Origin(("http://a",), parent=ParentCall("planner", "r-1", "call_1_1"))),
     Steered("hi again", "m-1"),
+    Steered("then this", "m-2", "user:eve", is_follow_up=True),
+    QueueCleared("c-1", ("m-1", "m-2")),
+    QueueCleared("c-1", subject="user:eve"),
     OFFERED,
     replace(NATIVE, nonce="n", action_format="native"),
     OwnerChanged(lost_tail=True),
@@ -96,6 +104,15 @@ EVENTS = [
     ApprovalDecided("call_1_1", "reject", "expired", is_expired=True),
     ApprovalDecided("call_1_1", "edit", "d", "", ToolCall("call_1_1", "add", {}, "a", ("b",))),
     ApprovalDecided("call_1_1", "replace", "d", "", Delegation("call_1_1", "researcher", "x")),
+    ApprovalDecided("call_1_1", "approve", "d", subject="user:eve", caller="agent:a/b"),
+    ChildApprovalRequested(
+        ("call_1_2", "call_1_1"), {"agent": "a", "task": "t"}, 1, "money", 2.5, "p", "http://p", "r"
+    ),
+    ChildApprovalDecided(("call_1_2", "call_1_1"), "closed"),
+    ChildApprovalDecided(
+        ("call_1_2", "c"), "edit", "d", "so", {"tool": "t", "arguments": {}}, "user:eve"
+    ),
+    ChildApprovalDecided(("call_1_2", "c"), "reject", "expired", is_expired=True),
     Returned(Result("call_1_1", "3", {"result": 3}), "tool", "add"),
     Returned(Result("call_1_1", "boom", error="failed"), "tool", "add"),
     Returned(Result("call_1_2", "found"), "agent", "researcher"),

@@ -26,11 +26,11 @@ from diptych.loop.events import (
     OwnerChanged,
     Replied,
     ReplyRejected,
-    Steered,
     Streamed,
 )
 from diptych.loop.messages import Delegation, Message, NativeCall, ToolCall, Usage
 from diptych.loop.prompt import native_system_prompt, system_prompt
+from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import advance, closing_events, replay
 from diptych.loop.state import Phase, Run
 from diptych.loop.tokens import request_weight

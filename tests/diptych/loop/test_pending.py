@@ -7,8 +7,9 @@ from support.feeding import feed, made, returned, started
 from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import AskModel, Emit, MakeCall, Warn
-from diptych.loop.events import Asked, Called, Offered, OwnerChanged, Replied, Steered, Streamed
+from diptych.loop.events import Asked, Called, Offered, OwnerChanged, Replied, Streamed
 from diptych.loop.prompt import OUTCOME_UNKNOWN
+from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import advance
 from diptych.loop.state import Phase, Run
 

@@ -25,13 +25,13 @@ from diptych.loop.events import (
     Replied,
     ReplyRejected,
     Returned,
-    Steered,
     StepsExhausted,
     Streamed,
 )
 from diptych.loop.messages import Delegation, Message, Result, ToolCall, Usage
 from diptych.loop.model_request import ModelRequest
 from diptych.loop.prompt import action_rules, final_prompt
+from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import advance, closing_events, replay
 from diptych.loop.state import Phase, Run, conversation
 

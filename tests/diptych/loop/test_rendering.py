@@ -17,11 +17,11 @@ from diptych.loop.events import (
     Offered,
     Replied,
     ReplyRejected,
-    Steered,
     Streamed,
 )
 from diptych.loop.messages import Message, NativeCall, ToolCall
 from diptych.loop.prompt import OPENING, action_rules, final_prompt
+from diptych.loop.queue_events import Steered
 from diptych.loop.rendering import (
     joined,
     opened_by_user,

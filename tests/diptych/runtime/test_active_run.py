@@ -9,7 +9,8 @@ from support.stories import now, virtually
 from diptych.adapters.memory.leases import NullFeed
 from diptych.adapters.memory.store import MemoryStore
 from diptych.loop.catalog import Catalog
-from diptych.loop.events import Aborted, Asked, Failed, Offered, Steered
+from diptych.loop.events import Aborted, Asked, Failed, Offered
+from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import replay
 from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run
 from diptych.runtime.active_run import ActiveRun, Stage
@@ -30,7 +31,7 @@ class RecordingRunner:
     def stop(self, stop):
         self.told.append(stop)
 
-    def steer(self, message):
+    def queue(self, message):
         self.told.append(message)
 
     def hand_over(self):
@@ -102,9 +103,9 @@ async def test_the_first_reason_to_stop_counts():
 async def test_messages_are_bounded_before_there_is_a_runner():
     active = active_run()
     for n in range(MAX_MESSAGES_PER_RUN):
-        assert active.steer(message(n))
-    assert not active.steer(message(MAX_MESSAGES_PER_RUN))
-    assert active.steer(message(0)), "one that is sent again is taken already"
+        assert active.queue(message(n))
+    assert not active.queue(message(MAX_MESSAGES_PER_RUN))
+    assert active.queue(message(0)), "one that is sent again is taken already"
     assert len(active.take_messages()) == MAX_MESSAGES_PER_RUN
 
 
@@ -163,7 +164,7 @@ async def test_when_it_is_released_its_subscribers_get_what_is_left_and_no_more(
 
 async def test_an_end_without_a_runner_comes_after_the_messages_that_were_not_recorded():
     active, run = await opened()
-    active.steer(message(1))
+    active.queue(message(1))
     ended = await active.finish(run, ENOUGH)
     assert event_types(active) == ["user_message", "offered", "user_message", "aborted"]
     assert ended.phase is Phase.DONE
@@ -175,6 +176,6 @@ async def test_an_end_without_a_runner_comes_after_the_messages_that_were_not_re
 async def test_a_message_that_is_on_record_is_not_recorded_again_at_the_end():
     active, _ = await opened()
     await active.log.append([message(1)])
-    active.steer(message(1))
+    active.queue(message(1))
     await active.finish(replay([*EVENTS, message(1)]), ENOUGH)
     assert event_types(active) == ["user_message", "offered", "user_message", "aborted"]

@@ -12,7 +12,7 @@ from support.shared_store import LEASE_SECONDS, SharedStore
 from support.stories import SLOWLY, TAKEN_UP, Hung, begin, ends, log, virtually
 
 from diptych.errors import Overloaded, SubjectOverloaded
-from diptych.loop.events import Steered
+from diptych.loop.queue_events import Steered
 from diptych.net.memory_budget import ADMITTED, RUN_SIZE, MemoryBudget
 from diptych.runtime.admission import LOADED, ROOM_SECONDS, SUSPECT_DEATHS, UNREAD_DEATHS
 

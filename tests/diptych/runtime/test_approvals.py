@@ -7,7 +7,8 @@ from support.doubles import FunctionTools, facts, house, tool
 from support.stories import now, virtually
 
 from diptych.errors import AlreadyDecided, ApprovalNotFound, InvalidRequest, RunEnded
-from diptych.loop.events import LoopSettings, Steered
+from diptych.loop.events import LoopSettings
+from diptych.loop.queue_events import Steered
 from diptych.policy.rules import Policy, Rule
 from diptych.runtime.approvals import open_approvals
 from diptych.runtime.decisions import DecisionRequest

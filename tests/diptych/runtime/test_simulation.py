@@ -22,8 +22,9 @@ from diptych.errors import DelegationError, ModelError, RunEnded, ToolError
 from diptych.loop.answer_reading import is_call
 from diptych.loop.catalog import Unavailable
 from diptych.loop.codec import TERMINAL, Record
-from diptych.loop.events import Failed, LoopSettings, Steered
+from diptych.loop.events import Failed, LoopSettings
 from diptych.loop.messages import Message, NativeCall, Usage
+from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import replay
 from diptych.loop.rendering import with_whole_calls
 from diptych.loop.state import Phase, conversation

@@ -24,11 +24,11 @@ from diptych.loop.events import (
     Offered,
     Origin,
     Replied,
-    Steered,
     StepsExhausted,
     Streamed,
 )
 from diptych.loop.messages import Message
+from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import closing_events, replay
 from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run, conversation
 from diptych.runtime.definition import AgentDefinition
@@ -143,7 +143,7 @@ def test_a_run_is_replayed_with_all_that_it_heard():
     offered = Offered(Catalog(), "SYSTEM")
     events = [Asked("hi"), offered, Replied("{}"), Streamed("Hello."), MORE]
     run = replay(events)
-    assert run.undelivered == (MORE_SAID,)
+    assert run.undelivered == (MORE,)
     events += [Replied(""), Answered("Hello.")]
     run = replay(events)
     assert [type(c) for c in run.pending] == [AskModel]

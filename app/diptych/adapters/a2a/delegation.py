@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 import httpx
 from a2a.client import Client, ClientCallContext
 from a2a.client.errors import A2AClientError
+from a2a.extensions.common import HTTP_EXTENSION_HEADER
 from a2a.types import (
     CancelTaskRequest,
     GetTaskRequest,
@@ -19,13 +20,18 @@ from a2a.types import (
     SubscribeToTaskRequest,
 )
 from a2a.utils.errors import A2AError, InternalError
+from google.protobuf.json_format import MessageToDict
 
+from diptych.adapters.a2a.event_gate import EventGate
 from diptych.adapters.a2a.http_client import MALFORMED_ANSWER_ERRORS
 from diptych.adapters.a2a.task_progress import Stage, TaskProgress
+from diptych.adapters.a2a.time_limit import TimeLimit
 from diptych.errors import DelegationError
 from diptych.loop.messages import CallOutput, ChildRun
+from diptych.net import a2a_extension
+from diptych.net.a2a_events import read_event
 from diptych.net.backoff import Backoff
-from diptych.ports import DelegationProgress
+from diptych.ports import ChildEvent, DelegationProgress
 
 STREAM_END_TIMEOUT = 1.0  # seconds that a stream may take to end after its last event
 INITIAL_POLL_DELAY, MAX_POLL_DELAY = 0.05, 1.0  # seconds between polls of a task without a stream
@@ -39,6 +45,13 @@ NOT_SENT_ERRORS = (
     httpx.LocalProtocolError,
     httpx.UnsupportedProtocol,
 )
+CLOSING = frozenset(
+    {
+        *("approval_decided", "tool_result", "tool_error"),
+        *("delegation_response", "delegation_error"),
+    }
+)
+"""Events after which a call waits for nobody any more."""
 BUSY_STATUSES = frozenset({429, 502, 503})
 
 _logger = logging.getLogger(__name__)
@@ -55,13 +68,20 @@ class DelegationTask:
         context: ClientCallContext,
         progress: DelegationProgress,
     ) -> None:
-        """Take the agent's name and base URL, a client for it, and whom to tell of its task."""
+        """Take the agent's name and base URL, a client for it, and whom to tell of its task.
+
+        What happens in the task is told if the context asks for our extension.
+        """
         self._agent = agent
         self._client = client
         self._context = context
         self._report = progress
         self._progress = TaskProgress(url)
         self._is_known = False
+        self._events = EventGate(asyncio.get_running_loop().time)
+        self._waiting: set[str] = set()  # calls at or below the agent
+        self.time_limit = TimeLimit()
+        self._takes_events = HTTP_EXTENSION_HEADER in (context.service_parameters or {})
 
     async def run(self, request: SendMessageRequest) -> CallOutput:
         """Send the request and wait for the end of the task. Raises `DelegationError`."""
@@ -99,9 +119,10 @@ class DelegationTask:
         try:
             async with asyncio.timeout(None) as limit:
                 async for event in events:
+                    self._tell_event(event)
                     self._tell(self._progress.apply(event))
-                    if self._progress.is_settled:
-                        limit.reschedule(asyncio.get_running_loop().time() + STREAM_END_TIMEOUT)
+                    ends_at = asyncio.get_running_loop().time() + STREAM_END_TIMEOUT
+                    limit.reschedule(ends_at if self._progress.is_settled else None)
         except TimeoutError:
             pass
 
@@ -136,6 +157,32 @@ class DelegationTask:
             self._tell(self._progress.apply_task(task))
             if not self._progress.is_settled:
                 await asyncio.sleep(backoff.next_delay())
+
+    def _tell_event(self, update: StreamResponse) -> None:
+        """Tell what happened in the task, if the update says so."""
+        if not (self._takes_events and update.HasField("status_update")):
+            return
+        metadata = update.status_update.metadata
+        if a2a_extension.URI not in metadata:
+            return
+        event = read_event(MessageToDict(metadata)[a2a_extension.URI])
+        if event and (admitted := self._events.admit(event)):
+            self._report(admitted)
+            self._note_waiting(admitted)
+
+    def _note_waiting(self, event: ChildEvent) -> None:
+        """Keep whether calls wait for approval: the task's own records say so for all below it."""
+        if event.path:
+            return
+        call_id = str(event.metadata.get("call_id", ""))
+        if event.type == "approval_requested":
+            self._waiting.add(call_id)
+        elif event.type in CLOSING:
+            self._waiting -= {
+                each for each in self._waiting if f"{each}.".startswith(f"{call_id}.")
+            }
+        self._progress.waits_for_approval = bool(self._waiting)
+        self.time_limit.stand_still(is_waiting=bool(self._waiting))
 
     def _tell(self, text: str) -> None:
         """Tell new text, and what task it is of when that is known."""

@@ -28,6 +28,7 @@ from diptych.config.settings import PeerConfig
 from diptych.errors import DelegationError
 from diptych.loop.catalog import Peer, Unavailable
 from diptych.loop.text import one_line
+from diptych.net import a2a_extension
 from diptych.net.backoff import Backoff
 from diptych.net.outgoing import AddressRefused, OutgoingPolicy
 from diptych.net.redaction import SECRETS
@@ -46,7 +47,8 @@ _logger = logging.getLogger(__name__)
 class ResolvedPeer:
     """An agent whose card was read: the client for it, and every spelling of its identity.
 
-    `base_url` is where it takes messages, in the one spelling of its identity.
+    `base_url` is where it takes messages, in the one spelling of its identity. Whether it speaks
+    our extension is what its card says.
     """
 
     card: AgentCard
@@ -55,6 +57,7 @@ class ResolvedPeer:
     identities: frozenset[str]
     takes_headers: bool
     base_url: str
+    speaks_extension: bool
 
 
 class PeerMonitor:
@@ -175,6 +178,7 @@ class PeerMonitor:
             identities=frozenset(identity(url) for url in (configured, *urls)),
             takes_headers=all(origin(configured) == origin(url) for url in urls),
             base_url=identity(urls[0]),
+            speaks_extension=any(e.uri == a2a_extension.URI for e in card.capabilities.extensions),
         )
         return None
 

@@ -65,11 +65,18 @@ class MemoryStore:
     # The event log
 
     async def open(
-        self, first: Record, token: str, idempotency_key: IdempotencyKey | None = None
+        self,
+        first: Record,
+        token: str,
+        idempotency_key: IdempotencyKey | None = None,
+        *,
+        if_idle: bool = False,
     ) -> Opened:
         run_id, session_id, created = first.run_id, first.session_id, first.timestamp
         if idempotency_key and (earlier := self._earlier_run(idempotency_key)):
             return Opened(await self.entry(earlier), None, is_new=False)
+        if if_idle and await self.leases.queue_head(session_id):
+            raise SessionBusy
         self._make_room(sessions=0 if session_id in self._sessions else 1)
         self._runs[run_id] = run = StoredRun(session_id, created)
         self._sessions.setdefault(session_id, StoredSession(created, created)).runs.append(run_id)

@@ -21,7 +21,14 @@ from diptych.adapters.redis.encoding import decode_record, dumps, encode_record
 from diptych.adapters.redis.lists import RedisLists
 from diptych.adapters.redis.pipeline import Reply
 from diptych.adapters.redis.settings import RedisSettings
-from diptych.errors import BlobMissing, IdempotencyMismatch, Overloaded, RunNotFound, StoreError
+from diptych.errors import (
+    BlobMissing,
+    IdempotencyMismatch,
+    Overloaded,
+    RunNotFound,
+    SessionBusy,
+    StoreError,
+)
 from diptych.loop.codec import NOT_IN_MEMORY_VIEW, TERMINAL, Record
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry
 from diptych.ports.run_ids import epoch_of
@@ -46,7 +53,12 @@ class RedisEventLog(RedisLists):
         return self._connection.epoch
 
     async def open(
-        self, first: Record, token: str, idempotency_key: IdempotencyKey | None = None
+        self,
+        first: Record,
+        token: str,
+        idempotency_key: IdempotencyKey | None = None,
+        *,
+        if_idle: bool = False,
     ) -> Opened:
         reply = await self._connection.run_script(
             scripts.OPEN,
@@ -62,6 +74,7 @@ class RedisEventLog(RedisLists):
             self._settings.max_queued_runs,
             idempotency_key.key if idempotency_key else "",
             idempotency_key.digest if idempotency_key else "",
+            int(if_idle),
         )
         match reply:
             case [b"ok", run_id, is_new, is_claimed, *fields]:
@@ -69,6 +82,8 @@ class RedisEventLog(RedisLists):
                 return Opened(self._entry(run_id.decode(), fields), lease, bool(is_new))
             case [b"other"]:
                 raise IdempotencyMismatch
+            case [b"busy"]:
+                raise SessionBusy
             case [b"full"]:
                 raise Overloaded("too many runs of this session are waiting; try again later")
             case _:

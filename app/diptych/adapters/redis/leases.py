@@ -10,13 +10,18 @@ from diptych.adapters.redis.client import StoreClient, expired_run, raise_if_ref
 from diptych.adapters.redis.encoding import decode_signal, dumps, encode_messages, encode_signal
 from diptych.errors import TooManyMessages
 from diptych.loop.approval_events import ApprovalDecided
-from diptych.loop.events import Signal, Steered
+from diptych.loop.events import Signal
 from diptych.loop.messages import Message
+from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
 from diptych.ports.entries import Lease, QueueHead
 
 _MAX_UNOWNED = 50  # sessions in one reply
-_MOST_SIGNALS = {Steered: MAX_MESSAGES_PER_RUN, ApprovalDecided: 2 * MAX_MESSAGES_PER_RUN}
+_MOST_SIGNALS = {
+    Steered: MAX_MESSAGES_PER_RUN,
+    QueueCleared: 2 * MAX_MESSAGES_PER_RUN,
+    ApprovalDecided: 2 * MAX_MESSAGES_PER_RUN,
+}
 """How many signals a run may have when one of these is added; those that end it always fit."""
 _TOO_MANY = 2  # a reply of send_signal.lua
 

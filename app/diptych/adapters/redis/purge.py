@@ -18,14 +18,14 @@ _LOOK_SECONDS = 1.0
 async def purge(url: ValueProvider, prefix: str, *, patience: float) -> int:
     """Delete every key of an agent; give how many there were.
 
-    Runs that some process still drives may end first: they are waited for, `patience` seconds at
-    most. Keys of another Agent of the name, below `<prefix>:agent:`, stay. Raises `StoreError` if
-    the store cannot be reached; what was deleted by then stays deleted.
+    Processes of the agent may end first, and their runs with them: they are waited for, `patience`
+    seconds at most. Keys of another Agent of the name, below `<prefix>:agent:`, stay. Raises
+    `StoreError` if the store cannot be reached; what was deleted by then stays deleted.
     """
     try:
         connection = await MasterLocator(url).connect()
         try:
-            await _wait_for_runs(connection, prefix, patience)
+            await _wait_for_processes(connection, prefix, patience)
             return await _delete_all(connection, prefix)
         finally:
             await connection.disconnect(nowait=True)
@@ -33,14 +33,16 @@ async def purge(url: ValueProvider, prefix: str, *, patience: float) -> int:
         raise StoreError(f"the sessions cannot be purged: {unreachable(error)}") from error
 
 
-async def _wait_for_runs(connection: RawConnection, prefix: str, patience: float) -> None:
-    """Wait until no process holds a session with an unfinished run."""
+async def _wait_for_processes(connection: RawConnection, prefix: str, patience: float) -> None:
+    """Wait until no process of the agent is connected: each subscribes to its signals.
+
+    One that drains would write again what is deleted under its hand.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience
     while loop.time() < deadline:
-        sessions = await _ask(connection, "SMEMBERS", f"{prefix}:active")
-        leases = [f"{prefix}:lease:{session.decode()}" for session in sessions]
-        if not leases or not await _ask(connection, "EXISTS", *leases):
+        _, count = await _ask(connection, "PUBSUB", "NUMSUB", f"{prefix}:control")
+        if not count:
             return
         await asyncio.sleep(_LOOK_SECONDS)
 

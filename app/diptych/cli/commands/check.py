@@ -44,6 +44,8 @@ def check(
         raise ConfigError("--secrets and --service go with --online; else no reference is followed")
     if problems := loader.check_files(files):
         raise ConfigError(*problems)
+    for note in loader.passed_over(files):
+        typer.echo(f"note: {note}", err=True)
     if online:
         from diptych.cli.environment import local_options, set_up_quiet_logging
         from diptych.cli.signals import run_interruptible

@@ -23,7 +23,7 @@ def purge_sessions(
         ),
     ] = None,
     patience: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long to wait for runs to end.")
+        float, typer.Option(metavar="SECONDS", help="How long to wait for its processes.")
     ] = 120.0,
 ) -> None:
     """Delete all sessions and runs of one Agent from the Redis at REDIS_URL.

@@ -70,6 +70,8 @@ def serve(
     from_environment = [] if loaded else [config_from_environment(os.environ)]
     count = len(loaded.names) if loaded else 1
     set_up_logging(settings.log_level, settings.log_format)
+    for note in loaded.notes if loaded else ():
+        _logger.info("%s", note)
     sockets = Sockets(ListenAddress(host, settings.port if port is None else port), count)
     configs = loaded.resolve(sockets.urls) if loaded else from_environment
     configs = [opened(config) for config in configs] if is_open else configs

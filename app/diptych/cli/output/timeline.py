@@ -11,6 +11,7 @@ from typing import Any
 
 from diptych.cli.output.renderer import INTERRUPTIONS, REFRESH_SECONDS
 from diptych.cli.output.screen import Part, Screen
+from diptych.cli.output.tree_lines import TreeLines
 from diptych.cli.output.wording import APPROVED_CHARS, call_text, decision_text, duration, one_line
 from diptych.loop.codec import TERMINAL, Record
 from diptych.ports import Item, Notice
@@ -53,6 +54,7 @@ class Timeline:
         self._now = now
         self._stage = _Stage.WORKING
         self._pending: dict[str, _PendingCall] = {}
+        self._tree = TreeLines()
         self._quoted: str | None = None  # whose text is being quoted: a call's id, or _REASONING
         self._waiting_calls: set[str] = set()  # for a decision: a person may be asked right now
         self._last_step = 0  # of the call in the last line, 0 if that is no call
@@ -85,6 +87,9 @@ class Timeline:
             case "tool_progress":
                 text = one_line(f"{fields['target']}: {fields['message']}", 200)
                 self._print_line(("  … " + text, "dim"))
+            case "delegation_progress" if "event" in fields:
+                for parts in self._tree.lines(fields, self._screen.width):
+                    self._print_line(*parts)
             case "delegation_progress":
                 self._quote(fields["call_id"], fields["content"])
             case "reasoning":

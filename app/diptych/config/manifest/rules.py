@@ -150,26 +150,3 @@ class UniqueNames:
                 f"{self.what} must differ; more than one is called {', '.join(repeated)}"
             )
         return entries
-
-
-@dataclass(frozen=True, slots=True)
-class SupportedValues:
-    """Marks a choice of which this version supports only some values; it refuses the others."""
-
-    values: tuple[str, ...]
-
-    def __get_pydantic_core_schema__(
-        self, source: object, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._validate, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchema:
-        return handler(schema) | {"enum": list(self.values)}
-
-    def _validate(self, value: str) -> str:
-        if value not in self.values:
-            supported = {"supported": ", ".join(self.values)}
-            raise PydanticCustomError("unsupported_value", "unsupported", supported)
-        return value

@@ -3,14 +3,14 @@
 Not here: what is stored there and how (`adapters.redis`).
 """
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import model_validator
 
 from diptych.config.manifest.durations import Retention
 from diptych.config.manifest.field_types import DnsLabel, Port
 from diptych.config.manifest.references import SecretSource
-from diptych.config.manifest.rules import CelRule, SupportedValues, rule_error
+from diptych.config.manifest.rules import CelRule, rule_error
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.settings import RETENTION
 
@@ -66,12 +66,10 @@ class SessionsSpec(StrictModel):
     on_delete: Literal["keep", "purge"] = "keep"
     """What becomes of the sessions when the Agent is deleted: `keep` leaves them until retention
     ends, for an Agent that adopts them; `purge` deletes them once its runs have ended."""
-    when_busy: Annotated[
-        Literal["enqueue", "reject", "interrupt"], SupportedValues(("enqueue",))
-    ] = "enqueue"
+    when_busy: Literal["enqueue", "reject", "interrupt"] = "enqueue"
     """What happens to a request while another run of its session is active: `enqueue` lets it wait
-    its turn."""
-    queue_mode: Annotated[Literal["one", "all"], SupportedValues(("one",))] = "one"
+    its turn, `reject` refuses it (409), `interrupt` cancels the other run."""
+    queue_mode: Literal["one", "all"] = "one"
     """How many of the messages that wait in a run's queue join the run at a time."""
 
     @model_validator(mode="after")

@@ -19,12 +19,14 @@ from diptych.errors import (
     RunEnded,
     RunLost,
     RunNotFound,
+    SessionBusy,
     StoreError,
     StoreFull,
 )
 
 _SAME_ID = "message.messageId came with other parts before; give each new message a new id"
 _TASK_ENDED = "the task has ended; to go on, send the message with its contextId and no taskId"
+_CONTEXT_BUSY = "another task of this context is not finished; cancel it or wait for its end"
 _STORE_FULL_SECONDS = "10"
 
 _logger = logging.getLogger(__name__)
@@ -60,6 +62,8 @@ class ErrorTranslation:
                 raise InternalError(str(error), retry) from error
             case RunEnded():
                 raise UnsupportedOperationError(_TASK_ENDED) from error
+            case SessionBusy():
+                raise UnsupportedOperationError(_CONTEXT_BUSY) from error
             case RequestError(code="idempotency_mismatch"):
                 raise InvalidParamsError(_SAME_ID) from error
             case RequestError():

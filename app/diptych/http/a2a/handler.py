@@ -39,6 +39,7 @@ from diptych.http.a2a.message import read_a2a_request, read_steering
 from diptych.http.a2a.task import TaskUpdates, Update, submitted_task, task_snapshot
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.loop.codec import TERMINAL, Record
+from diptych.net import a2a_extension
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
 from diptych.runtime.answers import collect
@@ -70,9 +71,9 @@ class TaskHandler(RequestHandler):
             entry = await self._start_or_steer(params, context)
             length = _history_length(params.configuration)
             if params.message.task_id:
-                events = self._snapshot_and_updates(entry, length)
+                events = self._snapshot_and_updates(entry, context, length)
             else:
-                events = self._updates(entry, TaskUpdates(entry))
+                events = self._updates(entry, _updates_for(entry, context))
                 yield submitted_task(entry, params.message, length)
             async for event in events:
                 yield event
@@ -80,13 +81,12 @@ class TaskHandler(RequestHandler):
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
-        del context
         with ErrorTranslation():
             validate_proto_required_fields(params)
             entry = await self._runs.entry(params.id)
             if entry.status in TERMINAL:
                 raise UnsupportedOperationError("the task has ended; read it with GetTask")
-            async for event in self._snapshot_and_updates(entry):
+            async for event in self._snapshot_and_updates(entry, context):
                 yield event
 
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
@@ -160,14 +160,16 @@ class TaskHandler(RequestHandler):
         return records
 
     async def _snapshot_and_updates(
-        self, entry: RunEntry, length: int | None = None
+        self, entry: RunEntry, context: ServerCallContext, length: int | None = None
     ) -> AsyncIterator[Event]:
         """Give a task that exists as it is, then its updates."""
         records = await self._runs.records(entry.run_id)
-        updates = TaskUpdates(entry)
+        updates = _updates_for(entry, context)
         updates.of(records)  # the snapshot says these already
         seq = records[-1].seq
         yield task_snapshot(entry, records, length)
+        for update in updates.events_of(records):
+            yield update
         del records  # for a slow reader no more is held than what it is being sent
         async for update in self._updates(entry, updates, seq):
             yield update
@@ -178,8 +180,18 @@ class TaskHandler(RequestHandler):
         async for batch in self._runs.subscribe(entry.run_id, after):
             if any(isinstance(item, Notice) and item.type == "reset" for item in batch):
                 return
-            for update in updates.of(item for item in batch if isinstance(item, Record)):
-                yield update
+            for item in batch:
+                if isinstance(item, Record):
+                    for update in updates.of([item]):
+                        yield update
+                else:
+                    for update in updates.of_notice(item):
+                        yield update
+
+
+def _updates_for(entry: RunEntry, context: ServerCallContext) -> TaskUpdates:
+    """Make the updates of a task, with events for who asked for our extension."""
+    return TaskUpdates(entry, tells_events=a2a_extension.URI in context.requested_extensions)
 
 
 def _history_length(params: GetTaskRequest | SendMessageConfiguration) -> int | None:

@@ -19,7 +19,7 @@ from google.protobuf.message import Message as ProtobufMessage
 
 from diptych.http.run_request import idempotency_key, origin, sha256
 from diptych.loop import messages
-from diptych.loop.events import Steered
+from diptych.loop.queue_events import Steered
 from diptych.net import a2a_extension
 from diptych.ports.entries import IdempotencyKey
 from diptych.runtime.request import SESSION_ID, RunRequest
@@ -46,7 +46,7 @@ def read_a2a_request(request: SendMessageRequest, headers: Mapping[str, str]) ->
     return RunRequest(
         messages=(*context, messages.Message("user", task)),
         session_id=message.context_id or None,
-        origin=replace(comes_from, parent=about.parent),
+        origin=replace(comes_from, parent=about.parent, deadline_pauses=about.deadline_pauses),
         idempotency_key=_idempotency_key(message),
         subject=about.subject,
     )

@@ -23,10 +23,12 @@ from a2a.types import (
 from google.protobuf.json_format import ParseDict
 
 from diptych.loop.codec import TERMINAL, Record
-from diptych.loop.messages import JSON, Usage
+from diptych.loop.messages import JSON, JSONObject, Usage
 from diptych.loop.text import well_formed
 from diptych.net import a2a_extension
+from diptych.net.a2a_events import notice_event, record_event
 from diptych.net.a2a_reports import TaskReport, report_value
+from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
 from diptych.runtime.answers import answers_so_far
 from diptych.runtime.approvals import note_waiting, open_approvals
@@ -105,8 +107,11 @@ class TaskUpdates:
     it over, as a recorded `answer_reset` demands.
     """
 
-    def __init__(self, entry: RunEntry) -> None:
+    def __init__(self, entry: RunEntry, *, tells_events: bool = False) -> None:
+        """With `tells_events` each record is told as an event of our extension, too."""
         self._entry = entry
+        self._tells_events = tells_events
+        self._told = _status("queued", entry.created)  # the newest status
         self._is_working = False
         self._sent_chars = 0  # of the answer of this turn, since it (last) began
         self._turn = 1
@@ -117,8 +122,19 @@ class TaskUpdates:
         """Give the updates of the next records."""
         return [update for record in records for update in self._of_record(record)]
 
+    def of_notice(self, notice: Notice) -> Iterable[Update]:
+        """Give the update of a notice: what happens in the run's own children."""
+        if self._tells_events and (event := notice_event(notice)):
+            yield self._event_update(event)
+
+    def events_of(self, records: Iterable[Record]) -> Iterable[Update]:
+        """Give only the events of records that a snapshot has shown; callers leave out doubles."""
+        if self._tells_events:
+            yield from (self._event_update(e) for e in map(record_event, records) if e)
+
     def _of_record(self, record: Record) -> Iterable[Update]:
         self._usage += spent(record)
+        yield from self.events_of([record])
         if record.event_type in TERMINAL:
             report = TaskReport(self._usage, end_code(record))
             yield self._status_update(_final_status(record), report)
@@ -158,9 +174,17 @@ class TaskUpdates:
             last_chunk=end is not None,
         )
 
+    def _event_update(self, event: JSONObject) -> TaskStatusUpdateEvent:
+        """Give an event in an update that changes nothing, with what was used up to it."""
+        about = {**event, **report_value(TaskReport(self._usage))}
+        update = self._status_update(self._told)
+        update.metadata.update({a2a_extension.URI: about})
+        return update
+
     def _status_update(
         self, status: TaskStatus, report: TaskReport | None = None
     ) -> TaskStatusUpdateEvent:
+        self._told = status
         metadata = {a2a_extension.URI: report_value(report)} if report else None
         return TaskStatusUpdateEvent(
             task_id=self._entry.run_id,

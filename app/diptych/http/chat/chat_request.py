@@ -68,7 +68,12 @@ async def read_chat(request: Request, policy: ChatPolicy) -> ChatRequest:
     is_left_out = bool(run.system) and policy.config.caller_system == "off"
     left_out = ("system",) if is_left_out else ()
     return ChatRequest(
-        run=replace(run, output_schema=output.schema, parameters=parameters.allowed),
+        run=replace(
+            run,
+            output_schema=output.schema,
+            parameters=parameters.allowed,
+            when_busy=body.when_busy,
+        ),
         tools=output.tools,
         streams=bool(body.stream),
         includes_usage=bool(options and options.include_usage),

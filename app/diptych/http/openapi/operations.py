@@ -65,7 +65,14 @@ def json_content(schema: str) -> dict[str, Any]:
 
 _RUN_LINKS = {
     name: {"operationId": name, "parameters": {"run_id": "$response.body#/id"}}
-    for name in ("read_run", "read_run_events", "steer_run", "cancel_run", "resume_run")
+    for name in (
+        "read_run",
+        "read_run_events",
+        "steer_run",
+        "follow_up_run",
+        "cancel_run",
+        "resume_run",
+    )
 }
 """What can be done with a run that was started, for tools that follow links."""
 
@@ -137,6 +144,14 @@ READ_RUN = _operation(
     {200: _json("Run", "The run.")},
     errors=_RUN_ERRORS,
 )
+READ_RUN_TREE = _operation(
+    "read_run_tree",
+    "Read a run and the runs below it",
+    "Gives the run, its delegations, and of each the run at the other agent, which this agent asks "
+    "for it. A run that cannot be read has a `problem` in its place.",
+    {200: _json("RunTree", "The tree.")},
+    errors=(400, *_RUN_ERRORS),
+)
 READ_RUN_EVENTS = _operation(
     "read_run_events",
     "Read the events of a run",
@@ -154,6 +169,24 @@ STEER_RUN = _operation(
     body="MessageBody",
     headers=("Idempotency-Key",),
     errors=(409, 422, *_RUN_ERRORS),
+)
+FOLLOW_UP_RUN = _operation(
+    "follow_up_run",
+    "Queue a message for a run's next turn",
+    "The message begins the run's next turn when this one has its answer. The reply comes when it "
+    "is on record, or is kept for a run that waits for its turn.",
+    {202: _json("Run", "The run.")},
+    body="MessageBody",
+    headers=("Idempotency-Key",),
+    errors=(409, 422, *_RUN_ERRORS),
+)
+CLEAR_QUEUE = _operation(
+    "clear_queue",
+    "Clear a run's queues",
+    "Drops the messages that wait in the run, and gives them. Those that have joined its "
+    "conversation stay.",
+    {200: _json("ClearedQueue", "What was dropped.")},
+    errors=(409, *_RUN_ERRORS),
 )
 RESUME_RUN = _operation(
     "resume_run",

@@ -33,6 +33,29 @@ RunStatus = Literal[
 ]
 
 
+class WaitingMessage(Reply):
+    """A message that has not joined a run's conversation."""
+
+    message: str
+    sent_by: str | None = None
+    """The subject that sent it, if it is known."""
+
+
+class Queue(Reply):
+    """The messages that wait in a run, in the order in which they came."""
+
+    steer: list[WaitingMessage]
+    """Those that join before the next request to the model."""
+    follow_up: list[WaitingMessage]
+    """Those that begin a turn when the one before has its answer."""
+
+
+class ClearedQueue(Reply):
+    """The messages that were dropped from a run's queues."""
+
+    queue: Queue
+
+
 class Run(Reply):
     """A run. What depends on its record is left out in lists and of a run that has just started."""
 
@@ -51,6 +74,8 @@ class Run(Reply):
     """The id of the run that this one takes up."""
     approvals: list[Approval] | None = None
     """The calls of it that somebody was asked about."""
+    queue: Queue | None = None
+    """The messages that wait in it, when one run is read that has not ended."""
     text: str | None = None
     """The answer so far, until the run ends."""
     answer: str | None = None
@@ -59,6 +84,8 @@ class Run(Reply):
     """Of the model, or `length` if the run reached its `maxSteps`."""
     usage: dict[str, int] | None = None
     """The tokens of all of its model calls, once the run has given an answer."""
+    children_usage: dict[str, int] | None = None
+    """The tokens that its delegations used with all below them, as those agents say."""
     error: RunError | None = None
     """Of a run that failed or was aborted."""
 
@@ -101,6 +128,8 @@ class Session(Reply):
     """A conversation."""
 
     session_id: str
+    owner: str | None = None
+    """Whose it is: a subject. Left out where nobody asks who asks."""
     runs: int
     events: int
     created_at: str = Field(json_schema_extra={"format": "date-time"})

@@ -1,6 +1,7 @@
-"""`/v1/runs`: start, list, read, steer and cancel runs, and read their events.
+"""`/v1/runs`: start, list, read, resume and cancel runs, and read their events.
 
-Not here: how a run's events become frames (`http.runs.event_stream`).
+Not here: messages to runs (`http.runs.queues`), how a run's events become frames
+(`http.runs.event_stream`).
 """
 
 import asyncio
@@ -8,14 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal
-from uuid import uuid4
 
 import orjson
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from diptych.errors import InvalidRequest, RunNotFound
-from diptych.http.bodies import MessageBody, ResumeBody, RunBody, read_body
+from diptych.http.bodies import ResumeBody, RunBody, read_body
 from diptych.http.disconnect import cancel_if_abandoned
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.messages import Conversation, read_conversation
@@ -24,9 +24,9 @@ from diptych.http.run_request import origin, read_idempotency_key, read_run_requ
 from diptych.http.runs.event_stream import event_frames
 from diptych.http.sse_response import SseResponse
 from diptych.http.typed_output import check_schema
-from diptych.http.views import run_view
+from diptych.http.views import queue_view, run_view
 from diptych.loop.codec import TERMINAL
-from diptych.loop.events import LoopSettings, Steered
+from diptych.loop.events import LoopSettings
 from diptych.loop.messages import Message
 from diptych.ports.entries import RunEntry
 from diptych.runtime.request import RunRequest
@@ -81,7 +81,11 @@ def run_routes(runs: GuardedRuns, policy: RunPolicy) -> APIRouter:
 
     @router.get("/v1/runs/{run_id}", **operations.READ_RUN)
     async def read(run_id: str) -> Response:
-        return _json(run_view(await runs.entry(run_id), await runs.records(run_id)))
+        entry, records = await runs.entry(run_id), await runs.records(run_id)
+        view = run_view(entry, records)
+        if view["status"] not in TERMINAL:
+            view |= queue_view(await runs.waiting_messages(run_id))
+        return _json(view)
 
     @router.get("/v1/runs/{run_id}/events", **operations.READ_RUN_EVENTS)
     async def events(request: Request, run_id: str, starting_after: StartingAfter = "") -> Response:
@@ -89,10 +93,6 @@ def run_routes(runs: GuardedRuns, policy: RunPolicy) -> APIRouter:
         await runs.entry(run_id)  # an unknown run is an HTTP error, not an empty stream
         frames = event_frames(runs, run_id, after)
         return SseResponse(frames, {"X-Run-ID": run_id}, partial(cancel_if_abandoned, runs, run_id))
-
-    @router.post("/v1/runs/{run_id}/steer", status_code=202, **operations.STEER_RUN)
-    async def steer(request: Request, run_id: str) -> dict[str, Any]:
-        return run_view(await runs.steer(run_id, await _read_steering(request)))
 
     @router.post("/v1/runs/{run_id}/resume", status_code=202, **operations.RESUME_RUN)
     async def resume(request: Request, run_id: str) -> dict[str, Any]:
@@ -139,7 +139,7 @@ async def _read_start(request: Request, policy: RunPolicy) -> RunRequest:
         session_id=body.session_id,
         on_disconnect=body.on_disconnect,
     )
-    return replace(run, output_schema=schema, max_steps=body.max_steps)
+    return replace(run, output_schema=schema, max_steps=body.max_steps, when_busy=body.when_busy)
 
 
 async def _read_resuming(request: Request) -> int | None:
@@ -148,14 +148,6 @@ async def _read_resuming(request: Request) -> int | None:
     body = await read_body(request, ResumeBody)
     await read_idempotency_key(request, None)  # any does: a run is resumed only once
     return body.max_steps
-
-
-async def _read_steering(request: Request) -> Steered:
-    body = await read_body(request, MessageBody)
-    if not body.message.strip():
-        raise InvalidRequest("message is empty", param="message")
-    key = await read_idempotency_key(request, None)
-    return Steered(body.message, key.key if key else f"http:{uuid4().hex}")
 
 
 def _conversation(body: RunBody, inputs: tuple[str, ...]) -> Conversation:

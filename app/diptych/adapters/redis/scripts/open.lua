@@ -1,7 +1,7 @@
 #!lua
 -- Opens a run at the end of its session's queue, and claims the session if it has no owner.
 -- ARGV: prefix, epoch, run, session, token, created, record, is shown, server, lease ms,
---       longest queue, idempotency key or '', digest of its body
+--       longest queue, idempotency key or '', digest of its body, 1 if the session must be idle
 local epoch, run, session, token, created = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local once = ARGV[12] ~= '' and key('once', ARGV[12])
 
@@ -25,6 +25,9 @@ if once then
     end
     return opened(first[1], 0)
   end
+end
+if ARGV[14] == '1' and redis.call('LLEN', key('queue', session)) > 0 then
+  return { 'busy' }
 end
 if redis.call('LLEN', key('queue', session)) >= tonumber(ARGV[11]) then
   return { 'full' }

@@ -1,0 +1,88 @@
+"""The messages that wait in a run: how they come, join its conversation, and are cleared (§6).
+
+A message that steers joins before the next request to the model. A follow-up begins the next turn
+when this one has its answer, and so does a message that steers but comes during the answer.
+
+Not here: how they reach the run (`runtime.signals`), what is asked next (`asking`).
+"""
+
+from dataclasses import replace
+
+from diptych.loop.messages import Message
+from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.state import MAX_MESSAGES_PER_RUN, Run, append_question, updated
+
+
+def takes(run: Run, item: Steered | QueueCleared) -> bool:
+    """Whether a message, or what clears them, is new, and not one too many."""
+    if isinstance(item, QueueCleared):
+        return item.clear_id not in run.clear_ids and len(run.clear_ids) < MAX_MESSAGES_PER_RUN
+    return item.message_id not in run.message_ids and len(run.message_ids) < MAX_MESSAGES_PER_RUN
+
+
+def put_message(run: Run, event: Steered) -> Run:
+    """Let a message wait; see `takes`."""
+    run = updated(run, message_ids=run.message_ids | {event.message_id})
+    if event.is_follow_up:
+        return updated(run, follow_ups=(*run.follow_ups, event))
+    return updated(run, undelivered=(*run.undelivered, event))
+
+
+def waiting_messages(run: Run) -> tuple[Steered, ...]:
+    """Give the messages that wait, in the order in which they would join."""
+    return run.undelivered + run.follow_ups
+
+
+def clearing(run: Run, asked: QueueCleared) -> QueueCleared:
+    """Name the messages that a request to clear drops now."""
+    return replace(asked, message_ids=tuple(m.message_id for m in waiting_messages(run)))
+
+
+def clear_messages(run: Run, event: QueueCleared) -> Run:
+    """Drop messages that wait."""
+    gone = frozenset(event.message_ids)
+    return updated(
+        run,
+        clear_ids=run.clear_ids | {event.clear_id},
+        undelivered=tuple(m for m in run.undelivered if m.message_id not in gone),
+        follow_ups=tuple(m for m in run.follow_ups if m.message_id not in gone),
+    )
+
+
+def deliver_next(run: Run) -> Run:
+    """Let what steers join: one message, or all, as the run's `queue_mode` says."""
+    return _join(run, _due(run, run.undelivered))
+
+
+def deliver_steering(run: Run) -> Run:
+    """Let all that steers join, before the run begins."""
+    return _join(run, run.undelivered)
+
+
+def deliver_all(run: Run) -> Run:
+    """Let all that waits join, at the run's end: what was taken is in the conversation."""
+    return _join(run, waiting_messages(run))
+
+
+def begin_turn(run: Run) -> Run:
+    """Begin a turn with what waits: one message, or all, as the run's `queue_mode` says."""
+    run = updated(run, follow_ups=waiting_messages(run), undelivered=())
+    run = updated(run, step_limit=run.step + run.settings.max_steps, question="")
+    return _join(run, _due(run, run.follow_ups))
+
+
+def _due(run: Run, queue: tuple[Steered, ...]) -> tuple[Steered, ...]:
+    return queue if run.settings.queue_mode == "all" else queue[:1]
+
+
+def _join(run: Run, due: tuple[Steered, ...]) -> Run:
+    """Add messages to the conversation, and forget earlier rejections."""
+    if not due:
+        return run
+    run = append_question(run, *(Message("user", each.message) for each in due))
+    return updated(
+        run,
+        undelivered=tuple(m for m in run.undelivered if m not in due),
+        follow_ups=tuple(m for m in run.follow_ups if m not in due),
+        errors=0,
+    )

@@ -1,0 +1,61 @@
+"""The messages that a run was sent before it had a runner, and what cleared them.
+
+Not here: those of a run that goes on (`loop.queues`), sending them (`signals`).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from diptych.loop.events import Signal
+from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.state import MAX_MESSAGES_PER_RUN
+
+
+class EarlyMessages:
+    """Keeps them in order of arrival, each once."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, Steered | QueueCleared] = {}
+
+    def put(self, item: Steered | QueueCleared) -> bool:
+        """Add a message, or what clears those before it. False if there are too many."""
+        key = _key(item)
+        alike = sum(type(other) is type(item) for other in self._items.values())
+        if key not in self._items and alike >= MAX_MESSAGES_PER_RUN:
+            return False
+        self._items.setdefault(key, item)
+        return True
+
+    def take(self) -> Sequence[Steered | QueueCleared]:
+        """Take all of them."""
+        items, self._items = self._items, {}
+        return tuple(items.values())
+
+    @property
+    def items(self) -> Sequence[Steered | QueueCleared]:
+        """All of them, in order of arrival."""
+        return tuple(self._items.values())
+
+
+def still_waiting(items: Iterable[Signal]) -> Sequence[Steered]:
+    """Give the messages among signals, in order of arrival, that no later one clears."""
+    waiting: dict[str, Steered] = {}
+    for item in items:
+        if isinstance(item, QueueCleared):
+            waiting.clear()
+        elif isinstance(item, Steered):
+            waiting.setdefault(item.message_id, item)
+    return tuple(waiting.values())
+
+
+def cleared_by(items: Iterable[Signal], clear_id: str) -> Sequence[Steered]:
+    """Give the messages among signals that one of them clears."""
+    before: list[Signal] = []
+    for item in items:
+        if isinstance(item, QueueCleared) and item.clear_id == clear_id:
+            break
+        before.append(item)
+    return still_waiting(before)
+
+
+def _key(item: Steered | QueueCleared) -> str:
+    return f"clear {item.clear_id}" if isinstance(item, QueueCleared) else item.message_id

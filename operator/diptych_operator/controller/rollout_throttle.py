@@ -1,0 +1,64 @@
+"""Lets only so many Agents roll at a time when the platform has changed.
+
+Who rolls is read from the Deployments (`desired.rollout_mark`), so that the next operator goes on
+where this one ended. Who waits is known by being looked at again.
+
+Not here: what a waiting Agent's status says (`obstacles`).
+"""
+
+from diptych_operator.controller.cache import ObjectCache
+from diptych_operator.controller.work_queue import WorkQueue
+from diptych_operator.desired.rollout_mark import begins_platform_rollout, is_in_platform_rollout
+from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.kinds import DEPLOYMENT, NamespacedName, Object
+
+
+class RolloutThrottle:
+    """At most `at_once` Agents roll at a time because of the platform; 0 is no limit."""
+
+    def __init__(self, cache: ObjectCache, queue: WorkQueue, at_once: int) -> None:
+        self.at_once = at_once
+        self._cache = cache
+        self._queue = queue
+        self._admitted: set[NamespacedName] = set()
+        """Whose Deployment is being written: the cache does not know yet that it rolls."""
+        self._waiting: dict[NamespacedName, None] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many Agents wait."""
+        return len(self._waiting)
+
+    def must_wait(self, agent: Agent, desired: Object, live: Object | None) -> bool:
+        """Say whether a Deployment must not be applied yet; if it may, `end` must follow."""
+        name = agent.namespaced_name
+        if not (self.at_once and begins_platform_rollout(desired, live)):
+            self._waiting.pop(name, None)
+            return False
+        if len(self._rolling() - {name}) >= self.at_once:
+            self._waiting.setdefault(name)
+            return True
+        self._waiting.pop(name, None)
+        self._admitted.add(name)
+        return False
+
+    def end(self, name: NamespacedName) -> None:
+        """End the writing of an Agent's Deployment, and queue those that wait, if there is room."""
+        self._admitted.discard(name)
+        if self._waiting:
+            room = self.at_once - len(self._rolling())
+            for waiting in list(self._waiting)[: max(room, 0)]:
+                self._queue.add(waiting)
+
+    def forget(self, name: NamespacedName) -> None:
+        """Forget an Agent that is gone."""
+        self._waiting.pop(name, None)
+        self.end(name)
+
+    def _rolling(self) -> set[NamespacedName]:
+        rolling = {
+            name
+            for name, deployment in self._cache.all(DEPLOYMENT)
+            if is_in_platform_rollout(deployment)
+        }
+        return rolling | self._admitted

@@ -1,0 +1,81 @@
+"""A request to a busy session: it waits, is refused, or interrupts (loop.md §6)."""
+
+import asyncio
+
+import pytest
+from support.doubles import house
+from support.replicas import ask, replica, told
+from support.shared_store import SharedStore
+from support.stories import begin, log, virtually
+
+from diptych.errors import SessionBusy
+from diptych.loop.messages import Message
+from diptych.ports.entries import IdempotencyKey
+from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.request import RunRequest
+
+SLOW = {"content": "{}", "delay_ms": 5_000}
+ECHOES = ("{}", "Yes.") * 20
+
+
+def to(session_id="s", text="hi", **rest):
+    return RunRequest((Message("user", text),), session_id=session_id, **rest)
+
+
+@virtually
+async def test_a_busy_session_refuses_and_an_idle_one_takes():
+    rooms = house(SLOW, "Hello.", definition=AgentDefinition(when_busy="reject"))
+    first = await rooms.runs.start(to())
+    with pytest.raises(SessionBusy):
+        await rooms.runs.start(to())
+    assert (await rooms.runs.start(to("other"))).status == "queued"
+    assert (await rooms.runs.start(to(when_busy="enqueue"))).status == "queued"
+    await rooms.told(first.run_id)
+    await rooms.runs.close(1_000)
+    assert len(await rooms.runs.entries("s")) == 2, "what is refused leaves nothing"
+
+
+@virtually
+async def test_of_many_at_once_exactly_one_is_taken():
+    rooms = house(SLOW, "Hello.", definition=AgentDefinition(when_busy="reject"))
+    given = await asyncio.gather(
+        *(rooms.runs.start(to()) for _ in range(20)), return_exceptions=True
+    )
+    assert sum(not isinstance(one, SessionBusy) for one in given) == 1
+    await rooms.runs.close()
+
+
+@virtually
+async def test_a_request_that_is_sent_again_is_not_refused_for_itself():
+    rooms = house(SLOW, "Hello.", definition=AgentDefinition(when_busy="reject"))
+    key = IdempotencyKey("k", "d")
+    first = await rooms.runs.start(to(idempotency_key=key))
+    assert (await rooms.runs.start(to(idempotency_key=key))).run_id == first.run_id
+    await rooms.runs.close()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "another process"])
+@virtually
+async def test_it_interrupts_what_goes_before_it_wherever_that_runs(elsewhere):
+    store = SharedStore()
+    definition = AgentDefinition(when_busy="interrupt")
+    a, b = (replica(store, n, SLOW, *ECHOES, definition=definition) for n in "ab")
+    first = await begin(a, "one", session_id="s")
+    second = await begin(a, "two", session_id="s", when_busy="enqueue")
+    await asyncio.sleep(1)
+    at = b if elsewhere else a
+    third = (await at.run(at.runs.start(ask("three", "s")))).run_id
+    assert [log(store, run)[-1].event_type for run in (first, second)] == ["aborted", "aborted"]
+    assert "newer message" in log(store, first)[-1].content
+    await told(at, third)
+    assert log(store, third)[-1].event_type == "completed"
+
+
+@virtually
+async def test_one_that_interrupts_and_is_sent_again_does_not_interrupt_itself():
+    rooms = house(SLOW, "Hello.", definition=AgentDefinition(when_busy="interrupt"))
+    key = IdempotencyKey("k", "d")
+    first = await rooms.runs.start(to(idempotency_key=key))
+    await rooms.runs.start(to(idempotency_key=key))
+    await rooms.told(first.run_id)
+    assert (await rooms.runs.entry(first.run_id)).status == "completed"
