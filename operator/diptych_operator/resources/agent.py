@@ -213,6 +213,24 @@ def ready_status(content: Object | None) -> str:
     return next((c["status"] for c in conditions if c["type"] == "Ready"), "Unknown")
 
 
+_BAD_STATUS: Mapping[str, str] = {
+    "Accepted": "False",
+    "ResolvedRefs": "False",
+    "Ready": "False",
+    "Degraded": "True",
+    "ToolsDrifted": "True",
+    "Stalled": "True",
+}
+
+
+def bad_conditions(content: Object) -> tuple[tuple[str, str], ...]:
+    """Give type and reason of each condition that tells of something wrong."""
+    conditions = (content.get("status") or {}).get("conditions", ())
+    return tuple(
+        (c["type"], c["reason"]) for c in conditions if _BAD_STATUS.get(c["type"]) == c["status"]
+    )
+
+
 def _key_refs(value: object) -> Iterator[KeyRef]:
     if isinstance(value, Mapping):
         for field, inner in value.items():
