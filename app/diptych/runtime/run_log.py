@@ -14,10 +14,8 @@ from diptych.ports import Item, Notice
 from diptych.ports.entries import IdempotencyKey, Lease, Opened
 from diptych.runtime.approvals import note_waiting, open_approvals
 from diptych.runtime.buffer import SubscriberBuffer, is_terminal
+from diptych.runtime.effects import PROGRESS
 from diptych.runtime.stores import Stores
-
-PROGRESS = "progress"
-"""The type of the notice that precedes a call (loop.md §5)."""
 
 Observer = Callable[[Item], None]
 """Told of every record and notice of every run that this process executes. Must not block."""

@@ -17,7 +17,7 @@ from enum import Enum
 
 from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.loop.call_graph import failure
-from diptych.loop.commands import AskModel, Command, Emit, MakeCall, Warn
+from diptych.loop.commands import AskModel, Command, Emit, Judge, MakeCall, Warn
 from diptych.loop.context_window import ContextWindow
 from diptych.loop.events import (
     Aborted,
@@ -33,7 +33,8 @@ from diptych.loop.events import (
     Stop,
     Streamed,
 )
-from diptych.loop.messages import JSON, Delegation
+from diptych.loop.hook_events import CallJudged
+from diptych.loop.messages import Delegation
 from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.queues import clearing, takes
 from diptych.loop.reducer import advance, apply_all, closing_events
@@ -41,8 +42,8 @@ from diptych.loop.state import Phase, Run, waiting_calls
 from diptych.policy.rules import Asker
 from diptych.ports import Notice
 from diptych.runtime.deadline import Deadline
-from diptych.runtime.effects import Backends, Effects, TaskCrashed, TextArrived, target
-from diptych.runtime.run_log import PROGRESS, RunLog
+from diptych.runtime.effects import Backends, Effects, TaskCrashed, TextArrived, progress
+from diptych.runtime.run_log import RunLog
 from diptych.runtime.run_writer import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunWriter
 from diptych.runtime.timers import RunTimers
 
@@ -156,6 +157,8 @@ class Runner:
                 await self._apply(clearing(self._writer.decided, item))
             case ApprovalDecided() if not self._awaits(item):
                 pass
+            case CallJudged(call_id) if call_id not in self._writer.decided.judging:
+                pass
             case _:
                 await self._apply(item)
 
@@ -194,8 +197,8 @@ class Runner:
                     self._writer.decided, more = advance(self._writer.decided, event)
                     items.append(event)
                     todo.extend(more)
-                case AskModel() as ask:
-                    self._ask_model(ask)
+                case AskModel() | Judge() as ask:
+                    self._ask(ask)
                 case MakeCall() as call:
                     if outcome := self._policy_outcome(call):
                         todo.appendleft(Emit(outcome))
@@ -226,7 +229,7 @@ class Runner:
             case "deny":
                 return failure(call, "denied", f"denied: {verdict.reason}")
 
-    def _ask_model(self, command: AskModel) -> None:
+    def _ask(self, command: AskModel | Judge) -> None:
         if self._stage is _Stage.DRIVING:
             self._effects.ask(command, self._writer.decided)
 
@@ -235,7 +238,7 @@ class Runner:
         context_ids: dict[str, str] = {}
         for command in commands:
             call = command.call
-            self._writer.add(_progress(command, self._writer.decided.step_limit))
+            self._writer.add(progress(command, self._writer.decided.step_limit))
             if isinstance(call, Delegation):
                 context_ids[call.id] = self._log.new_context_id()
             if not command.is_retry:
@@ -287,13 +290,3 @@ class Runner:
             events.append(Streamed(text))
         if events:
             await self._writer.record(*events)
-
-
-def _progress(command: MakeCall, max_steps: int) -> Notice:
-    fields: dict[str, JSON] = {
-        "step": command.step,
-        "max_steps": max_steps,
-        "action": "delegate" if isinstance(command.call, Delegation) else "tool_call",
-        "target": target(command.call),
-    }
-    return Notice(PROGRESS, fields)

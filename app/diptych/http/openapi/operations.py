@@ -65,7 +65,14 @@ def json_content(schema: str) -> dict[str, Any]:
 
 _RUN_LINKS = {
     name: {"operationId": name, "parameters": {"run_id": "$response.body#/id"}}
-    for name in ("read_run", "read_run_events", "steer_run", "follow_up_run", "cancel_run", "resume_run")
+    for name in (
+        "read_run",
+        "read_run_events",
+        "steer_run",
+        "follow_up_run",
+        "cancel_run",
+        "resume_run",
+    )
 }
 """What can be done with a run that was started, for tools that follow links."""
 
