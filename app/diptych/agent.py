@@ -84,8 +84,8 @@ class Agent(AgentControl):
 
     `model` is either the `spec.model` of a manifest, or any object that fulfils
     `diptych.ports.Model`. `mock_responses` (or DEBUG_MOCK_RESPONSES) replaces it by a script.
-    `tools` holds plain typed functions, or entries of `spec.tools`; `agents` holds entries of
-    `spec.agents`. `action_format` is that of `spec.model`, for a model object. `queue_mode` and
+    `tools` holds plain typed functions, or entries of `spec.tools`; `agents` and `policy` hold
+    entries of theirs. `action_format` is that of `spec.model`, for a model object. `queue_mode` and
     `when_busy` are those of `spec.sessions`. Other arguments are fields of `spec.loop`, in
     snake_case.
 
@@ -117,6 +117,7 @@ class Agent(AgentControl):
         description: str = "",
         tools: Sequence[ToolSource] = (),
         agents: Sequence[Mapping[str, Any]] = (),
+        policy: Sequence[Mapping[str, Any]] = (),
         store: str | Mapping[str, Any] | None = None,
         retention: str | None = None,
         action_format: str | None = None,
@@ -139,6 +140,7 @@ class Agent(AgentControl):
             "model": model_spec(model, action_format),
             "tools": [tool for tool in tools if not callable(tool)],
             "agents": list(agents),
+            "policy": list(policy),
             "loop": {camel_case(key): value for key, value in loop.items()},
             "sessions": sessions_spec(store, retention, queue_mode, when_busy),
         }

@@ -24,6 +24,7 @@ def judge_call(run: Run, event: CallJudged) -> Next:
     if reason is None and event.call and event.call_id in run.approved:
         reason = f"the hook {event.hook} {_APPROVED}"
     if reason is not None:
+        run = updated(run, issued=run.issued | {call.id})
         return issue(run, Emit(failure(call, "denied", f"denied: {reason}")))
     if event.call:
         changed = event.call

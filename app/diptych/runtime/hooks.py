@@ -170,7 +170,7 @@ async def _asked(hook: Hook | ContextProvider, question: JSONObject) -> Any:  # 
 
 
 async def _reply(hook: Hook, question: JSONObject) -> Mapping[str, Any]:
-    reply = await _asked(hook, {"on": hook.point, **question})
+    reply = await _asked(hook, {"at": hook.point, **question})
     if reply is None:
         return {}
     if not isinstance(reply, Mapping):

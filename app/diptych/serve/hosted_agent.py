@@ -36,6 +36,7 @@ from diptych.runtime.hooks import Hooks
 from diptych.runtime.service import RunService
 from diptych.runtime.step_gate import StepGate
 from diptych.serve.access import AgentAccess
+from diptych.serve.hooks import all_hooks, http_hooks
 from diptych.serve.stores import redis_store, stores
 from diptych.serve.system_clock import SystemClock
 
@@ -91,24 +92,12 @@ class HostedAgent:
         )
         self._model = _model(config, http, in_process.model, self._metrics.observe_model)
         self.gate = StepGate()
-        hooks = in_process.hooks
+        self._http_hooks = http_hooks(config)
+        hooks = all_hooks(self._http_hooks, in_process.hooks)
+        backends = Backends(self._model, self._tools, self._agents, policy=config.policy)
         self.runs = RunService(
-            AgentDefinition(
-                config.instructions,
-                replace(config.loop, hooks=hooks.points),
-                config.deadline,
-                read_instructions=config.instructions_from,
-                context_tokens=config.context_tokens,
-                when_busy=config.when_busy,
-            ),
-            Backends(
-                self._model,
-                self._tools,
-                self._agents,
-                policy=config.policy,
-                hooks=hooks,
-                gate=self.gate,
-            ),
+            _definition(config, hooks),
+            replace(backends, hooks=hooks, gate=self.gate),
             self.stores,
             [self._metrics.observe],
             self._budget,
@@ -142,6 +131,8 @@ class HostedAgent:
             for task in filter(None, (self._first_connect, self._model_watch)):
                 task.cancel()
             await asyncio.gather(self._tools.aclose(), self._agents.aclose(), self._access.aclose())
+            if self._http_hooks:
+                await self._http_hooks.aclose()
             if self._redis:
                 await self._redis.aclose()
 
@@ -243,6 +234,17 @@ class HostedAgent:
             self._tools.wait_for_first_attempt(FIRST_CONNECT_SECONDS),
             self._agents.wait_for_first_attempt(FIRST_CONNECT_SECONDS),
         )
+
+
+def _definition(config: AgentConfig, hooks: Hooks) -> AgentDefinition:
+    return AgentDefinition(
+        config.instructions,
+        replace(config.loop, hooks=hooks.points),
+        config.deadline,
+        read_instructions=config.instructions_from,
+        context_tokens=config.context_tokens,
+        when_busy=config.when_busy,
+    )
 
 
 def _unavailable_key(name: str) -> Unavailable:

@@ -64,7 +64,7 @@ async def test_a_call_that_no_hook_minds_is_made_as_it_is():
     items = await rooms.ask()
     assert rooms.tools.called == [("pay", {"amount": 500})]
     (question,) = ask.questions
-    assert question["on"] == "beforeCall"
+    assert question["at"] == "beforeCall"
     assert question["call"] == {"id": "call_1_1", "tool": "pay", "arguments": {"amount": 500}}
     assert (question["step"], question["question"]) == (1, "hi")
     (judged,) = of(items, "call_judged")
@@ -91,6 +91,17 @@ async def test_a_denial_is_a_result_that_the_model_reads_and_the_tool_is_not_cal
     assert rooms.tools.called == []
     assert "denied: too much money" in rooms.model.requests[1][-1].content
     assert facts(items)[-2:] == ["tool_error", "agent_response"]
+
+
+@virtually
+async def test_a_denied_call_is_not_asked_about_again_while_its_siblings_go_on():
+    ask = Asked(None, {"deny": "no"})
+    two = f"[{CALL}, {CALL.replace('500', '600')}]"
+    rooms = rooms_with(at("beforeCall", ask), two, "{}", "Paid.")
+    items = await rooms.ask()
+    assert len(ask.questions) == 2
+    assert rooms.tools.called == [("pay", {"amount": 500})]
+    assert items[-1].event_type == "completed"
 
 
 @pytest.mark.parametrize(
