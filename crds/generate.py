@@ -69,6 +69,12 @@ STATUS: Schema = {
     "type": "object",
     "description": "The agent's state as the operator sees it; only the operator writes it.",
     "properties": {
+        "advice": _field(
+            "string",
+            "Whether it serves, what is wrong, and what to do about it. For people; programs read "
+            "the conditions.",
+            maxLength=2048,
+        ),
         "observedGeneration": _field(
             "integer",
             "The generation of the manifest that the operator has applied.",

@@ -5,10 +5,14 @@ given again, and `context` tells the time without it being recorded. The replies
 """
 
 import asyncio
+import json
 import re
 from datetime import UTC, datetime
 
 from diptych import Agent, CallInfo, Deny, ResultInfo, RunInfo
+
+MOST = 50  # euros at a time
+EACH = ("Ada", "Eve")
 
 
 def pay(to: str, amount: int) -> str:
@@ -20,8 +24,8 @@ def cap(call: CallInfo) -> dict[str, object] | Deny | None:
     """Pay at most 50 at a time, and nothing to strangers."""
     if call.arguments["to"] != "Ada":
         return Deny(f"{call.arguments['to']} is nobody we pay")
-    if call.arguments["amount"] > 50:  # type: ignore[operator]
-        return {**call.arguments, "amount": 50}
+    if call.arguments["amount"] > MOST:
+        return {**call.arguments, "amount": MOST}
     return None
 
 
@@ -50,8 +54,7 @@ async def main() -> None:
         validate_answer=has_thanks,
         context=clock,
         mock_responses=[
-            '[{"tool": "pay", "arguments": {"to": "Ada", "amount": 80}},'
-            ' {"tool": "pay", "arguments": {"to": "Eve", "amount": 80}}]',
+            json.dumps([{"tool": "pay", "arguments": {"to": to, "amount": 80}} for to in EACH]),
             "{}",
             "Ada has 50 €; Eve is nobody we pay.",
             "Ada has 50 €; Eve is nobody we pay. Thank you!",

@@ -35,6 +35,7 @@ from support.redis_server import ONCE, RedisServer, redis_server
 from diptych.config.loader import check_files
 from diptych_operator.desired.access import AccessSettings
 from diptych_operator.desired.deployment import RolloutSettings
+from diptych_operator.desired.expose import ExposeSettings, WaySettings
 from diptych_operator.desired.metadata import MetadataSettings
 from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings, egress_rules
 from diptych_operator.process.settings import read_settings
@@ -48,6 +49,9 @@ ALL = (
     "metrics.serviceMonitor.enabled=true",
     "operator.extraEnv[0].name=HTTPS_PROXY",
     "operator.extraEnv[0].value=http://proxy:3128",
+    "agents.expose.hosts={*.example.com}",
+    "agents.expose.gateway.enabled=true",
+    "agents.expose.ingress.enabled=true",
     "global.podLabels.team=agents",
     "global.podAnnotations.seen=yes",
     "global.nodeSelector.disk=ssd",
@@ -139,14 +143,18 @@ def test_the_crd_may_be_somebody_elses_affair():
 
 
 def test_the_operator_has_the_rights_that_are_listed_and_no_other():
-    assert {
+    assert _rights() == RIGHTS
+
+
+def _rights(*settings: str) -> dict[str, str]:
+    return {
         " ".join([f"{resource}.{group}".rstrip("."), *rule.get("resourceNames", ())]): " ".join(
             rule["verbs"]
         )
-        for rule in _operator_rules()
+        for rule in _operator_rules(*settings)
         for group in rule["apiGroups"]
         for resource in rule["resources"]
-    } == RIGHTS
+    }
 
 
 def test_no_role_holds_a_secret_or_a_wildcard():
@@ -285,10 +293,14 @@ def test_the_name_servers_are_the_operators_own_defaults_and_a_setting():
     assert network(*others, "dns.blocks=null") == DnsSettings(("openshift-dns",), {}, (), (5353,))
 
 
+PEM = "-----BEGIN CERTIFICATE-----"
+
+
 def test_the_operator_reads_who_may_do_what_from_its_file(tmp_path):
     settings = (
         "access.issuers[0].url=https://login.example.com",
         "access.issuers[0].audience=agents",
+        "access.issuers[0].ca=-----BEGIN CERTIFICATE-----",
         "access.grants[0].to[0].group=support",
         "access.grants[0].to[1].serviceAccount.name=web",
         "access.grants[0].to[1].serviceAccount.namespace=shop",
@@ -303,7 +315,7 @@ def test_the_operator_reads_who_may_do_what_from_its_file(tmp_path):
     files = {"AGENTS": "", "ACCESS": str(file)}
     platform = read_settings([], environ | files).platform
     assert platform.access == AccessSettings(
-        ({"url": "https://login.example.com", "audience": "agents"},),
+        ({"url": "https://login.example.com", "audience": "agents", "ca": PEM},),
         (
             {
                 "to": [
@@ -354,17 +366,56 @@ def test_the_operator_reads_what_the_platform_sets_for_agents_from_its_file(tmp_
         "agents.service.labels.mesh=on",
         "agents.rollout.maxSurge=25%",
         "agents.rollout.atOnce=3",
+        "agents.policy[0].match.tool=bank__*",
+        "agents.policy[0].when=args.amount > 100",
+        "agents.policy[0].do=ask",
     )
+    assert found.expose == ExposeSettings()
+    rule = {"match": {"tool": "bank__*"}, "when": "args.amount > 100", "do": "ask"}
+    assert found.policy == (rule,)
     assert found.pods.template["spec"] == {
         "nodeSelector": {"disk": "ssd", "pool": "agents"},
         "runtimeClassName": "gvisor",
     }
-    paths = [one.path for one in found.pods.locked]
+    paths = [one.path for one in found.pods.locked][:2]
     assert paths == ["spec.nodeSelector[pool]", "spec.runtimeClassName"]
     assert found.pods.rollout == RolloutSettings("25%", 0, 3)
     assert found.metadata.allowed == ("team",)
     assert found.metadata.service_accounts.annotations == {"role": "arn"}
     assert found.metadata.services.labels == {"mesh": "on"}
+
+
+def test_the_operator_reads_how_agents_may_be_exposed(tmp_path):
+    found = platform(
+        tmp_path,
+        "agents.expose.hosts[0]=*.{namespace}.example.com",
+        "agents.expose.gateway.enabled=true",
+        "agents.expose.gateway.from[0].namespaceSelector.matchLabels.team=gateways",
+        "agents.from[0].podSelector.matchLabels.app=front",
+    )
+    peer = {"namespaceSelector": {"matchLabels": {"team": "gateways"}}}
+    gateway = WaySettings(True, (peer,))
+    assert found.expose == ExposeSettings(("*.{namespace}.example.com",), gateway)
+    assert found.network.ingress_from == ({"podSelector": {"matchLabels": {"app": "front"}}},)
+
+
+@pytest.mark.parametrize(
+    ("way", "resource"),
+    [
+        ("gateway", "httproutes.gateway.networking.k8s.io"),
+        ("ingress", "ingresses.networking.k8s.io"),
+    ],
+)
+def test_the_operator_may_make_routes_only_where_that_is_switched_on(way, resource):
+    setting = f"agents.expose.{way}.enabled=true"
+    new = _rights(setting).items() - _rights().items()
+    assert new == {(resource, "list create patch delete")}
+    (policy,) = [
+        one
+        for one in _of_kind("ValidatingAdmissionPolicy", setting)
+        if "operator" in one["metadata"]["name"]
+    ]
+    assert resource.partition(".")[0] in str(policy["spec"]["matchConstraints"])
 
 
 def test_a_change_of_what_agents_have_restarts_the_operator():
@@ -515,9 +566,14 @@ def test_the_bundled_redis_is_full_before_kubernetes_would_kill_it():
         pytest.param("dns.ports[0]=0", "dns", id="a name server's port of 0"),
         pytest.param("dns.podLabels[0]=k8s-app", "dns", id="a label without a value"),
         pytest.param("access.issuers[0].url=http://x", "access", id="an issuer without TLS"),
+        pytest.param("access.issuers[0].ca=x", "access", id="an authority without a certificate"),
         pytest.param("access.grants[0].may={rule}", "access", id="an unknown right"),
         pytest.param("access.grants[0].to[0].pod=x", "access", id="an unknown kind of subject"),
         pytest.param("admission.podSecurity=low", "podSecurity", id="no level of Pod Security"),
+        pytest.param("agents.locked={nodeSelector}", "locked", id="a path that is none"),
+        pytest.param("agents.rollout.maxSurge=x", "maxSurge", id="no number of pods"),
+        pytest.param("agents.podTemplate.specs=x", "podTemplate", id="no part of a template"),
+        pytest.param("agents.policy[0].do=ask", "policy", id="a rule without a match"),
         pytest.param("networkPolicy.apiServerPorts[0]=0", "apiServerPorts", id="a port of 0"),
     ],
 )
@@ -573,8 +629,8 @@ def test_the_readme_names_every_value():
     assert [path for path in _leaves(values) if f"`{path}`" not in readme] == []
 
 
-def _operator_rules() -> list[dict[str, Any]]:
-    roles = [*_of_kind("ClusterRole"), *_of_kind("Role")]
+def _operator_rules(*settings: str) -> list[dict[str, Any]]:
+    roles = [*_of_kind("ClusterRole", *settings), *_of_kind("Role", *settings)]
     own = [r for r in roles if not r["metadata"]["name"].endswith((":view", ":edit", "-test"))]
     return [rule for role in own for rule in role["rules"]]
 

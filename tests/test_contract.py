@@ -9,6 +9,7 @@ from aiohttp import ClientSession
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.agents import agent, child, observed, service
+from support.doubles import catalog
 
 from diptych.access.grants import rights_of
 from diptych.access.subject import Subject
@@ -16,11 +17,14 @@ from diptych.config.environment import process_settings
 from diptych.config.loader import LocalOptions, load_agents
 from diptych.config.manifest import REFERENCES as POD_REFERENCES
 from diptych.config.manifest import AgentSpec
+from diptych.config.manifest.agent import PLATFORM_POLICY
 from diptych.config.manifest.sessions import RedisService
 from diptych.config.manifest.tools import ServiceRef
 from diptych.config.platform_access import read_platform_access
 from diptych.config.settings import AgentConfig, ProcessSettings
 from diptych.errors import ConfigError
+from diptych.loop.messages import ToolCall
+from diptych.policy.rules import Asker
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.scheduler import HAND_OVER_SECONDS
 from diptych.serve.hosted_agent import HostedAgent
@@ -33,6 +37,7 @@ from diptych_operator.desired.access import (
     access_text,
 )
 from diptych_operator.desired.resolved_manifest import FILE, FOLDER, manifest_text
+from diptych_operator.process.policy_settings import read_policy
 from diptych_operator.resources.agent import REDIS_PORT
 from diptych_operator.resources.kinds import CONFIG_MAP, DEPLOYMENT, PORT, Object
 
@@ -74,8 +79,14 @@ def _keys(items: Any) -> set[str]:
 
 
 ISSUER = TokenIssuer("https://cluster.example", ({"kty": "EC", "kid": "1"},))
+LOGIN = {
+    "url": "https://login.example.com",
+    "audience": "agents",
+    "userClaim": "email",
+    "ca": "PEM",
+}
 SETTINGS = AccessSettings(
-    issuers=({"url": "https://login.example.com", "audience": "agents", "userClaim": "email"},),
+    issuers=(LOGIN,),
     grants=({"to": [{"kind": "group", "name": "support"}], "may": ["ask", "read"]},),
     operator=("system", "diptych"),
 )
@@ -98,6 +109,37 @@ def read(file: Path, **environ: str) -> AgentConfig:
 
 def test_both_sides_call_the_annotation_the_same():
     assert resolved.REFERENCES == POD_REFERENCES
+    assert resolved.PLATFORM_POLICY == PLATFORM_POLICY
+
+
+RULES = (
+    {"match": {"tool": "pay"}, "when": "args.amount > 100", "do": "deny", "reason": "Too much."},
+    {"match": {"agent": "*"}, "do": "ask", "expires": "5m", "mode": "dryRun"},
+)
+
+
+def with_rules(folder: Path, rules: Any, **spec: Any) -> Path:
+    file = folder / FILE
+    content = resolved.resolved_manifest(agent(**spec), observed(), rules)
+    file.write_text(manifest_text(content).replace(FOLDER, str(folder)))
+    return file
+
+
+def test_the_pod_puts_the_platforms_rules_beside_its_own(tmp_path: Path):
+    assert read_policy(list(RULES)) == RULES
+    own = [{"match": {"tool": "*"}, "do": "allow"}]
+    policy = read(with_rules(tmp_path, RULES, policy=own)).policy
+    for amount, outcome in ((99, "allow"), (101, "deny")):
+        call = ToolCall("call_1_1", "pay", {"amount": amount})
+        verdict = policy.decide(call, catalog("pay"), Asker("run-1"))
+        assert verdict.outcome == outcome
+    assert verdict.reason == "Too much."
+
+
+def test_a_pod_that_does_not_understand_the_platforms_rules_does_not_start(tmp_path: Path):
+    rules = ({"match": {"tool": "*"}, "do": "think"},)
+    with pytest.raises(ConfigError, match=r"diptych.dev/policy is not what this version"):
+        read(with_rules(tmp_path, rules))
 
 
 def test_the_pod_is_started_on_the_manifest_that_is_mounted():
@@ -151,6 +193,8 @@ def test_the_pod_learns_who_may_call_from_what_the_operator_writes(tmp_path):
         "agents",
         "email",
     )
+    assert login.ca is not None
+    assert login.ca() == "PEM"
 
     def rights(kind: Any, name: str, *groups: str) -> set[str]:
         subject = Subject(kind, name, frozenset(groups))

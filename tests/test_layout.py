@@ -29,9 +29,9 @@ def test_python_started_at_the_root_still_finds_its_own_modules(module: str):
     assert str(ROOT / "operator") not in told.stdout
 
 
-def test_both_packages_are_in_the_distribution():
+def test_all_packages_are_in_the_distribution():
     packages = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    assert packages == ["app/diptych", "operator/diptych_operator"]
+    assert packages == ["app/diptych", "app/diptych_cel", "operator/diptych_operator"]
     for package in packages:
         assert (ROOT / package / "__init__.py").exists()
 
@@ -46,7 +46,8 @@ def test_a_wheel_holds_the_packages_and_nothing_else(tmp_path: Path):
     )
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"diptych", "diptych_operator"}
+    tops = {name.split("/")[0].split("-")[0] for name in names}
+    assert tops == {"diptych", "diptych_cel", "diptych_operator"}
     for needed in ("diptych/py.typed", "diptych/demo/agents.yaml", "diptych_operator/__main__.py"):
         assert needed in names
     chart = {name for name in names if name.startswith("diptych/chart/")}

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.stack import Stage, box, call
+from support.stack import Stage, box, call, until
 from support.trees import USAGE, chain, differences, said, told, tree_of
 
 
@@ -103,3 +103,43 @@ async def test_what_the_tops_caller_is_told_is_what_is_on_each_record(leaf, fiel
         )
         assert differences([{**e, "content": "lies"} for e in seen], records)
         assert differences([{**e, "path": ("call_9_9",)} for e in seen], records)
+
+
+async def test_a_tree_of_runs_is_read_from_the_top_over_all_agents() -> None:
+    async with chain(said("{}"), said("Leaf."), depth=4) as served:
+        run_id = await served[0].start()
+        await served[0].ended(run_id)
+        node = (await served[0].http.get(f"/v1/runs/{run_id}/tree")).json()
+        names, spent = [], []
+        while True:
+            names.append((node["agent"], node["run_id"]))
+            spent.append(node["usage"]["prompt_tokens"] + node["children_usage"]["prompt_tokens"])
+            if not node["delegations"]:
+                break
+            (delegation,) = node["delegations"]
+            assert delegation["child"]["task_id"] == delegation["run"]["run_id"]
+            assert delegation["ended_at"] >= delegation["started_at"]
+            node = delegation["run"]
+        runs = [(await stage.http.get("/v1/runs")).json()["data"][0]["id"] for stage in served]
+        assert names == [(stage.name, run) for stage, run in zip(served, runs, strict=True)]
+        assert spent == [110, 80, 50, 20]
+        shallow = (await served[0].http.get(f"/v1/runs/{run_id}/tree?depth=1")).json()
+        assert "run" not in shallow["delegations"][0]["run"]["delegations"][0]
+        own = (await served[0].http.get(f"/v1/runs/{run_id}/tree?depth=0")).json()
+        assert "run" not in own["delegations"][0]
+        assert (await served[0].http.get("/v1/runs/nobody/tree")).status_code == 404
+        assert (await served[0].http.get(f"/v1/runs/{run_id}/tree?depth=6")).status_code == 400
+
+
+async def test_a_tree_shows_what_still_runs() -> None:
+    async with chain(said(call("hangs")), depth=3, tools=(box(hangs),)) as served:
+        run_id = await served[0].start()
+
+        async def at_the_leaf() -> bool:
+            tree = (await served[0].http.get(f"/v1/runs/{run_id}/tree")).json()
+            middle = tree["delegations"][0]["run"] if tree["delegations"] else {}
+            below = middle.get("delegations", ())
+            return bool(below) and below[0].get("run", {}).get("tool_calls") == 1
+
+        await until(at_the_leaf)
+        await served[0].http.post(f"/v1/runs/{run_id}/cancel")

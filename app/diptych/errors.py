@@ -115,6 +115,12 @@ class AlreadyDecided(RequestError):
     code = "already_decided"
 
 
+class DecisionRefused(RequestError):
+    """An agent below refuses a decision that was passed on to it; the code says how."""
+
+    code = "decision_refused"
+
+
 class NotResumable(RequestError):
     """A run cannot be resumed: it did not fail, or its session has gone on."""
 

@@ -40,7 +40,8 @@ def lives(release: Release, namespace: str, folder: Path, is_done: Callable[[], 
             **_settings(release, folder),
             "KUBECONFIG": str(config),
             "NAMESPACES": namespace,
-            "POD_NAME": f"{release.kubectl.namespace}/{release.name}",  # whose claims it goes on with
+            # It goes on with the claims of the release, as its own pods do.
+            "POD_NAME": f"{release.kubectl.namespace}/{release.name}",
         }
         while _life(gate, variables, folder / "operator.log", is_done):
             assert len(gate.writes) < _MAX_LIVES, gate.writes

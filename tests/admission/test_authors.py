@@ -49,9 +49,23 @@ PLACES: dict[str, tuple[str, dict[str, Any]]] = {
         "container.envFrom",
         {"container": {"envFrom": [{"secretRef": {"name": "hidden"}}]}},
     ),
+    "expose.tls.secretName": (
+        "expose.tls",
+        {
+            "expose": {
+                "host": "a.example.com",
+                "ingress": {},
+                "tls": {"secretName": "hidden"},
+            }
+        },
+    ),
     "access.keys[].secretKeyRef": (
         "access.keys",
         {"access": {"keys": [{"name": "ci", **REF}]}},
+    ),
+    "access.issuers[].caFrom.secretKeyRef": (
+        "access.issuers",
+        {"access": {"issuers": [{"url": "https://a", "audience": "a", "caFrom": REF}]}},
     ),
 }
 """Where the CRD has a Secret, what a refusal calls it, and an Agent that names one there."""

@@ -1,6 +1,7 @@
 """Reads the bearer credential of a request and says who asks (RFC 6750, section 2.1).
 
-A verified token is remembered for a while, by its digest: a signature costs 50 µs and more.
+A verified token is remembered for a while, by its digest: a signature costs 50 µs and more. It is
+verified anew as soon as its issuer, or the keys of that, have changed.
 
 Not here: which rights that gives (`grants`), the form of a refusal (`http`).
 """
@@ -9,13 +10,14 @@ import hashlib
 import hmac
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from diptych.access.subject import Subject
 from diptych.access.tokens import InvalidToken, Issuer, UnknownKey, claimed_issuer
 
 MAX_CREDENTIAL = 16 * 1024  # characters
 MAX_REMEMBERED = 4_096  # tokens
-REMEMBERED_SECONDS = 300.0  # at most: a key that its issuer has withdrawn does not count for long
+REMEMBERED_SECONDS = 300.0  # at most, and no longer than the issuer's keys stay as they were
 
 
 @dataclass(slots=True)
@@ -45,7 +47,7 @@ class Authenticator:
         self._issuers = issuers
         self._keys = keys
         self._now = now
-        self._verified: dict[bytes, tuple[Issuer, Subject, float]] = {}
+        self._verified: dict[bytes, _Verified] = {}
 
     def subject(self, authorization: Sequence[str]) -> Subject:
         """Give the subject that the values of the `Authorization` header prove.
@@ -57,13 +59,18 @@ class Authenticator:
         credential = _credential(authorization)
         digest = hashlib.sha256(credential.encode()).digest()
         if remembered := self._verified.get(digest):
-            issuer, subject, expires = remembered
-            if self._now() < expires:
-                return issuer.current(subject)
+            if self._still_holds(remembered):
+                return remembered.issuer.current(remembered.subject)
             del self._verified[digest]
         if subject_of_key := self._key_subject(credential):
             return subject_of_key
         return self._token_subject(credential, digest)
+
+    def _still_holds(self, token: "_Verified") -> bool:
+        """Whether a token is in time, and verified with the keys that its issuer has now."""
+        if self._now() >= token.expires or token.issuer.keys() is not token.keys:
+            return False
+        return any(issuer is token.issuer for issuer in self._issuers())
 
     def _key_subject(self, credential: str) -> Subject | None:
         """Compare with every key, in a time that does not tell how much of one was right."""
@@ -77,13 +84,14 @@ class Authenticator:
     def _token_subject(self, credential: str, digest: bytes) -> Subject:
         try:
             issuer = self._issuer_of(credential)
+            keys = issuer.keys()
             subject, expires = issuer.verify(credential)
         except UnknownKey as error:
             raise Unauthorized(str(error), "invalid_token", error.issuer) from None
         except InvalidToken as error:
             raise Unauthorized(str(error), "invalid_token") from None
         expires = min(expires, self._now() + REMEMBERED_SECONDS)
-        self._remember(digest, issuer, subject, expires)
+        self._remember(digest, _Verified(issuer, keys, subject, expires))
         return subject
 
     def _issuer_of(self, credential: str) -> Issuer:
@@ -93,10 +101,19 @@ class Authenticator:
                 return issuer
         raise InvalidToken("the token is of another issuer")
 
-    def _remember(self, digest: bytes, issuer: Issuer, subject: Subject, expires: float) -> None:
+    def _remember(self, digest: bytes, token: "_Verified") -> None:
         while len(self._verified) >= MAX_REMEMBERED:
             del self._verified[next(iter(self._verified))]
-        self._verified[digest] = issuer, subject, expires
+        self._verified[digest] = token
+
+
+class _Verified(NamedTuple):
+    """A token that was verified with these keys of its issuer; `expires` is as the clock's."""
+
+    issuer: Issuer
+    keys: Sequence[Mapping[str, Any]]
+    subject: Subject
+    expires: float
 
 
 def _credential(authorization: Sequence[str]) -> str:

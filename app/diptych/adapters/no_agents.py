@@ -2,9 +2,9 @@
 
 from typing import NoReturn
 
-from diptych.errors import DelegationError
+from diptych.errors import DecisionRefused, DelegationError
 from diptych.loop.catalog import Peer, Unavailable
-from diptych.ports import DelegationProgress, DelegationRequest
+from diptych.ports import ChildDecision, ChildRef, DelegationProgress, DelegationRequest
 
 
 class NoAgents:
@@ -22,3 +22,10 @@ class NoAgents:
     async def delegate(self, request: DelegationRequest, progress: DelegationProgress) -> NoReturn:
         del progress
         raise DelegationError("refused", f"no agent is called {request.agent}")
+
+    async def decide(self, decision: ChildDecision) -> NoReturn:
+        raise DecisionRefused(f"no agent is called {decision.agent} any more")
+
+    async def run_tree(self, agent: str, child: ChildRef) -> NoReturn:
+        del child
+        raise DelegationError("refused", f"no agent is called {agent}")

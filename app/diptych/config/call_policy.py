@@ -1,18 +1,32 @@
-"""Makes an agent's `Policy` of what its manifest says of calls.
+"""Makes an agent's `Policy` of what its manifest, and its platform, say of calls.
 
 Not here: the manifest's form (`manifest.policy`), deciding on a call (`diptych.policy`).
 """
 
-from collections.abc import Sequence
-
+from diptych.config.manifest import AgentManifest
+from diptych.config.manifest.agent import PLATFORM_POLICY
 from diptych.config.manifest.policy import PolicyRuleSpec
-from diptych.policy.expressions import About, check_expression
+from diptych.config.references import References
+from diptych.policy.layers import LayeredPolicy
 from diptych.policy.rules import Policy, Rule
+from diptych_cel.expressions import About, check_expression
 
 
-def call_policy(rules: Sequence[PolicyRuleSpec]) -> Policy:
-    """Give the policy that the rules of a valid manifest make."""
-    return Policy(tuple(map(_rule, rules)))
+def call_policy(manifest: AgentManifest, references: References) -> Policy:
+    """Give the policy that the rules of a valid manifest make, and those of its platform.
+
+    Rules of the platform that do not have their form are a problem of `references`.
+    """
+    own = Policy(tuple(map(_rule, manifest.spec.policy)))
+    try:
+        platform = manifest.metadata.platform_policy
+    except ValueError as error:
+        problem = f"{PLATFORM_POLICY} is not what this version understands: {error}"
+        references.add_problem(("metadata", "annotations"), " ".join(problem.split()))
+        return own
+    if not platform:
+        return own
+    return LayeredPolicy(Policy(tuple(map(_rule, platform)), "platform"), own)
 
 
 def _rule(rule: PolicyRuleSpec) -> Rule:

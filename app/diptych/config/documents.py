@@ -60,7 +60,7 @@ def parse_documents(path: Path, text: str) -> tuple[Document, ...]:
     values = [value for value in _load(path, text) if value is not None]
     if not values:
         _fail(path, "is empty")
-    documents = []
+    documents: list[Document] = []
     for number, value in enumerate(values, start=1):
         source = f"{path}: document {number}" if len(values) > 1 else str(path)
         if not isinstance(value, dict):

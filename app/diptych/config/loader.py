@@ -157,15 +157,14 @@ class _FileContents:
 
     def add(self, document: Document) -> None:
         kind, version = document.content.get("kind"), document.content.get("apiVersion")
-        is_foreign = isinstance(version, str) and not version.startswith(f"{_GROUP}/")
         if kind in _KEY_KINDS:
             self.key_documents.append(document)
         elif kind == KIND:
             self._add_agent(document)
         elif kind is None:
             self.problems.append(f'{document.source}: kind: is required; it must be "{KIND}"')
-        elif is_foreign and isinstance(kind, str):
-            what = f"a {kind[:_MAX_NAME]} of {version[:_MAX_NAME]} is passed over"
+        elif _is_of_somebody_else(kind, version):
+            what = f"a {str(kind)[:_MAX_NAME]} of {str(version)[:_MAX_NAME]} is passed over"
             self.notes.append(f"{document.source}: {what}")
         else:
             self.problems.append(
@@ -194,6 +193,11 @@ class _FileContents:
                 f"{self.agents[full_name]}; rename or remove one"
             )
         self.agents.setdefault(full_name, document.source)
+
+
+def _is_of_somebody_else(kind: object, version: object) -> bool:
+    is_foreign = isinstance(version, str) and not version.startswith(f"{_GROUP}/")
+    return is_foreign and isinstance(kind, str)
 
 
 def _pod_template_problems(contents: _FileContents) -> Iterator[str]:

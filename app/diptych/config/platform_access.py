@@ -1,7 +1,7 @@
 """What the operator tells every pod of an agent about its callers, as JSON in a mounted file.
 
     {"issuers": [{"url", "audience", "userClaim"?, "groupsClaim"?, "jwks"?: {"keys": [...]},
-                  "isCluster"?}],
+                  "ca"?, "isCluster"?}],
      "grants": [{"to": [{"kind", "name"}], "may": ["ask", ...]}],
      "agents": ["<namespace>/<name>", ...]}
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diptych.access.grants import Grant, Grantee, Right
+from diptych.config.secret_sources import constant_value
 from diptych.config.settings import IssuerConfig
 
 
@@ -43,7 +44,7 @@ def read_platform_access(text: str) -> PlatformAccess:
 
 
 def _issuer(content: Mapping[str, Any]) -> IssuerConfig:
-    jwks = content.get("jwks")
+    jwks, ca = content.get("jwks"), content.get("ca")
     return IssuerConfig(
         content["url"],
         content["audience"],
@@ -51,6 +52,7 @@ def _issuer(content: Mapping[str, Any]) -> IssuerConfig:
         content.get("groupsClaim", "groups"),
         tuple(jwks["keys"]) if jwks else None,
         bool(content.get("isCluster")),
+        constant_value(ca) if ca else None,
     )
 
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from diptych.config.manifest import AgentManifest
 from diptych.config.manifest.peers import PeerSpec
-from diptych.config.manifest.references import KeyRef
+from diptych.config.manifest.references import KeyRef, TextSource
 from diptych.config.manifest.tools import ServiceRef
 from diptych.config.secret_sources import Kind, Reference, SecretSources, value_from_file
 from diptych.config.services import (
@@ -109,6 +109,14 @@ class References:
                 "or give --secrets FILE",
             )
         return secret
+
+    def text_of_source(self, path: FieldPath, source: TextSource | None) -> ValueProvider | None:
+        """Give what reads a text that another object holds, if there is one; it is no secret."""
+        if source and source.secret_key_ref:
+            return self.text_of_key(path, "Secret", source.secret_key_ref)
+        if source and source.config_map_key_ref:
+            return self.text_of_key(path, "ConfigMap", source.config_map_key_ref)
+        return None
 
     def token(self, namespace: str, name: str) -> ValueProvider | None:
         """Give what reads the pod's own token for another agent, if the pod may have one."""

@@ -11,8 +11,9 @@ from diptych.access.grants import Grant, Grantee, Right
 from diptych.access.limits import Limits
 from diptych.config.call_policy import call_policy
 from diptych.config.container_env import container_env, variable_path
+from diptych.config.issuers import issuer_config
 from diptych.config.manifest import AgentManifest
-from diptych.config.manifest.access import AccessSpec, GranteeSpec, IssuerSpec
+from diptych.config.manifest.access import AccessSpec, GranteeSpec
 from diptych.config.manifest.agent import AgentSpec
 from diptych.config.manifest.headers import Header
 from diptych.config.manifest.hooks import HookSpec
@@ -30,7 +31,6 @@ from diptych.config.settings import (
     AgentConfig,
     ChatConfig,
     HookConfig,
-    IssuerConfig,
     ModelConfig,
     OverrideConfig,
     PeerConfig,
@@ -69,7 +69,9 @@ class _Resolver:
         mock, mock_source = self._mock(env)
         if spec.model is None and mock is None:
             self.references.add_problem(("spec", "model"), f"is required, unless {MOCK} is set")
-        instructions_from = self._instructions_from()
+        instructions_from = self.references.text_of_source(
+            ("spec", "instructionsFrom"), spec.instructions_from
+        )
         return AgentConfig(
             name=metadata.name,
             namespace=metadata.namespace,
@@ -85,6 +87,7 @@ class _Resolver:
             loop=_loop_settings(spec),
             deadline=spec.loop.deadline,
             public_url=self._public_url(env),
+            exposed_url=spec.expose.url if spec.expose else None,
             env=env,
             instructions_from=instructions_from,
             store=self._store(spec.sessions),
@@ -94,7 +97,7 @@ class _Resolver:
             chat=ChatConfig(**_same_fields(spec.chat, ChatConfig)),
             mounted_keys=self.references.mounted_keys,
             context_tokens=spec.context.max_tokens,
-            policy=call_policy(spec.policy),
+            policy=call_policy(self._manifest, self.references),
         )
 
     def _mock(self, env: Mapping[str, ValueProvider]) -> tuple[str | None, str]:
@@ -115,14 +118,6 @@ class _Resolver:
             path = variable_path(self._manifest.spec.container, PUBLIC_URL)
             self.references.add_problem(path, f"{PUBLIC_URL} {problem}")
         return url.rstrip("/")
-
-    def _instructions_from(self) -> ValueProvider | None:
-        path, source = ("spec", "instructionsFrom"), self._manifest.spec.instructions_from
-        if source and source.secret_key_ref:
-            return self.references.text_of_key(path, "Secret", source.secret_key_ref)
-        if source and source.config_map_key_ref:
-            return self.references.key(path, "ConfigMap", source.config_map_key_ref)
-        return None
 
     def _model(self, model: ModelSpec, *, is_mocked: bool) -> ModelConfig:
         path: FieldPath = ("spec", "model")
@@ -208,7 +203,7 @@ class _Resolver:
 
     def _hook(self, path: FieldPath, hook: HookSpec) -> HookConfig:
         key, place = hook.signing_key, (*path, "signingKey")
-        read = key and self.references.key(place, "Secret", key.secret_key_ref)
+        read = self.references.key(place, "Secret", key.secret_key_ref) if key else None
         headers = self._headers((*path, "headers"), hook.headers)
         return HookConfig(hook.at, hook.url, hook.timeout, headers, read)
 
@@ -229,7 +224,9 @@ class _Resolver:
         return AccessConfig(
             access.mode,
             keys,
-            tuple(map(_issuer, access.issuers)),
+            tuple(
+                issuer_config(self.references, n, issuer) for n, issuer in enumerate(access.issuers)
+            ),
             access_grants(access, namespace),
             Limits(access.limits.runs_at_once, access.limits.runs_per_minute),
             self.references.platform_file(),
@@ -248,11 +245,6 @@ class _Resolver:
             url = constant_value(self.references.redis_url((*path, "serviceRef")))
         prefix = sessions_prefix(metadata.namespace, metadata.name, sessions.adopt)
         return StoreConfig(url, sessions.retention, prefix)
-
-
-def _issuer(issuer: IssuerSpec) -> IssuerConfig:
-    jwks = tuple(issuer.jwks.keys) if issuer.jwks else None
-    return IssuerConfig(issuer.url, issuer.audience, issuer.user_claim, issuer.groups_claim, jwks)
 
 
 def access_grants(access: AccessSpec, namespace: str) -> tuple[Grant, ...]:

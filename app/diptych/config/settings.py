@@ -168,10 +168,7 @@ class PeerConfig:
 
 @dataclass(frozen=True, slots=True)
 class HookConfig:
-    """An address that is asked about runs, `timeout` seconds at most.
-
-    `headers` and `signing_key` are read at every request.
-    """
+    """An address that is asked about runs. `headers` and `signing_key` are read each time."""
 
     at: HookPoint
     url: str
@@ -198,7 +195,8 @@ class StoreConfig:
 class IssuerConfig:
     """An issuer whose tokens are accepted; without `jwks` it is asked for its keys.
 
-    With `is_cluster` its tokens are those of ServiceAccounts.
+    With `is_cluster` its tokens are those of ServiceAccounts. `ca` reads the certificates of the
+    authorities (PEM) that it is trusted by, in place of the public ones.
     """
 
     url: str
@@ -207,6 +205,7 @@ class IssuerConfig:
     groups_claim: str = "groups"
     jwks: tuple[Mapping[str, Any], ...] | None = None
     is_cluster: bool = False
+    ca: ValueProvider | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +252,7 @@ class AgentConfig:
     loop: LoopSettings = field(default_factory=LoopSettings)
     deadline: float = DEADLINE
     public_url: str | None = None
+    exposed_url: str | None = None
     env: Mapping[str, ValueProvider] = field(default_factory=dict)
     instructions_from: ValueProvider | None = None
     mounted_keys: Mapping[str, ValueProvider] = field(default_factory=dict)

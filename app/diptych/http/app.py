@@ -31,6 +31,7 @@ from diptych.http.request_id import RequestIds
 from diptych.http.runs.approvals import approval_routes
 from diptych.http.runs.queues import queue_routes
 from diptych.http.runs.routes import RunPolicy, run_routes
+from diptych.http.runs.tree import tree_routes
 from diptych.loop.events import LoopSettings
 from diptych.net.memory_budget import MemoryBudget
 from diptych.runtime.service import RunService
@@ -101,6 +102,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     policy = ChatPolicy(name, dependencies.chat, dependencies.inputs)
     app.include_router(chat_routes(policy, runs))
     app.include_router(run_routes(runs, RunPolicy(dependencies.inputs, dependencies.max_steps)))
+    app.include_router(tree_routes(runs, name))
     app.include_router(queue_routes(runs))
     app.include_router(approval_routes(GuardedApprovals(dependencies.runs)))
     app.include_router(memory_routes(name, GuardedMemory(stores.log, stores.sessions)))

@@ -132,6 +132,12 @@ class DecisionBody(BaseModel):
         description='Of `replace`: `{"tool": name, "arguments": {…}}` or '
         '`{"agent": name, "task": text}`.',
     )
+    subject: str | None = Field(
+        None,
+        max_length=512,
+        description="Of an agent that passes a decision on: whose it is. It is recorded beside the "
+        "agent, and gives no right.",
+    )
 
 
 _UNION_MEMBERS = ("str", "ContentPart")  # pydantic names them in a location

@@ -40,6 +40,8 @@ _STATUS_OF_CODE = {
     "run_over": 409,
     "not_resumable": 409,
     "already_decided": 409,
+    "decision_refused": 403,
+    "agent_unavailable": 503,
     "approval_not_found": 404,
     "invalid_arguments": 422,
     "model_not_found": 404,

@@ -48,14 +48,14 @@ class GuardedApprovals:
         caller = current_caller()
         with audited(caller, Right.APPROVE, "decide", run_id) as decided:
             decided.call = call_id
-            await self._check_may_decide(caller, run_id)
-            subject = str(caller.subject) if caller.subject else ""
+            wanted = _of_caller(request, caller)
+            await self._check_may_decide(caller, run_id, wanted)
             decided.decision, decided.why = request.decision, request.reason
-            records = await self._runs.decide(run_id, call_id, replace(request, subject=subject))
+            records = await self._runs.decide(run_id, call_id, wanted)
             decided.outcome = request.decision
         return records
 
-    async def _check_may_decide(self, caller: Caller, run_id: str) -> None:
+    async def _check_may_decide(self, caller: Caller, run_id: str, wanted: DecisionRequest) -> None:
         entry = await self._runs.entry(run_id)
         if not caller.may(Right.APPROVE):
             if not (caller.may(Right.READ) or (caller.rights and caller.owns(entry.session_id))):
@@ -64,7 +64,20 @@ class GuardedApprovals:
         first, *_ = await self._runs.records(run_id)
         if caller.subject is None or caller.approves_own:
             return
-        # Whom a caller says to work for is no other who could decide on what it began itself.
+        # Whom a caller says to work for is no other who could decide on what it began itself; but
+        # an agent that may approve passes on what somebody else has decided (decision 153).
         subject, began = (first.metadata.get(name) for name in ("subject", "caller"))
-        if str(caller.subject) in {subject, began}:
-            raise OwnRun(is_on_behalf=bool(began) and str(caller.subject) != began)
+        if wanted.subject in {subject, began}:
+            raise OwnRun(is_on_behalf=bool(began) and wanted.subject != began)
+
+
+def _of_caller(request: DecisionRequest, caller: Caller) -> DecisionRequest:
+    """Give a decision as the caller's, or as that of whom an agent says that it is passed on for.
+
+    From anybody but an agent no other name is taken.
+    """
+    if caller.subject is None:
+        return replace(request, subject="", caller="")
+    if request.subject and caller.subject.kind == "agent":
+        return replace(request, caller=str(caller.subject))
+    return replace(request, subject=str(caller.subject), caller="")

@@ -43,7 +43,7 @@ def run_view(entry: RunEntry, records: Sequence[Record] = ()) -> dict[str, Any]:
         "id": entry.run_id,
         "object": "run",
         "session_id": entry.session_id,
-        "status": _status(entry, records),
+        "status": run_status(entry, records),
         "created_at": timestamp(entry.created),
         "updated_at": timestamp(newest.timestamp if newest else entry.updated),
         "last_seq": newest.seq if newest else entry.seq,
@@ -98,9 +98,11 @@ def approval_view(approval: Approval) -> dict[str, Any]:
         "run_id": requested.run_id,
         "session_id": public_id(requested.session_id),
         "call_id": approval.call_id,
+        "path": about.get("path", [approval.call_id]),
         "call": requested.content,
         "step": about["step"],
         "reason": about.get("reason", ""),
+        **({"agent": about["agent"]} if "path" in about else {}),
         "status": "waiting" if approval.is_open else "closed",
         "requested_at": timestamp(requested.timestamp),
         "expires_at": timestamp(about["expires_at"]),
@@ -110,13 +112,15 @@ def approval_view(approval: Approval) -> dict[str, Any]:
         view["decision"] = decided.content
         view["decided_at"] = timestamp(decided.timestamp)
         shown = {"reason": "decision_reason", "subject": "decided_by", "call": "made_as"}
+        shown["caller"] = "passed_on_by"
         view |= {
             name: decided.metadata[key] for key, name in shown.items() if key in decided.metadata
         }
     return view
 
 
-def _status(entry: RunEntry, records: Sequence[Record]) -> str:
+def run_status(entry: RunEntry, records: Sequence[Record]) -> str:
+    """Give the status of a run; its records may be newer than the entry."""
     if not records:
         return entry.status
     newest = records[-1]

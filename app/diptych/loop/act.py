@@ -111,12 +111,14 @@ def take_result(run: Run, event: Returned) -> Next:
     result = _with_changes(run, event.result)
     child = result.child.usage if result.child else None
     children_usage = run.children_usage + child if child else run.children_usage
+    below = tuple(w for w in run.children_waiting if w.path[0] != event.result.call_id)
     run = updated(
         run,
         results=(*run.results, result),
         waiting=waiting,
         judging=run.judging - {result.call_id},
         children_usage=children_usage,
+        children_waiting=below,
     )
     if open_calls(run):
         return start_ready(run)

@@ -15,8 +15,15 @@ from typing import Any
 
 from diptych.errors import LoopError
 from diptych.loop.actions import ActionError
-from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
+from diptych.loop.approval_events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ChildApprovalDecided,
+    ChildApprovalRequested,
+)
 from diptych.loop.approval_rows import (
+    child_decided_row,
+    child_requested_row,
     decided_row,
     read_decided,
     read_requested,
@@ -84,6 +91,8 @@ EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     StepJudged: ("step_judged",),
     AnswerJudged: ("answer_judged",),
     ApprovalDecided: ("approval_decided",),
+    ChildApprovalRequested: ("approval_requested",),
+    ChildApprovalDecided: ("approval_decided",),
     Called: ("tool_call", "delegation_request"),
     Returned: ("tool_result", "tool_error", "delegation_response", "delegation_error"),
     Streamed: ("text",),
@@ -165,6 +174,10 @@ def encode(  # noqa: C901, PLR0912 - a table
             return requested_row(event)
         case ApprovalDecided():
             return decided_row(event)
+        case ChildApprovalRequested():
+            return child_requested_row(event)
+        case ChildApprovalDecided():
+            return child_decided_row(event)
         case CallJudged() | StepJudged() | AnswerJudged():
             return judged_row(event)
         case Called():

@@ -8,20 +8,12 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from diptych.loop.actions import RULES_0_1, ActionError, Rules
-from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
+from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested, ChildApproval
 from diptych.loop.catalog import Catalog
 from diptych.loop.context_window import ContextWindow
 from diptych.loop.hook_events import HookEvent, HookPoint
-from diptych.loop.messages import (
-    JSON,
-    Call,
-    JSONObject,
-    Message,
-    NativeCall,
-    ParentCall,
-    Result,
-    Usage,
-)
+from diptych.loop.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage
+from diptych.loop.origin import Origin as Origin  # noqa: PLC0414 - of an event, for its readers
 from diptych.loop.queue_events import QueueCleared, Steered
 
 CallKind = Literal["tool", "agent"]
@@ -59,23 +51,6 @@ class LoopSettings:
     def rules(self) -> Rules:
         """The rules by which the run's replies are read."""
         return RULES_0_1 if self.reply_rules == 1 else Rules(self.max_calls_per_step)
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """What a request says about where it came from.
-
-    `path` holds the card URLs of the agents before this one, `traceparent` the caller's trace
-    (W3C Trace Context), `seconds` what was left until the caller's deadline. With
-    `cancels_on_disconnect` the run is aborted when its last subscriber hangs up. `parent` is the
-    call of another agent's run that this one comes from.
-    """
-
-    path: tuple[str, ...] = ()
-    traceparent: str | None = None
-    seconds: float | None = None
-    cancels_on_disconnect: bool = False
-    parent: ParentCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +264,7 @@ Event: TypeAlias = (
     | ApprovalRequested
     | ApprovalDecided
     | HookEvent
+    | ChildApproval
     | Called
     | Returned
     | Streamed

@@ -26,10 +26,16 @@ from diptych.loop.act import (
     take_result,
 )
 from diptych.loop.answer import end_turn, take_answer, take_reset
-from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
+from diptych.loop.approval_events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ChildApprovalDecided,
+    ChildApprovalRequested,
+)
 from diptych.loop.approvals import decide, may_wait, request_approval
 from diptych.loop.asking import ask_for_actions, change_format, may_answer, next_step
 from diptych.loop.call_graph import failure
+from diptych.loop.child_approvals import may_take, take
 from diptych.loop.compaction import ask_again, take_summary
 from diptych.loop.events import (
     Aborted,
@@ -110,7 +116,7 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
             raise _impossible(run, event)
 
 
-def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901 - a table
+def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - part of the table
     match run.phase, event:
         case Phase.ACT, Replied():
             return take_reply(_count_usage(run, event), event)
@@ -128,6 +134,8 @@ def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901 - a table
             return request_approval(run, event)
         case Phase.CALL, ApprovalDecided(call_id) if call_id in waiting_calls(run):
             return decide(run, event)
+        case Phase.CALL, ChildApprovalRequested() | ChildApprovalDecided() if may_take(run, event):
+            return take(run, event), ()
         case Phase.CALL, Called(call) if call.id in run.issued and call.id not in run.started:
             return begin_call(run, call)
         case Phase.CALL, Returned(result) if result.call_id in open_calls(run):

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, Literal
 
 from diptych.loop.answer_prompt import Repair
-from diptych.loop.approval_events import ApprovalRequested
+from diptych.loop.approval_events import ApprovalRequested, ChildApprovalRequested
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import Command
 from diptych.loop.context_window import ContextWindow
@@ -95,6 +95,7 @@ class Run:
     native_reply: NativeReply | None = None  # that they come from, if their format is native
     issued: frozenset[str] = frozenset()  # ids of calls that a command was given for
     waiting: tuple[ApprovalRequested, ...] = ()  # for a decision, in the order they were asked
+    children_waiting: tuple[ChildApprovalRequested, ...] = ()  # calls of runs below
     approved: frozenset[str] = frozenset()  # ids of this step's calls that somebody has approved
     edited: frozenset[str] = frozenset()  # those of them that are not what the reply asked for
     judging: frozenset[str] = frozenset()  # of this step's calls: hooks are being asked about them

@@ -28,6 +28,7 @@ from diptych.ports import ChildEvent, Notice
 DELEGATION_PROGRESS = "delegation_progress"
 MAX_TEXT_CHARS = 2_000  # of one text in an event
 MAX_EVENT_BYTES = 16 * 1024  # of its content and metadata, as JSON
+MAX_APPROVAL_BYTES = 64 * 1024  # of a call that waits: what is cut off cannot be judged
 MAX_PATH = 8  # calls: deeper than delegations go
 MAX_NUMBER = 10**10  # of a seq, and seconds since the epoch
 
@@ -40,6 +41,7 @@ _KEPT_METADATA = frozenset(
     }
 )
 _UNTOLD = frozenset({"offered", "text"})  # the caller gets the answer's text as an artifact
+_APPROVALS = frozenset({"approval_requested", "approval_decided"})
 _LIVE = frozenset({"tool_progress", "format_warning"})
 _TYPE = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _CALL_ID = re.compile(r"[A-Za-z0-9_]{1,64}")
@@ -87,7 +89,7 @@ def read_event(value: JSON) -> ChildEvent | None:
         and all(isinstance(c, str) and _CALL_ID.fullmatch(c) for c in path)
         and (content is None or isinstance(content, str | dict))
         and isinstance(metadata, dict)
-        and _size(content) + _size(metadata) <= MAX_EVENT_BYTES
+        and _size(content) + _size(metadata) <= _most_bytes(kind)
     ):
         return None
     seq, timestamp = _number(event.get("seq")), _number(event.get("timestamp"))
@@ -102,15 +104,16 @@ def _event(
     place: tuple[int, float] = (0, 0.0),
 ) -> JSONObject:
     seq, timestamp = place
+    is_whole = kind in _APPROVALS and _size(content) + _size(metadata) <= MAX_APPROVAL_BYTES
     about: dict[str, JSON] = {
         "type": kind,
         "path": list(path),
         "seq": seq,
         "timestamp": timestamp,
-        "content": _cut(content),
-        "metadata": _cut(metadata),
+        "content": content if is_whole else _cut(content),
+        "metadata": metadata if is_whole else _cut(metadata),
     }
-    if _size(about) > MAX_EVENT_BYTES:  # many short texts
+    if not is_whole and _size(about) > MAX_EVENT_BYTES:  # many short texts
         about |= {"content": "… (too long to be told)", "metadata": _ids(metadata)}
     return {"event": about}
 
@@ -135,11 +138,15 @@ def _ids(metadata: Mapping[str, JSON]) -> dict[str, JSON]:
     return {name: metadata[name] for name in names if name in metadata}
 
 
+def _most_bytes(kind: str) -> int:
+    return MAX_APPROVAL_BYTES if kind in _APPROVALS else MAX_EVENT_BYTES
+
+
 def _size(value: object) -> int:
     try:
         return len(orjson.dumps(value))
     except TypeError:  # nested too deeply, or numbers beyond 64 bits
-        return MAX_EVENT_BYTES + 1
+        return MAX_APPROVAL_BYTES + 1
 
 
 def _number(value: object) -> float:

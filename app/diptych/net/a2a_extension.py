@@ -36,13 +36,15 @@ class DelegationMetadata:
     """What a caller says of a task beside its text.
 
     `path` is the call path (card URLs, the caller last), `seconds` what the caller has left, None
-    for no limit; `subject` is whom it works for, "" if it does not say, and `parent` its call.
+    for no limit; `subject` is whom it works for, "" if it does not say, and `parent` its call. With
+    `deadline_pauses` what the caller has left stands still while a call waits for approval.
     """
 
     path: tuple[str, ...] = ()
     seconds: float | None = None
     subject: str = ""
     parent: ParentCall | None = None
+    deadline_pauses: bool = False
 
 
 def context_value(messages: Sequence[Message]) -> JSONObject:
@@ -67,6 +69,8 @@ def metadata_value(metadata: DelegationMetadata) -> JSONObject:
         value["subject"] = metadata.subject
     if metadata.seconds is not None:
         value["deadline"] = metadata.seconds
+        if metadata.deadline_pauses:
+            value["deadline_pauses"] = True
     if metadata.parent is not None:
         value["parent"] = parent_value(metadata.parent)
     return value
@@ -108,6 +112,7 @@ def read_metadata(value: JSON) -> DelegationMetadata:
                 _seconds(value.get("deadline")),
                 _subject(value.get("subject")),
                 _parent(value.get("parent")),
+                value.get("deadline_pauses") is True,
             )
         case _:
             raise _invalid("its metadata must be an object")

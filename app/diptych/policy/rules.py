@@ -2,7 +2,8 @@
 
 It fails closed: a rule that cannot be evaluated denies, whatever it was to do.
 
-Not here: expressions (`expressions`), the manifest's form (`config.manifest.policy`).
+Not here: expressions (`diptych_cel`), two policies at once (`layers`), the manifest's form
+(`config.manifest.policy`).
 """
 
 import json
@@ -14,8 +15,9 @@ from typing import Literal
 
 from diptych.loop.catalog import Catalog, Tool
 from diptych.loop.messages import JSON, Call, Delegation, JSONObject, ToolCall
-from diptych.policy.expressions import About, CallFacts, EvaluationFailed, Expression
+from diptych_cel.expressions import About, CallFacts, EvaluationFailed, Expression
 
+Owner = Literal["agent", "platform"]
 Outcome = Literal["allow", "deny", "ask"]
 EXPIRES = 600.0  # seconds for which an approval waits, unless a rule says otherwise
 _MAX_WHY = 300  # characters: a line of the log is JSON only as long as it is whole
@@ -74,10 +76,11 @@ _MOST_NAMES = 10_000  # of tools and agents, whose rules are remembered
 
 
 class Policy:
-    """The rules of an agent, in their order."""
+    """Rules in their order: an agent's, or those that its platform has for all (`owner`)."""
 
-    def __init__(self, rules: tuple[Rule, ...] = ()) -> None:
+    def __init__(self, rules: tuple[Rule, ...] = (), owner: Owner = "agent") -> None:
         self._rules = rules
+        self._owner = owner
         self._by_name: dict[tuple[str, ...], list[tuple[int, Rule]]] = {}
 
     def decide(
@@ -94,20 +97,20 @@ class Policy:
             return self._decide(call, catalog, asker, is_approved=is_approved)
         except Exception:
             _logger.exception("the policy broke on a call of run %s", asker.run_id)
-            return Verdict("deny", "the agent's policy broke")
+            return Verdict("deny", f"the {self._owner}'s policy broke")
 
     def _decide(self, call: Call, catalog: Catalog, asker: Asker, *, is_approved: bool) -> Verdict:
         facts = CallFacts(_variables(call, catalog, asker))
         for number, rule in self._about(facts.variables):
-            verdict = _verdict(rule, number, facts)
+            verdict = self._verdict(rule, number, facts)
             if verdict is None:
                 continue
             if verdict.outcome == "ask" and is_approved:
                 verdict = Verdict("allow", "approved")
-            _note(call, asker, verdict, number, is_dry_run=rule.is_dry_run)
+            self._note(call, asker, verdict, number, is_dry_run=rule.is_dry_run)
             if not rule.is_dry_run:
                 return verdict
-        _note(call, asker, ALLOWED, None)
+        self._note(call, asker, ALLOWED, None)
         return ALLOWED
 
     def _about(self, variables: Mapping[str, JSONObject]) -> list[tuple[int, Rule]]:
@@ -123,22 +126,45 @@ class Policy:
                 self._by_name[kind, *names] = found
         return found
 
+    def _verdict(self, rule: Rule, number: int, facts: CallFacts) -> Verdict | None:
+        """Say what a rule makes of a call of its name; None if its condition does not hold."""
+        failed = f"rule {number + 1} of the {self._owner}'s policy failed"
+        try:
+            if rule.when is not None and not rule.when.holds(facts):
+                return None
+        except EvaluationFailed as error:
+            return Verdict("deny", f"{failed}: {error}")
+        except Exception as error:  # noqa: BLE001 - a crash denies, whatever it is
+            return Verdict("deny", f"{failed}: {error!r}"[:200])
+        default = {"deny": f"the {self._owner}'s policy forbids it"}.get(rule.do, "")
+        return Verdict(rule.do, rule.reason or default, rule.expires)
+
+    def _note(
+        self,
+        call: Call,
+        asker: Asker,
+        verdict: Verdict,
+        number: int | None,
+        *,
+        is_dry_run: bool = False,
+    ) -> None:
+        outcome = _AUDITED[verdict.outcome]
+        line = {
+            "subject": asker.subject or "anybody",
+            "outcome": f"would be {outcome}" if is_dry_run else outcome,
+            "run": asker.run_id,
+            "call": call.id,
+            "what": f"tool {call.name}" if isinstance(call, ToolCall) else f"agent {call.agent}",
+            "policy": self._owner,
+            "rule": None if number is None else number + 1,
+            "why": verdict.reason[:_MAX_WHY],
+        }
+        level = logging.INFO if verdict.outcome == "allow" else logging.WARNING
+        _audit.log(level, "%s", json.dumps(line, ensure_ascii=True))
+
 
 def _is_named(rule: Rule, kind: About, names: tuple[str, ...]) -> bool:
     return rule.about == kind and any(fnmatchcase(name, rule.glob) for name in names)
-
-
-def _verdict(rule: Rule, number: int, facts: CallFacts) -> Verdict | None:
-    """Say what a rule makes of a call of its name; None if its condition does not hold."""
-    try:
-        if rule.when is not None and not rule.when.holds(facts):
-            return None
-    except EvaluationFailed as error:
-        return Verdict("deny", f"rule {number + 1} of the agent's policy failed: {error}")
-    except Exception as error:  # noqa: BLE001 - a crash denies, whatever it is
-        return Verdict("deny", f"rule {number + 1} of the agent's policy failed: {error!r}"[:200])
-    default = {"deny": "the agent's policy forbids it"}.get(rule.do, "")
-    return Verdict(rule.do, rule.reason or default, rule.expires)
 
 
 def _variables(call: Call, catalog: Catalog, asker: Asker) -> dict[str, JSONObject]:
@@ -167,20 +193,3 @@ def _tool_variables(tool: Tool) -> dict[str, JSON]:
         "longName": tool.long_name,
         "annotations": hints,
     }
-
-
-def _note(
-    call: Call, asker: Asker, verdict: Verdict, number: int | None, *, is_dry_run: bool = False
-) -> None:
-    outcome = _AUDITED[verdict.outcome]
-    line = {
-        "subject": asker.subject or "anybody",
-        "outcome": f"would be {outcome}" if is_dry_run else outcome,
-        "run": asker.run_id,
-        "call": call.id,
-        "what": f"tool {call.name}" if isinstance(call, ToolCall) else f"agent {call.agent}",
-        "rule": None if number is None else number + 1,
-        "why": verdict.reason[:_MAX_WHY],
-    }
-    level = logging.INFO if verdict.outcome == "allow" else logging.WARNING
-    _audit.log(level, "%s", json.dumps(line, ensure_ascii=True))

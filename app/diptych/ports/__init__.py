@@ -8,49 +8,58 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from diptych.loop.catalog import Peer, Tool, Unavailable
+from diptych.loop.catalog import Tool, Unavailable
 from diptych.loop.codec import Record
 from diptych.loop.events import Signal
 from diptych.loop.messages import (
-    JSON,
     CallOutput,
-    ChildRun,
     JSONObject,
     Message,
     NativeCall,
     Usage,
 )
 from diptych.loop.model_request import ModelRequest
+from diptych.ports.delegations import (
+    Agents,
+    ChildDecision,
+    ChildEvent,
+    ChildRef,
+    DelegationProgress,
+    DelegationRequest,
+)
 from diptych.ports.entries import Lease, QueueHead
 
 Progress = Callable[[str], None]
 """Called with a sentence on a tool's progress. Must not block."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChildEvent:
-    """What happened in a task at another agent, or in one below it, as that agent tells it.
-
-    `type`, `seq`, `timestamp`, `content` and `metadata` are those of a record, cut where they are
-    long; `seq` is 0 for what is on no record. `path` holds the calls that lead from the task's run
-    to that of the event, and `skipped` is how many events before this one were not let in.
-    """
-
-    type: str
-    path: tuple[str, ...] = ()
-    seq: int = 0
-    timestamp: float = 0.0
-    content: JSON = None
-    metadata: JSONObject = field(default_factory=dict)
-    skipped: int = 0
-
-
-DelegationProgress = Callable[[str | ChildRun | ChildEvent], None]
-"""Called with a sub-agent's text, with its task when more of it is known, and with what happens in
-it. Must not block."""
-
 ValueProvider = Callable[[], str | None]
 """Reads a value at each use, for it may change (a key of a Secret); None while it is missing."""
+
+
+__all__ = [
+    "Agents",
+    "ChildDecision",
+    "ChildEvent",
+    "ChildRef",
+    "Clock",
+    "DelegationProgress",
+    "DelegationRequest",
+    "Delta",
+    "Feed",
+    "FeedItem",
+    "Gap",
+    "Item",
+    "Model",
+    "Notice",
+    "Progress",
+    "Reply",
+    "SessionLeases",
+    "Tools",
+    "ValueProvider",
+    "may_want_reasoning",
+    "refuses_tools",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,45 +136,6 @@ class Tools(Protocol):
 
     async def call(self, tool: Tool, arguments: JSONObject, progress: Progress) -> CallOutput:
         """Call a tool once. Raises `ToolError`; never sends a call a second time by itself."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class DelegationRequest:
-    """A delegation, ready to be sent (loop.md §5).
-
-    `context_id` is new for every delegation. `path` holds the card URLs of the agents that the
-    request has come through, the caller last. `seconds_left` is what the run has left. `subject` is
-    whom the run works for, "" if nobody knows. `run_id` and `call_id` say which call it is.
-    """
-
-    agent: str
-    task: str
-    context_id: str
-    context: tuple[Message, ...] = ()
-    path: tuple[str, ...] = ()
-    seconds_left: float | None = None
-    traceparent: str | None = None
-    subject: str = ""
-    run_id: str = ""
-    call_id: str = ""
-
-
-class Agents(Protocol):
-    """The other agents that an agent may delegate to."""
-
-    def snapshot(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
-        """The agents that can be asked now, in the manifest's order, without asking any."""
-        ...
-
-    async def delegate(
-        self, request: DelegationRequest, progress: DelegationProgress
-    ) -> CallOutput:
-        """Give an agent a task and wait for its end.
-
-        The output names the task as its `child`. Raises `DelegationError`, with the `child` if
-        there was one.
-        """
         ...
 
 

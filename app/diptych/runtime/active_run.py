@@ -90,6 +90,8 @@ class ActiveRun:
     def attach(self, runner: Runner) -> None:
         """Hand the run to its runner, with the signals that came before."""
         self._runner = runner
+        if self._deadline:
+            self._deadline.cancel()  # the runner has it, and knows when it stands still
         for message in self.take_messages():
             runner.queue(message)
         for decided in self._decisions.values():

@@ -3,7 +3,7 @@
 Not here: what a decision leads to (`loop.approvals`), sending one (`signals`), who may (`http`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from diptych.loop.codec import TERMINAL, Record
@@ -39,11 +39,11 @@ def approvals_of(records: Sequence[Record]) -> list[Approval]:
         if record.event_type == "approval_requested":
             found[str(record.metadata["call_id"])] = Approval(record)
         elif is_news(record):
-            call_id = str(record.metadata["call_id"])
-            if (approval := found.get(call_id)) and approval.is_open:
-                is_decision = record.event_type == "approval_decided"
-                decided = record if is_decision else None
-                found[call_id] = replace(approval, decided=decided, closed=record)
+            is_decision = record.event_type == "approval_decided" and record.content != "closed"
+            decided = record if is_decision else None
+            for call_id in _closed_by(record, found):
+                if found[call_id].is_open:
+                    found[call_id] = replace(found[call_id], decided=decided, closed=record)
         elif record.event_type in TERMINAL:
             return [a if a.closed else replace(a, closed=record) for a in found.values()]
     return list(found.values())
@@ -52,6 +52,12 @@ def approvals_of(records: Sequence[Record]) -> list[Approval]:
 def open_approvals(records: Sequence[Record]) -> list[Approval]:
     """List the approvals that wait."""
     return [approval for approval in approvals_of(records) if approval.is_open]
+
+
+def _closed_by(record: Record, waiting: Iterable[str]) -> list[str]:
+    """Give which calls a record closes: its own, and all that waited below its delegation."""
+    call_id = str(record.metadata["call_id"])
+    return [each for each in waiting if each == call_id or each.startswith(f"{call_id}.")]
 
 
 def is_news(record: Record) -> bool:
@@ -64,7 +70,7 @@ def note_waiting(waiting: set[str], record: Record) -> None:
     if record.event_type == "approval_requested":
         waiting.add(str(record.metadata["call_id"]))
     elif is_news(record):
-        waiting.discard(str(record.metadata["call_id"]))
+        waiting.difference_update(_closed_by(record, waiting))
     elif record.event_type in TERMINAL:
         waiting.clear()
 

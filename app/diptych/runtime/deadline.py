@@ -28,6 +28,13 @@ class Deadline:
         at = self.at
         return None if at is None else max(at - asyncio.get_running_loop().time(), 0.0)
 
+    @property
+    def pauses(self) -> bool:
+        """Whether the deadline that ends the run first is one that stands still."""
+        if self._own is None:
+            return False
+        return self._callers is None or self._own <= self._callers
+
     def stand_still(self, is_waiting: bool) -> bool:
         """Stop the manifest's deadline while an approval waits; gives whether that is new."""
         now = asyncio.get_running_loop().time()

@@ -22,7 +22,8 @@ class DecisionRequest:
     """What somebody decides on a call that waits.
 
     `arguments` are those of an `edit` (of a delegation `{"task": …}`); `call` is that of a
-    `replace`: `{"tool": …, "arguments": …}` or `{"agent": …, "task": …}`.
+    `replace`: `{"tool": …, "arguments": …}` or `{"agent": …, "task": …}`. `subject` and `caller`
+    are who decides, as `ApprovalDecided` has them.
     """
 
     decision: Decision
@@ -30,6 +31,7 @@ class DecisionRequest:
     arguments: JSONObject | None = None
     call: JSONObject | None = None
     subject: str = ""
+    caller: str = ""
 
 
 def find_approval(records: Sequence[Record], call_id: str) -> Approval:
@@ -77,6 +79,7 @@ def decision_event(
         request.reason,
         call,
         request.subject,
+        caller=request.caller,
     )
 
 

@@ -16,8 +16,9 @@ import orjson
 
 from diptych.errors import CallError, LoopError
 from diptych.loop import prompt
+from diptych.loop.approval_events import ChildApproval
 from diptych.loop.catalog import Tool
-from diptych.loop.commands import AskModel, Judge, MakeCall
+from diptych.loop.commands import AskModel, Judge
 from diptych.loop.events import CallKind, Event, Failed, Returned
 from diptych.loop.messages import JSON, Call, CallOutput, ChildRun, Delegation, Result, ToolCall
 from diptych.loop.rendering import without_native_calls
@@ -26,14 +27,14 @@ from diptych.loop.text import RESULT_BYTES, bounded, well_formed
 from diptych.policy.rules import Policy
 from diptych.ports import Agents, ChildEvent, DelegationRequest, Model, Notice, Tools
 from diptych.runtime.answer_stream import TextBatcher
+from diptych.runtime.call_notices import delegation_notice, target
+from diptych.runtime.child_approvals import child_approval
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
 from diptych.runtime.hooks import Hooks
 from diptych.runtime.model_caller import ModelCaller, ModelHabits
 from diptych.runtime.step_gate import StepGate
 
-PROGRESS = "progress"
-"""The type of the notice that precedes a call (loop.md §5)."""
 CANCEL_SECONDS = 0.9  # for cancelled tasks to tell their servers: an abort takes effect in 1 s
 _logger = logging.getLogger(__name__)
 
@@ -167,8 +168,10 @@ class Effects:
         def watch(seen: str | ChildRun | ChildEvent) -> None:
             if isinstance(seen, ChildRun):
                 self.children[call.id] = seen
-            else:
-                self._notify(delegation_notice(call, seen))
+                return
+            if isinstance(seen, ChildEvent) and (event := self._approval_below(call, seen)):
+                self._put(event)
+            self._notify(delegation_notice(call, seen))
 
         if isinstance(call, Delegation):
             delegation = self._delegation(call, run, context_id)
@@ -180,6 +183,10 @@ class Effects:
                 Notice("tool_progress", {**about, "message": well_formed(text)})
             ),
         )
+
+    def _approval_below(self, call: Call, seen: ChildEvent) -> ChildApproval | None:
+        child = self.children.get(call.id)
+        return child_approval(call, child, seen) if child else None
 
     def _delegation(self, call: Delegation, run: Run, context_id: str | None) -> DelegationRequest:
         limit = run.settings.memory_context_limit
@@ -195,6 +202,7 @@ class Effects:
             subject=run.subject,
             run_id=self._run_id,
             call_id=call.id,
+            deadline_pauses=self._deadline.pauses,
         )
 
     # Tasks
@@ -208,45 +216,6 @@ class Effects:
         self._tasks.discard(task)
         if not task.cancelled() and (cause := task.exception()) is not None:
             self._put(TaskCrashed(cause))
-
-
-def progress(command: MakeCall, max_steps: int) -> Notice:
-    """Give the notice that precedes a call (loop.md §5)."""
-    fields: dict[str, JSON] = {
-        "step": command.step,
-        "max_steps": max_steps,
-        "action": "delegate" if isinstance(command.call, Delegation) else "tool_call",
-        "target": target(command.call),
-    }
-    return Notice(PROGRESS, fields)
-
-
-def target(call: Call) -> str:
-    """Give the name that the model called."""
-    return call.agent if isinstance(call, Delegation) else call.name
-
-
-def delegation_notice(call: Call, seen: str | ChildEvent) -> Notice:
-    """Give the notice of a sub-agent's text, or of what happened in a run at or below it.
-
-    `path` holds the calls that lead there; `content` is only the text of the sub-agent itself.
-    """
-    about: dict[str, JSON] = {"call_id": call.id, "target": target(call)}
-    if isinstance(seen, str):
-        return Notice(
-            "delegation_progress", {**about, "path": [call.id], "content": well_formed(seen)}
-        )
-    event: dict[str, JSON] = {
-        "type": seen.type,
-        "seq": seen.seq,
-        "timestamp": seen.timestamp,
-        "content": seen.content,
-        "metadata": seen.metadata,
-    }
-    if seen.skipped:
-        event["skipped"] = seen.skipped
-    path: list[JSON] = [call.id, *seen.path]
-    return Notice("delegation_progress", {**about, "path": path, "content": "", "event": event})
 
 
 def _tool_of(call: ToolCall, run: Run) -> Tool:

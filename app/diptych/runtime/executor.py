@@ -151,15 +151,18 @@ class Executor:
     def _deadline(self, active: ActiveRun, run: Run) -> Deadline:
         """The caller's and the manifest's deadline; what approvals waited does not count."""
         now = asyncio.get_running_loop().time()
-        callers = own = None
+        records, time = active.log.records, self._stores.clock.now()
+        waited = waited_seconds(records, time)
+        callers, pausing = None, list[float]()
         if run.origin.seconds is not None:
             callers = now + run.origin.seconds - active.age
+            if run.origin.deadline_pauses:
+                pausing, callers = [callers + waited], None
         if self._definition.deadline is not None:
-            records, time = active.log.records, self._stores.clock.now()
             begun = next((r.timestamp for r in records if r.event_type == "offered"), time)
-            spent = max(0.0, time - begun - waited_seconds(records, time))
-            own = now + self._definition.deadline - spent
-        return Deadline(callers, own)
+            spent = max(0.0, time - begun - waited)
+            pausing.append(now + self._definition.deadline - spent)
+        return Deadline(callers, min(pausing, default=None))
 
 
 async def _fail_without_catalog(log: RunLog) -> Run:

@@ -14,7 +14,7 @@ from diptych.ports import Item, Notice
 from diptych.ports.entries import IdempotencyKey, Lease, Opened
 from diptych.runtime.approvals import note_waiting, open_approvals
 from diptych.runtime.buffer import SubscriberBuffer, is_terminal
-from diptych.runtime.effects import PROGRESS
+from diptych.runtime.call_notices import PROGRESS
 from diptych.runtime.stores import Stores
 
 Observer = Callable[[Item], None]

@@ -15,7 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
+from diptych.loop.approval_events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ChildApprovalDecided,
+)
 from diptych.loop.call_graph import failure
 from diptych.loop.commands import AskModel, Command, Emit, Judge, MakeCall, Warn
 from diptych.loop.context_window import ContextWindow
@@ -33,16 +37,17 @@ from diptych.loop.events import (
     Stop,
     Streamed,
 )
-from diptych.loop.hook_events import CallJudged
 from diptych.loop.messages import Delegation
 from diptych.loop.queue_events import QueueCleared, Steered
-from diptych.loop.queues import clearing, takes
+from diptych.loop.queues import clearing
 from diptych.loop.reducer import advance, apply_all, closing_events
-from diptych.loop.state import Phase, Run, waiting_calls
+from diptych.loop.state import Phase, Run
 from diptych.policy.rules import Asker
 from diptych.ports import Notice
+from diptych.runtime.call_notices import progress_notice
 from diptych.runtime.deadline import Deadline
-from diptych.runtime.effects import Backends, Effects, TaskCrashed, TextArrived, progress
+from diptych.runtime.effects import Backends, Effects, TaskCrashed, TextArrived
+from diptych.runtime.late_items import is_late
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.run_writer import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunWriter
 from diptych.runtime.timers import RunTimers
@@ -106,7 +111,7 @@ class Runner:
         """Let a message wait, or clear those that do; what is sent again counts once."""
         self._inbox.put_nowait(message)
 
-    def decide(self, decided: ApprovalDecided) -> None:
+    def decide(self, decided: ApprovalDecided | ChildApprovalDecided) -> None:
         """Decide on a call that waits; the first decision counts."""
         self._inbox.put_nowait(decided)
 
@@ -151,14 +156,10 @@ class Runner:
             case Replied() if self._effects.has_text:
                 await self._write_text()
                 await self._apply(item)
-            case Steered() | QueueCleared() if not self._takes(item):
+            case _ if is_late(self._writer.decided, item):
                 pass
             case QueueCleared():
                 await self._apply(clearing(self._writer.decided, item))
-            case ApprovalDecided() if not self._awaits(item):
-                pass
-            case CallJudged(call_id) if call_id not in self._writer.decided.judging:
-                pass
             case _:
                 await self._apply(item)
 
@@ -174,7 +175,7 @@ class Runner:
         following, calls = self._carry_out(commands)
         items = [event, *following]
         if self._stage is _Stage.DRIVING:
-            self._timers.watch(self._writer.decided.waiting)
+            self._timers.watch(self._writer.decided)
         if all(isinstance(item, (*_DEFERRABLE, Notice)) for item in items):
             is_start = isinstance(event, Offered)
             self._writer.write_later(
@@ -238,7 +239,7 @@ class Runner:
         context_ids: dict[str, str] = {}
         for command in commands:
             call = command.call
-            self._writer.add(progress(command, self._writer.decided.step_limit))
+            self._writer.add(progress_notice(command, self._writer.decided.step_limit))
             if isinstance(call, Delegation):
                 context_ids[call.id] = self._log.new_context_id()
             if not command.is_retry:
@@ -259,25 +260,18 @@ class Runner:
     async def _record_arrived(self) -> None:
         """Record what arrived before everything was cancelled, and begin nothing new."""
         while not self._inbox.empty():
+            run = self._writer.decided
             match self._inbox.get_nowait():
-                case Returned() as result if self._writer.decided.phase is Phase.CALL:
+                case late if is_late(run, late):
+                    pass
+                case Returned() as result if run.phase is Phase.CALL:
                     await self._writer.record(result)
-                case Steered() as message if self._takes(message):
-                    await self._writer.record(message)
-                case QueueCleared() as asked if self._takes(asked):
-                    await self._writer.record(clearing(self._writer.decided, asked))
-                case ApprovalDecided() as decided if self._awaits(decided):
-                    await self._writer.record(decided)
+                case QueueCleared() as asked:
+                    await self._writer.record(clearing(run, asked))
+                case (Steered() | ApprovalDecided()) as event:
+                    await self._writer.record(event)
         await self._write_text()
         await self._writer.write()
-
-    def _takes(self, message: Steered | QueueCleared) -> bool:
-        """Whether a message, or what clears them, is new; and not one too many."""
-        return takes(self._writer.decided, message)
-
-    def _awaits(self, decided: ApprovalDecided) -> bool:
-        """Whether the call of a decision still waits for it."""
-        return decided.call_id in waiting_calls(self._writer.decided)
 
     async def _write_text(self) -> None:
         is_void, text = self._effects.take_text()

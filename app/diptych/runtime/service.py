@@ -17,18 +17,21 @@ from diptych.errors import (
 )
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.events import Aborted, Asked, Origin
+from diptych.loop.messages import JSON
 from diptych.loop.queue_events import Steered
 from diptych.net.memory_budget import MemoryBudget, text_size
+from diptych.ports import ChildRef
 from diptych.ports.entries import IdempotencyKey, Opened, RunEntry, RunPage
 from diptych.ports.run_ids import run_id_of
 from diptych.ports.session_ids import owned_session
 from diptych.runtime.active_run import Stage
 from diptych.runtime.answers import whole_answer
-from diptych.runtime.decisions import DecisionRequest
+from diptych.runtime.decisions import DecisionRequest, find_approval
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
 from diptych.runtime.executor import UnreadableRecord
 from diptych.runtime.lease_keeper import LeaseKeeper
+from diptych.runtime.passed_decisions import PassedDecisions, is_below
 from diptych.runtime.request import (
     RunRequest,
     continues_answer,
@@ -66,6 +69,10 @@ class RunService:
         self._lease_keeper = LeaseKeeper(self._scheduler, stores)
         self._subscriptions = Subscriptions(stores, self._scheduler.find)
         self._signals = Signals(stores, self._scheduler, self._subscriptions)
+        self._agents = backends.agents
+        self._passed = PassedDecisions(
+            stores, backends.agents, lambda: self._subscriptions.is_closed
+        )
         self._is_closing = False
 
     @property
@@ -213,8 +220,18 @@ class RunService:
         return await self._signals.clear(run_id, subject)
 
     async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
-        """Decide on a call that waits; see `Signals.decide`."""
+        """Decide on a call that waits, or pass that on to the agent that has it.
+
+        See `Signals.decide`; raises `DecisionRefused` too.
+        """
+        asked = find_approval(await self._stores.log.read(run_id), call_id).requested
+        if is_below(asked):
+            return await self._passed.decide(asked, request)
         return await self._signals.decide(run_id, call_id, request)
+
+    async def child_tree(self, agent: str, child: ChildRef) -> JSON:
+        """Ask another agent for a run of a delegation; see `Agents.run_tree`."""
+        return await self._agents.run_tree(agent, child)
 
     async def waiting_runs(self, limit: int, before: str | None = None) -> Sequence[RunEntry]:
         """List the runs in which calls wait for a decision, the newest first."""

@@ -4,12 +4,17 @@ Not here: what either leads to (`runner`, `loop.approvals`).
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import TypeAlias
 
-from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
+from diptych.loop.approval_events import ApprovalDecided, ChildApprovalDecided, approval_id
+from diptych.loop.state import Run
 from diptych.runtime.deadline import Deadline
 
 EXPIRED_ID = "expired"
+GRACE_SECONDS = 60.0  # in which an agent below must say what became of a call that has expired
+
+Expired: TypeAlias = ApprovalDecided | ChildApprovalDecided
 
 
 class RunTimers:
@@ -23,7 +28,7 @@ class RunTimers:
         self,
         deadline: Deadline,
         now: Callable[[], float],
-        reject: Callable[[ApprovalDecided], None],
+        reject: Callable[[Expired], None],
         end: Callable[[], None],
     ) -> None:
         self._deadline = deadline
@@ -43,25 +48,41 @@ class RunTimers:
         elif at is not None:
             self._end_timer = loop.call_at(at, self._end)
 
-    def watch(self, waiting: Sequence[ApprovalRequested]) -> None:
-        """Time the approvals that wait; meanwhile the manifest's deadline stands still."""
-        self._time_approvals(waiting)
-        if self._deadline.stand_still(is_waiting=bool(waiting)):
+    def watch(self, run: Run) -> None:
+        """Time the approvals that wait; meanwhile the manifest's deadline stands still.
+
+        It does so for calls of runs below too. Those are timed where they wait; of one whose agent
+        says nothing for `GRACE_SECONDS` more it is taken that it waits no more.
+        """
+        self._time_approvals(run)
+        if self._deadline.stand_still(is_waiting=bool(run.waiting or run.children_waiting)):
             self.start()
 
     def cancel(self) -> None:
         """Time nothing any more."""
-        self._time_approvals(())
+        self._time_approvals(None)
         if self._end_timer:
             self._end_timer.cancel()
 
-    def _time_approvals(self, waiting: Sequence[ApprovalRequested]) -> None:
-        due = {each.call.id: each.expires_at for each in waiting}
+    def _time_approvals(self, run: Run | None) -> None:
+        due = _due(run) if run else {}
         for call_id in self._approvals.keys() - due.keys():
             self._approvals.pop(call_id).cancel()
         for call_id in due.keys() - self._approvals.keys():
-            seconds = max(0.0, due[call_id] - self._now())
-            expired = ApprovalDecided(call_id, "reject", EXPIRED_ID, is_expired=True)
+            at, expired = due[call_id]
+            seconds = max(0.0, at - self._now())
             self._approvals[call_id] = asyncio.get_running_loop().call_later(
                 seconds, self._reject, expired
             )
+
+
+def _due(run: Run) -> dict[str, tuple[float, Expired]]:
+    """Give when each call that waits is not waited for any more, and what is said then."""
+    due: dict[str, tuple[float, Expired]] = {}
+    for own in run.waiting:
+        expired = ApprovalDecided(own.call.id, "reject", EXPIRED_ID, is_expired=True)
+        due[own.call.id] = own.expires_at, expired
+    for below in run.children_waiting:
+        at = below.expires_at + GRACE_SECONDS
+        due[approval_id(below.path)] = at, ChildApprovalDecided(below.path, "closed")
+    return due

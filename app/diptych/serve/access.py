@@ -30,7 +30,7 @@ class AgentAccess:
     def __init__(self, config: AccessConfig, http: aiohttp.ClientSession) -> None:
         self._config = config
         self._http = http
-        self._keys: dict[str, IssuerKeys] = {}
+        self._keys: dict[tuple[str, bool], IssuerKeys] = {}  # by URL, and whether the platform's
         self._refreshing: asyncio.Task[None] | None = None
         self._text: str | None = None  # of the platform's file, that `_platform` was read from
         self._platform = PlatformAccess()
@@ -96,13 +96,15 @@ class AgentAccess:
         self._put_together()
 
     def _put_together(self) -> None:
-        issuers = (*self._platform.issuers, *self._config.issuers)
-        self._issuers = tuple(map(self._issuer, issuers))
+        self._issuers = (
+            *(self._issuer(one, is_platform=True) for one in self._platform.issuers),
+            *(self._issuer(one, is_platform=False) for one in self._config.issuers),
+        )
         self._grants = (*self._config.grants, *self._platform.grants)
 
-    def _issuer(self, config: IssuerConfig) -> Issuer:
+    def _issuer(self, config: IssuerConfig, *, is_platform: bool) -> Issuer:
         jwks = config.jwks
-        keys = (lambda: jwks) if jwks is not None else self._fetched_keys(config.url)
+        keys = (lambda: jwks) if jwks is not None else self._fetched_keys(config, is_platform)
         return Issuer(
             config.url,
             config.audience,
@@ -113,11 +115,15 @@ class AgentAccess:
             agents=lambda: self._platform.agents,
         )
 
-    def _fetched_keys(self, url: str) -> Callable[[], Sequence[Mapping[str, Any]]]:
-        if url not in self._keys:
-            allow_url(self._http, url)
-            self._keys[url] = IssuerKeys(url, self._http, time.monotonic)
-        return self._keys[url].keys
+    def _fetched_keys(
+        self, config: IssuerConfig, is_platform: bool
+    ) -> Callable[[], Sequence[Mapping[str, Any]]]:
+        name = (config.url, is_platform)
+        if name not in self._keys:
+            allow_url(self._http, config.url)
+            self._keys[name] = IssuerKeys(config.url, self._http, time.monotonic)
+        self._keys[name].read_ca = config.ca
+        return self._keys[name].keys
 
     async def _refresh_old_keys(self) -> None:
         while True:
@@ -127,5 +133,6 @@ class AgentAccess:
 
     async def _refresh_keys(self, url: str) -> None:
         self._update()
-        if keys := self._keys.get(url):
-            await keys.refresh(is_unknown_key=True)
+        for (of, _), keys in tuple(self._keys.items()):
+            if of == url:
+                await keys.refresh(is_unknown_key=True)

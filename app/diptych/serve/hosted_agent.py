@@ -145,8 +145,9 @@ class HostedAgent:
     def profile(self) -> AgentProfile:
         config = self._config
         issuers = () if self._is_open else tuple(i.url for i in config.access.issuers)
+        urls = config.public_url, config.exposed_url
         return AgentProfile(
-            config.name, config.description, VERSION, config.public_url, not self._is_open, issuers
+            config.name, config.description, VERSION, *urls, not self._is_open, issuers
         )
 
     def app(

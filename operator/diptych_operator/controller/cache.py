@@ -8,13 +8,14 @@ Not here: what follows from the objects (`desired`, `status`); Secrets and Confi
 operator does not read.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from diptych_operator.desired.expose import host_holder
 from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.references import Reference, may_delegate, references
-from diptych_operator.resources.agent import Agent, agent_of, ready_status
+from diptych_operator.resources.agent import Agent, agent_of, bad_conditions, ready_status
 from diptych_operator.resources.kinds import (
     AGENT,
     CHILD_KINDS,
@@ -47,14 +48,19 @@ class ObjectCache:
     """All observed objects, and which Agents depend on which of them.
 
     `watched_namespaces` are the namespaces that the operator watches; None means all. `domain` is
-    the cluster's DNS domain.
+    the cluster's DNS domain. By objects of `route_kinds` Agents may be exposed.
     """
 
     def __init__(
-        self, watched_namespaces: frozenset[str] | None = None, domain: str = "cluster.local"
+        self,
+        watched_namespaces: frozenset[str] | None = None,
+        domain: str = "cluster.local",
+        route_kinds: tuple[Kind, ...] = (),
     ) -> None:
         self.watched_namespaces = watched_namespaces
         self.domain = domain
+        self.route_kinds = route_kinds
+        self._child_kinds = (*CHILD_KINDS, *route_kinds)
         self.missing_dependencies: dict[NamespacedName, tuple[MissingDependency, ...] | None] = {}
         """What each polled Agent's pods report as missing; None if no pod has answered."""
         self._objects: dict[Kind, dict[NamespacedName, Object]] = defaultdict(dict)
@@ -148,7 +154,7 @@ class ObjectCache:
 
     def children(self, agent: Agent) -> Iterator[tuple[Kind, Object]]:
         """Give the live children that an Agent owns."""
-        for kind in CHILD_KINDS:
+        for kind in self._child_kinds:
             live = self._objects[kind].get(agent.namespaced_name)
             if live and is_owned_by(live, agent):
                 yield kind, live
@@ -179,6 +185,7 @@ class ObjectCache:
             deployment=children.get(DEPLOYMENT),
             network_policy=children.get(NETWORK_POLICY),
             pods=self.pods(agent.namespaced_name),
+            host_holder=host_holder(agent, self._objects[AGENT].values()),
         )
 
     def forget(self, name: NamespacedName) -> None:
@@ -194,6 +201,11 @@ class ObjectCache:
         for content in self._objects[AGENT].values():
             counts[ready_status(content)] += 1
         return counts
+
+    def count_bad_conditions(self) -> Counter[tuple[str, str]]:
+        """Count the Agents by each condition, type and reason, that tells of something wrong."""
+        agents = self._objects[AGENT].values()
+        return Counter(found for content in agents for found in bad_conditions(content))
 
     def _may_call(self, caller: Agent, agent: Agent) -> bool:
         observed = ObservedState(
@@ -219,7 +231,10 @@ class ObjectCache:
         affected = set(self._referrers.of((kind.name, namespace, name)))
         if kind is POD and (agent_name := agent_name_of(content)):
             affected.add(agent_name)
-        elif kind is AGENT or kind in CHILD_KINDS:  # a child has the name of its Agent
+        elif kind is AGENT or kind in (
+            *CHILD_KINDS,
+            *self.route_kinds,
+        ):  # a child has the name of its Agent
             affected.add((namespace, name))
         agents = {one for one in affected if one in self._objects[AGENT] or kind is AGENT}
         if kind is JOB and (agent_name := agent_name_of(content)):  # its Agent may be gone

@@ -1,6 +1,6 @@
 """Writes an Agent's status if it has changed, and an Event for each transition in it.
 
-Not here: what the status says (`status.conditions`).
+Not here: what the status says (`status.agent_status`).
 """
 
 import logging
@@ -19,7 +19,8 @@ from diptych_operator.kubernetes.errors import (
 )
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import AGENT, NamespacedName, Object
-from diptych_operator.status.conditions import StatusInputs, agent_status
+from diptych_operator.status.agent_status import agent_status
+from diptych_operator.status.conditions import StatusInputs
 from diptych_operator.status.events import PATIENCE, event_of, premature, transitions
 
 _log = logging.getLogger(__name__)

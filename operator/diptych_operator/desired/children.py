@@ -8,13 +8,20 @@ owner is gone, so that the policy holds while the pods of a deleted Agent drain.
 Not here: an object of somebody else that has taken the name (`controller.reconciler`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from diptych_operator.desired.access import ACCESS_KEY, AccessSettings, access_config_map_name
+from diptych_operator.desired.call_policy import check_policy
 from diptych_operator.desired.deployment import PodDefaults, deployment_spec
 from diptych_operator.desired.drift import digest
+from diptych_operator.desired.expose import (
+    ExposeSettings,
+    check_expose,
+    ingress_sources,
+    route,
+)
 from diptych_operator.desired.metadata import MetadataSettings, check_metadata, with_metadata
 from diptych_operator.desired.network_policy import NetworkSettings, policy_spec
 from diptych_operator.desired.observed import ObservedState
@@ -66,6 +73,9 @@ class Platform:
     network: NetworkSettings = field(default_factory=NetworkSettings)
     access: AccessSettings = field(default_factory=AccessSettings)
     metadata: MetadataSettings = field(default_factory=MetadataSettings)
+    policy: tuple[Mapping[str, Any], ...] = ()
+    """Rules for the calls of all Agents, in the form of `spec.policy`."""
+    expose: ExposeSettings = field(default_factory=ExposeSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +96,10 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
     Raises `MergeError`, `ManifestError`, `TooLargeError`, and `ValueError` for an invalid URL.
     """
     check_metadata(agent, platform.metadata)
-    config_map = with_metadata(_config_map(agent, observed), agent, platform.metadata)
+    check_policy(agent)
+    check_expose(agent, observed, platform.expose)
+    manifest = resolved_manifest(agent, observed, platform.policy)
+    config_map = with_metadata(_config_map(agent, manifest), agent, platform.metadata)
     name = config_map["metadata"]["name"]
     live = observed.deployment
     is_rolling = mounted_config_map(live) != name or not is_rolled_out(live)
@@ -97,12 +110,19 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
             _child(
                 agent,
                 NETWORK_POLICY,
-                spec=policy_spec(agent, observed, platform.network, keeps_former_egress=is_rolling),
+                spec=policy_spec(
+                    agent,
+                    observed,
+                    platform.network,
+                    ingress_sources(agent, platform.expose),
+                    keeps_former_egress=is_rolling,
+                ),
             ),
             observed.pods,
         ),
         _child(agent, SERVICE, spec=_service_spec(agent)),
         *_pod_disruption_budget(agent),
+        *(_child(agent, kind, spec=spec) for kind, spec in route(agent)),
         _deployment(agent, name, former, observed, platform),
     )
     obsolete = tuple(n for n in former_config_maps(live) if n not in {name, *former})
@@ -137,8 +157,8 @@ def _peers(agent: Agent, observed: ObservedState) -> tuple[PeerRef, ...]:
     return tuple(peer for peer in agent.peers if may_delegate(agent, peer, observed))
 
 
-def _config_map(agent: Agent, observed: ObservedState) -> Object:
-    text = manifest_text(resolved_manifest(agent, observed))
+def _config_map(agent: Agent, manifest: Object) -> Object:
+    text = manifest_text(manifest)
     size = len(text.encode())
     if size > MAX_CONFIG_BYTES:
         raise TooLargeError(

@@ -30,17 +30,22 @@ class LockedField:
     path: str
     steps: tuple[tuple[str, bool], ...]
     """Each with whether it is a glob, in brackets."""
+    why: str
 
 
-def locked_field(path: str) -> LockedField:
-    """Read a path. Raises `ValueError`, a sentence that quotes it."""
+def locked_field(path: str, why: str = "") -> LockedField:
+    """Read a path; `why` it is locked, if it does not stand in `agents.locked`.
+
+    Raises `ValueError`, a sentence that quotes it.
+    """
     if not _PATH.fullmatch(path):
         raise ValueError(
             f"{path!r} is no path of a pod template, such as spec.nodeSelector or "
             "spec.containers[agent].env[HTTPS_PROXY]"
         )
     steps = [(match[1] or match[2], match[1] is None) for match in _STEP.finditer(path)]
-    return LockedField(path, tuple(steps))
+    why = why or f"the platform sets it for all Agents: agents.locked has {path}"
+    return LockedField(path, tuple(steps), why)
 
 
 def check_locked(
@@ -55,11 +60,8 @@ def check_locked(
         changed = [path for path in {**held, **wanted} if held.get(path) != wanted.get(path)]
         if changed:
             field = _field_of_manifest(min(changed), by)
-            raise ManifestError(
-                "FieldLocked",
-                f"{field} is locked: the platform sets it for all Agents (the chart's value "
-                f"agents.locked has {one.path}); remove it from the manifest",
-            )
+            sentence = f"{field} is locked ({one.why}); remove it from the manifest"
+            raise ManifestError("FieldLocked", sentence)
 
 
 def _values(

@@ -13,7 +13,7 @@ Not here: how the files get into the pod (`deployment`), the pod's reading
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from diptych_operator.desired.observed import ObservedState
@@ -24,13 +24,18 @@ from diptych_operator.resources.kinds import Object
 FOLDER = "/etc/diptych"
 FILE = "agent.yaml"
 REFERENCES = "diptych.dev/references"
+PLATFORM_POLICY = "diptych.dev/policy"
+"""The annotation with the platform's rules for all Agents, as JSON; the pod puts them beside the
+Agent's own."""
 
 _NOT_PLAIN_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _DIGEST_LENGTH = 10
 
 
-def resolved_manifest(agent: Agent, observed: ObservedState) -> Object:
-    """Give the content of the pod's manifest.
+def resolved_manifest(
+    agent: Agent, observed: ObservedState, policy: Sequence[Mapping[str, Any]] = ()
+) -> Object:
+    """Give the content of the pod's manifest; `policy` are the platform's rules.
 
     A peer that exists and does not allow delegation is left out. A peer that does not exist stays:
     its URL follows from its name, and it may be created later.
@@ -45,13 +50,16 @@ def resolved_manifest(agent: Agent, observed: ObservedState) -> Object:
         spec["sessions"] = _sessions(agent)
     if names := [variable["name"] for variable in agent.container.get("env", ())]:
         spec["container"] = {"env": [{"name": name} for name in names]}
+    annotations = {REFERENCES: FOLDER}
+    if policy:
+        annotations[PLATFORM_POLICY] = json.dumps(list(policy), sort_keys=True)
     return {
         "apiVersion": "diptych.dev/v1alpha1",
         "kind": "Agent",
         "metadata": {
             "name": agent.name,
             "namespace": agent.namespace,
-            "annotations": {REFERENCES: FOLDER},
+            "annotations": annotations,
         },
         "spec": spec,
     }

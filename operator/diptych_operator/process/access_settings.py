@@ -16,7 +16,8 @@ from diptych_operator.process.settings_file import SettingsError, read_mapping
 from diptych_operator.resources.kinds import NamespacedName
 
 _FLAG = "--access"
-_ISSUER_FIELDS = {"url", "audience", "userClaim", "groupsClaim", "jwks"}
+_ISSUER_FIELDS = {"url", "audience", "userClaim", "groupsClaim", "jwks", "ca"}
+_PEM = "-----BEGIN CERTIFICATE-----"
 _RIGHTS = {"ask", "read", "approve", "manage"}
 
 
@@ -41,6 +42,9 @@ def _issuer(issuer: Mapping[str, Any]) -> Mapping[str, Any]:
         raise SettingsError(f"{_FLAG}: issuer {url} has unknown fields: {', '.join(unknown)}")
     if not isinstance(issuer["audience"], str):
         raise SettingsError(f"{_FLAG}: issuer {url} needs an audience")
+    ca = issuer.get("ca", _PEM)
+    if not (isinstance(ca, str) and _PEM in ca):
+        raise SettingsError(f"{_FLAG}: the ca of issuer {url} must be certificates as PEM")
     return dict(issuer)
 
 

@@ -18,7 +18,14 @@ from diptych_operator.controller.leader_election import Candidate
 from diptych_operator.desired.children import Platform
 from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings
 from diptych_operator.process.access_settings import read_access_settings
-from diptych_operator.process.agent_settings import FLAG, metadata_settings, pod_defaults
+from diptych_operator.process.agent_settings import (
+    FLAG,
+    expose_settings,
+    metadata_settings,
+    network_peers,
+    pod_defaults,
+)
+from diptych_operator.process.policy_settings import read_policy
 from diptych_operator.process.settings_file import SettingsError, read_mapping
 from diptych_operator.resources.kinds import NamespacedName
 
@@ -66,16 +73,20 @@ def read_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> Setti
     template = read_mapping("--pod-template", given.pod_template)
     agents = read_mapping(FLAG, given.agents)
     pods = pod_defaults(given.pod_image, given.pod_image_pull_policy, template, agents)
+    policy = read_policy(agents.get("policy") or [])
     access = read_access_settings(given.access, _account(given))
     network = NetworkSettings(
         given.cluster_domain,
         given.namespace or None,
         _dns(given),
         _metrics_from(given.metrics_from),
+        network_peers(agents),
         tuple(issuer["url"] for issuer in access.issuers if "jwks" not in issuer),
     )
     return Settings(
-        platform=Platform(pods, network, access, metadata_settings(agents)),
+        platform=Platform(
+            pods, network, access, metadata_settings(agents), policy, expose_settings(agents)
+        ),
         namespaces=namespaces,
         candidate=Candidate((given.namespace, given.lease), given.identity)
         if given.leader_election

@@ -75,8 +75,9 @@ class Operator:
         """Run one term; say whether another one should follow."""
         stop = asyncio.Event()
         set_on_signals(stop)
+        platform = self.settings.platform
         watched = frozenset(self.settings.namespaces) or None
-        cache = ObjectCache(watched, self.settings.platform.network.domain)
+        cache = ObjectCache(watched, platform.network.domain, platform.expose.kinds)
         async with KubernetesClient(self.connection, self.metrics.count_request) as client:
             health = Health(self.staleness, cache, self.metrics, client.is_reachable)
             async with _served(health.app(), self.settings.health_port):

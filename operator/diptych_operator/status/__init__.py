@@ -1,6 +1,8 @@
 """Pure: what an Agent's status and Events say.
 
-conditions   the status and its conditions
+agent_status the whole status
+advice       what is wrong and what to do, in two sentences
+conditions   the conditions
 unresolved   references that lead nowhere, for the condition ResolvedRefs
 deployments  what a live Deployment's status says
 pods         what keeps a pod from becoming ready

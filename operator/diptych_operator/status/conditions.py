@@ -1,24 +1,23 @@
-"""The status of an Agent: `agent_status(agent, inputs, now)`. Pure.
+"""The conditions of an Agent: `conditions(inputs)`. Pure.
 
-The conditions are the API; there is no phase. Ready means that the newest revision's pods can take
+They are the API; there is no phase. Ready means that the newest revision's pods can take
 work, Available that those of any revision can. Missing dependencies make it Degraded. A manifest
 that is rejected leaves the last good revision serving, and Ready says so.
 
 Reconciling and Stalled are for programs that read them as kstatus does; each is there only while it
 is True: work is going on, or somebody must do something before it goes on.
 
-Not here: what is wrong with a pod (`pods`), unresolved references (`unresolved`), how the status is
-written (`controller.status_writer`).
+Not here: the whole status (`agent_status`), what is wrong with a pod (`pods`), unresolved
+references (`unresolved`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from diptych_operator.desired.rollout import is_rolled_out
-from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import Object
-from diptych_operator.resources.labels import selector_labels
+from diptych_operator.status.condition import Condition
 from diptych_operator.status.deployments import (
     count_of,
     deployment_condition,
@@ -28,22 +27,6 @@ from diptych_operator.status.deployments import (
 )
 from diptych_operator.status.pods import pod_problem
 from diptych_operator.status.problem import GOES_ON_BY_ITSELF, Problem
-
-Status: TypeAlias = Literal["True", "False", "Unknown"]
-ConditionType: TypeAlias = Literal[
-    "Accepted",
-    "ResolvedRefs",
-    "Progressing",
-    "Available",
-    "Ready",
-    "Degraded",
-    "ToolsDrifted",
-    "AccessOpen",
-    "Reconciling",
-    "Stalled",
-]
-
-MAX_MESSAGE = 2048  # characters; the CRD allows twice as many
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +50,7 @@ class StatusInputs:
     `rejection` says why the manifest cannot be served, `blocker` why the desired state could not
     be applied. `missing_dependencies` is None as long as no pod has answered. `former_degraded` is
     the Degraded condition that an earlier operator wrote; it holds until this one has polled.
+    `platform_rules` is how many rules the platform has for the calls of all Agents.
     """
 
     rejection: Problem | None = None
@@ -76,46 +60,7 @@ class StatusInputs:
     pods: Sequence[Object] = ()
     missing_dependencies: Sequence[MissingDependency] | None = None
     former_degraded: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One aspect of an Agent's state."""
-
-    type: ConditionType
-    status: Status
-    reason: str
-    message: str
-
-
-def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]:
-    """Give the whole status. `now` becomes the time of conditions whose status has changed."""
-    former = {c["type"]: c for c in agent.status.get("conditions", ())}
-    shown = conditions(inputs)
-    if any(tool.get("pin") for tool in agent.tools):
-        shown += (_tools_drifted(inputs, former.get("ToolsDrifted")),)
-    shown += (access_open(agent),)
-    order = {kind: place for place, kind in enumerate(former)}  # the API keeps it: so must we
-    labels = selector_labels(agent.name).items()
-    return {
-        "observedGeneration": agent.generation,
-        "replicas": count_of(inputs.deployment, "replicas"),
-        "pods": f"{count_of(inputs.deployment, 'availableReplicas')}/{agent.replicas}",
-        "selector": ",".join(sorted(f"{name}={value}" for name, value in labels)),
-        "url": agent.url,
-        "sessions": agent.sessions_key,
-        "conditions": [
-            {
-                "type": condition.type,
-                "status": condition.status,
-                "reason": condition.reason,
-                "message": condition.message[:MAX_MESSAGE],
-                "observedGeneration": agent.generation,
-                "lastTransitionTime": _transition_time(former.get(condition.type), condition, now),
-            }
-            for condition in sorted(shown, key=lambda one: order.get(one.type, len(order)))
-        ],
-    }
+    platform_rules: int = 0
 
 
 def conditions(inputs: StatusInputs) -> tuple[Condition, ...]:
@@ -132,21 +77,14 @@ def conditions(inputs: StatusInputs) -> tuple[Condition, ...]:
     )
 
 
-def access_open(agent: Agent) -> Condition:
-    """Give the condition that says whether whoever reaches the Agent must prove who it is."""
-    if agent.is_open:
-        message = (
-            "Everybody who reaches a pod may do everything (spec.access.mode: open); the "
-            "NetworkPolicy alone decides who that is."
-        )
-        return Condition("AccessOpen", "True", "AccessOpen", message)
-    return Condition("AccessOpen", "False", "TokenRequired", "Callers must prove who they are.")
-
-
 def _accepted(inputs: StatusInputs) -> Condition:
     if inputs.rejection:
         return Condition("Accepted", "False", inputs.rejection.reason, inputs.rejection.message)
-    return Condition("Accepted", "True", "Accepted", "The manifest can be served.")
+    message = "The manifest can be served."
+    if count := inputs.platform_rules:
+        hold = "1 rule holds" if count == 1 else f"{count} rules hold"
+        message += f" Of the platform's policy (agents.policy), {hold} for its calls, too."
+    return Condition("Accepted", "True", "Accepted", message)
 
 
 def _resolved_refs(inputs: StatusInputs) -> Condition:
@@ -247,20 +185,6 @@ def _degraded(inputs: StatusInputs) -> Condition:
     return Condition("Degraded", "True", reason, "; ".join(lines))
 
 
-def _tools_drifted(inputs: StatusInputs, former: Mapping[str, Any] | None) -> Condition:
-    """Say which pinned tools have changed; as before while no pod has been asked."""
-    if inputs.missing_dependencies is None:
-        if former is not None:
-            return Condition("ToolsDrifted", former["status"], former["reason"], former["message"])
-        return Condition("ToolsDrifted", "Unknown", "NotAsked", "No pod has been asked yet.")
-    drifts = [missing for missing in inputs.missing_dependencies if missing.is_drift]
-    if not drifts:
-        return Condition("ToolsDrifted", "False", "AsPinned", "No tool differs from its pin.")
-    lines = dict.fromkeys(f"{drift.name}: {drift.reason}" for drift in drifts)
-    message = f"{'; '.join(lines)}. Look at these tools, then pin them anew (`diptych pin`)."
-    return Condition("ToolsDrifted", "True", "ToolsChanged", message)
-
-
 def _pods_problem(inputs: StatusInputs) -> Problem | None:
     """Say what keeps the newest revision's pods from becoming ready."""
     if refused := refusal(inputs.deployment):
@@ -279,13 +203,6 @@ def _store_problem(inputs: StatusInputs) -> Problem | None:
 def _availability(inputs: StatusInputs) -> str:
     available = count_of(inputs.deployment, "availableReplicas")
     return f"{available} of {wanted_replicas(inputs.deployment)} pods can take work."
-
-
-def _transition_time(former: Mapping[str, Any] | None, condition: Condition, now: str) -> str:
-    if former is None or former["status"] != condition.status:
-        return now
-    since: str = former["lastTransitionTime"]
-    return since
 
 
 _STANDSTILL = {"Paused", "PodsRefused", "Stuck"}

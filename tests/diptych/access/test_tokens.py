@@ -230,6 +230,28 @@ def test_a_withdrawn_key_does_not_count_for_long() -> None:
         asked.subject(header)
 
 
+def test_a_remembered_token_is_verified_anew_when_keys_or_issuers_change() -> None:
+    issued: list[Any] = [KEYS]
+    one = Issuer(URL, AUDIENCE, lambda: issued[0])
+    issuers = [one]
+    asked = Authenticator(lambda: issuers, {}, time.time)
+    header = [f"Bearer {token()}"]
+    assert asked.subject(header)
+    issued[0] = [*KEYS, jwk(OTHER_RSA, "new", "RS256")]
+    assert asked.subject(header)
+    issued[0] = [key for key in KEYS if key["kid"] != "rsa"]
+    with pytest.raises(Unauthorized, match="does not have"):
+        asked.subject(header)
+    issued[0] = KEYS
+    assert asked.subject(header)
+    issuers[:] = [Issuer(URL, "another audience", lambda: KEYS)]
+    with pytest.raises(Unauthorized, match="another audience"):
+        asked.subject(header)
+    issuers.clear()
+    with pytest.raises(Unauthorized, match="another issuer"):
+        asked.subject(header)
+
+
 def test_remembered_tokens_are_bounded() -> None:
     asked = authenticator()
     asked._verified = {

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from diptych.adapters.oidc import MAX_AGE_SECONDS, MAX_BYTES, REFRESH_SECONDS, IssuerKeys
+from diptych.adapters.oidc import (
+    MAX_AGE_SECONDS,
+    MAX_BYTES,
+    REFRESH_SECONDS,
+    RETRY_SECONDS,
+    IssuerKeys,
+)
 
 URL = "https://issuer.example.com"
 KEY = {"kty": "RSA", "kid": "one"}
@@ -31,8 +37,9 @@ class Session:
         self.pages: dict[str, Any] = pages
         self.asked: list[str] = []
 
-    def get(self, url: str, *, allow_redirects: bool) -> Any:
+    def get(self, url: str, *, allow_redirects: bool, ssl: Any) -> Any:
         assert not allow_redirects
+        assert ssl is True
         return self._get(url)
 
     @asynccontextmanager
@@ -87,6 +94,19 @@ async def test_unknown_keys_fetch_them_at_most_once_a_minute() -> None:
     clock.seconds += REFRESH_SECONDS
     await keys.refresh(is_unknown_key=True)
     assert len(session.asked) == 4
+
+
+async def test_the_first_keys_are_tried_for_sooner() -> None:
+    clock = Clock()
+    keys, session = issuer(clock)
+    session.pages[DISCOVERY] = TimeoutError()
+    for _ in range(5):
+        await keys.refresh(is_unknown_key=False)
+    assert len(session.asked) == 1
+    session.pages = dict(GOOD)
+    clock.seconds += RETRY_SECONDS
+    await keys.refresh(is_unknown_key=False)
+    assert keys.keys() == [KEY]
 
 
 async def test_requests_that_come_together_wait_for_one_fetch() -> None:

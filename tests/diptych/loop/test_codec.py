@@ -8,7 +8,12 @@ from support.doubles import catalog
 
 from diptych.errors import LoopError
 from diptych.loop.actions import ActionError
-from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
+from diptych.loop.approval_events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ChildApprovalDecided,
+    ChildApprovalRequested,
+)
 from diptych.loop.catalog import Catalog, Tool, Unavailable
 from diptych.loop.codec import (
     EVENT_TYPES,
@@ -110,6 +115,15 @@ EVENTS = [
     ApprovalDecided("call_1_1", "reject", "expired", is_expired=True),
     ApprovalDecided("call_1_1", "edit", "d", "", ToolCall("call_1_1", "add", {}, "a", ("b",))),
     ApprovalDecided("call_1_1", "replace", "d", "", Delegation("call_1_1", "researcher", "x")),
+    ApprovalDecided("call_1_1", "approve", "d", subject="user:eve", caller="agent:a/b"),
+    ChildApprovalRequested(
+        ("call_1_2", "call_1_1"), {"agent": "a", "task": "t"}, 1, "money", 2.5, "p", "http://p", "r"
+    ),
+    ChildApprovalDecided(("call_1_2", "call_1_1"), "closed"),
+    ChildApprovalDecided(
+        ("call_1_2", "c"), "edit", "d", "so", {"tool": "t", "arguments": {}}, "user:eve"
+    ),
+    ChildApprovalDecided(("call_1_2", "c"), "reject", "expired", is_expired=True),
     Returned(Result("call_1_1", "3", {"result": 3}), "tool", "add"),
     Returned(Result("call_1_1", "boom", error="failed"), "tool", "add"),
     Returned(Result("call_1_2", "found"), "agent", "researcher"),

@@ -8,8 +8,8 @@ from support.doubles import catalog, tool
 
 from diptych.loop.catalog import Catalog
 from diptych.loop.messages import Delegation, ToolCall
-from diptych.policy.expressions import check_expression
 from diptych.policy.rules import Asker, Policy, Rule
+from diptych_cel.expressions import check_expression
 
 ADA = Asker("run-1", "user:ada")
 PAY = ToolCall("call_1_1", "pay", {"amount": 250})
@@ -104,6 +104,7 @@ def test_each_verdict_is_a_line_of_the_audit(caplog):
     outcome(rule("ask", "nope"))
     lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
     about = {"subject": "user:ada", "run": "run-1", "call": "call_1_1", "what": "tool pay"}
+    about["policy"] = "agent"
     forbids = "the agent's policy forbids it"
     assert lines == [
         {**about, "outcome": "would be denied", "rule": 1, "why": forbids},

@@ -12,12 +12,12 @@ from support.stories import begin, log, virtually
 from diptych.loop.events import LoopSettings
 from diptych.loop.messages import Message
 from diptych.loop.queue_events import Steered
-from diptych.policy.expressions import check_expression
 from diptych.policy.rules import Policy, Rule
 from diptych.runtime.decisions import DecisionRequest
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.hooks import ContextProvider, Hook, Hooks
 from diptych.runtime.request import RunRequest
+from diptych_cel.expressions import check_expression
 
 CALL = '{"tool": "pay", "arguments": {"amount": 500}}'
 ANSWERS = (CALL, "{}", "Paid.")

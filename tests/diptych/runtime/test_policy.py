@@ -6,9 +6,9 @@ from support.doubles import facts, house
 from support.stories import virtually
 
 from diptych.loop.events import LoopSettings
-from diptych.policy.expressions import check_expression
 from diptych.policy.rules import Policy, Rule
 from diptych.runtime.definition import AgentDefinition
+from diptych_cel.expressions import check_expression
 
 NO_PAYING = Policy((Rule("tool", "pay", "deny", reason="no payments here"),))
 LOOK = '{"tool": "look"}'

@@ -28,7 +28,8 @@ def test_grants_get_the_form_of_the_access_file(tmp_path):
         {"group": "support"},
         {"user": "ada"},
     ]
-    issuer = {"url": "https://login.example.com", "audience": "agents"}
+    ca = "-----BEGIN CERTIFICATE-----\n…"
+    issuer = {"url": "https://login.example.com", "audience": "agents", "ca": ca}
     found = read(tmp_path, issuers=[issuer], grants=[{"to": to, "may": ["ask", "manage"]}])
     grantees = [
         {"kind": "serviceaccount", "name": "shop/web"},
@@ -48,6 +49,7 @@ ISSUER = {"url": "https://x.example.com", "audience": "a"}
     [
         ({"issuers": [{**ISSUER, "url": "http://x"}]}, "https://"),
         ({"issuers": [{"url": "https://x"}]}, "audience"),
+        ({"issuers": [{**ISSUER, "ca": "x"}]}, "must be certificates as PEM"),
         ({"issuers": [{**ISSUER, "keys": 1}]}, "unknown fields: keys"),
         ({"grants": [{"to": [{"user": "a"}], "may": ["status"]}]}, "unknown rights in may: status"),
         ({"grants": [{"to": [{"serviceAccount": {"name": "web"}}], "may": ["ask"]}]}, "namespace"),

@@ -6,11 +6,11 @@ import pytest
 from support.agents import agent
 from support.live_objects import DOWN, deployment, waiting
 
+from diptych_operator.status.agent_status import agent_status
 from diptych_operator.status.conditions import (
     Condition,
     MissingDependency,
     StatusInputs,
-    agent_status,
     conditions,
 )
 from diptych_operator.status.problem import Problem
@@ -449,3 +449,11 @@ def test_an_operator_that_has_not_asked_yet_leaves_the_word_of_the_one_before() 
     assert drift_of(None)[0]["status"] == "Unknown"
     former, _ = drift_of([MissingDependency("tool", "bank", "changed since pinned: pay")])
     assert drift_of(None, status={"conditions": [former]})[0] == former
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "1 rule holds"), (3, "3 rules hold")])
+def test_accepted_says_how_many_rules_of_the_platform_hold(count, said):
+    accepted = conditions(StatusInputs(platform_rules=count))[0]
+    assert (accepted.type, accepted.status) == ("Accepted", "True")
+    assert said in accepted.message
+    assert "platform" not in conditions(StatusInputs())[0].message

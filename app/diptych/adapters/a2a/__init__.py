@@ -19,18 +19,20 @@ from a2a.types import Message, Part, Role, SendMessageConfiguration, SendMessage
 from a2a.utils.errors import InternalError
 from google.protobuf.json_format import ParseDict
 
+from diptych.adapters.a2a.decisions import send_decision
 from diptych.adapters.a2a.delegation import DelegationTask
 from diptych.adapters.a2a.http_client import card_url, http_client, identity
 from diptych.adapters.a2a.peer import PeerMonitor, ResolvedPeer
+from diptych.adapters.a2a.run_tree import fetch_tree
 from diptych.config.settings import PeerConfig
-from diptych.errors import DelegationError
+from diptych.errors import DecisionRefused, DelegationError
 from diptych.loop.catalog import Peer, Unavailable
 from diptych.loop.messages import JSON, CallOutput, ChildRun, JSONObject, ParentCall
 from diptych.loop.text import well_formed
 from diptych.net import a2a_extension
 from diptych.net.outgoing import OutgoingPolicy
 from diptych.net.redaction import SECRETS, redacted_output
-from diptych.ports import ChildEvent, DelegationProgress, DelegationRequest
+from diptych.ports import ChildDecision, ChildEvent, ChildRef, DelegationProgress, DelegationRequest
 
 __all__ = ["A2aAgents", "http_client"]
 
@@ -112,17 +114,36 @@ class A2aAgents:
             progress(rest)
         return output
 
+    async def decide(self, decision: ChildDecision) -> None:
+        try:
+            monitor, peer = self._peer(decision.agent)
+            headers = monitor.headers() if peer.takes_headers else {}
+        except DelegationError as error:
+            raise DecisionRefused(error.message, code="agent_unavailable") from error
+        if not (monitor.config.share_context and peer.base_url == decision.url):
+            raise DecisionRefused(f"agent {decision.agent} is another one now")
+        await send_decision(self._http, peer, headers, decision)
+
+    async def run_tree(self, agent: str, child: ChildRef) -> JSON:
+        monitor, peer = self._peer(agent)
+        if not monitor.config.share_context:
+            raise DelegationError("refused", "the agent is a stranger")
+        headers = monitor.headers() if peer.takes_headers else {}
+        return await fetch_tree(self._http, peer, headers, child)
+
+    def _peer(self, agent: str) -> tuple[PeerMonitor, ResolvedPeer]:
+        """Give an agent of the manifest. Raises `DelegationError`."""
+        monitor = self._monitors.get(agent)
+        if monitor is None:
+            raise DelegationError("refused", f"no agent is called {agent}")
+        if monitor.resolved is None:
+            raise DelegationError("unavailable", f"agent {agent} is unavailable: {monitor.reason}")
+        return monitor, monitor.resolved
+
     async def _delegate(
         self, request: DelegationRequest, progress: DelegationProgress
     ) -> CallOutput:
-        monitor = self._monitors.get(request.agent)
-        if monitor is None:
-            raise DelegationError("refused", f"no agent is called {request.agent}")
-        peer = monitor.resolved
-        if peer is None:
-            raise DelegationError(
-                "unavailable", f"agent {request.agent} is unavailable: {monitor.reason}"
-            )
+        monitor, peer = self._peer(request.agent)
         path = self._path(request, peer)
         seconds = DEFAULT_TIMEOUT if request.seconds_left is None else request.seconds_left
         if seconds <= 0:
@@ -130,7 +151,11 @@ class A2aAgents:
         context = _call_context(request, monitor, peer)
         task = DelegationTask(request.agent, peer.base_url, peer.client, context, progress)
         about = a2a_extension.DelegationMetadata(
-            path, seconds, request.subject, self._parent(request)
+            path,
+            seconds,
+            request.subject,
+            self._parent(request),
+            deadline_pauses=request.deadline_pauses,
         )
         message = _send_request(request, monitor.config, about)
         message.configuration.return_immediately = not peer.card.capabilities.streaming
@@ -173,7 +198,7 @@ class A2aAgents:
     ) -> CallOutput:
         """Take the task to its end within its time; if that fails, cancel it at its agent, too."""
         try:
-            async with asyncio.timeout(seconds):
+            async with task.time_limit.within(seconds):
                 return await task.run(request)
         except TimeoutError as error:
             await self._cancel_at_agent(task)

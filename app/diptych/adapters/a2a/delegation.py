@@ -25,12 +25,13 @@ from google.protobuf.json_format import MessageToDict
 from diptych.adapters.a2a.event_gate import EventGate
 from diptych.adapters.a2a.http_client import MALFORMED_ANSWER_ERRORS
 from diptych.adapters.a2a.task_progress import Stage, TaskProgress
+from diptych.adapters.a2a.time_limit import TimeLimit
 from diptych.errors import DelegationError
 from diptych.loop.messages import CallOutput, ChildRun
 from diptych.net import a2a_extension
 from diptych.net.a2a_events import read_event
 from diptych.net.backoff import Backoff
-from diptych.ports import DelegationProgress
+from diptych.ports import ChildEvent, DelegationProgress
 
 STREAM_END_TIMEOUT = 1.0  # seconds that a stream may take to end after its last event
 INITIAL_POLL_DELAY, MAX_POLL_DELAY = 0.05, 1.0  # seconds between polls of a task without a stream
@@ -44,6 +45,13 @@ NOT_SENT_ERRORS = (
     httpx.LocalProtocolError,
     httpx.UnsupportedProtocol,
 )
+CLOSING = frozenset(
+    {
+        *("approval_decided", "tool_result", "tool_error"),
+        *("delegation_response", "delegation_error"),
+    }
+)
+"""Events after which a call waits for nobody any more."""
 BUSY_STATUSES = frozenset({429, 502, 503})
 
 _logger = logging.getLogger(__name__)
@@ -71,6 +79,8 @@ class DelegationTask:
         self._progress = TaskProgress(url)
         self._is_known = False
         self._events = EventGate(asyncio.get_running_loop().time)
+        self._waiting: set[str] = set()  # calls at or below the agent
+        self.time_limit = TimeLimit()
         self._takes_events = HTTP_EXTENSION_HEADER in (context.service_parameters or {})
 
     async def run(self, request: SendMessageRequest) -> CallOutput:
@@ -111,8 +121,8 @@ class DelegationTask:
                 async for event in events:
                     self._tell_event(event)
                     self._tell(self._progress.apply(event))
-                    if self._progress.is_settled:
-                        limit.reschedule(asyncio.get_running_loop().time() + STREAM_END_TIMEOUT)
+                    ends_at = asyncio.get_running_loop().time() + STREAM_END_TIMEOUT
+                    limit.reschedule(ends_at if self._progress.is_settled else None)
         except TimeoutError:
             pass
 
@@ -158,6 +168,21 @@ class DelegationTask:
         event = read_event(MessageToDict(metadata)[a2a_extension.URI])
         if event and (admitted := self._events.admit(event)):
             self._report(admitted)
+            self._note_waiting(admitted)
+
+    def _note_waiting(self, event: ChildEvent) -> None:
+        """Keep whether calls wait for approval: the task's own records say so for all below it."""
+        if event.path:
+            return
+        call_id = str(event.metadata.get("call_id", ""))
+        if event.type == "approval_requested":
+            self._waiting.add(call_id)
+        elif event.type in CLOSING:
+            self._waiting -= {
+                each for each in self._waiting if f"{each}.".startswith(f"{call_id}.")
+            }
+        self._progress.waits_for_approval = bool(self._waiting)
+        self.time_limit.stand_still(is_waiting=bool(self._waiting))
 
     def _tell(self, text: str) -> None:
         """Tell new text, and what task it is of when that is known."""

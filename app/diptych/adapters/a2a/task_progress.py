@@ -45,7 +45,10 @@ class Stage(Enum):
     """The agent has named no task."""
     RUNNING = auto()
     INTERRUPTED = auto()
-    """The agent wants something from us before it goes on, which a delegation never gives."""
+    """The agent wants something from us before it goes on, which a delegation never gives.
+
+    An approval that an agent of ours tells us of is none such: somebody else gives that.
+    """
     ENDED = auto()
 
 
@@ -59,6 +62,7 @@ class TaskProgress:
         self.task_id = ""
         self._url = url
         self._report = TaskReport()
+        self.waits_for_approval = False  # a call of it or below it, as its events say
         self._state = TaskState.TASK_STATE_UNSPECIFIED
         self._status_text = ""
         self._message: _Content | None = None
@@ -68,9 +72,15 @@ class TaskProgress:
     def stage(self) -> Stage:
         if self._message is not None or self._state in TERMINAL_STATES:
             return Stage.ENDED
-        if self._state in INTERRUPTED_STATES:
+        if self._state in INTERRUPTED_STATES and not self._is_waiting:
             return Stage.INTERRUPTED
         return Stage.RUNNING if self.task_id else Stage.SENT
+
+    @property
+    def _is_waiting(self) -> bool:
+        """Whether it is interrupted by an approval only: somebody decides, and it goes on."""
+        is_asking = self._state == TaskState.TASK_STATE_INPUT_REQUIRED
+        return is_asking and self.waits_for_approval
 
     @property
     def is_settled(self) -> bool:

@@ -19,8 +19,8 @@ async def purge(url: ValueProvider, prefix: str, *, patience: float) -> int:
     """Delete every key of an agent; give how many there were.
 
     Processes of the agent may end first, and their runs with them: they are waited for, `patience`
-    seconds at most. Keys of another Agent of the name, below `<prefix>:agent:`, stay. Raises `StoreError` if
-    the store cannot be reached; what was deleted by then stays deleted.
+    seconds at most. Keys of another Agent of the name, below `<prefix>:agent:`, stay. Raises
+    `StoreError` if the store cannot be reached; what was deleted by then stays deleted.
     """
     try:
         connection = await MasterLocator(url).connect()

@@ -155,6 +155,10 @@ class RemoteAgent:
             raise connection_error(self.name, error) from error
         raise TransientError(f"{self.name} closed the connection before the run had ended")
 
+    async def tree(self, run_id: str) -> Any:  # noqa: ANN401 - the agent's JSON
+        """Give a run and the runs below it, as `/v1/runs/{id}/tree` does."""
+        return await self._json("GET", f"/v1/runs/{quote(run_id, safe='')}/tree")
+
     async def approvals(self) -> list[dict[str, Any]]:
         """Give the calls that wait for a decision, as `/v1/approvals` lists them."""
         body = await self._json("GET", "/v1/approvals")

@@ -78,6 +78,11 @@ class AgentObject:
         )
 
     @property
+    def advice(self) -> str:
+        """What is wrong and what to do, as the operator says; empty for an older manifest."""
+        return "" if self.staleness else str(self.status.get("advice", ""))
+
+    @property
     def is_open(self) -> bool:
         """Whether everybody who reaches it may do everything."""
         return (self.spec.get("access") or {}).get("mode") == "open"
@@ -93,7 +98,8 @@ class AgentObject:
         if self.staleness:
             return self.staleness
         accepted, ready = self.condition("Accepted"), self.condition("Ready")
-        return accepted.text if accepted.status == "False" else ready.text
+        condition = accepted if accepted.status == "False" else ready
+        return f"{condition.reason}: {self.advice}" if self.advice else condition.text
 
 
 @dataclass(frozen=True, slots=True)

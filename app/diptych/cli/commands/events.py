@@ -32,6 +32,10 @@ def events(
         str | None,
         typer.Option("--run", "--follow", metavar="ID", help="Follow this run, live, to its end."),
     ] = None,
+    tree: Annotated[
+        str | None,
+        typer.Option("--tree", metavar="ID", help="This run and the runs below it, at all agents."),
+    ] = None,
     as_json: Json = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -52,9 +56,26 @@ def events(
     )
     if run:
         command = attach_to_run(target, run, as_json=as_json)
+    elif tree:
+        command = _print_tree(target, tree, as_json)
     else:
         command = _print_events(target, session, limit, as_json)
     raise typer.Exit(run_interruptible(command))
+
+
+async def _print_tree(target: "Target", run_id: str, as_json: bool) -> int:
+    import json
+
+    from diptych.cli.exit_codes import COMPLETED
+    from diptych.cli.output.tree_view import print_tree
+
+    async with target.connect_remote() as agent:
+        tree = await agent.tree(run_id)
+    if as_json:
+        typer.echo(json.dumps(tree))
+    else:
+        print_tree(tree)
+    return COMPLETED
 
 
 async def _print_events(

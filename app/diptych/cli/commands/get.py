@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from diptych.cli.output.screen import Line
 
 OutputFormat: TypeAlias = Literal["json", "yaml", "wide", "name"]
-_FALSE_IS_OK = {"Progressing", "Degraded", "ToolsDrifted"}
+_FALSE_IS_OK = {"Progressing", "Degraded", "ToolsDrifted", "AccessOpen", "Stalled", "Reconciling"}
 """Conditions whose good status is False."""
 _AT_REST = {"UpToDate", "ScaledToZero"}
 """Reasons for Progressing=False that are no obstacle."""
@@ -82,6 +82,8 @@ def _description(kubectl: "Kubectl", agent: "AgentObject") -> Iterator["Line"]:
     yield Mark.of(agent.is_ready).value, (agent.name, "bold"), namespace
     if description := agent.spec.get("description"):
         yield (f"  {description}",)
+    if agent.advice:
+        yield (f"  {agent.advice}",)
     yield ("",)
     yield _field("model", _model(agent.spec))
     yield _field("address", agent.status.get("url") or "none yet")
@@ -141,7 +143,9 @@ def _claim(condition: "Condition") -> str:
 
 def _mark(condition: "Condition") -> Mark:
     match condition.type, condition.status:
-        case (_, "Unknown") | ("Progressing", "True"):
+        case (_, "Unknown") | ("Progressing" | "Reconciling" | "AccessOpen", "True"):
+            return Mark.NOTE
+        case ("Available", "False") if condition.reason in _AT_REST:
             return Mark.NOTE
         case ("Progressing", _) if condition.reason not in _AT_REST:
             return Mark.FAILED

@@ -187,6 +187,10 @@ def _agent_finding(mark: Mark, agent: "AgentObject", text: str) -> _Finding:
 
 _NOTABLE: dict[str, Callable[["AgentObject"], bool]] = {
     "Accepted": lambda agent: agent.condition("Accepted").status == "False",
+    "Stalled": lambda agent: (
+        agent.condition("Stalled").status == "True"
+        and agent.condition("Accepted").status != "False"  # which has said it
+    ),
     "ResolvedRefs": lambda agent: agent.condition("ResolvedRefs").status == "False",
     "Degraded": lambda agent: agent.condition("Degraded").status == "True",
     "AccessOpen": lambda agent: agent.condition("AccessOpen").status == "True",

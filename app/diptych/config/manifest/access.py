@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, WithJsonSchema
 
 from diptych.config.manifest.field_types import DnsLabel, NonEmptyList, OneLine, ShortList
-from diptych.config.manifest.references import KeyRef
+from diptych.config.manifest.references import KeyRef, TextSource
 from diptych.config.manifest.rules import Pattern, UniqueNames
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.urls import Url
@@ -29,6 +29,16 @@ JsonWebKey: TypeAlias = Annotated[
 ]
 
 
+Certificates: TypeAlias = Annotated[
+    str,
+    Pattern(
+        r"[^-]*-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----(.|\n)*",
+        "must be certificates as PEM: -----BEGIN CERTIFICATE----- and what follows",
+        64 * 1024,
+    ),
+]
+
+
 class JsonWebKeySet(StrictModel):
     """The public keys of an issuer (RFC 7517), in place of asking it for them."""
 
@@ -42,6 +52,8 @@ class JsonWebKeySet(StrictModel):
 class IssuerSpec(StrictModel):
     """An issuer of tokens whose users may be granted rights."""
 
+    at_most_one_of = ("ca", "caFrom")
+
     url: Annotated[
         Url, Pattern("https://.*", "must start with https://: the keys come from there", 2048)
     ]
@@ -54,6 +66,11 @@ class IssuerSpec(StrictModel):
     """The claim that lists the user's groups."""
     jwks: JsonWebKeySet | None = None
     """The issuer's keys, in place of asking it."""
+    ca: Certificates | None = None
+    """The certificates of the authorities that the issuer's own is signed by, as PEM. They take
+    the place of the public ones that every program trusts."""
+    ca_from: TextSource | None = None
+    """The object that holds these certificates. It is read again when the keys are fetched."""
 
 
 class ServiceAccountRef(StrictModel):

@@ -12,13 +12,14 @@ lead (`config.references`).
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from diptych.config.manifest.access import AccessSpec
 from diptych.config.manifest.chat import ChatSpec
 from diptych.config.manifest.child_metadata import ChildMetadata
 from diptych.config.manifest.container import ContainerSpec
 from diptych.config.manifest.context import ContextSpec
+from diptych.config.manifest.expose import ExposeSpec
 from diptych.config.manifest.field_types import (
     DnsLabel,
     LongList,
@@ -46,6 +47,9 @@ KIND = "Agent"
 REFERENCES = "diptych.dev/references"
 """The annotation of a manifest that the operator has resolved for a pod. It names the folder with
 the mounted files that the manifest refers to: `secrets/<name>/<key>`, `configmaps/<name>/<key>`."""
+PLATFORM_POLICY = "diptych.dev/policy"
+"""The annotation of such a manifest with the platform's rules for all agents, as JSON. They have
+the form of `spec.policy`, and no rule of the agent weakens them."""
 
 _SERVER_METADATA = {
     "creationTimestamp",
@@ -129,6 +133,9 @@ class AgentSpec(StrictModel):
     pod_template: PodTemplate | None = None
     """Overrides of the pods' template; they are merged last. The platform may have locked some
     fields."""
+    expose: ExposeSpec | None = None
+    """Under which host name the agent is reached from outside of the cluster; the platform says
+    which names agents may take."""
     metadata: ChildMetadata | None = None
     """Labels and annotations of all that is made of the agent, as far as the platform lets agents
     set these keys."""
@@ -146,6 +153,9 @@ class AgentSpec(StrictModel):
         return self
 
 
+_RULES = TypeAdapter(tuple[PolicyRuleSpec, ...])
+
+
 class Metadata(StrictModel):
     """The object's name; the rest belongs to Kubernetes, which writes more than users do."""
 
@@ -155,6 +165,15 @@ class Metadata(StrictModel):
     """The namespace that the agent is in."""
     labels: Any = None
     annotations: Any = None
+
+    @property
+    def platform_policy(self) -> tuple[PolicyRuleSpec, ...]:
+        """The platform's rules; none if the manifest has not been resolved for a pod.
+
+        Raises `ValueError` if they do not have their form.
+        """
+        text = self.annotations.get(PLATFORM_POLICY) if isinstance(self.annotations, dict) else None
+        return _RULES.validate_json(text) if self.references and isinstance(text, str) else ()
 
     @property
     def references(self) -> Path | None:

@@ -11,8 +11,8 @@ from diptych.config.manifest.durations import Duration
 from diptych.config.manifest.field_types import OneLine
 from diptych.config.manifest.rules import rule_error
 from diptych.config.manifest.strict_model import StrictModel
-from diptych.policy.expressions import MAX_EXPRESSION, InvalidExpression, check_expression
 from diptych.policy.rules import EXPIRES
+from diptych_cel.expressions import MAX_EXPRESSION, InvalidExpression, check_expression
 
 
 class MatchSpec(StrictModel):

@@ -99,6 +99,7 @@ class CompletionFormat:
         about = record.metadata
         fields = {
             "call_id": about["call_id"],
+            "path": about.get("path", [about["call_id"]]),
             "call": record.content,
             "reason": about.get("reason", ""),
             "expires_at": about["expires_at"],

@@ -17,6 +17,10 @@ class Approval(Reply):
     run_id: str
     session_id: str
     call_id: str
+    path: list[str]
+    """The ids of the calls that lead to it: of a call of the run itself, only its own."""
+    agent: str | None = None
+    """Of a call of a run below: the agent to which the first call of the path delegated."""
     call: dict[str, Any]
     """`tool` and `arguments`, or `agent` and `task`."""
     step: int
@@ -29,6 +33,8 @@ class Approval(Reply):
     """When the call is rejected if nobody has decided."""
     decision: Literal["approve", "reject", "edit", "replace"] | None = None
     decided_at: str | None = Field(None, json_schema_extra={"format": "date-time"})
+    passed_on_by: str | None = None
+    """The agent that passed the decision on, if one did: then `decided_by` is its word."""
     decided_by: str | None = None
     """The subject that decided, where it is known."""
     decision_reason: str | None = None

@@ -15,7 +15,13 @@ from pydantic.json_schema import models_json_schema
 
 from diptych.http.access_guard import OPEN_PATHS
 from diptych.http.bodies import ChatBody, DecisionBody, MessageBody, ResumeBody, RunBody
-from diptych.http.openapi import approval_schemas, chat_schemas, error_schemas, schemas
+from diptych.http.openapi import (
+    approval_schemas,
+    chat_schemas,
+    error_schemas,
+    schemas,
+    tree_schemas,
+)
 from diptych.http.openapi.operations import json_content
 
 REPLIES: tuple[type[BaseModel], ...] = (
@@ -24,6 +30,7 @@ REPLIES: tuple[type[BaseModel], ...] = (
     schemas.ClearedQueue,
     approval_schemas.Approval,
     approval_schemas.ApprovalList,
+    tree_schemas.RunTree,
     schemas.EventList,
     schemas.SessionList,
     chat_schemas.Model,

@@ -144,6 +144,14 @@ READ_RUN = _operation(
     {200: _json("Run", "The run.")},
     errors=_RUN_ERRORS,
 )
+READ_RUN_TREE = _operation(
+    "read_run_tree",
+    "Read a run and the runs below it",
+    "Gives the run, its delegations, and of each the run at the other agent, which this agent asks "
+    "for it. A run that cannot be read has a `problem` in its place.",
+    {200: _json("RunTree", "The tree.")},
+    errors=(400, *_RUN_ERRORS),
+)
 READ_RUN_EVENTS = _operation(
     "read_run_events",
     "Read the events of a run",

@@ -84,6 +84,8 @@ class Run(Reply):
     """Of the model, or `length` if the run reached its `maxSteps`."""
     usage: dict[str, int] | None = None
     """The tokens of all of its model calls, once the run has given an answer."""
+    children_usage: dict[str, int] | None = None
+    """The tokens that its delegations used with all below them, as those agents say."""
     error: RunError | None = None
     """Of a run that failed or was aborted."""
 
@@ -126,6 +128,8 @@ class Session(Reply):
     """A conversation."""
 
     session_id: str
+    owner: str | None = None
+    """Whose it is: a subject. Left out where nobody asks who asks."""
     runs: int
     events: int
     created_at: str = Field(json_schema_extra={"format": "date-time"})

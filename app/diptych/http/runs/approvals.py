@@ -32,7 +32,8 @@ def approval_routes(approvals: GuardedApprovals) -> APIRouter:
     async def decide(request: Request, run_id: str, call_id: str) -> dict[str, Any]:
         body = await read_body(request, DecisionBody)
         reason = well_formed(body.reason or "")
-        wanted = DecisionRequest(body.decision, reason, body.arguments, body.call)
+        given = well_formed(body.subject or "")
+        wanted = DecisionRequest(body.decision, reason, body.arguments, body.call, given)
         records = await approvals.decide(run_id, call_id, wanted)
         found = next(a for a in approvals_of(records) if a.call_id == call_id)
         return approval_view(found)

@@ -186,12 +186,43 @@ def test_without_access_to_all_namespaces_one_is_searched(typed: Type, cluster: 
             condition("Progressing", "False", "WriteFailed", "A webhook is gone."),
             "    ✗ not Progressing WriteFailed: A webhook is gone.",
         ),
+        (
+            condition("Stalled", "True", "WriteFailed", "A webhook is gone."),
+            "    ✗ Stalled         WriteFailed: A webhook is gone.",
+        ),
+        (
+            condition("Reconciling", "True", "RollingOut", "1 of 2 pods."),
+            "    ! Reconciling     RollingOut: 1 of 2 pods.",
+        ),
+        (
+            condition("AccessOpen", "False", "TokenRequired", "Callers must prove who they are."),
+            "    ✓ not AccessOpen  TokenRequired: Callers must prove who they are.",
+        ),
+        (
+            condition("AccessOpen", "True", "AccessOpen", "Everybody may do everything."),
+            "    ! AccessOpen      AccessOpen: Everybody may do everything.",
+        ),
+        (
+            condition("Available", "False", "ScaledToZero", "No pod can take work."),
+            "    ! Available       ScaledToZero: No pod can take work.",
+        ),
     ],
 )
 def test_a_condition_reads_as_it_is(typed: Type, cluster: Any, found: Object, line: str) -> None:
     cluster.answer("get agents.diptych.dev", "helper", out=agent("helper", found))
     cluster.answer("get", "pods", out=items())
     assert line in typed("get", "helper").out.splitlines()
+
+
+def test_what_is_wrong_and_what_to_do_come_first(typed: Type, cluster: Any) -> None:
+    told = agent("helper")
+    told["status"]["advice"] = "Serving, but: A webhook is gone. Mend that."
+    cluster.answer("get agents.diptych.dev", "helper", out=told)
+    cluster.answer("get", "pods", out=items())
+    assert (
+        typed("get", "helper").out.splitlines()[1]
+        == "  Serving, but: A webhook is gone. Mend that."
+    )
 
 
 def test_an_old_status_is_not_shown_as_good(typed: Type, cluster: Any) -> None:

@@ -64,6 +64,24 @@ def test_status_names_agents_that_are_not_ready_and_why(typed: Type, cluster: An
     ]
 
 
+def test_status_says_what_to_do_as_the_operator_says_it(typed: Type, cluster: Any) -> None:
+    told = agent("a", NOT_READY)
+    told["status"]["advice"] = "Not serving: The image x cannot be pulled. Push the image."
+    cluster.answer("get agents.diptych.dev", "--all-namespaces", out=items(told))
+    lines = typed("status").out.splitlines()
+    advised = "ImagePullFailed: Not serving: The image x cannot be pulled. Push the image."
+    assert f"✗   default/a  {advised}" in lines
+
+
+def test_status_names_an_agent_whose_change_stands_still_though_it_is_ready(
+    typed: Type, cluster: Any
+) -> None:
+    stalled = condition("Stalled", "True", "WriteFailed", "A webhook is gone.")
+    cluster.answer("get agents.diptych.dev", "--all-namespaces", out=items(agent("a", stalled)))
+    outcome = typed("status")
+    assert "!   default/a  WriteFailed: A webhook is gone." in outcome.out.splitlines()
+
+
 def test_status_says_which_agents_have_become_closed_and_which_are_open(
     typed: Type, cluster: Any
 ) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from diptych.policy.pattern_size import pattern_size
+from diptych_cel.pattern_size import pattern_size
 
 CLASS = 20
 

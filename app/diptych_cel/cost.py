@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from diptych.policy.pattern_size import MAX_SIZE, pattern_size
-from diptych.policy.syntax_tree import Node
+from diptych_cel.pattern_size import MAX_SIZE, pattern_size
+from diptych_cel.syntax_tree import Node
 
 MAX_ITERATIONS = 10_000  # after which the library ends an evaluation
 COST_LIMIT = 10_000_000  # of one evaluation: some 10 to 40 ms

@@ -2,21 +2,19 @@
 
 The library is Google's own (decision 138). It is imported only where there is an expression.
 
-Not here: rules (`rules`), what an expression may cost (`cost`).
+Not here: rules (`diptych.policy.rules`), what an expression may cost (`cost`).
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import orjson
 
-from diptych.errors import DiptychError
-from diptych.loop.messages import JSON, JSONObject
-from diptych.policy.cost import COST_LIMIT, estimate
-from diptych.policy.syntax_tree import Node, read_tree
+from diptych_cel.cost import COST_LIMIT, estimate
+from diptych_cel.syntax_tree import Node, read_tree
 
 if TYPE_CHECKING:
     from cel_expr_python import cel
@@ -36,18 +34,18 @@ _MAX_REASON = 200  # characters
 _REMEDY = "hold each element against itself or constants only"
 
 
-class InvalidExpression(DiptychError):
+class InvalidExpression(ValueError):
     """An expression that is wrong or too costly; the message begins with the place of it."""
 
 
-class EvaluationFailed(DiptychError):
+class EvaluationFailed(Exception):
     """An expression gave no truth value for a call."""
 
 
 class CallFacts:
     """What the expressions of a policy know of one call; `variables` are by `CALL_VARIABLES`."""
 
-    def __init__(self, variables: Mapping[str, JSONObject]) -> None:
+    def __init__(self, variables: Mapping[str, Mapping[str, Any]]) -> None:
         self.variables = variables
 
     @cached_property
@@ -129,7 +127,7 @@ def _patterns(tree: Node) -> Iterator[Node]:
 
 
 def _check_pattern(text: str, pattern: Node, environment: "cel.Env") -> None:
-    data: dict[str, JSON] = {"args": {"pattern": pattern.text}}
+    data: dict[str, Any] = {"args": {"pattern": pattern.text}}
     value = environment.compile('"".matches(string(args.pattern))').eval(data=data)
     if value.type().name() != "BOOL":
         reason = str(value.plain_value()).partition("invalid regular expression: ")[2]

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from diptych.policy.expressions import (
+from diptych_cel.expressions import (
     CallFacts,
     EvaluationFailed,
     InvalidExpression,

@@ -1,0 +1,95 @@
+"""A run and the runs below it as lines: one for each run, with its time and its tokens.
+
+Not here: asking for the tree (`client.remote`), a tree that grows (`tree_lines`).
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from diptych.cli.output.screen import Line, printable_parts
+from diptych.cli.output.wording import duration, one_line
+
+_PIPE_WIDTH, _MIN_TEXT_WIDTH = 1_000, 30
+_STYLES = {"completed": "green", "running": "cyan", "input-required": "magenta"}
+
+
+def print_tree(tree: Mapping[str, Any]) -> None:
+    """Write the tree to stdout: at a terminal's width, or with long lines to a pipe."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    width = console.width if console.is_terminal else _PIPE_WIDTH
+    for line in tree_view(tree, width, time.time()):
+        console.print(Text.assemble(*printable_parts(line)), soft_wrap=True)
+
+
+def tree_view(tree: Mapping[str, Any], width: int, now: float) -> Iterator[Line]:
+    """Give the lines of a tree; `now` is in seconds since the epoch."""
+    yield _run_line(tree, str(tree.get("agent", "")), "", now)
+    yield from _below(tree, "", width, now)
+
+
+def _below(run: Mapping[str, Any], margin: str, width: int, now: float) -> Iterator[Line]:
+    calls = run.get("delegations") or []
+    for number, call in enumerate(calls, 1):
+        is_last = number == len(calls)
+        branch, inner = ("└─ ", "   ") if is_last else ("├─ ", "│  ")
+        room = max(width - len(margin) - len(str(call.get("agent"))) - 20, _MIN_TEXT_WIDTH)
+        task = one_line(str(call.get("task", "")), room)
+        name = str(call.get("agent", ""))
+        if below := call.get("run"):
+            yield _run_line(below, name, margin + branch, now, task)
+            yield from _below(below, margin + inner, width, now)
+        else:
+            yield _call_line(call, name, margin + branch, now, task)
+
+
+def _run_line(run: Mapping[str, Any], name: str, margin: str, now: float, task: str = "") -> Line:
+    status = str(run.get("status"))
+    code = f" ({run['code']})" if run.get("code") else ""
+    return (
+        (margin, "dim"),
+        (f"{name}  ", "bold"),
+        (status + code, _STYLES.get(status, "red")),
+        f"  {_took(run, now)}  {_tokens(run)}",
+        (f"  {run.get('run_id')}", "dim"),
+        (f"  {task}" if task else "", ""),
+    )
+
+
+def _call_line(call: Mapping[str, Any], name: str, margin: str, now: float, task: str) -> Line:
+    """Show a delegation whose run was not read: by what the caller's record says."""
+    status = str(call.get("status"))
+    child = call.get("child") or {}
+    used = child.get("usage")
+    tokens = f"  {used['prompt_tokens']} in, {used['completion_tokens']} out" if used else ""
+    why = f"  ! {call['problem']}" if call.get("problem") else ""
+    return (
+        (margin, "dim"),
+        (f"{name}  ", "bold"),
+        (status, _STYLES.get(status, "red")),
+        f"  {_took(call, now)}{tokens}",
+        (f"  {child['task_id']}" if child.get("task_id") else "", "dim"),
+        f"  {task}",
+        (why, "yellow"),
+    )
+
+
+def _took(node: Mapping[str, Any], now: float) -> str:
+    started = node.get("started_at")
+    if started is None:
+        return "?"
+    return duration((node.get("ended_at") or now) - started)
+
+
+def _tokens(run: Mapping[str, Any]) -> str:
+    """Write what a run used itself, and with all below it."""
+    own, below = run["usage"], run["children_usage"]
+    names = ("prompt_tokens", "completion_tokens")
+    text = " in, ".join(str(own[name]) for name in names) + " out"
+    if not any(below[name] for name in names):
+        return text
+    whole = " in, ".join(str(own[name] + below[name]) for name in names) + " out"
+    return f"{text} (with children {whole})"

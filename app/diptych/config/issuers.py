@@ -1,0 +1,44 @@
+"""Makes the issuers that a manifest names ready for use: their keys, and what they are trusted by.
+
+Not here: the platform's issuers (`platform_access`), asking one for its keys (`adapters.oidc`).
+"""
+
+import ssl
+
+from diptych.config.manifest.access import IssuerSpec
+from diptych.config.references import References
+from diptych.config.secret_sources import constant_value
+from diptych.config.settings import IssuerConfig
+from diptych.config.source_location import FieldPath
+
+
+def issuer_config(references: References, n: int, issuer: IssuerSpec) -> IssuerConfig:
+    """Make the configuration of `access.issuers[n]`.
+
+    A pod takes what the API has accepted, and certificates may come to it later: there, what is
+    wrong with them is said when the issuer is asked.
+    """
+    path: FieldPath = ("spec", "access", "issuers", n)
+    ca = references.text_of_source((*path, "caFrom"), issuer.ca_from)
+    if issuer.ca is not None:
+        ca = constant_value(issuer.ca)
+    text = None if ca is None or references.is_mounted else ca()
+    if text is not None and (problem := ca_problem(text)):
+        references.add_problem((*path, "ca" if issuer.ca else "caFrom"), problem)
+    return IssuerConfig(
+        issuer.url,
+        issuer.audience,
+        issuer.user_claim,
+        issuer.groups_claim,
+        tuple(issuer.jwks.keys) if issuer.jwks else None,
+        ca=ca,
+    )
+
+
+def ca_problem(pem: str) -> str:
+    """Say why a text cannot be the certificates of authorities; "" if it can."""
+    try:
+        context = ssl.create_default_context(cadata=pem)
+    except (ssl.SSLError, ValueError):
+        return "these are no certificates as PEM"
+    return "" if context.cert_store_stats()["x509_ca"] else "none of these certificates is a CA's"

@@ -1,0 +1,30 @@
+"""Calls of runs below that wait for a decision: kept in the run, which does nothing about them.
+
+The agent that has the call waits, decides and expires; this run says what waits, and that it
+waits no more. So it is the same rule at every depth.
+
+Not here: the run's own calls (`approvals`), how a decision gets there (`runtime`).
+"""
+
+from diptych.loop.approval_events import ChildApproval, ChildApprovalRequested
+from diptych.loop.state import Run, open_calls, updated
+
+MAX_WAITING = 1_000  # calls below one run
+
+
+def may_take(run: Run, event: ChildApproval) -> bool:
+    """Whether an event is news: of a delegation in flight, and of a call that waits, or not yet."""
+    delegation = event.path[0]
+    is_in_flight = delegation in run.started and delegation in open_calls(run)
+    is_known = any(each.path == event.path for each in run.children_waiting)
+    if isinstance(event, ChildApprovalRequested):
+        return is_in_flight and not is_known and len(run.children_waiting) < MAX_WAITING
+    return is_known
+
+
+def take(run: Run, event: ChildApproval) -> Run:
+    """Keep a call that waits, or let go of one that waits no more."""
+    others = tuple(each for each in run.children_waiting if each.path != event.path)
+    if isinstance(event, ChildApprovalRequested):
+        return updated(run, children_waiting=(*others, event))
+    return updated(run, children_waiting=others)

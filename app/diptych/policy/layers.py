@@ -1,0 +1,31 @@
+"""The platform's rules and the agent's own, side by side: the stricter verdict counts.
+
+So no rule of an agent weakens what its platform says, and none of the platform weakens the agent's.
+
+Not here: single rules (`rules`).
+"""
+
+from typing import Any, Final
+
+from diptych.loop.catalog import Catalog
+from diptych.loop.messages import Call
+from diptych.policy.rules import Asker, Policy, Verdict
+
+_STRICTNESS: Final = ("allow", "ask", "stuck", "deny")
+
+
+class LayeredPolicy(Policy):
+    """A policy of two; each verdict is a line of the audit, with whose it is."""
+
+    def __init__(self, platform: Policy, own: Policy) -> None:
+        super().__init__()
+        self._platform = platform
+        self._own = own
+
+    def decide(self, call: Call, catalog: Catalog, asker: Asker, **facts: Any) -> Verdict:  # noqa: ANN401
+        """Decide as `Policy.decide`; what the platform denies, the agent's rules are not asked."""
+        first = self._platform.decide(call, catalog, asker, **facts)
+        if first.outcome == "deny":
+            return first
+        second = self._own.decide(call, catalog, asker, **facts)
+        return max(first, second, key=lambda verdict: _STRICTNESS.index(verdict.outcome))

@@ -1,0 +1,72 @@
+"""A run and its delegations as they are on record: one node of a tree of runs.
+
+Not here: the nodes below, which are other agents' (`http.runs.tree` asks them).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from diptych.loop.codec import TERMINAL, Record
+from diptych.loop.delegation_rows import usage_value
+from diptych.loop.messages import JSON, Usage
+from diptych.runtime.spending import end_code, spent, spent_by_child
+
+MAX_TASK_CHARS = 2_000
+_RESULTS = frozenset({"delegation_response", "delegation_error"})
+
+
+def run_node(records: Sequence[Record], status: str) -> dict[str, JSON]:
+    """Give what a run's records say of it and of its delegations.
+
+    Times are in seconds since the epoch. `usage` is that of the run's own model calls,
+    `children_usage` what its children say that they and theirs have used.
+    """
+    first, newest = records[0], records[-1]
+    has_ended = newest.event_type in TERMINAL
+    below = sum((spent_by_child(r) for r in records), Usage())
+    own = sum((spent(r) for r in records if r.event_type not in _RESULTS), Usage())
+    node: dict[str, JSON] = {
+        "run_id": first.run_id,
+        "status": status,
+        "started_at": first.timestamp,
+        "ended_at": newest.timestamp if has_ended else None,
+        "model_calls": sum(r.event_type == "model_reply" for r in records),
+        "tool_calls": sum(r.event_type == "tool_call" for r in records),
+        "usage": usage_value(own),
+        "children_usage": usage_value(below),
+        "delegations": list(_delegations(records)),
+    }
+    if code := end_code(newest):
+        node["code"] = code
+    if parent := first.metadata.get("parent"):
+        node["parent"] = parent
+    return node
+
+
+def _delegations(records: Iterable[Record]) -> Iterable[JSON]:
+    records = tuple(records)
+    results: Mapping[str, Record] = {
+        str(r.metadata["call_id"]): r for r in records if r.event_type in _RESULTS
+    }
+    for record in records:
+        if record.event_type != "delegation_request":
+            continue
+        about: Any = record.metadata
+        content: Any = record.content
+        node: dict[str, JSON] = {
+            "call_id": about["call_id"],
+            "step": about["step"],
+            "agent": content["agent"],
+            "task": content["task"][:MAX_TASK_CHARS],
+            "context_id": about["context_id"],
+            "status": "running",
+            "started_at": record.timestamp,
+            "ended_at": None,
+        }
+        if result := results.get(about["call_id"]):
+            told: Any = result.metadata
+            node["status"] = told.get("error", "completed")
+            node["ended_at"] = result.timestamp
+            if child := told.get("child"):
+                node["child"] = {name: v for name, v in child.items() if name != "text"}
+        yield node

@@ -1,0 +1,61 @@
+"""The CEL expressions of an Agent's policy, and of the platform's: checked as the pod does. Pure.
+
+The API has checked the rest of a policy by the CRD; it can only take an expression for a text.
+
+Not here: how expressions are checked (`diptych_cel`), what a policy decides (the pod).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from diptych_cel.expressions import About, InvalidExpression, check_expression
+from diptych_operator.desired.locked_fields import LockedField, locked_field
+from diptych_operator.desired.manifest_error import ManifestError
+from diptych_operator.resources.agent import Agent
+
+_CONTAINER = "spec.containers[agent]"
+_LOCKED = (
+    "spec.shareProcessNamespace",
+    "spec.volumes[diptych]",
+    *(
+        f"{_CONTAINER}.{field}"
+        for field in (
+            *("image", "command", "args", "workingDir", "envFrom", "volumeMounts", "lifecycle"),
+            *("startupProbe", "livenessProbe", "readinessProbe", "securityContext"),
+            *("env[PYTHON*]", "env[LD_*]", "env[PATH]"),
+        )
+    ),
+)
+
+
+def locked_by_policy() -> tuple[LockedField, ...]:
+    """Give the fields with which an Agent could run another program than the one that asks."""
+    why = "agents.policy holds for all Agents, so none may change what its container runs"
+    return tuple(locked_field(path, why) for path in _LOCKED)
+
+
+def check_policy(agent: Agent) -> None:
+    """Raise `ManifestError` for the mistakes of an Agent's expressions, each with its place."""
+    mistakes = list(policy_mistakes(agent.spec.get("policy") or ()))
+    if mistakes:
+        raise ManifestError("PolicyInvalid", "; ".join(f"spec.policy{one}" for one in mistakes))
+
+
+def policy_mistakes(rules: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Give the mistakes of rules' expressions: `[0].when: column 5: …`."""
+    for number, rule in enumerate(rules):
+        about: About = "tool" if "tool" in rule["match"] else "agent"
+        if problem := _mistake(rule.get("when"), about):
+            yield f"[{number}].when: {problem}"
+
+
+@lru_cache(maxsize=4096)
+def _mistake(expression: str | None, about: About) -> str:
+    if expression is None:
+        return ""
+    try:
+        check_expression(expression, about)
+    except InvalidExpression as error:
+        return str(error)
+    return ""

@@ -1,0 +1,118 @@
+"""What an Agent's conditions come to, for people: what is wrong, and what to do. Pure.
+
+It stands in `status.advice`, before the conditions by its name, so that `kubectl describe` shows it
+first. Programs read the conditions.
+
+Not here: the conditions themselves (`conditions`).
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from diptych_operator.status.condition import Condition, ConditionType
+from diptych_operator.status.problem import FORMER_AGENT
+
+FINE: Final = "Nothing is wrong, and there is nothing to do."
+_MAX_WRONG = 400  # characters of what is wrong
+
+_SEE_PODS = "Look at its pods: kubectl describe pods -l app.kubernetes.io/instance={agent}."
+_WAIT = "Wait; nobody needs to do anything."
+_REMEDIES: Final = {
+    "Accepted": "Correct the Agent's manifest and apply it; `diptych check FILE` names the field.",
+    "NameConflict": "Rename the Agent, or delete the object that has its name.",
+    "Forbidden": "Give the operator its rights back, by an upgrade of its Helm release.",
+    "Denied": "Change what the rule forbids in the Agent, or have the rule changed.",
+    "WriteFailed": "See why the API server or a webhook refuses, and mend that; it is tried again.",
+    "Paused": "Resume the rollout: kubectl rollout resume deployment {agent}.",
+    "PodsRefused": "Raise the quota or change the rule that refuses the pods, or ask for less.",
+    "ScaledToZero": "Set spec.replicas, or `kubectl scale`, for it to serve.",
+    "Stuck": _SEE_PODS,
+    "IssuerUnknown": "Let the operator read /.well-known/openid-configuration of the API server.",
+    "ImagePullFailed": "Correct the image's name, push the image, or give its pull Secret.",
+    "ContainerNotMade": "Correct what the message names in the Agent or in its podTemplate.",
+    "CrashLooping": "Read why: kubectl logs --previous -l app.kubernetes.io/instance={agent}.",
+    "ConfigError": "Correct what the message names, and apply the Agent again.",
+    "OutOfMemory": "Raise spec.container.resources.limits.memory, or give the agent less at once.",
+    "Unschedulable": "Ask for less, add a node, or correct the podTemplate's choice of nodes.",
+    "PodFailed": _SEE_PODS,
+    "StoreUnavailable": "Bring its Redis back, or correct spec.sessions.redis and its Secret.",
+    "ModelUnavailable": "See that spec.model.endpoint answers and takes the key: "
+    "`diptych check --online FILE`, or kubectl logs -l app.kubernetes.io/instance={agent}.",
+    "ToolServerUnavailable": "Bring the tool server back, or correct its entry in spec.tools.",
+    "ToolsLeftOut": "Correct what the tool server lists, or leave the tool out by tools[].allow.",
+    "ToolsDrifted": "Look at the tools that changed, then pin them anew: `diptych pin`.",
+    "AgentUnavailable": "See why that agent does not answer: kubectl describe agent of its name.",
+    "KeyMissing": "Create the Secret or ConfigMap with that key; it is read without a restart.",
+    "Missing": "Mend what the message names, one after the other.",
+    "AgentNotFound": "Create that Agent, or take it out of spec.agents.",
+    "AgentNotAllowed": "Have that Agent's spec.allowedNamespaces let this namespace in.",
+    "NamespaceNotWatched": "Let the operator watch that namespace (watchNamespaces).",
+    "NamespaceLabelsUnknown": "Choose namespaces by name, or let the operator watch all.",
+    "ServiceNotFound": "Create that Service, or correct its name in the Agent.",
+    "ServicePortNotFound": "Correct the port in the Agent, or in that Service.",
+}
+
+
+def advice(agent: str, conditions: Sequence[Condition]) -> str:
+    """Give two sentences about an Agent by its name: what is wrong, and what to do about it."""
+    by_type = {condition.type: condition for condition in conditions}
+    serves = by_type["Available"].status == "True"
+    worst = next(_by_weight(by_type), None)
+    if worst is None and serves:
+        return f"Serving. {FINE}"
+    worst = worst or by_type["Ready"]
+    if not serves:
+        how = "Not serving"
+    elif worst.type in _SHORTAGES:
+        how = "Serving, but not with all it uses"
+    else:
+        how = "Serving, but"
+    wrong = worst.message if worst.type in _LISTS else _first_sentence(worst.message)
+    return f"{how}: {_bounded(wrong)} {_remedy(agent, worst)}"
+
+
+def _by_weight(by_type: Mapping[ConditionType, Condition]) -> Iterator[Condition]:
+    """Give the conditions that tell of something wrong or unfinished, the gravest first."""
+    ready, progressing = by_type["Ready"], by_type["Progressing"]
+    if by_type["Accepted"].status == "False":
+        yield by_type["Accepted"]
+    if progressing.status == "False" and progressing.reason in _OBSTACLES:
+        yield progressing
+    if ready.status == "False":
+        yield ready
+    for kind, bad in _SHORTAGES.items():
+        if kind in by_type and by_type[kind].status == bad:
+            yield by_type[kind]
+
+
+def _remedy(agent: str, worst: Condition) -> str:
+    default = _REMEDIES["Accepted"] if worst.type == "Accepted" else _WAIT
+    return _REMEDIES.get(worst.reason, default).format(agent=agent)
+
+
+def _first_sentence(message: str) -> str:
+    """Give what is wrong without what follows: advice of its own, or more of the API's words."""
+    return re.split(r"; |(?<=[^.])\. ", message.strip(), maxsplit=1)[0]
+
+
+def _bounded(text: str) -> str:
+    """Give a text as one line that is not too long and ends as a sentence does."""
+    line = " ".join(text.split())
+    if len(line) > _MAX_WRONG:
+        line = f"{line[:_MAX_WRONG].rstrip()} …"
+    return line if line.endswith((".", "…", "!", "?")) else f"{line}."
+
+
+_LISTS: Final = {"Degraded", "ToolsDrifted"}
+"""Conditions whose message is a list of all that is missing, with semicolons between."""
+_SHORTAGES: Final[Mapping[ConditionType, str]] = {
+    "ResolvedRefs": "False",
+    "Degraded": "True",
+    "ToolsDrifted": "True",
+}
+"""Conditions with which an Agent serves, and lacks something; the status that says so."""
+_OBSTACLES = {
+    *("Forbidden", "Denied", "WriteFailed", "Paused", "PodsRefused", "IssuerUnknown"),
+    FORMER_AGENT,
+}

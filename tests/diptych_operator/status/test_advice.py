@@ -1,0 +1,118 @@
+"""The two sentences for somebody who is tired."""
+
+import re
+from pathlib import Path
+
+import pytest
+from support.agent_states import STATES
+from support.agents import agent
+
+import diptych_operator
+from diptych_operator.status import advice as module
+from diptych_operator.status.agent_status import agent_status
+from diptych_operator.status.conditions import MissingDependency, StatusInputs
+from diptych_operator.status.problem import Problem
+
+NOW = "2026-11-21T12:00:00Z"
+PINNED = agent(tools=[{"name": "t", "url": "http://t", "pin": [{"tool": "add"}]}])
+NOTHING = "Serving. Nothing is wrong, and there is nothing to do."
+
+
+def told(inputs):
+    return agent_status(PINNED, inputs, NOW)["advice"]
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_it_says_whether_the_agent_serves_what_is_wrong_and_what_to_do(name):
+    inputs, _ = STATES[name]
+    text = told(inputs)
+    assert text.startswith(("Serving. ", "Serving, but", "Not serving: "))
+    available = (inputs.deployment or {}).get("status", {}).get("availableReplicas")
+    assert text.startswith("Serving") == bool(available)
+    assert re.search(r"\. [A-Z].{10,}", text), text  # a second sentence
+    assert "{" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("all is well", NOTHING),
+        ("not asked yet", NOTHING),
+        (
+            "a quota",
+            (
+                "Serving, but: The cluster refuses the pods: exceeded quota: few. Raise the quota "
+                "or change the rule that refuses the pods, or ask for less."
+            ),
+        ),
+        (
+            "a rejected manifest",
+            (
+                "Not serving: No such field. Correct the Agent's manifest and apply it; "
+                "`diptych check FILE` names the field."
+            ),
+        ),
+        (
+            "a tool server that is away",
+            (
+                "Serving, but not with all it uses: server calc: away. Bring the tool server back, "
+                "or correct its entry in spec.tools."
+            ),
+        ),
+        (
+            "a first pod starts",
+            "Not serving: 0 of 1 pods can take work. Wait; nobody needs to do anything.",
+        ),
+        (
+            "scaled to none",
+            (
+                "Not serving: The agent is scaled to no pods, as its manifest says. Set "
+                "spec.replicas, or `kubectl scale`, for it to serve."
+            ),
+        ),
+    ],
+)
+def test_it_can_be_read_by_somebody_who_is_tired(name, text):
+    assert told(STATES[name][0]) == text
+
+
+def test_what_is_wrong_is_one_sentence():
+    image = (
+        "The image x:1 cannot be pulled; correct spec.container.image, or make the image "
+        "available. dial tcp: i/o timeout"
+    )
+    told_of_image = told(StatusInputs(blocker=Problem("Denied", image)))
+    assert told_of_image.startswith("Not serving: The image x:1 cannot be pulled. Change")
+    node = "No node takes the pod: 0/1 nodes are available: 1 Insufficient cpu. no new claims"
+    told_of_node = told(StatusInputs(blocker=Problem("Denied", node)))
+    assert "1 Insufficient cpu. Change" in told_of_node
+    two = [MissingDependency("server", "a", "away"), MissingDependency("key", "b/c", "missing")]
+    both = told(
+        StatusInputs(deployment=STATES["all is well"][0].deployment, missing_dependencies=two)
+    )
+    assert "server a: away; key b/c: missing. Mend" in both
+
+
+def test_the_gravest_comes_first():
+    inputs = StatusInputs(
+        rejection=Problem("InvalidUrl", "The URL is none."),
+        unresolved=[Problem("AgentNotFound", "Agent a is not there")],
+        missing_dependencies=[MissingDependency("server", "s", "away")],
+    )
+    assert told(inputs).startswith("Not serving: The URL is none.")
+
+
+def test_a_long_message_is_cut_and_what_to_do_stays():
+    inputs = StatusInputs(blocker=Problem("Denied", "word " * 1000))
+    assert len(told(inputs)) < 1_000
+    assert told(inputs).endswith("or have the rule changed.")
+
+
+def test_every_reason_has_a_remedy():
+    folder = Path(diptych_operator.__file__).parent
+    texts = [path.read_text() for path in folder.rglob("*.py")]
+    named = {name for text in texts for name in re.findall(r'Problem\(\s*"(\w+)"', text)}
+    named |= set(re.findall(r'": "(\w+)",\n', (folder / "status" / "conditions.py").read_text()))
+    of_manifest = {"PodTemplateInvalid", "TooLarge", "InvalidUrl", "Refused"}
+    assert {"ImagePullFailed", "StoreUnavailable", "ToolServerUnavailable"} <= named
+    assert named - of_manifest - set(module._REMEDIES) == set()

@@ -1,0 +1,168 @@
+"""Calls far down a tree of agents wait for approval: asked about and decided at the top."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.types import GetTaskRequest, TaskState
+from support.stack import Stage, box, call, frames, until
+from support.trees import chain, differences, said, told, tree_of
+
+from diptych.policy.rules import Policy, Rule
+
+ASK = Policy((Rule("tool", "pay", "ask", reason="money"),))
+PAID: list[int] = []
+DEPTH = 4
+CALL = ".".join(["call_1_1"] * DEPTH)
+
+
+async def pay(amount: int) -> str:
+    """Pay."""
+    PAID.append(amount)
+    return f"paid {amount}"
+
+
+def paying(**above: Any) -> Any:
+    PAID.clear()
+    leaf = [said(call("pay", amount=5)), said("{}"), said("Leaf.")]
+    return chain(*leaf, depth=DEPTH, tools=(box(pay),), policy=ASK, above=above)
+
+
+async def waiting_at_the_top(top: Stage) -> str:
+    run_id = await top.start()
+
+    async def waits() -> bool:
+        return (await top.run(run_id))["status"] == "input-required"
+
+    await until(waits)
+    return run_id
+
+
+async def decide(stage: Stage, run_id: str, call_id: str = CALL, **body: Any) -> Any:
+    return await stage.http.post(f"/v1/runs/{run_id}/approvals/{call_id}", json=body)
+
+
+async def test_a_call_four_levels_down_is_shown_and_decided_at_the_top() -> None:
+    async with paying() as served:
+        top, leaf = served[0], served[-1]
+        run_id = await waiting_at_the_top(top)
+        (approval,) = (await top.run(run_id))["approvals"]
+        assert (approval["call_id"], approval["status"]) == (CALL, "waiting")
+        assert approval["path"] == ["call_1_1"] * DEPTH
+        assert approval["call"] == {"tool": "pay", "arguments": {"amount": 5}}
+        assert (approval["agent"], approval["reason"]) == ("agent-2", "money")
+        (listed,) = (await top.http.get("/v1/approvals")).json()["data"]
+        assert listed == approval
+        for stage in served:
+            (run,) = (await stage.http.get("/v1/runs")).json()["data"]
+            assert run["status"] == "input-required"
+            (task,) = await tasks_of(stage)
+            assert task == TaskState.TASK_STATE_INPUT_REQUIRED
+        assert PAID == []
+        decided = await decide(top, run_id, decision="approve")
+        assert decided.status_code == 200, decided.text
+        assert (decided.json()["status"], decided.json()["decision"]) == ("decided", "approve")
+        second = await decide(top, run_id, decision="reject")
+        assert second.status_code == 409
+        assert second.json()["error"]["code"] == "already_decided"
+        assert "approve" in second.json()["error"]["message"]
+        assert (await top.ended(run_id))["answer"] == "agent-1 is done."
+        assert PAID == [5]
+        assert "tool_result" in await leaf.facts()
+        assert differences(await told(top, run_id), {}) == []  # nothing is told after the end
+
+
+async def tasks_of(stage: Stage) -> list[Any]:
+    card = await A2ACardResolver(stage.http, stage.url).get_agent_card()
+    client = ClientFactory(ClientConfig(httpx_client=stage.http, streaming=False)).create(card)
+    runs = (await stage.http.get("/v1/runs")).json()["data"]
+    return [(await client.get_task(GetTaskRequest(id=run["id"]))).status.state for run in runs]
+
+
+async def test_a_rejection_goes_down_with_its_reason_and_the_tree_says_so() -> None:
+    async with paying() as served:
+        run_id = await waiting_at_the_top(served[0])
+        following = asyncio.create_task(told(served[0], run_id))
+        await asyncio.sleep(0.1)
+        await decide(served[0], run_id, decision="reject", reason="too much")
+        await following
+        (error,) = [e for e in await served[-1].memory() if e["event_type"] == "tool_error"]
+        assert error["content"] == "denied: too much"
+        assert PAID == []
+        records = await tree_of(served, run_id)
+        assert len(records) == DEPTH - 1
+
+
+async def test_what_does_not_fit_below_is_refused_at_the_top_with_its_place() -> None:
+    async with paying() as served:
+        run_id = await waiting_at_the_top(served[0])
+        wrong = await decide(served[0], run_id, decision="edit", arguments={"amount": "much"})
+        assert wrong.status_code == 422, wrong.text
+        assert wrong.json()["error"]["param"].startswith("arguments")
+        assert (await decide(served[0], run_id, "call_1_1.call_9_9")).status_code in {400, 404}
+        edited = await decide(served[0], run_id, decision="edit", arguments={"amount": 1})
+        assert edited.status_code == 200, edited.text
+        assert edited.json()["made_as"] == {"tool": "pay", "arguments": {"amount": 1}}
+        await served[0].ended(run_id)
+        assert PAID == [1]
+
+
+async def test_what_is_decided_below_is_known_at_the_top() -> None:
+    async with paying() as served:
+        run_id = await waiting_at_the_top(served[0])
+        (run,) = (await served[-1].http.get("/v1/runs")).json()["data"]
+        assert (
+            await decide(served[-1], run["id"], "call_1_1", decision="approve")
+        ).status_code == (200)
+        run = await served[0].ended(run_id)
+        (approval,) = run["approvals"]
+        assert (approval["status"], approval["decision"]) == ("decided", "approve")
+        assert (await decide(served[0], run_id, decision="approve")).status_code == 409
+
+
+async def test_the_deadlines_of_all_stand_still_while_a_call_waits_below() -> None:
+    async with paying(deadline=3.0) as served:
+        run_id = await waiting_at_the_top(served[0])
+        await asyncio.sleep(3.5)
+        assert (await served[0].run(run_id))["status"] == "input-required"
+        await decide(served[0], run_id, decision="approve")
+        assert (await served[0].ended(run_id))["status"] == "completed"
+
+
+@pytest.mark.parametrize("how", ["cancel", "steer"])
+async def test_what_waits_below_is_closed_with_its_run(how: str) -> None:
+    async with paying() as served:
+        run_id = await waiting_at_the_top(served[0])
+        if how == "cancel":
+            await served[0].http.post(f"/v1/runs/{run_id}/cancel")
+        else:
+            (run,) = (await served[-1].http.get("/v1/runs")).json()["data"]
+            await served[-1].http.post(f"/v1/runs/{run['id']}/steer", json={"message": "no"})
+        (approval,) = (await served[0].ended(run_id))["approvals"]
+        assert approval["status"] == "closed"
+        assert (await decide(served[0], run_id, decision="approve")).status_code == 409
+        assert PAID == []
+
+
+def notices(text: str) -> list[Any]:
+    whole = text[: text.rfind("\n\n") + 2]
+    return [frame for frame in frames(whole) if frame.event == "progress"]
+
+
+async def test_a_chat_is_told_what_waits_below_with_its_path() -> None:
+    async with paying() as served:
+        body = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
+        async with served[0].http.stream("POST", "/v1/chat/completions", json=body) as stream:
+            text, is_decided = "", False
+            async for chunk in stream.aiter_text():
+                text += chunk
+                asked = [f for f in notices(text) if f.json["type"] == "approval_requested"]
+                if asked and not is_decided:
+                    is_decided = True
+                    assert asked[0].json["path"] == ["call_1_1"] * DEPTH
+                    assert asked[0].json["choices"][0]["delta"] == {}
+                    run_id = stream.headers["x-run-id"]
+                    await decide(served[0], run_id, decision="approve")
+        assert is_decided
+        assert text.endswith("data: [DONE]\n\n")
