@@ -16,6 +16,7 @@ from diptych.loop.model_request import ModelRequest
 from diptych.net.memory_budget import MemoryBudget
 from diptych.policy.rules import Policy
 from diptych.ports import DelegationRequest, Item, Model, Notice, Progress
+from diptych.runtime.agent_budgets import AgentBudgets
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
 from diptych.runtime.request import RunRequest
@@ -156,6 +157,7 @@ def house(  # noqa: PLR0913 - what a test may want else
     bounds: Bounds | None = None,
     policy: Policy | None = None,
     budget: MemoryBudget | None = None,
+    budgets: AgentBudgets | None = None,
 ) -> House:
     model = model or ListeningModel(*replies)
     tools = tools if isinstance(tools, FunctionTools) else FunctionTools(tools or {})
@@ -164,7 +166,7 @@ def house(  # noqa: PLR0913 - what a test may want else
     stores = Stores(store, store, store.leases, NullFeed(), CountingClock())
     runs = RunService(
         definition or AgentDefinition("Be brief."),
-        Backends(model, tools, agents, policy=policy or Policy()),
+        Backends(model, tools, agents, policy=policy or Policy(), budgets=budgets),
         stores,
         budget=budget,
     )

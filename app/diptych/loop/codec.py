@@ -10,7 +10,7 @@ Not here: where records are stored (`adapters`), what they mean for a run (`redu
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from diptych.errors import LoopError
@@ -72,6 +72,7 @@ from diptych.loop.events import (
 from diptych.loop.messages import JSON
 from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.queue_rows import queue_row, read_cleared, read_steered
+from diptych.loop.settings_json import decode_settings, encode_settings
 
 EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     Asked: ("user_message",),
@@ -99,8 +100,6 @@ EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     StepsExhausted: ("max_steps",),
 }
 TERMINAL = frozenset({"completed", "failed", "aborted", "max_steps"})
-_BEFORE: Mapping[str, Any] = {"reply_rules": 1, "queue_mode": "all"}
-"""The settings of a run whose record has no such field: of version 0.1, and before queues."""
 NOT_IN_MEMORY_VIEW = frozenset(
     {
         "offered",
@@ -133,7 +132,8 @@ def catalog_blob(
     catalog: Catalog, prompt: str, settings: LoopSettings, native_prompt: str = ""
 ) -> tuple[Offered, bytes]:
     """Give what a run is offered as an event, and as the bytes that are kept under its key."""
-    content = {"offers": encode_catalog(catalog), "prompt": prompt, "terms": asdict(settings)}
+    terms = encode_settings(settings)
+    content = {"offers": encode_catalog(catalog), "prompt": prompt, "terms": terms}
     if native_prompt:
         content["native_prompt"] = native_prompt
     blob = json.dumps(content, sort_keys=True).encode()  # schemas may hold what orjson refuses
@@ -258,7 +258,7 @@ def _read_offered(key: str, blob: bytes, metadata: Mapping[str, Any]) -> Offered
     return Offered(
         decode_catalog(stored["offers"]),
         stored["prompt"],
-        LoopSettings(**{**_BEFORE, **stored["terms"]}),
+        decode_settings(stored["terms"]),
         key,
         metadata.get("nonce", ""),
         stored.get("native_prompt", ""),

@@ -17,6 +17,7 @@ import orjson
 from diptych.errors import CallError, LoopError
 from diptych.loop import prompt
 from diptych.loop.approval_events import ChildApproval
+from diptych.loop.budget import Budget
 from diptych.loop.catalog import Tool
 from diptych.loop.commands import AskModel
 from diptych.loop.events import CallKind, Event, Returned
@@ -26,11 +27,13 @@ from diptych.loop.state import Run, conversation
 from diptych.loop.text import RESULT_BYTES, bounded, well_formed
 from diptych.policy.rules import Policy
 from diptych.ports import Agents, ChildEvent, DelegationRequest, Model, Notice, Tools
+from diptych.runtime.agent_budgets import AgentBudgets
 from diptych.runtime.answer_stream import TextBatcher
 from diptych.runtime.call_notices import delegation_notice, target
 from diptych.runtime.child_approvals import child_approval
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.model_caller import ModelCaller, ModelHabits
+from diptych.runtime.run_budget import RunBudget
 
 CANCEL_SECONDS = 0.9  # for cancelled tasks to tell their servers: an abort takes effect in 1 s
 _logger = logging.getLogger(__name__)
@@ -40,7 +43,8 @@ _logger = logging.getLogger(__name__)
 class Backends:
     """What a run can reach: the model, the tools and the other agents.
 
-    `habits` is what all runs have learned of the model. `policy` says which calls are made.
+    `habits` is what all runs have learned of the model. `policy` says which calls are made. Of a
+    run, `budget` counts what it uses; of an agent, `budgets` gives each run that.
     """
 
     model: Model
@@ -48,6 +52,8 @@ class Backends:
     agents: Agents
     habits: ModelHabits = field(default_factory=ModelHabits)
     policy: Policy = field(default_factory=Policy)
+    budgets: AgentBudgets | None = None
+    budget: RunBudget = field(default_factory=RunBudget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,7 @@ class Effects:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_cancelled = False
         self._text = TextBatcher(lambda: put(TextArrived()))
-        self._model = ModelCaller(backends.model, self._text, put, notify, backends.habits)
+        self._model = ModelCaller(backends, self._text, put, notify)
 
     def ask(self, command: AskModel, run: Run) -> None:
         """Ask the model of a run; see `ModelCaller`."""
@@ -177,6 +183,7 @@ class Effects:
             subject=run.subject,
             run_id=self._run_id,
             call_id=call.id,
+            budget=run.granted.get(call.id, Budget()),
             deadline_pauses=self._deadline.pauses,
         )
 

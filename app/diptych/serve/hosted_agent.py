@@ -16,7 +16,6 @@ import aiohttp
 from fastapi import FastAPI
 
 from diptych.adapters.mcp import McpTools
-from diptych.adapters.memory.leases import NullFeed
 from diptych.adapters.memory.store import MemoryStore
 from diptych.adapters.metrics import Metrics
 from diptych.adapters.no_agents import NoAgents
@@ -29,18 +28,17 @@ from diptych.http.app import AppDependencies, create_app, create_metrics_app
 from diptych.http.health import Readiness
 from diptych.loop.catalog import Unavailable
 from diptych.net.memory_budget import MemoryBudget
-from diptych.ports import Clock, Model, refuses_tools
+from diptych.ports import Model, refuses_tools
 from diptych.runtime.catalog_recorder import starting_format
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
 from diptych.runtime.service import RunService
-from diptych.runtime.stores import Stores
 from diptych.serve.access import AgentAccess
+from diptych.serve.stores import agent_budgets, redis_store, stores
 from diptych.serve.system_clock import SystemClock
 
 if TYPE_CHECKING:
     from diptych.adapters.a2a import A2aAgents
-    from diptych.adapters.redis import RedisStore
 
 FIRST_CONNECT_SECONDS = 5.0  # `/ready` waits so long for the first try of every server and agent
 VERSION = version("diptych")
@@ -80,15 +78,17 @@ class HostedAgent:
         self._tools = McpTools([*config.tools, *in_process.tool_servers])
         self._agents = _agent_client(config, url)
         clock = SystemClock()
-        self._redis = _redis_store(config)
+        self._redis = redis_store(config)
         self._memory = MemoryStore(clock.token()[:8])
-        self.stores = _stores(self._redis, self._memory, clock)
+        self.stores = stores(self._redis, self._memory, clock)
         self._metrics = Metrics(
             lambda: self.runs.active_count,
             lambda: self._memory.dropped,
             in_process_model=_in_process_name(config, in_process.model),
+            prices=config.loop.prices,
         )
         self._model = _model(config, http, in_process.model, self._metrics.observe_model)
+        self._budgets = agent_budgets(config, self._redis, clock, self._metrics.observe_budget)
         self.runs = RunService(
             AgentDefinition(
                 config.instructions,
@@ -98,7 +98,7 @@ class HostedAgent:
                 context_tokens=config.context_tokens,
                 when_busy=config.when_busy,
             ),
-            Backends(self._model, self._tools, self._agents, policy=config.policy),
+            self._backends(),
             self.stores,
             [self._metrics.observe],
             self._budget,
@@ -107,6 +107,15 @@ class HostedAgent:
         self._is_open = True  # until it is served
         self._first_connect: asyncio.Task[None] | None = None
         self._model_watch: asyncio.Task[None] | None = None
+
+    def _backends(self) -> Backends:
+        return Backends(
+            self._model,
+            self._tools,
+            self._agents,
+            policy=self._config.policy,
+            budgets=self._budgets,
+        )
 
     async def __aenter__(self) -> Self:
         if self._redis:
@@ -129,6 +138,7 @@ class HostedAgent:
         try:
             await self.runs.close()
         finally:
+            await self._budgets.aclose()
             for task in filter(None, (self._first_connect, self._model_watch)):
                 task.cancel()
             await asyncio.gather(self._tools.aclose(), self._agents.aclose(), self._access.aclose())
@@ -177,6 +187,7 @@ class HostedAgent:
             chat=config.chat,
             inputs=config.model.inputs if config.model else (),
             max_steps=config.loop.max_steps,
+            budgets=self._budgets,
             has_docs=has_docs,
         )
         return create_app(dependencies, on_loopback=on_loopback)
@@ -234,21 +245,6 @@ class HostedAgent:
             self._tools.wait_for_first_attempt(FIRST_CONNECT_SECONDS),
             self._agents.wait_for_first_attempt(FIRST_CONNECT_SECONDS),
         )
-
-
-def _redis_store(config: AgentConfig) -> "RedisStore | None":
-    if config.store is None:
-        return None
-    from diptych.adapters.redis import RedisSettings, RedisStore  # noqa: PLC0415 - only needed here
-
-    store = config.store
-    return RedisStore(RedisSettings(store.url, store.prefix, store.retention))
-
-
-def _stores(redis: "RedisStore | None", memory: MemoryStore, clock: Clock) -> Stores:
-    if redis:
-        return Stores(log=redis, sessions=redis, leases=redis, feed=redis, clock=clock)
-    return Stores(log=memory, sessions=memory, leases=memory.leases, feed=NullFeed(), clock=clock)
 
 
 def _unavailable_key(name: str) -> Unavailable:
