@@ -55,6 +55,11 @@ class Metrics:
             "How often a term has failed.",
             registry=self.registry,
         )
+        self._waiting = Gauge(
+            "diptych_operator_rollouts_waiting",
+            "Agents that wait for the rollout of others.",
+            registry=self.registry,
+        )
         self._is_leader = Gauge(
             "diptych_operator_leads",
             "1 while this replica is the active one.",
@@ -70,6 +75,9 @@ class Metrics:
 
     def count_failure(self) -> None:
         self._failures.inc()
+
+    def set_waiting(self, count: int) -> None:
+        self._waiting.set(count)
 
     def set_leader(self, *, is_leader: bool) -> None:
         self._is_leader.set(is_leader)
