@@ -58,10 +58,9 @@ def chat(
 ) -> None:
     """Talk with an agent: it remembers what was said before.
 
-    A line that is typed while the agent works steers it; one that begins with /later waits until it
-    has answered. Ctrl-C aborts the answer that is being given, a second one leaves at once, and
-    Ctrl-D ends the conversation. An Agent of a
-    cluster is reached by a port-forward, which lasts as long as the conversation.
+    A line typed while the agent works steers it; `/later …` waits until it has answered. Ctrl-C
+    aborts the answer, a second one leaves, Ctrl-D ends the conversation. An Agent of a cluster is
+    reached by a port-forward.
 
     Examples: `diptych chat agent.yaml`, `diptych chat team/helper`
     """
