@@ -25,6 +25,7 @@ from diptych.config.manifest.field_types import (
     LongList,
     LongText,
     OutputSchema,
+    ShortList,
     Text,
     Unsupported,
 )
@@ -118,7 +119,7 @@ class AgentSpec(StrictModel):
     policy: LongList[PolicyRuleSpec] = ()
     """Which calls are made, denied, or asked about first. The first rule that matches decides, and
     a call that no rule matches is made."""
-    hooks: LongList[HookSpec] = ()
+    hooks: ShortList[HookSpec] = ()
     """Addresses that are asked about calls, steps and answers, in this order."""
     budget: Unsupported = None
     context: ContextSpec = Field(default_factory=ContextSpec)
