@@ -25,6 +25,7 @@ from diptych.config.manifest.field_types import (
     LongList,
     LongText,
     OutputSchema,
+    ShortList,
     Text,
 )
 from diptych.config.manifest.hooks import HookSpec
@@ -126,7 +127,7 @@ class AgentSpec(StrictModel):
     policy: LongList[PolicyRuleSpec] = ()
     """Which calls are made, denied, or asked about first. The first rule that matches decides, and
     a call that no rule matches is made."""
-    hooks: LongList[HookSpec] = ()
+    hooks: ShortList[HookSpec] = ()
     """Addresses that are asked about calls, steps and answers, in this order."""
     budget: BudgetSpec = Field(default_factory=BudgetSpec)
     """How much a run may use, and all runs of a session and of a day. What there is no limit for
