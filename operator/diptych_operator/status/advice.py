@@ -68,7 +68,9 @@ def advice(agent: str, conditions: Sequence[Condition]) -> str:
     if worst is None and serves:
         return f"Serving. {FINE}"
     worst = worst or by_type["Ready"]
-    if not serves:
+    if not serves and worst.type in _SHORTAGES:
+        how = "Not serving yet, and not with all it uses"
+    elif not serves:
         how = "Not serving"
     elif worst.type in _SHORTAGES:
         how = "Serving, but not with all it uses"
@@ -88,11 +90,13 @@ def _by_weight(by_type: Mapping[ConditionType, Condition]) -> Iterator[Condition
         yield obstacle
     elif progressing.reason in GOES_ON_BY_ITSELF:
         yield progressing
-    if ready.status == "False":
+    if ready.status == "False" and ready.reason != "RollingOut":
         yield ready
     for kind, bad in _SHORTAGES.items():
         if kind in by_type and by_type[kind].status == bad:
             yield by_type[kind]
+    if ready.status == "False":
+        yield ready
 
 
 def _remedy(agent: str, worst: Condition) -> str:
@@ -102,7 +106,7 @@ def _remedy(agent: str, worst: Condition) -> str:
 
 def _first_sentence(message: str) -> str:
     """Give what is wrong without what follows: advice of its own, or more of the API's words."""
-    return re.split(r"; |(?<=[^.])\. ", message.strip(), maxsplit=1)[0]
+    return _END.split(message.strip(), maxsplit=1)[0]
 
 
 def _bounded(text: str) -> str:
@@ -113,6 +117,8 @@ def _bounded(text: str) -> str:
     return line if line.endswith((".", "…", "!", "?")) else f"{line}."
 
 
+_END: Final = re.compile(r"; (?![^(]*\))|(?<=[^.])\. ")
+"""Ends what is wrong: a full stop, or a semicolon that is not in parentheses."""
 _LISTS: Final = {"Degraded", "ToolsDrifted"}
 """Conditions whose message is a list of all that is missing, with semicolons between."""
 _DEFAULTS: Final[Mapping[ConditionType, str]] = {
