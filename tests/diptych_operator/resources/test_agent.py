@@ -31,12 +31,18 @@ def test_keys_are_listed_once_and_sorted_wherever_they_are_referred_to():
         "instructionsFrom": {"configMapKeyRef": {"name": "c", "key": "a"}},
         "model": {"apiKey": secret},
         "tools": [{"headers": [{"valueFrom": secret}]}],
+        "access": {"issuers": [{"caFrom": {"configMapKeyRef": {"name": "ca", "key": "ca.crt"}}}]},
         "container": {"env": [{"valueFrom": {"secretKeyRef": {"name": "hidden", "key": "x"}}}]},
         "outputSchema": {"secretKeyRef": {"name": "a property", "key": "x"}},
     }
     found = agent_of({"metadata": METADATA, "spec": spec}).key_refs
-    assert found == (KeyRef("ConfigMap", "c", "a"), KeyRef("Secret", "s", "b"))
-    assert [ref.file for ref in found] == ["configmaps/c/a", "secrets/s/b"]
+    assert found == (
+        KeyRef("ConfigMap", "c", "a"),
+        KeyRef("ConfigMap", "ca", "ca.crt"),
+        KeyRef("Secret", "s", "b"),
+    )
+    files = ["configmaps/c/a", "configmaps/ca/ca.crt", "secrets/s/b"]
+    assert [ref.file for ref in found] == files
 
 
 def test_urls_are_those_of_model_tools_and_agents_each_once():
