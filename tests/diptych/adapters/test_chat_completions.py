@@ -5,8 +5,8 @@ function that gets the writer.
 """
 
 import asyncio
-import gzip
 import gc
+import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
