@@ -32,6 +32,7 @@ def test_keys_are_listed_once_and_sorted_wherever_they_are_referred_to():
         "model": {"apiKey": secret},
         "tools": [{"headers": [{"valueFrom": secret}]}],
         "access": {"issuers": [{"caFrom": {"configMapKeyRef": {"name": "ca", "key": "ca.crt"}}}]},
+        "hooks": [{"signingKey": {"secretKeyRef": {"name": "z", "key": "k"}}}],
         "container": {"env": [{"valueFrom": {"secretKeyRef": {"name": "hidden", "key": "x"}}}]},
         "outputSchema": {"secretKeyRef": {"name": "a property", "key": "x"}},
     }
@@ -40,8 +41,9 @@ def test_keys_are_listed_once_and_sorted_wherever_they_are_referred_to():
         KeyRef("ConfigMap", "c", "a"),
         KeyRef("ConfigMap", "ca", "ca.crt"),
         KeyRef("Secret", "s", "b"),
+        KeyRef("Secret", "z", "k"),
     )
-    files = ["configmaps/c/a", "configmaps/ca/ca.crt", "secrets/s/b"]
+    files = ["configmaps/c/a", "configmaps/ca/ca.crt", "secrets/s/b", "secrets/z/k"]
     assert [ref.file for ref in found] == files
 
 
