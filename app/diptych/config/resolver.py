@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from diptych.access.grants import Grant, Grantee, Right
 from diptych.access.limits import Limits
+from diptych.config.access_settings import AccessConfig
 from diptych.config.call_policy import call_policy
 from diptych.config.container_env import container_env, variable_path
+from diptych.config.grants import access_grants
 from diptych.config.issuers import issuer_config
 from diptych.config.manifest import AgentManifest
-from diptych.config.manifest.access import AccessSpec, GranteeSpec
+from diptych.config.manifest.access import AccessSpec
 from diptych.config.manifest.agent import AgentSpec
 from diptych.config.manifest.headers import Header
 from diptych.config.manifest.hooks import HookSpec
@@ -28,7 +29,6 @@ from diptych.config.run_budgets import prices, run_budget, run_deadline, shared_
 from diptych.config.secret_sources import constant_value
 from diptych.config.services import agent_base_url
 from diptych.config.settings import (
-    AccessConfig,
     AgentConfig,
     ChatConfig,
     HookConfig,
@@ -247,38 +247,6 @@ class _Resolver:
             url = constant_value(self.references.redis_url((*path, "serviceRef")))
         prefix = sessions_prefix(metadata.namespace, metadata.name, sessions.adopt)
         return StoreConfig(url, sessions.retention, prefix)
-
-
-def access_grants(access: AccessSpec, namespace: str) -> tuple[Grant, ...]:
-    """Give what a manifest grants.
-
-    Without grants the ServiceAccounts of the agent's own namespace and the holders of its keys may
-    ask. Holders of keys that no grant names may always ask.
-    """
-    grants = [
-        Grant(
-            tuple(_grantee(one, namespace) for one in grant.to),
-            frozenset(Right(right) for right in grant.may),
-        )
-        for grant in access.grants
-    ]
-    named = {one.name for grant in grants for one in grant.to if one.kind == "key"}
-    others = [Grantee("key", key.name) for key in access.keys if key.name not in named]
-    if not access.grants:
-        others.append(Grantee("serviceaccount", f"{namespace}/*"))
-    return (*grants, Grant(tuple(others), frozenset({Right.ASK})))
-
-
-def _grantee(grantee: GranteeSpec, namespace: str) -> Grantee:
-    if ref := grantee.service_account:
-        return Grantee("serviceaccount", f"{ref.namespace or namespace}/{ref.name}")
-    if ref := grantee.agent:
-        return Grantee("agent", f"{ref.namespace or namespace}/{ref.name}")
-    if grantee.group is not None:
-        return Grantee("group", grantee.group)
-    if grantee.user is not None:
-        return Grantee("user", grantee.user)
-    return Grantee("key", grantee.key or "")  # the model sees to it that one is given
 
 
 def _loop_settings(spec: AgentSpec) -> LoopSettings:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
-from diptych.access.grants import Grant
-from diptych.access.limits import Limits
+from diptych.config.access_settings import AccessConfig
 from diptych.errors import ConfigError
 from diptych.loop.budget import SharedBudgets
 from diptych.loop.catalog import SEPARATOR
@@ -190,42 +189,6 @@ class StoreConfig:
     url: ValueProvider
     retention: float
     prefix: str
-
-
-@dataclass(frozen=True, slots=True)
-class IssuerConfig:
-    """An issuer whose tokens are accepted; without `jwks` it is asked for its keys.
-
-    With `is_cluster` its tokens are those of ServiceAccounts. `ca` reads the certificates of the
-    authorities (PEM) that it is trusted by, in place of the public ones.
-    """
-
-    url: str
-    audience: str
-    user_claim: str = "sub"
-    groups_claim: str = "groups"
-    jwks: tuple[Mapping[str, Any], ...] | None = None
-    is_cluster: bool = False
-    ca: ValueProvider | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AccessConfig:
-    """Who may do what (access.md). `keys` are API keys by the name of their holder.
-
-    With `approve_own` whoever may approve decides on its own runs, too.
-
-    `platform` reads what the operator says for all callers of the agent, as JSON; see
-    `config.platform_access`.
-    """
-
-    mode: Literal["required", "open"] = "required"
-    keys: Mapping[str, ValueProvider] = field(default_factory=dict)
-    issuers: tuple[IssuerConfig, ...] = ()
-    grants: tuple[Grant, ...] = ()
-    limits: Limits = field(default_factory=Limits)
-    platform: ValueProvider | None = None
-    approve_own: bool = False
 
 
 @dataclass(frozen=True, slots=True)

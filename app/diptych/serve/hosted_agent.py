@@ -6,7 +6,6 @@ Not here: sockets and signals (`server`), where the configuration comes from (`c
 """
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from types import TracebackType
@@ -19,8 +18,7 @@ from diptych.adapters.mcp import McpTools
 from diptych.adapters.memory.store import MemoryStore
 from diptych.adapters.metrics import Metrics
 from diptych.adapters.no_agents import NoAgents
-from diptych.adapters.openai_chat.completions import ChatModel, ModelObserver, with_proxies
-from diptych.adapters.scripted import ScriptedModel, read_script
+from diptych.adapters.openai_chat.completions import ChatModel
 from diptych.config.settings import AgentConfig, ToolServerConfig
 from diptych.errors import ConfigError
 from diptych.http.agent_profile import AgentProfile
@@ -37,6 +35,7 @@ from diptych.runtime.service import RunService
 from diptych.runtime.step_gate import StepGate
 from diptych.serve.access import AgentAccess
 from diptych.serve.hooks import all_hooks, http_hooks
+from diptych.serve.models import agent_model, in_process_name
 from diptych.serve.stores import agent_budgets, redis_store, stores
 from diptych.serve.system_clock import SystemClock
 
@@ -88,10 +87,10 @@ class HostedAgent:
         self._metrics = Metrics(
             lambda: self.runs.active_count,
             lambda: self._memory.dropped,
-            in_process_model=_in_process_name(config, in_process.model),
+            in_process_model=in_process_name(config, in_process.model),
             prices=config.loop.prices,
         )
-        self._model = _model(config, http, in_process.model, self._metrics.observe_model)
+        self._model = agent_model(config, http, in_process.model, self._metrics.observe_model)
         self.gate = StepGate()
         self._http_hooks = http_hooks(config)
         hooks = all_hooks(self._http_hooks, in_process.hooks)
@@ -264,40 +263,6 @@ def _definition(config: AgentConfig, hooks: Hooks) -> AgentDefinition:
 
 def _unavailable_key(name: str) -> Unavailable:
     return Unavailable("key", name, "is not there; it is taken up when it comes")
-
-
-def check_mock_scripts(configs: Sequence[AgentConfig]) -> None:
-    """Check every agent's script. Raises `ConfigError` with a line for each that cannot be read."""
-    problems: list[str] = []
-    for config in configs:
-        try:
-            if config.mock_responses is not None:
-                read_script(config.mock_responses)
-        except ConfigError as error:
-            problems += [f"{config.mock_source}: {problem}" for problem in error.problems]
-    if problems:
-        raise ConfigError(*problems)
-
-
-def _in_process_name(config: AgentConfig, model: Model | None) -> str | None:
-    if config.mock_responses is not None:
-        return "DEBUG_MOCK_RESPONSES"
-    return None if model is None else type(model).__name__
-
-
-def _model(
-    config: AgentConfig,
-    http: aiohttp.ClientSession,
-    model: Model | None,
-    observe: ModelObserver,
-) -> Model:
-    if config.mock_responses is not None:
-        return ScriptedModel(read_script(config.mock_responses))
-    if model is not None:
-        return model
-    if config.model is None:
-        raise ConfigError(f"{config.name}: a model is missing")
-    return ChatModel(http, with_proxies(config.model), observe=observe)
 
 
 def _agent_client(config: AgentConfig, url: str) -> "A2aAgents | NoAgents":
