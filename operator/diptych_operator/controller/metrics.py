@@ -55,16 +55,10 @@ class Metrics:
             "How often a term has failed.",
             registry=self.registry,
         )
-        self._waiting = Gauge(
-            "diptych_operator_rollouts_waiting",
-            "Agents that wait for the rollout of others.",
-            registry=self.registry,
+        self._waiting = self._gauge(
+            "diptych_operator_rollouts_waiting", "Agents that wait for the rollout of others."
         )
-        self._is_leader = Gauge(
-            "diptych_operator_leads",
-            "1 while this replica is the active one.",
-            registry=self.registry,
-        )
+        self._is_leader = self._gauge("diptych_operator_leads", "1 while this replica is active.")
 
     def count_reconcile(self, result: str, seconds: float) -> None:
         self._reconciles.labels(result).inc()
@@ -75,6 +69,9 @@ class Metrics:
 
     def count_failure(self) -> None:
         self._failures.inc()
+
+    def _gauge(self, name: str, meaning: str) -> Gauge:
+        return Gauge(name, meaning, registry=self.registry)
 
     def set_waiting(self, count: int) -> None:
         self._waiting.set(count)

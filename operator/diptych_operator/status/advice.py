@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from diptych_operator.status.condition import Condition, ConditionType
-from diptych_operator.status.problem import FORMER_AGENT
+from diptych_operator.status.problem import GOES_ON_BY_ITSELF
 
 FINE: Final = "Nothing is wrong, and there is nothing to do."
 _MAX_WRONG = 400  # characters of what is wrong
@@ -19,6 +19,11 @@ _MAX_WRONG = 400  # characters of what is wrong
 _SEE_PODS = "Look at its pods: kubectl describe pods -l app.kubernetes.io/instance={agent}."
 _WAIT = "Wait; nobody needs to do anything."
 _REMEDIES: Final = {
+    "FieldLocked": "Take the field out of the Agent, or have agents.locked of the chart changed.",
+    "MetadataNotAllowed": "Take the key out of spec.metadata, or have the platform allow it.",
+    "PolicyInvalid": "Correct the expression at the place that the message names.",
+    "ExposeNotAllowed": "Choose a host or way that the platform allows, or have it allowed.",
+    "HostConflict": "Choose another spec.expose.host, or delete the Agent that has it.",
     "NameConflict": "Rename the Agent, or delete the object that has its name.",
     "Forbidden": "Give the operator its rights back, by an upgrade of its Helm release.",
     "Denied": "Change what the rule forbids in the Agent, or have the rule changed.",
@@ -49,6 +54,7 @@ _REMEDIES: Final = {
     "AgentNotAllowed": "Have that Agent's spec.allowedNamespaces let this namespace in.",
     "NamespaceNotWatched": "Let the operator watch that namespace (watchNamespaces).",
     "NamespaceLabelsUnknown": "Choose namespaces by name, or let the operator watch all.",
+    "ServiceNotAllowed": "Have that Service's annotation let this namespace in.",
     "ServiceNotFound": "Create that Service, or correct its name in the Agent.",
     "ServicePortNotFound": "Correct the port in the Agent, or in that Service.",
 }
@@ -62,7 +68,9 @@ def advice(agent: str, conditions: Sequence[Condition]) -> str:
     if worst is None and serves:
         return f"Serving. {FINE}"
     worst = worst or by_type["Ready"]
-    if not serves:
+    if not serves and worst.type in _SHORTAGES:
+        how = "Not serving yet, and not with all it uses"
+    elif not serves:
         how = "Not serving"
     elif worst.type in _SHORTAGES:
         how = "Serving, but not with all it uses"
@@ -80,13 +88,15 @@ def _by_weight(by_type: Mapping[ConditionType, Condition]) -> Iterator[Condition
     obstacle = by_type.get("Stalled", progressing)
     if obstacle.type == "Stalled" and obstacle.reason != "Stuck":  # of which Ready says why
         yield obstacle
-    elif progressing.reason == FORMER_AGENT:
+    elif progressing.reason in GOES_ON_BY_ITSELF:
         yield progressing
-    if ready.status == "False":
+    if ready.status == "False" and ready.reason != "RollingOut":
         yield ready
     for kind, bad in _SHORTAGES.items():
         if kind in by_type and by_type[kind].status == bad:
             yield by_type[kind]
+    if ready.status == "False":
+        yield ready
 
 
 def _remedy(agent: str, worst: Condition) -> str:
@@ -96,7 +106,7 @@ def _remedy(agent: str, worst: Condition) -> str:
 
 def _first_sentence(message: str) -> str:
     """Give what is wrong without what follows: advice of its own, or more of the API's words."""
-    return re.split(r"; |(?<=[^.])\. ", message.strip(), maxsplit=1)[0]
+    return _END.split(message.strip(), maxsplit=1)[0]
 
 
 def _bounded(text: str) -> str:
@@ -107,6 +117,8 @@ def _bounded(text: str) -> str:
     return line if line.endswith((".", "…", "!", "?")) else f"{line}."
 
 
+_END: Final = re.compile(r"; (?![^(]*\))|(?<=[^.])\. ")
+"""Ends what is wrong: a full stop, or a semicolon that is not in parentheses."""
 _LISTS: Final = {"Degraded", "ToolsDrifted"}
 """Conditions whose message is a list of all that is missing, with semicolons between."""
 _DEFAULTS: Final[Mapping[ConditionType, str]] = {

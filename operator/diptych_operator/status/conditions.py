@@ -155,6 +155,7 @@ def _ready(inputs: StatusInputs) -> Condition:
     message = problem.message if problem else _availability(inputs)
     older = count_of(inputs.deployment, "replicas") - count_of(inputs.deployment, "updatedReplicas")
     if available and older > 0:
+        message += "" if message.endswith(".") else "."
         message += " The revision before it keeps serving meanwhile."
     return Condition("Ready", "False", problem.reason if problem else "RollingOut", message)
 

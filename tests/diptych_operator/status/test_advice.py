@@ -1,6 +1,7 @@
 """The two sentences for somebody who is tired."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,12 @@ def test_what_is_wrong_is_one_sentence():
     )
     told_of_image = told(StatusInputs(blocker=Problem("Denied", image)))
     assert told_of_image.startswith("Not serving: The image x:1 cannot be pulled. Change")
+    api = (
+        "failed to create typed patch object (team/a; apps/v1, Kind=Deployment): .spec.x: no field"
+    )
+    assert "Kind=Deployment): .spec.x: no field. Change" in told(
+        StatusInputs(blocker=Problem("Denied", api))
+    )
     node = "No node takes the pod: 0/1 nodes are available: 1 Insufficient cpu. no new claims"
     told_of_node = told(StatusInputs(blocker=Problem("Denied", node)))
     assert "1 Insufficient cpu. Change" in told_of_node
@@ -102,6 +109,17 @@ def test_the_gravest_comes_first():
     assert told(inputs).startswith("Not serving: The URL is none.")
 
 
+def test_nobody_is_told_to_wait_for_what_does_not_come_by_itself():
+    rolling, _ = STATES["a first pod starts"]
+    lonely = replace(
+        rolling, unresolved=[Problem("AgentNotFound", "Agent a is not there; create it")]
+    )
+    assert told(lonely) == (
+        "Not serving yet, and not with all it uses: Agent a is not there. Create that Agent, or "
+        "take it out of spec.agents."
+    )
+
+
 def test_a_long_message_is_cut_and_what_to_do_stays():
     inputs = StatusInputs(blocker=Problem("Denied", "word " * 1000))
     assert len(told(inputs)) < 1_000
@@ -112,6 +130,7 @@ def test_every_reason_has_a_remedy():
     folder = Path(diptych_operator.__file__).parent
     texts = [path.read_text() for path in folder.rglob("*.py")]
     named = {name for text in texts for name in re.findall(r'Problem\(\s*"(\w+)"', text)}
+    named |= {name for text in texts for name in re.findall(r'ManifestError\(\s*"(\w+)"', text)}
     named |= set(re.findall(r'": "(\w+)",\n', (folder / "status" / "conditions.py").read_text()))
     of_manifest = {"PodTemplateInvalid", "TooLarge", "InvalidUrl", "Refused"}
     assert {"ImagePullFailed", "StoreUnavailable", "ToolServerUnavailable"} <= named
