@@ -59,8 +59,7 @@ def chat(
     """Talk with an agent: it remembers what was said before.
 
     A line typed while the agent works steers it; `/later …` waits until it has answered. Ctrl-C
-    aborts the answer, a second one leaves, Ctrl-D ends the conversation. An Agent of a cluster is
-    reached by a port-forward.
+    aborts the answer, a second one leaves; Ctrl-D ends. A cluster is reached by a port-forward.
 
     Examples: `diptych chat agent.yaml`, `diptych chat team/helper`
     """
