@@ -7,7 +7,10 @@ Not here: what follows from what they give (`runtime.hooks`), hooks of a manifes
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
+from threading import Thread
 from typing import Any, TypeAlias
 
 from diptych.errors import ConfigError
@@ -100,8 +103,41 @@ def _name(function: HookFunction) -> str:
 async def _call(function: HookFunction, *arguments: object) -> Any:  # noqa: ANN401 - what it gives
     if inspect.iscoroutinefunction(function):
         return await function(*arguments)
-    given = await asyncio.to_thread(function, *arguments)
+    given = await _in_thread(function, *arguments)
     return await given if inspect.isawaitable(given) else given
+
+
+async def _in_thread(function: HookFunction, *arguments: object) -> Any:  # noqa: ANN401 - what it gives
+    """Call a function in a thread of its own.
+
+    One that hangs would hold a thread of asyncio's few, which everything else needs, too; and a
+    daemon does not hold up the end of the process.
+    """
+    loop = asyncio.get_running_loop()
+    reply: asyncio.Future[Any] = loop.create_future()
+    context = copy_context()
+
+    def tell(given: object, error: BaseException | None) -> None:
+        if reply.done():
+            return  # it took too long
+        if error is None:
+            reply.set_result(given)
+        elif isinstance(error, StopIteration | KeyboardInterrupt | GeneratorExit):
+            reply.set_exception(RuntimeError(type(error).__name__))  # they would end the loop
+        else:
+            reply.set_exception(error)
+
+    def work() -> None:
+        given, error = None, None
+        try:
+            given = context.run(function, *arguments)
+        except BaseException as raised:  # noqa: BLE001 - the one who waits is told
+            error = raised
+        with suppress(RuntimeError):  # the loop is closed by now
+            loop.call_soon_threadsafe(tell, given, error)
+
+    Thread(target=work, name=f"hook {_name(function)}", daemon=True).start()
+    return await reply
 
 
 def _before_call(function: HookFunction) -> Callable[[JSONObject], Any]:

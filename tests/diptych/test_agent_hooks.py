@@ -74,6 +74,29 @@ async def test_a_function_that_blocks_a_thread_is_given_up():
     assert PAID == []
 
 
+async def test_functions_that_block_hold_up_no_others():
+    release = threading.Event()
+
+    def stuck(call):
+        release.wait(20)
+
+    async with cashier(before_call=stuck, after_step=lambda _: None, hook_seconds=0.5) as agent:
+        runs = [asyncio.wait_for(agent.run("Pay."), 10) for _ in range(40)]
+        assert await asyncio.gather(*runs) == ["Paid."] * 40
+        release.set()
+
+
+@pytest.mark.parametrize("raised", [StopIteration, KeyboardInterrupt, SystemExit])
+async def test_what_ends_loops_and_processes_is_a_failure_of_the_function(raised):
+    def strict(call):
+        raise raised
+
+    async with cashier(before_call=strict) as agent:
+        told = str(await asyncio.wait_for(records_of(agent), 10))
+    assert "denied: the hook strict failed: " in told
+    assert PAID == []
+
+
 async def test_a_result_a_step_and_an_answer_are_seen_by_functions():
     steps = []
 

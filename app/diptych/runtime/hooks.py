@@ -165,7 +165,12 @@ async def _asked(hook: Hook | ContextProvider, question: JSONObject) -> Any:  # 
         raise
     except TimeoutError:
         raise HookFailed(hook.name, f"did not answer within {hook.timeout:g} s") from None
-    except Exception as error:
+    except (KeyboardInterrupt, GeneratorExit):
+        raise  # whoever ends the process, or closes the coroutine, means us
+    except BaseException as error:  # what else it raises ends neither process nor task
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
+            raise
         raise HookFailed(hook.name, f"failed: {type(error).__name__}") from error
 
 

@@ -108,6 +108,8 @@ async def test_a_denied_call_is_not_asked_about_again_while_its_siblings_go_on()
     ("reply", "why"),
     [
         (RuntimeError("secret"), "the hook hook0 failed: RuntimeError"),
+        (asyncio.CancelledError("secret"), "the hook hook0 failed: CancelledError"),
+        (SystemExit("secret"), "the hook hook0 failed: SystemExit"),
         ([1], "no JSON object"),
         ({"arguments": "all"}, "no JSON object"),
         ({"arguments": {"amount": "all"}}, "do not fit"),
