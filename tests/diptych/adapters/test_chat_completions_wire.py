@@ -79,6 +79,14 @@ def test_usage_is_read_as_far_as_it_is_known() -> None:
     assert decode_reply(body) == Reply("", Usage(3, 0), "stop")
 
 
+@pytest.mark.parametrize("number", [2**63, 10**15, -1, 1.5, "7"])
+def test_what_is_no_number_of_tokens_is_not_counted(number):
+    usage = {"prompt_tokens": number, "completion_tokens": 2}
+    choice = {"message": {"content": "Hi"}, "finish_reason": "stop"}
+    body = orjson.dumps({"choices": [choice], "usage": usage})
+    assert decode_reply(body).usage == Usage(0, 2)
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -193,3 +193,15 @@ async def test_a_script_that_is_lost_is_loaded_again(server: RedisServer) -> Non
         assert isinstance(store.ledger, RedisLedger)
         assert (await store.ledger.reserve([day], "e1", TOKENS)).outcome == "ok"
         assert scripts.BUDGET in scripts.ALL
+
+
+async def test_what_a_counter_cannot_hold_counts_as_used_up(books: Books) -> None:
+    day = account(model_calls=100, cost=MUCH)
+    absurd = Used(tokens=2**64, cost=Decimal(10**9), model_calls=1)
+    for n in range(3):
+        assert (await books.ledger.reserve([day], f"e{n}", Used(model_calls=1))).outcome == "ok"
+        await books.ledger.settle([day], f"e{n}", "run-1", absurd)
+    (used,) = await books.other.used([day])
+    assert used.model_calls == 3
+    assert used.tokens >= 2**62
+    assert (await books.ledger.reserve([day], "e9", absurd)).outcome == "gone"

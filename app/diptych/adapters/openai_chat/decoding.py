@@ -31,6 +31,7 @@ _FAILED_REASONS = frozenset(
         "malformed_function_call",  # Gemini
     }
 )
+_MOST_TOKENS = 10**12  # in one usage: more is no number of tokens
 _ERROR_FIELDS = ("detail", "message", "error_msg", "errors", "fault")
 
 
@@ -283,4 +284,4 @@ def _usage(found: object) -> Usage | None:
 
 
 def _count(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if isinstance(value, int) and 0 < value <= _MOST_TOKENS else 0

@@ -12,6 +12,7 @@ from diptych.loop.messages import Used
 from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
 
 _HELD_MS = round(RESERVED_SECONDS * 1000)
+_MOST = 2**62  # of an amount: Redis counts in 64 bits
 _KNOWN_MS = 60_000  # for which an entry is known as settled: it may be settled again
 _What = Literal["reserve", "renew", "settle", "adopt", "forget", "read"]
 _NOTHING = Used()
@@ -52,7 +53,7 @@ class RedisLedger(StoreClient):
         run_id: str = "",
         amount: Used = _NOTHING,
     ) -> Sequence[Reply]:
-        amounts = [number or 0 for number in to_integers(amount)]
+        amounts = [min(number or 0, _MOST) for number in to_integers(amount)]
         arguments: list[Argument] = [what, entry, run_id, _HELD_MS, _KNOWN_MS]
         for account in accounts:
             limits = ["" if each is None else each for each in to_integers(account.budget)]

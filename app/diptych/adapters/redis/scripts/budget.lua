@@ -31,9 +31,13 @@ while at < #ARGV do
   at = at + 2 + 2 * N
 end
 
+-- Adds to a field; what is more than 64 bits hold stays at the most, so that it counts as used up.
 local function add(account, field, i, amount)
   if amount ~= '' and amount ~= '0' then
-    redis.call('HINCRBY', account.name, field .. i, amount)
+    local sum = redis.pcall('HINCRBY', account.name, field .. i, amount)
+    if type(sum) == 'table' then
+      redis.call('HSET', account.name, field .. i, '9223372036854775807')
+    end
   end
 end
 
@@ -126,7 +130,7 @@ elseif what == 'settle' then
         add(account, 'u', i, account.amounts[i])
         add(account, 'c', i, account.amounts[i])
         if account.amounts[i] ~= '0' then
-          redis.call('HINCRBY', account.name, 't' .. i .. ':' .. run, account.amounts[i])
+          add(account, 't' .. i .. ':' .. run, '', account.amounts[i])
         end
       end
     end
