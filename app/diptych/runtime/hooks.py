@@ -12,7 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import orjson
+
 from diptych.loop.actions.arguments import check_arguments
+from diptych.loop.actions.strict_json import MAX_DEPTH, is_deep
 from diptych.loop.catalog import Catalog
 from diptych.loop.hook_events import CallJudged, HookPoint
 from diptych.loop.messages import JSON, Call, Delegation, JSONObject, Message, Result, ToolCall
@@ -21,6 +24,7 @@ from diptych.loop.text import bounded, well_formed
 SECONDS = 2.0  # for the reply of a hook, unless it says otherwise
 MAX_REASON = 4_096  # characters, of what a hook tells the model
 MAX_CONTEXT = 65_536  # characters, of all that providers add to one request
+_STRICTLY = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 _REPLY_FIELDS: Mapping[str, frozenset[str]] = {
     "beforeCall": frozenset({"deny", "arguments"}),
     "afterCall": frozenset({"result"}),
@@ -194,7 +198,7 @@ def _rewritten(name: str, call: Call, arguments: Any, catalog: Catalog) -> Call:
         if arguments.keys() != {"task"} or not (isinstance(task, str) and task.strip()):
             raise HookFailed(name, "gave a task that is no text")
         return replace(call, task=well_formed(task))
-    changed: ToolCall = replace(call, arguments=dict(arguments))
+    changed: ToolCall = replace(call, arguments=_json(name, "arguments", arguments))
     tool = catalog.tool(call.name)
     problem = check_arguments(tool, changed.arguments, references_fit=False) if tool else None
     if problem:
@@ -208,7 +212,24 @@ def _replaced(name: str, result: Result, given: Any) -> Result:  # noqa: ANN401
     if not given.keys() <= {"text", "value"}:
         raise HookFailed(name, "gave a result with other fields than text and value")
     text = bounded(well_formed(given["text"]))
-    return replace(result, text=text, value=given.get("value"))
+    return replace(result, text=text, value=_json(name, "a value", given.get("value")))
+
+
+def _json(name: str, what: str, given: Any) -> Any:  # noqa: ANN401
+    """Give what a function gave as it will be on record. Raises `HookFailed` if it cannot be."""
+    try:
+        found = orjson.loads(orjson.dumps(given, default=_plain, option=_STRICTLY))
+    except TypeError as error:  # of another type, larger than 64 bits, or nested too deeply
+        raise HookFailed(name, f"gave {what} that JSON cannot hold") from error
+    if is_deep(found):
+        raise HookFailed(name, f"gave {what} nested more than {MAX_DEPTH} levels deep")
+    return found
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError
 
 
 def _text(name: str, field: str, text: Any) -> str:  # noqa: ANN401

@@ -1,6 +1,7 @@
 """Hooks: what they say of a call, a result, a step and an answer, and what fails closed."""
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
@@ -22,6 +23,8 @@ from diptych_cel.expressions import check_expression
 CALL = '{"tool": "pay", "arguments": {"amount": 500}}'
 ANSWERS = (CALL, "{}", "Paid.")
 SCHEMA = {"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}
+
+DEEP = json.loads("[" * 100 + "]" * 100)
 
 
 class Asked:
@@ -113,6 +116,9 @@ async def test_a_denied_call_is_not_asked_about_again_while_its_siblings_go_on()
         ([1], "no JSON object"),
         ({"arguments": "all"}, "no JSON object"),
         ({"arguments": {"amount": "all"}}, "do not fit"),
+        ({"arguments": {"amount": 2**70}}, "arguments that JSON cannot hold"),
+        ({"arguments": {"amount": 1, "at": {1}}}, "arguments that JSON cannot hold"),
+        ({"arguments": {"amount": 1, "at": DEEP}}, "arguments nested more than 64 levels deep"),
         ({"allow": True}, "a field that beforeCall has not: allow"),
         ({"deny": 3}, "a deny that is no text"),
     ],
@@ -215,7 +221,16 @@ async def test_a_result_can_be_replaced_and_the_record_says_by_whom():
     assert "paid 500" not in str(rooms.model.requests)
 
 
-@pytest.mark.parametrize("reply", [RuntimeError("x"), {"result": "text"}, {"end": True}])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        RuntimeError("x"),
+        {"result": "text"},
+        {"end": True},
+        {"result": {"text": "x", "value": object()}},
+        {"result": {"text": "x", "value": DEEP}},
+    ],
+)
 @virtually
 async def test_a_hook_after_a_call_that_fails_ends_the_run_by_its_name(reply):
     rooms = rooms_with(at("afterCall", Asked(reply)))
