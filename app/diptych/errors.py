@@ -23,6 +23,7 @@
         ├── DelegationError
         └── StoreError
             ├── StoreFull
+            ├── NotAnswered         the owner of a run has not recorded something in time
             ├── BlobMissing         what many runs share is gone
             ├── LeaseLost           another process owns the session
             └── LogTruncated        the newest records of a run are gone
@@ -247,6 +248,10 @@ class StoreError(PortError):
 
 class StoreFull(StoreError):
     """The store has no room for another record; a terminal event still fits."""
+
+
+class NotAnswered(StoreError):
+    """Whose turn it is to record something has not done it in time; callers see the message."""
 
 
 class BlobMissing(StoreError):

@@ -20,6 +20,7 @@ from diptych.access.caller import Forbidden
 from diptych.access.limits import LimitExceeded
 from diptych.errors import (
     DiptychError,
+    NotAnswered,
     Overloaded,
     RequestError,
     RunLost,
@@ -131,9 +132,11 @@ def request_error_body(error: RequestError, status: int = 400) -> dict[str, obje
 
 
 def store_failure(error: StoreError) -> tuple[str, str]:
-    """Give code and message of a store that failed; callers do not see its own message."""
+    """Give code and message of a store that failed; callers see no message of a library."""
     if isinstance(error, StoreFull):
         return "store_full", "the store of runs has no room left now"
+    if isinstance(error, NotAnswered):
+        return "store_away", str(error)
     return "store_away", "the record of runs cannot be reached now"
 
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from diptych.errors import StoreError
+from diptych.errors import NotAnswered
 from diptych.loop.codec import Record
 from diptych.ports import Agents, ChildDecision
 from diptych.runtime.approvals import approvals_of
@@ -33,7 +33,7 @@ class PassedDecisions:
         """Pass a decision on; gives the run's records once it is among them.
 
         `asked` is the record of the call that waits. Raises the `RequestError` of the agent that
-        refuses, and `StoreError` if this run's owner does not say that it was decided.
+        refuses, and `NotAnswered` if this run's owner does not say that it was decided.
         """
         await self._agents.decide(passed_decision(asked, request))
         call_id = str(asked.metadata["call_id"])
@@ -45,7 +45,7 @@ class PassedDecisions:
                     if any(a.call_id == call_id and not a.is_open for a in approvals):
                         return records
                     await asyncio.sleep(POLL_SECONDS)
-        raise StoreError("the decision was taken below; that is not on record here yet")
+        raise NotAnswered("it is decided below, and not on record here yet; read the run again")
 
 
 def is_below(asked: Record) -> bool:

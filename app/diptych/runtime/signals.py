@@ -12,7 +12,7 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from diptych.errors import LoopError, StoreError, TooManyMessages
+from diptych.errors import LoopError, NotAnswered, TooManyMessages
 from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.loop.codec import TERMINAL, Record, decode
 from diptych.loop.events import Aborted, Offered, Signal, Stop
@@ -66,7 +66,7 @@ class Signals:
 
         When this returns the message is on record, or is kept for a run that waits for its turn.
         Raises `RunEnded` if the run ended first, `IdempotencyMismatch` if the message's id came
-        with another text, `TooManyMessages`, and `StoreError` if the owner does not answer.
+        with another text, `TooManyMessages`, and `NotAnswered` if the owner does not answer.
         """
         message = replace(message, message=well_formed(message.message))
         with suppress(TimeoutError):
@@ -82,12 +82,12 @@ class Signals:
                         message, entry, QUEUED_SECONDS if is_queued else RESEND_SECONDS
                     )
                     is_sent = True
-        raise StoreError("the run's owner does not answer now; send the message again")
+        raise NotAnswered("the run's owner does not answer now; send the message again")
 
     async def clear(self, run_id: str, subject: str) -> Sequence[Steered]:
         """Drop the messages that wait in a run, wherever it runs; gives them.
 
-        Raises `RunEnded`, and `StoreError` if the owner does not answer.
+        Raises `RunEnded`, and `NotAnswered` if the owner does not answer.
         """
         asked = QueueCleared(self._stores.clock.token(), subject=subject)
         with suppress(TimeoutError):
@@ -105,7 +105,7 @@ class Signals:
                     await self._send_message(
                         asked, entry, QUEUED_SECONDS if is_queued else RESEND_SECONDS
                     )
-        raise StoreError("the run's owner does not answer now; read its queue, or try again")
+        raise NotAnswered("the run's owner does not answer now; read its queue, or try again")
 
     async def waiting(self, run_id: str) -> Sequence[Steered]:
         """Give the messages that wait in a run, in the order in which they would join.
@@ -138,7 +138,7 @@ class Signals:
         """Decide on a call that waits, wherever its run is; gives the run's records then.
 
         Raises `ApprovalNotFound`, `AlreadyDecided`, `RunEnded`, `InvalidRequest` with the path of
-        what is wrong, and `StoreError` if the owner does not answer.
+        what is wrong, and `NotAnswered` if the owner does not answer.
         """
         records = await self._stores.log.read(run_id)
         asked = find_approval(records, call_id).requested
@@ -156,7 +156,7 @@ class Signals:
                     await self._send_decision(run_id, decided, len(records))
                     records = await self._stores.log.read(run_id)
                 return records
-        raise StoreError("the run's owner does not answer now; see what was decided, or try again")
+        raise NotAnswered("the run's owner does not answer now; see what was decided, or try again")
 
     async def _send_decision(self, run_id: str, decided: ApprovalDecided, after: int) -> None:
         """Send a decision to the run's owner, and look for anything new for a while."""

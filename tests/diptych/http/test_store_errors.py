@@ -1,0 +1,18 @@
+"""What callers are told where a store, or the owner of a run, fails."""
+
+import pytest
+
+from diptych.errors import NotAnswered, StoreError, StoreFull
+from diptych.http.errors import store_failure
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (StoreError("NOAUTH at redis:6379"), "the record of runs cannot be reached now"),
+        (StoreFull("OOM"), "the store of runs has no room left now"),
+        (NotAnswered("send it again"), "send it again"),
+    ],
+)
+def test_advice_of_ours_is_told_and_words_of_a_library_are_not(error, told):
+    assert store_failure(error)[1] == told
