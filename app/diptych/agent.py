@@ -64,8 +64,6 @@ __all__ = ["Agent", "CallInfo", "Deny", "Memory", "ResultInfo", "RunError", "Run
 FUNCTIONS = "functions"  # the name of the tool server of plain Python functions
 ToolSource: TypeAlias = Callable[..., Any] | Mapping[str, Any]
 
-"""The reference of the manifest in place of a URL that is given as an argument."""
-
 
 class Memory:
     """The recorded events of an agent."""

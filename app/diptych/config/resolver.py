@@ -9,6 +9,7 @@ from typing import Any
 
 from diptych.access.limits import Limits
 from diptych.config.access_settings import AccessConfig
+from diptych.config.budgets import prices, run_budget, run_deadline, shared_budgets
 from diptych.config.call_policy import call_policy
 from diptych.config.container_env import container_env, variable_path
 from diptych.config.grants import access_grants
@@ -25,7 +26,6 @@ from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.tools import ToolServerSpec
 from diptych.config.manifest.urls import url_problem
 from diptych.config.references import References, ReferenceTargets
-from diptych.config.run_budgets import prices, run_budget, run_deadline, shared_budgets
 from diptych.config.secret_sources import constant_value
 from diptych.config.services import agent_base_url
 from diptych.config.settings import (

@@ -42,7 +42,7 @@ from diptych.loop.state import (
     updated,
     waiting_calls,
 )
-from diptych.loop.stuck import note_effect, note_step
+from diptych.loop.stuck import note_side_effect, note_step
 
 _READ_SHARE = 1 / 8  # of the context window, for one piece of a text that is read on
 
@@ -191,8 +191,8 @@ def begin_call(run: Run, event: Called) -> Next:
     """Note that a call is sent; one that reads on in a text is answered at once."""
     call, count = event.call, run.tool_calls + is_counted(event.call)
     if event.budget:
-        run = updated(run, granted={**run.granted, call.id: event.budget})
-    run = note_effect(updated(run, started=(*run.started, call.id), tool_calls=count), call)
+        run = updated(run, shares={**run.shares, call.id: event.budget})
+    run = note_side_effect(updated(run, started=(*run.started, call.id), tool_calls=count), call)
     if not (is_reader(call) and isinstance(call, ToolCall)):
         return run, ()
     most = run.context.weight(_READ_SHARE)

@@ -29,13 +29,13 @@ from diptych.policy.rules import Policy
 from diptych.ports import Agents, ChildEvent, DelegationRequest, Model, Notice, Tools
 from diptych.runtime.agent_budgets import AgentBudgets
 from diptych.runtime.answer_stream import TextBatcher
+from diptych.runtime.budget_meter import BudgetMeter
 from diptych.runtime.call_notices import delegation_notice, target
 from diptych.runtime.child_approvals import child_approval
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
 from diptych.runtime.hooks import Hooks
 from diptych.runtime.model_caller import ModelCaller, ModelHabits
-from diptych.runtime.run_budget import RunBudget
 from diptych.runtime.step_gate import StepGate
 
 CANCEL_SECONDS = 0.9  # for cancelled tasks to tell their servers: an abort takes effect in 1 s
@@ -59,7 +59,7 @@ class Backends:
     hooks: Hooks = field(default_factory=Hooks)
     gate: StepGate = field(default_factory=StepGate)
     budgets: AgentBudgets | None = None
-    budget: RunBudget = field(default_factory=RunBudget)
+    budget: BudgetMeter = field(default_factory=BudgetMeter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ class Effects:
             subject=run.subject,
             run_id=self._run_id,
             call_id=call.id,
-            budget=run.granted.get(call.id, Budget()),
+            budget=run.shares.get(call.id, Budget()),
             deadline_pauses=self._deadline.pauses,
         )
 

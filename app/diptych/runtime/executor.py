@@ -21,12 +21,12 @@ from diptych.loop.state import Phase, Run
 from diptych.ports.entries import Lease
 from diptych.runtime.active_run import ActiveRun
 from diptych.runtime.approvals import waited_seconds
+from diptych.runtime.budget_meter import BudgetMeter
 from diptych.runtime.buffer import is_terminal
 from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
-from diptych.runtime.run_budget import RunBudget
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.runner import DEADLINE_EXCEEDED, Runner
 from diptych.runtime.stores import Stores
@@ -154,7 +154,7 @@ class Executor:
     def _counted(self, log: RunLog, run: Run) -> Backends:
         """Give the backends of one run: they count what it uses."""
         if (budgets := self._backends.budgets) is None:
-            return replace(self._backends, budget=RunBudget())
+            return replace(self._backends, budget=BudgetMeter())
         ids, asked = (log.run_id, log.session_id), run.budget
         budget = budgets.of_run(*ids, asked, lambda: log.records, log.notify)
         return replace(self._backends, budget=budget)

@@ -22,8 +22,8 @@ from diptych.loop.request_end import event_of_failure, event_of_reply
 from diptych.loop.state import Run
 from diptych.ports import Model, Notice, may_want_reasoning
 from diptych.runtime.answer_stream import AnswerStream, TextBatcher
+from diptych.runtime.budget_meter import BudgetMeter, BudgetRefused
 from diptych.runtime.redacted_replies import redacted_deltas, redacted_failure, redacted_reply
-from diptych.runtime.run_budget import BudgetRefused, RunBudget
 
 PREAMBLE_CHARS = 160  # that native calls may follow without any of it having been told
 MAX_KEPT_REASONING = 100_000  # characters, of one reply
@@ -46,7 +46,7 @@ class Asked(Protocol):
     @property
     def model(self) -> Model: ...
     @property
-    def budget(self) -> RunBudget: ...
+    def budget(self) -> BudgetMeter: ...
     @property
     def habits(self) -> ModelHabits: ...
 

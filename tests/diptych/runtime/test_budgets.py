@@ -17,8 +17,8 @@ from diptych.policy.rules import Policy, Rule
 from diptych.ports import Delta, Notice, Reply
 from diptych.ports.budgets import Account
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
-from diptych.runtime.budget_book import day_key
 from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.ledger_client import day_key
 from diptych.runtime.request import RunRequest
 
 PRICES = Prices(Decimal(1), Decimal(2))

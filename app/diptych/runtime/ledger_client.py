@@ -1,6 +1,7 @@
 """The ledger as the runs of one process use it: what they hold of it, and what is due to it.
 
-Not here: the ledger itself (`ports.budgets`), what one run reserves and settles (`shared_budget`).
+Not here: the ledger itself (`ports.budgets`), what one run reserves and settles
+(`shared_budget_meter`).
 """
 
 import asyncio
@@ -66,8 +67,8 @@ def day_key(now: float) -> str:
     return f"day:{datetime.fromtimestamp(now, UTC):%Y-%m-%d}"
 
 
-class Book:
-    """The ledger of an agent, for its runs in this process.
+class LedgerClient:
+    """Reaches the ledger of an agent, for its runs in this process; settles until it is done.
 
     The account of a session is kept for `session_seconds` after it was used last.
     """
