@@ -16,6 +16,7 @@ from diptych.config.manifest import AgentManifest
 from diptych.config.manifest.access import AccessSpec, GranteeSpec
 from diptych.config.manifest.agent import AgentSpec
 from diptych.config.manifest.headers import Header
+from diptych.config.manifest.hooks import HookSpec
 from diptych.config.manifest.model import FallbackSpec, ModelSpec
 from diptych.config.manifest.peers import PeerSpec
 from diptych.config.manifest.sessions import SessionsSpec
@@ -23,13 +24,14 @@ from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.tools import ToolServerSpec
 from diptych.config.manifest.urls import url_problem
 from diptych.config.references import References, ReferenceTargets
-from diptych.config.run_budgets import prices, run_budget, run_deadline, shared_budgets
+from diptych.config.run_budgets import budget_fields, run_deadline, shared_budgets
 from diptych.config.secret_sources import constant_value
 from diptych.config.services import agent_base_url
 from diptych.config.settings import (
     AccessConfig,
     AgentConfig,
     ChatConfig,
+    HookConfig,
     ModelConfig,
     OverrideConfig,
     PeerConfig,
@@ -91,6 +93,7 @@ class _Resolver:
             instructions_from=instructions_from,
             store=self._store(spec.sessions),
             when_busy=spec.sessions.when_busy,
+            hooks=tuple(self._hook(("spec", "hooks", i), h) for i, h in enumerate(spec.hooks)),
             access=self._access(spec.access),
             chat=ChatConfig(**_same_fields(spec.chat, ChatConfig)),
             mounted_keys=self.references.mounted_keys,
@@ -200,6 +203,12 @@ class _Resolver:
             token=self.references.token(namespace, peer.name or ""),
         )
 
+    def _hook(self, path: FieldPath, hook: HookSpec) -> HookConfig:
+        key, place = hook.signing_key, (*path, "signingKey")
+        read = self.references.key(place, "Secret", key.secret_key_ref) if key else None
+        headers = self._headers((*path, "headers"), hook.headers)
+        return HookConfig(hook.at, hook.url, hook.timeout, headers, read)
+
     def _access(self, access: AccessSpec) -> AccessConfig:
         path: FieldPath = ("spec", "access", "keys")
         keys = {
@@ -274,17 +283,10 @@ def _grantee(grantee: GranteeSpec, namespace: str) -> Grantee:
 
 def _loop_settings(spec: AgentSpec) -> LoopSettings:
     of_model = _same_fields(spec.model, LoopSettings) if spec.model else {}
-    of_model.pop("prices", None)
     of_loop = _same_fields(spec.loop, LoopSettings)
     of_sessions = _same_fields(spec.sessions, LoopSettings)
-    return LoopSettings(
-        **of_loop,
-        **of_model,
-        **of_sessions,
-        output_schema=spec.output_schema,
-        budget=run_budget(spec.budget),
-        prices=prices(spec.model),
-    )
+    fields = {**of_loop, **of_model, **of_sessions, **budget_fields(spec.budget, spec.model)}
+    return LoopSettings(**fields, output_schema=spec.output_schema)
 
 
 def _same_fields(model: StrictModel, config: type) -> dict[str, Any]:

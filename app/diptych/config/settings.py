@@ -17,6 +17,7 @@ from diptych.errors import ConfigError
 from diptych.loop.budget import SharedBudgets
 from diptych.loop.catalog import SEPARATOR
 from diptych.loop.events import LoopSettings
+from diptych.loop.hook_events import HookPoint
 from diptych.policy.rules import Policy
 from diptych.ports import ValueProvider
 
@@ -43,6 +44,7 @@ InputKind: TypeAlias = Literal["image", "audio", "file"]
 NAMESPACE: Final = "default"
 DEADLINE: Final = 300.0  # of a run
 CALL_TIMEOUT: Final = 60.0  # of a tool call
+HOOK_TIMEOUT: Final = 2.0  # of a hook's answer
 RETENTION: Final = 24 * 3600.0  # of a session, after its last run
 ALL_TOOLS: Final = ("*",)
 SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -166,6 +168,17 @@ class PeerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class HookConfig:
+    """An address that is asked about runs. `headers` and `signing_key` are read each time."""
+
+    at: HookPoint
+    url: str
+    timeout: float = HOOK_TIMEOUT
+    headers: Mapping[str, ValueProvider] = field(default_factory=dict)
+    signing_key: ValueProvider | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StoreConfig:
     """A Redis that stores runs and sessions, so that they outlive their process.
 
@@ -225,8 +238,7 @@ class AgentConfig:
     instructions, if another object holds them. `mounted_keys` are read from files that may be
     missing, by the names that people know the keys by. `context_tokens` is the model's context
     window, None if the model itself says it. Without a `store`, runs and sessions are in memory.
-    `when_busy` says what becomes of a request while a run of its session has not ended. `budgets`
-    are those that runs share.
+    `when_busy` says what becomes of a request while its session is busy; runs share `budgets`.
     """
 
     name: str
@@ -252,6 +264,7 @@ class AgentConfig:
     policy: Policy = field(default_factory=Policy)
     budgets: SharedBudgets = field(default_factory=SharedBudgets)
     when_busy: Literal["enqueue", "reject", "interrupt"] = "enqueue"
+    hooks: tuple[HookConfig, ...] = ()
 
 
 def opened(config: AgentConfig) -> AgentConfig:

@@ -12,6 +12,7 @@ from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested, Chi
 from diptych.loop.budget import Budget
 from diptych.loop.catalog import Catalog
 from diptych.loop.context_window import ContextWindow
+from diptych.loop.hook_events import HookEvent
 from diptych.loop.loop_settings import LoopSettings as LoopSettings  # noqa: PLC0414 - for all
 from diptych.loop.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage
 from diptych.loop.origin import Origin as Origin  # noqa: PLC0414 - of an event, for its readers
@@ -144,11 +145,15 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """A call has its result, sent or not; `target` is the name that the model used."""
+    """A call has its result, sent or not; `target` is the name that the model used.
+
+    `hook` is the name of the hook that replaced the result, if one did.
+    """
 
     result: Result
     kind: CallKind
     target: str
+    hook: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +239,7 @@ Event: TypeAlias = (
     | ReplyRejected
     | ApprovalRequested
     | ApprovalDecided
+    | HookEvent
     | ChildApproval
     | Called
     | Returned

@@ -8,6 +8,7 @@ from typing import Literal
 
 from diptych.loop.actions import RULES_0_1, Rules
 from diptych.loop.budget import Budget, Prices
+from diptych.loop.hook_events import HookPoint
 from diptych.loop.messages import JSONObject
 
 
@@ -16,7 +17,8 @@ class LoopSettings:
     """The bounds of a run, from the manifest's `loop`; fixed when it starts.
 
     `action_format` is the manifest's `model.actionFormat`; `auto` means native calls, until the
-    endpoint refuses them. `queue_mode` says how many of the messages that wait join at a time.
+    endpoint refuses them. `queue_mode` says how many of the messages that wait join at a
+    time, `hooks` where hooks are asked.
     `reply_rules` is no bound: 2 are the rules of loop.md §3 by which the run's replies are read, 1
     those of version 0.1, whose records have no such field. `budget` is that of each run, and
     `prices` are those of the model, if money is counted.
@@ -34,6 +36,7 @@ class LoopSettings:
     reply_rules: int = 2
     action_format: Literal["json", "native", "auto"] = "json"
     queue_mode: Literal["one", "all"] = "one"
+    hooks: tuple[HookPoint, ...] = ()
     budget: Budget = field(default_factory=Budget)
     prices: Prices | None = None
 

@@ -43,6 +43,6 @@ def read_prices(stored: Mapping[str, Any]) -> Prices | None:
 
 def decode_settings(stored: Mapping[str, Any]) -> LoopSettings:
     """Read settings back."""
-    terms = {**_BEFORE, **stored}
+    terms = {**_BEFORE, **stored, "hooks": tuple(stored.get("hooks", ()))}
     terms["budget"] = decode_budget(terms["budget"]) if "budget" in terms else Budget()
     return LoopSettings(**{**terms, "prices": read_prices(terms)})

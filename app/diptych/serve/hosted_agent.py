@@ -7,10 +7,10 @@ Not here: sockets and signals (`server`), where the configuration comes from (`c
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import aiohttp
 from fastapi import FastAPI
@@ -18,7 +18,6 @@ from fastapi import FastAPI
 from diptych.adapters.mcp import McpTools
 from diptych.adapters.memory.store import MemoryStore
 from diptych.adapters.metrics import Metrics
-from diptych.adapters.no_agents import NoAgents
 from diptych.adapters.openai_chat.completions import ChatModel, ModelObserver, with_proxies
 from diptych.adapters.scripted import ScriptedModel, read_script
 from diptych.config.settings import AgentConfig, ToolServerConfig
@@ -32,13 +31,14 @@ from diptych.ports import Model, refuses_tools
 from diptych.runtime.catalog_recorder import starting_format
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
+from diptych.runtime.hooks import Hooks
 from diptych.runtime.service import RunService
+from diptych.runtime.step_gate import StepGate
 from diptych.serve.access import AgentAccess
+from diptych.serve.hooks import all_hooks, http_hooks
+from diptych.serve.peers import agent_client
 from diptych.serve.stores import agent_budgets, redis_store, stores
 from diptych.serve.system_clock import SystemClock
-
-if TYPE_CHECKING:
-    from diptych.adapters.a2a import A2aAgents
 
 FIRST_CONNECT_SECONDS = 5.0  # `/ready` waits so long for the first try of every server and agent
 VERSION = version("diptych")
@@ -46,10 +46,11 @@ VERSION = version("diptych")
 
 @dataclass(frozen=True, slots=True)
 class InProcessBackends:
-    """Python objects that a configuration cannot hold: a model, and tool servers of functions."""
+    """Python objects that a configuration cannot hold: a model, tools, hooks."""
 
     model: Model | None = None
     tool_servers: tuple[ToolServerConfig, ...] = ()
+    hooks: Hooks = field(default_factory=Hooks)
 
 
 class HostedAgent:
@@ -76,7 +77,7 @@ class HostedAgent:
         self._config = config
         self._is_scripted = config.mock_responses is not None
         self._tools = McpTools([*config.tools, *in_process.tool_servers])
-        self._agents = _agent_client(config, url)
+        self._agents = agent_client(config, url)
         clock = SystemClock()
         self._redis = redis_store(config)
         self._memory = MemoryStore(clock.token()[:8])
@@ -88,17 +89,13 @@ class HostedAgent:
             prices=config.loop.prices,
         )
         self._model = _model(config, http, in_process.model, self._metrics.observe_model)
+        self.gate = StepGate()
+        self._http_hooks = http_hooks(config)
+        hooks = all_hooks(self._http_hooks, in_process.hooks)
         self._budgets = agent_budgets(config, self._redis, clock, self._metrics.observe_budget)
         self.runs = RunService(
-            AgentDefinition(
-                config.instructions,
-                config.loop,
-                config.deadline,
-                read_instructions=config.instructions_from,
-                context_tokens=config.context_tokens,
-                when_busy=config.when_busy,
-            ),
-            self._backends(),
+            _definition(config, hooks),
+            replace(self._backends(), hooks=hooks, gate=self.gate),
             self.stores,
             [self._metrics.observe],
             self._budget,
@@ -142,6 +139,8 @@ class HostedAgent:
             for task in filter(None, (self._first_connect, self._model_watch)):
                 task.cancel()
             await asyncio.gather(self._tools.aclose(), self._agents.aclose(), self._access.aclose())
+            if self._http_hooks:
+                await self._http_hooks.aclose()
             if self._redis:
                 await self._redis.aclose()
 
@@ -247,6 +246,17 @@ class HostedAgent:
         )
 
 
+def _definition(config: AgentConfig, hooks: Hooks) -> AgentDefinition:
+    return AgentDefinition(
+        config.instructions,
+        replace(config.loop, hooks=hooks.points),
+        config.deadline,
+        read_instructions=config.instructions_from,
+        context_tokens=config.context_tokens,
+        when_busy=config.when_busy,
+    )
+
+
 def _unavailable_key(name: str) -> Unavailable:
     return Unavailable("key", name, "is not there; it is taken up when it comes")
 
@@ -283,11 +293,3 @@ def _model(
     if config.model is None:
         raise ConfigError(f"{config.name}: a model is missing")
     return ChatModel(http, with_proxies(config.model), observe=observe)
-
-
-def _agent_client(config: AgentConfig, url: str) -> "A2aAgents | NoAgents":
-    if not config.agents:
-        return NoAgents()
-    from diptych.adapters.a2a import A2aAgents  # noqa: PLC0415 - heavy, and only needed here
-
-    return A2aAgents(config.agents, config.public_url or url, own_name=config.name)

@@ -27,6 +27,7 @@ from diptych.config.manifest.field_types import (
     OutputSchema,
     Text,
 )
+from diptych.config.manifest.hooks import HookSpec
 from diptych.config.manifest.loop import LoopSpec
 from diptych.config.manifest.model import ModelSpec
 from diptych.config.manifest.network import AllowedNamespaces, NetworkSpec
@@ -125,6 +126,8 @@ class AgentSpec(StrictModel):
     policy: LongList[PolicyRuleSpec] = ()
     """Which calls are made, denied, or asked about first. The first rule that matches decides, and
     a call that no rule matches is made."""
+    hooks: LongList[HookSpec] = ()
+    """Addresses that are asked about calls, steps and answers, in this order."""
     budget: BudgetSpec = Field(default_factory=BudgetSpec)
     """How much a run may use, and all runs of a session and of a day. What there is no limit for
     is not limited."""
