@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import aiohttp
 from fastapi import FastAPI
@@ -38,9 +38,6 @@ from diptych.serve.hooks import all_hooks, http_hooks
 from diptych.serve.models import agent_model, in_process_name
 from diptych.serve.stores import agent_budgets, redis_store, stores
 from diptych.serve.system_clock import SystemClock
-
-if TYPE_CHECKING:
-    from diptych.adapters.a2a import A2aAgents
 
 FIRST_CONNECT_SECONDS = 5.0  # `/ready` waits so long for the first try of every server and agent
 VERSION = version("diptych")
@@ -79,7 +76,7 @@ class HostedAgent:
         self._config = config
         self._is_scripted = config.mock_responses is not None
         self._tools = McpTools([*config.tools, *in_process.tool_servers])
-        self._agents = _agent_client(config, url)
+        self._agents = agent_client(config, url)
         clock = SystemClock()
         self._redis = redis_store(config)
         self._memory = MemoryStore(clock.token()[:8])
