@@ -17,7 +17,6 @@ from fastapi import FastAPI
 from diptych.adapters.mcp import McpTools
 from diptych.adapters.memory.store import MemoryStore
 from diptych.adapters.metrics import Metrics
-from diptych.adapters.no_agents import NoAgents
 from diptych.adapters.openai_chat.completions import ChatModel
 from diptych.config.settings import AgentConfig, ToolServerConfig
 from diptych.errors import ConfigError
@@ -36,6 +35,7 @@ from diptych.runtime.step_gate import StepGate
 from diptych.serve.access import AgentAccess
 from diptych.serve.hooks import all_hooks, http_hooks
 from diptych.serve.models import agent_model, in_process_name
+from diptych.serve.peers import agent_client
 from diptych.serve.stores import agent_budgets, redis_store, stores
 from diptych.serve.system_clock import SystemClock
 
@@ -260,11 +260,3 @@ def _definition(config: AgentConfig, hooks: Hooks) -> AgentDefinition:
 
 def _unavailable_key(name: str) -> Unavailable:
     return Unavailable("key", name, "is not there; it is taken up when it comes")
-
-
-def _agent_client(config: AgentConfig, url: str) -> "A2aAgents | NoAgents":
-    if not config.agents:
-        return NoAgents()
-    from diptych.adapters.a2a import A2aAgents  # noqa: PLC0415 - heavy, and only needed here
-
-    return A2aAgents(config.agents, config.public_url or url, own_name=config.name)
