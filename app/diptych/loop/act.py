@@ -156,9 +156,12 @@ def start_ready(run: Run) -> Next:
     return issue(updated(run, issued=frozenset(ids)), *commands)
 
 
-def begin_call(run: Run, call: Call) -> Next:
+def begin_call(run: Run, event: Called) -> Next:
     """Note that a call is sent; one that reads on in a text is answered at once."""
+    call = event.call
     run = updated(run, started=(*run.started, call.id))
+    if event.context_id:
+        run = updated(run, contexts={**run.contexts, call.id: event.context_id})
     if not (is_reader(call) and isinstance(call, ToolCall)):
         return run, ()
     most = run.context.weight(_READ_SHARE)

@@ -131,7 +131,7 @@ def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901 - part of th
         case Phase.CALL, ChildApprovalRequested() | ChildApprovalDecided() if may_take(run, event):
             return take(run, event), ()
         case Phase.CALL, Called(call) if call.id in run.issued and call.id not in run.started:
-            return begin_call(run, call)
+            return begin_call(run, event)
         case Phase.CALL, Returned(result) if result.call_id in open_calls(run):
             return take_result(run, event)
         case _, StepsExhausted(text):

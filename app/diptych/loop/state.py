@@ -89,6 +89,7 @@ class Run:
     children_waiting: tuple[ChildApprovalRequested, ...] = ()  # calls of runs below
     approved: frozenset[str] = frozenset()  # ids of this step's calls that somebody has approved
     edited: frozenset[str] = frozenset()  # those of them that are not what the reply asked for
+    contexts: Mapping[str, str] = field(default_factory=dict)  # of delegations sent, by call
     started: tuple[str, ...] = ()  # ids of all calls that were sent, in order
     results: tuple[Result, ...] = ()  # of the whole run, in the order in which they came
     seq: int = 0  # how many events there were
