@@ -1,13 +1,18 @@
 """The chart's life: its own test, high availability, upgrade, rollback, uninstall."""
 
 import json
+import os
+import subprocess
+import sys
+import time
 
 import pytest
 from harness.clusters import Cluster
 from harness.kubectl import AGENT_PODS, eventually
-from harness.objects import agent
+from harness.objects import agent, namespace
 from harness.release import CRD, Release
 from harness.space import Space
+from harness.telling import say
 
 HELLO = ["{}", "Hello!"]
 
@@ -25,6 +30,70 @@ def test_of_two_operators_one_works_and_the_other_takes_over(diptych: Release, s
     diptych.kubectl.kill(leader)
     space.serve(agent("after", HELLO))
     assert diptych.leader(of=2) != leader
+
+
+@pytest.mark.alone
+def test_of_two_releases_one_serves_and_the_other_stands_back_and_both_say_so(
+    diptych: Release, space: Space
+):
+    """For five minutes with E2E_SIDE_BY_SIDE=300; the bound of writes is that of the time."""
+    seconds = int(os.environ.get("E2E_SIDE_BY_SIDE", "60"))
+    space.serve(agent("hello", HELLO), agent("aide", HELLO))
+    second = Release(diptych.kubectl.within("diptych-e2e-second"), diptych.image, "second")
+    second.kubectl.apply(namespace(second.kubectl.namespace))
+    try:
+        # Another version of the chart, as far as one checkout has any: it would make other pods.
+        second.install("crds.install=false", "agents.podTemplate.metadata.labels.of=second")
+        serves = "serves namespace " + space.name
+        logs = {one.name: _says(one, serves) for one in (diptych, second)}
+        say("\n".join(logs.values()))
+        assert "stands back" in logs["second"]
+        before, renewals = _versions(space), 0
+        lease, until = _lease(space), time.monotonic() + seconds
+        while time.monotonic() < until:
+            time.sleep(1)
+            renewals += lease != (lease := _lease(space))
+        assert _versions(space) == before
+        say(f"two releases side by side: {renewals} writes in {seconds} s, all of one Lease")
+        assert renewals <= 20 * seconds / 300 + 1
+        events = space.kubectl("get", "events", "--field-selector=reason=StandsBack")
+        assert "lease/diptych-agents" in events
+        told = _diptych_status(space)
+        assert f"diptych-e2e/diptych  serves {space.name}" in told
+        assert "diptych-e2e-second/second  stands back" in told
+    finally:
+        second.helm("uninstall", second.name, "--wait")
+        second.kubectl("delete", "namespace", second.kubectl.namespace, "--wait=false")
+
+
+def _says(release: Release, words: str) -> str:
+    """Wait until a release's operator has logged a sentence; give the line."""
+
+    def line() -> str:
+        log = release.kubectl("logs", "-l", release.operator, "--tail=-1")
+        return next((line for line in log.splitlines() if words in line), "")
+
+    return str(eventually(line, seconds=90, what=f"{release.name} logs: {words}"))
+
+
+def _lease(space: Space) -> str:
+    found = space.kubectl.get("lease", "diptych-agents")
+    return str(found["metadata"]["resourceVersion"])
+
+
+def _versions(space: Space) -> dict[str, str]:
+    """Give what changes with each write, by object; all but the Lease."""
+    kinds = "agents.diptych.dev,deployments,services,configmaps,networkpolicies,serviceaccounts"
+    return {
+        f"{found['kind']}/{found['metadata']['name']}": found["metadata"]["resourceVersion"]
+        for found in space.kubectl.list(kinds)
+    }
+
+
+def _diptych_status(space: Space) -> str:
+    command = (sys.executable, "-m", "diptych", "status", "--namespace", space.name)
+    env = {**os.environ, **space.kubectl.env, "COLUMNS": "2000"}
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False).stdout
 
 
 @pytest.mark.alone

@@ -35,6 +35,7 @@ from support.redis_server import ONCE, RedisServer, redis_server
 from diptych.config.loader import check_files
 from diptych_operator.desired.access import AccessSettings
 from diptych_operator.desired.deployment import RolloutSettings
+from diptych_operator.desired.expose import ExposeSettings, WaySettings
 from diptych_operator.desired.metadata import MetadataSettings
 from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings, egress_rules
 from diptych_operator.process.settings import read_settings
@@ -48,6 +49,9 @@ ALL = (
     "metrics.serviceMonitor.enabled=true",
     "operator.extraEnv[0].name=HTTPS_PROXY",
     "operator.extraEnv[0].value=http://proxy:3128",
+    "agents.expose.hosts={*.example.com}",
+    "agents.expose.gateway.enabled=true",
+    "agents.expose.ingress.enabled=true",
     "global.podLabels.team=agents",
     "global.podAnnotations.seen=yes",
     "global.nodeSelector.disk=ssd",
@@ -139,14 +143,18 @@ def test_the_crd_may_be_somebody_elses_affair():
 
 
 def test_the_operator_has_the_rights_that_are_listed_and_no_other():
-    assert {
+    assert _rights() == RIGHTS
+
+
+def _rights(*settings: str) -> dict[str, str]:
+    return {
         " ".join([f"{resource}.{group}".rstrip("."), *rule.get("resourceNames", ())]): " ".join(
             rule["verbs"]
         )
-        for rule in _operator_rules()
+        for rule in _operator_rules(*settings)
         for group in rule["apiGroups"]
         for resource in rule["resources"]
-    } == RIGHTS
+    }
 
 
 def test_no_role_holds_a_secret_or_a_wildcard():
@@ -362,6 +370,7 @@ def test_the_operator_reads_what_the_platform_sets_for_agents_from_its_file(tmp_
         "agents.policy[0].when=args.amount > 100",
         "agents.policy[0].do=ask",
     )
+    assert found.expose == ExposeSettings()
     rule = {"match": {"tool": "bank__*"}, "when": "args.amount > 100", "do": "ask"}
     assert found.policy == (rule,)
     assert found.pods.template["spec"] == {
@@ -374,6 +383,39 @@ def test_the_operator_reads_what_the_platform_sets_for_agents_from_its_file(tmp_
     assert found.metadata.allowed == ("team",)
     assert found.metadata.service_accounts.annotations == {"role": "arn"}
     assert found.metadata.services.labels == {"mesh": "on"}
+
+
+def test_the_operator_reads_how_agents_may_be_exposed(tmp_path):
+    found = platform(
+        tmp_path,
+        "agents.expose.hosts[0]=*.{namespace}.example.com",
+        "agents.expose.gateway.enabled=true",
+        "agents.expose.gateway.from[0].namespaceSelector.matchLabels.team=gateways",
+        "agents.from[0].podSelector.matchLabels.app=front",
+    )
+    peer = {"namespaceSelector": {"matchLabels": {"team": "gateways"}}}
+    gateway = WaySettings(True, (peer,))
+    assert found.expose == ExposeSettings(("*.{namespace}.example.com",), gateway)
+    assert found.network.ingress_from == ({"podSelector": {"matchLabels": {"app": "front"}}},)
+
+
+@pytest.mark.parametrize(
+    ("way", "resource"),
+    [
+        ("gateway", "httproutes.gateway.networking.k8s.io"),
+        ("ingress", "ingresses.networking.k8s.io"),
+    ],
+)
+def test_the_operator_may_make_routes_only_where_that_is_switched_on(way, resource):
+    setting = f"agents.expose.{way}.enabled=true"
+    new = _rights(setting).items() - _rights().items()
+    assert new == {(resource, "list create patch delete")}
+    (policy,) = [
+        one
+        for one in _of_kind("ValidatingAdmissionPolicy", setting)
+        if "operator" in one["metadata"]["name"]
+    ]
+    assert resource.partition(".")[0] in str(policy["spec"]["matchConstraints"])
 
 
 def test_a_change_of_what_agents_have_restarts_the_operator():
@@ -587,8 +629,8 @@ def test_the_readme_names_every_value():
     assert [path for path in _leaves(values) if f"`{path}`" not in readme] == []
 
 
-def _operator_rules() -> list[dict[str, Any]]:
-    roles = [*_of_kind("ClusterRole"), *_of_kind("Role")]
+def _operator_rules(*settings: str) -> list[dict[str, Any]]:
+    roles = [*_of_kind("ClusterRole", *settings), *_of_kind("Role", *settings)]
     own = [r for r in roles if not r["metadata"]["name"].endswith((":view", ":edit", "-test"))]
     return [rule for role in own for rule in role["rules"]]
 

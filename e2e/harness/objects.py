@@ -83,9 +83,26 @@ def model_server(name: str, image: str) -> list[dict[str, Any]]:
     return _server(name, image, (_SERVERS / "model.py").read_text())
 
 
-def redis(name: str) -> list[dict[str, Any]]:
+def refusing_server(name: str, image: str) -> list[dict[str, Any]]:
+    """Make an HTTP server that refuses every key."""
+    source = (
+        "from http.server import BaseHTTPRequestHandler, HTTPServer\n"
+        "class Refusal(BaseHTTPRequestHandler):\n"
+        "    def do_GET(self):\n"
+        "        self.send_response(401)\n"
+        "        self.send_header('content-length', '0')\n"
+        "        self.end_headers()\n"
+        "    do_POST = do_GET\n"
+        "HTTPServer(('', 8000), Refusal).serve_forever()\n"
+    )
+    return _server(name, image, source)
+
+
+def redis(name: str, password: str = "") -> list[dict[str, Any]]:
     """Make a Redis that keeps nothing on disk, and its Service."""
-    pod = _pod(name, "redis:7", ["redis-server", "--save", "", "--protected-mode", "no"])
+    command = ["redis-server", "--save", "", "--protected-mode", "no"]
+    command += ["--requirepass", password] if password else []
+    pod = _pod(name, "redis:7", command)
     pod["spec"]["securityContext"]["runAsUser"] = 999
     pod["spec"]["containers"][0] |= {
         "ports": [{"containerPort": 6379}],

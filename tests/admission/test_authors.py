@@ -49,6 +49,16 @@ PLACES: dict[str, tuple[str, dict[str, Any]]] = {
         "container.envFrom",
         {"container": {"envFrom": [{"secretRef": {"name": "hidden"}}]}},
     ),
+    "expose.tls.secretName": (
+        "expose.tls",
+        {
+            "expose": {
+                "host": "a.example.com",
+                "ingress": {},
+                "tls": {"secretName": "hidden"},
+            }
+        },
+    ),
     "access.keys[].secretKeyRef": (
         "access.keys",
         {"access": {"keys": [{"name": "ci", **REF}]}},

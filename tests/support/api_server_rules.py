@@ -12,6 +12,8 @@ from diptych_operator.resources.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
     EVENT,
+    HTTP_ROUTE,
+    INGRESS,
     JOB,
     LEASE,
     NAMESPACE,
@@ -38,7 +40,7 @@ KINDS = (
         JOB,
         POD,
     ),
-    *(NAMESPACE, LEASE, EVENT),
+    *(NAMESPACE, LEASE, EVENT, HTTP_ROUTE, INGRESS),
 )
 
 

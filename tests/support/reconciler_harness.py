@@ -49,12 +49,13 @@ class Harness:
 
     api: KubernetesApi
     client: KubernetesClient
-    cache: ObjectCache = field(default_factory=ObjectCache)
+    cache: ObjectCache | None = None
     queue: WorkQueue = field(default_factory=WorkQueue)
     claims: AllNamespaces | NamespaceClaims = field(default_factory=AllNamespaces)
     platform: Platform = PLATFORM
 
     def __post_init__(self):
+        self.cache = self.cache or ObjectCache(route_kinds=self.platform.expose.kinds)
         client, cache = self.client, self.cache
         self.config_maps = ConfigMaps(client, cache, self.queue, self.claims)
         self.clock = Clock()

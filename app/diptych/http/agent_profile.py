@@ -7,6 +7,9 @@ from dataclasses import dataclass
 class AgentProfile:
     """Name, description, version; `public_url` is the base URL (None: that of each request).
 
+    Who asks at the host of `exposed_url` is told that one: callers of other networks reach an agent
+    by different URLs.
+
     With `asks_for_token` only those are answered who send a key or token; `issuers` are the URLs of
     OIDC issuers whose tokens are taken.
     """
@@ -15,5 +18,6 @@ class AgentProfile:
     description: str
     version: str
     public_url: str | None = None
+    exposed_url: str | None = None
     asks_for_token: bool = False
     issuers: tuple[str, ...] = ()

@@ -22,6 +22,7 @@ from diptych_operator.resources.kinds import (
     CHILD_KINDS,
     DEPLOYMENT,
     OVERWRITE_MANAGER,
+    ROUTE_KINDS,
     Kind,
     NamespacedName,
     Object,
@@ -44,7 +45,7 @@ class Applier:
 
     def forget(self, name: NamespacedName) -> None:
         """Forget the children of an Agent that is gone."""
-        for kind in CHILD_KINDS:
+        for kind in (*CHILD_KINDS, *ROUTE_KINDS):
             self._applied.pop((kind, name), None)
 
     async def apply(self, agent: Agent, desired: Object, live: Object | None) -> None:

@@ -8,13 +8,15 @@ Not here: what follows from the objects (`desired`, `status`); Secrets and Confi
 operator does not read.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from diptych_operator.controller.referrers import ReferrerIndex
+from diptych_operator.desired.expose import host_holder
 from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.references import Reference, may_delegate, references
-from diptych_operator.resources.agent import Agent, agent_of, ready_status
+from diptych_operator.resources.agent import Agent, agent_of, bad_conditions, ready_status
 from diptych_operator.resources.kinds import (
     AGENT,
     CHILD_KINDS,
@@ -33,6 +35,7 @@ from diptych_operator.resources.labels import agent_name_of
 from diptych_operator.resources.ownership import is_owned_by
 from diptych_operator.status.conditions import MissingDependency
 
+_LABELLED = (POD, JOB)
 _POD_STATUS_FIELDS = {
     "phase",
     "podIP",
@@ -47,21 +50,27 @@ class ObjectCache:
     """All observed objects, and which Agents depend on which of them.
 
     `watched_namespaces` are the namespaces that the operator watches; None means all. `domain` is
-    the cluster's DNS domain.
+    the cluster's DNS domain. By objects of `route_kinds` Agents may be exposed.
     """
 
     def __init__(
-        self, watched_namespaces: frozenset[str] | None = None, domain: str = "cluster.local"
+        self,
+        watched_namespaces: frozenset[str] | None = None,
+        domain: str = "cluster.local",
+        route_kinds: tuple[Kind, ...] = (),
     ) -> None:
         self.watched_namespaces = watched_namespaces
         self.domain = domain
+        self.route_kinds = route_kinds
+        self._child_kinds = (*CHILD_KINDS, *route_kinds)
         self.missing_dependencies: dict[NamespacedName, tuple[MissingDependency, ...] | None] = {}
         """What each polled Agent's pods report as missing; None if no pod has answered."""
         self._objects: dict[Kind, dict[NamespacedName, Object]] = defaultdict(dict)
-        self._pods: dict[NamespacedName, dict[str, Object]] = defaultdict(dict)
+        self._labelled: dict[tuple[Kind, NamespacedName], dict[str, Object]] = defaultdict(dict)
+        """Pods and Jobs by the Agent that their labels name."""
         self._deleted: dict[Kind, dict[NamespacedName, int]] = defaultdict(dict)
         """The version of each deletion that no list has confirmed yet."""
-        self._referrers = _ReferrerIndex()
+        self._referrers = ReferrerIndex()
         self._readiness_changes: set[NamespacedName] = set()
         self._access_changes: set[NamespacedName] = set()
 
@@ -75,8 +84,8 @@ class ObjectCache:
             return set()
         self._note_readiness_change(kind, former, content)
         self._objects[kind][name] = _trimmed(kind, content)
-        if kind is POD and (agent_name := agent_name_of(content)):
-            self._pods[agent_name][name[1]] = self._objects[kind][name]
+        if kind in _LABELLED and (agent_name := agent_name_of(content)):
+            self._labelled[kind, agent_name][name[1]] = self._objects[kind][name]
         return self._affected_agents(kind, content)
 
     def remove(self, kind: Kind, content: Object) -> set[NamespacedName]:
@@ -91,8 +100,8 @@ class ObjectCache:
             return set()
         self._note_readiness_change(kind, former, None)
         del self._objects[kind][name]
-        if kind is POD and (agent_name := agent_name_of(content)):
-            self._pods[agent_name].pop(name[1], None)
+        if kind in _LABELLED and (agent_name := agent_name_of(content)):
+            self._labelled[kind, agent_name].pop(name[1], None)
         return self._affected_agents(kind, content)
 
     def remove_absent(
@@ -144,11 +153,11 @@ class ObjectCache:
         yield from self._objects[AGENT]
 
     def pods(self, name: NamespacedName) -> tuple[Object, ...]:
-        return tuple(self._pods.get(name, {}).values())
+        return tuple(self._labelled.get((POD, name), {}).values())
 
     def children(self, agent: Agent) -> Iterator[tuple[Kind, Object]]:
         """Give the live children that an Agent owns."""
-        for kind in CHILD_KINDS:
+        for kind in self._child_kinds:
             live = self._objects[kind].get(agent.namespaced_name)
             if live and is_owned_by(live, agent):
                 yield kind, live
@@ -158,8 +167,7 @@ class ObjectCache:
 
     def purge_jobs(self, name: NamespacedName) -> tuple[Object, ...]:
         """Give the Jobs that purge, or shall purge, the sessions of Agents of a name."""
-        jobs = self._objects[JOB].values()
-        return tuple(job for job in jobs if agent_name_of(job) == name)
+        return tuple(self._labelled.get((JOB, name), {}).values())
 
     def observe(self, agent: Agent) -> ObservedState:
         """Give what a decision about an Agent depends on.
@@ -179,14 +187,16 @@ class ObjectCache:
             deployment=children.get(DEPLOYMENT),
             network_policy=children.get(NETWORK_POLICY),
             pods=self.pods(agent.namespaced_name),
+            host_holder=host_holder(agent, self._objects[AGENT].values()),
         )
 
     def forget(self, name: NamespacedName) -> None:
         """Forget what an Agent that is gone depended on."""
         self._set_references(name, frozenset())
         self.missing_dependencies.pop(name, None)
-        if not self._pods.get(name):
-            self._pods.pop(name, None)
+        for kind in _LABELLED:
+            if not self._labelled.get((kind, name)):
+                self._labelled.pop((kind, name), None)
 
     def count_by_readiness(self) -> dict[str, int]:
         """Count the Agents by the status of their Ready condition."""
@@ -194,6 +204,11 @@ class ObjectCache:
         for content in self._objects[AGENT].values():
             counts[ready_status(content)] += 1
         return counts
+
+    def count_bad_conditions(self) -> Counter[tuple[str, str]]:
+        """Count the Agents by each condition, type and reason, that tells of something wrong."""
+        agents = self._objects[AGENT].values()
+        return Counter(found for content in agents for found in bad_conditions(content))
 
     def _may_call(self, caller: Agent, agent: Agent) -> bool:
         observed = ObservedState(
@@ -219,7 +234,10 @@ class ObjectCache:
         affected = set(self._referrers.of((kind.name, namespace, name)))
         if kind is POD and (agent_name := agent_name_of(content)):
             affected.add(agent_name)
-        elif kind is AGENT or kind in CHILD_KINDS:  # a child has the name of its Agent
+        elif kind is AGENT or kind in (
+            *CHILD_KINDS,
+            *self.route_kinds,
+        ):  # a child has the name of its Agent
             affected.add((namespace, name))
         agents = {one for one in affected if one in self._objects[AGENT] or kind is AGENT}
         if kind is JOB and (agent_name := agent_name_of(content)):  # its Agent may be gone
@@ -238,32 +256,6 @@ class ObjectCache:
         ):
             for kind_name in (AGENT.name, SERVICE.name):  # a URL names an Agent by its Service
                 self._readiness_changes |= self._referrers.of((kind_name, namespace, name))
-
-
-class _ReferrerIndex:
-    """Which Agents refer to an object."""
-
-    def __init__(self) -> None:
-        self._referrers: dict[Reference, set[NamespacedName]] = defaultdict(set)
-        self._references: dict[NamespacedName, frozenset[Reference]] = {}
-
-    def of(self, reference: Reference) -> set[NamespacedName]:
-        return self._referrers.get(reference, set())
-
-    def set_references(
-        self, name: NamespacedName, wanted: frozenset[Reference]
-    ) -> frozenset[Reference]:
-        """Replace the references of an Agent; give the former ones."""
-        before = self._references.pop(name, frozenset())
-        for reference in before - wanted:
-            self._referrers[reference].discard(name)
-            if not self._referrers[reference]:
-                del self._referrers[reference]
-        for reference in wanted - before:
-            self._referrers[reference].add(name)
-        if wanted:
-            self._references[name] = wanted
-        return before
 
 
 def _names(wanted: frozenset[Reference], kind: Kind) -> list[NamespacedName]:

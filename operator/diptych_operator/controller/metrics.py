@@ -3,6 +3,8 @@
 Not here: the endpoint that serves them (`process.health`).
 """
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -37,6 +39,12 @@ class Metrics:
             ["ready"],
             registry=self.registry,
         )
+        self._conditions = Gauge(
+            "diptych_operator_bad_conditions",
+            "Agents by each of their conditions that tells of something wrong.",
+            ["condition", "reason"],
+            registry=self.registry,
+        )
         self._staleness = Gauge(
             "diptych_operator_watch_silence_seconds",
             "The longest time that a watch has been silent.",
@@ -45,6 +53,11 @@ class Metrics:
         self._failures = Counter(
             "diptych_operator_failures",
             "How often a term has failed.",
+            registry=self.registry,
+        )
+        self._waiting = Gauge(
+            "diptych_operator_rollouts_waiting",
+            "Agents that wait for the rollout of others.",
             registry=self.registry,
         )
         self._is_leader = Gauge(
@@ -63,14 +76,23 @@ class Metrics:
     def count_failure(self) -> None:
         self._failures.inc()
 
+    def set_waiting(self, count: int) -> None:
+        self._waiting.set(count)
+
     def set_leader(self, *, is_leader: bool) -> None:
         self._is_leader.set(is_leader)
 
-    def render(self, agents: dict[str, int], staleness: float) -> bytes:
+    def render(
+        self, agents: Mapping[str, int], bad: Mapping[tuple[str, str], int], staleness: float
+    ) -> bytes:
         """Give all metrics as text.
 
-        `agents` counts the Agents by the status of Ready; `staleness` is in seconds.
+        `agents` counts the Agents by the status of Ready, `bad` by type and reason of what is
+        wrong; `staleness` is in seconds.
         """
+        self._conditions.clear()
+        for condition_and_reason, count in bad.items():
+            self._conditions.labels(*condition_and_reason).set(count)
         for status in ("True", "False", "Unknown"):
             self._agents.labels(status).set(agents.get(status, 0))
         self._staleness.set(staleness)

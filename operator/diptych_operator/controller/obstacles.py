@@ -75,6 +75,16 @@ def waits_for_others(at_once: int) -> Blocked:
     return Blocked(Problem(WAITS_FOR_OTHERS, message))
 
 
+def kind_missing(child: Object) -> Blocked:
+    """Give the error for an object whose kind the cluster does not have."""
+    kind = kind_of(child)
+    message = (
+        f"The cluster has no {kind.name} ({kind.api_version}), so that the Agent is not exposed; "
+        "install the Gateway API's CRDs, or use spec.expose.ingress."
+    )
+    return Blocked(Problem("KindMissing", message))
+
+
 def name_conflict(kind: str, name: str, remedy: str) -> Rejected:
     """Give the error for an object of somebody else that has a name that the Agent needs."""
     message = f"There is a {kind} called {name} that does not belong to this Agent; {remedy}."

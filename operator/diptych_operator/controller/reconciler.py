@@ -31,6 +31,7 @@ from diptych_operator.controller.obstacles import (
     blocker_of,
     check_ownership,
     decide_children,
+    kind_missing,
     name_conflict,
     waits_for_others,
 )
@@ -42,16 +43,19 @@ from diptych_operator.desired.access import access_config_map_name
 from diptych_operator.desired.children import Children, Platform
 from diptych_operator.desired.rollout import mounted_config_map
 from diptych_operator.kubernetes.client import KubernetesClient
-from diptych_operator.kubernetes.errors import ApiError, ForbiddenError, InvalidError
+from diptych_operator.kubernetes.errors import ApiError, ForbiddenError, InvalidError, NotFoundError
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
     DEPLOYMENT,
+    ROUTE_KINDS,
     SERVICE,
+    Kind,
     NamespacedName,
     Object,
     kind_of,
     namespaced_name_of,
 )
+from diptych_operator.resources.ownership import is_owned_by
 from diptych_operator.status.conditions import StatusInputs
 from diptych_operator.status.problem import Problem
 from diptych_operator.status.unresolved import unresolved_references
@@ -138,6 +142,7 @@ class Reconciler:
         self._throttle = writers.throttle
         self._applier = Applier(client, cache)
         self._purge_jobs = PurgeJobs(client, cache)
+        self._missing_kinds: set[Kind] = set()
         self._failures: Counter[NamespacedName] = Counter()
         """How often in a row an Agent's children could not be written."""
 
@@ -198,12 +203,12 @@ class Reconciler:
 
     async def _apply_children(self, agent: Agent, children: Children) -> None:
         """Apply children that have drifted, and delete those that are not desired any more."""
-        live = [await self._find_live(child) for child in children.to_apply]
+        live = [await self._find_live(agent, child) for child in children.to_apply]
         check_ownership(agent, children, live)
         mounted = mounted_config_map(self._cache.deployment(agent))
         for obsolete in children.obsolete_config_maps:  # first: applying removes the list of them
             await self._config_maps.delete(agent, obsolete)
-        child, must_wait = children.config_map, False
+        child, obstacle = children.config_map, None
         name = namespaced_name_of(child)[1]
         try:
             state = await self._config_maps.ensure(agent, child, mounted)
@@ -212,9 +217,7 @@ class Reconciler:
             await self._ensure_access_file(agent)
             await self._purge_jobs.ensure(agent, children.purge_job)
             for child, found in zip(children.to_apply, live, strict=True):
-                if must_wait := self._must_wait(agent, child, found):
-                    break  # the Deployment is the last one
-                await self._applier.apply(agent, child, found)
+                obstacle = await self._apply(agent, child, found) or obstacle
         except InvalidError as error:
             if name != mounted:  # no pod will ever mount it
                 await self._config_maps.delete(agent, name)
@@ -225,8 +228,8 @@ class Reconciler:
         await self._delete_surplus(agent, children)
         if state is ConfigMapState.FOREIGN:
             raise name_conflict("ConfigMap", name, "delete it")
-        if must_wait:
-            raise waits_for_others(self._throttle.at_once)
+        if obstacle:
+            raise obstacle
 
     async def _ensure_access_file(self, agent: Agent) -> None:
         """Have the access file written before there are pods that mount it."""
@@ -238,16 +241,28 @@ class Reconciler:
                 message = f"The cluster's issuer of tokens is not known, so no pod starts: {why}"
                 raise Blocked(Problem("IssuerUnknown", message))
 
-    def _must_wait(self, agent: Agent, child: Object, live: Object | None) -> bool:
-        """Say whether a child is a Deployment whose pods others' rollouts come before."""
-        return kind_of(child) is DEPLOYMENT and self._throttle.must_wait(agent, child, live)
+    async def _apply(self, agent: Agent, child: Object, live: Object | None) -> Blocked | None:
+        """Apply a child; give the obstacle if that is not possible now, and others may go on."""
+        if kind_of(child) is DEPLOYMENT and self._throttle.must_wait(agent, child, live):
+            return waits_for_others(self._throttle.at_once)
+        if kind_of(child) in self._missing_kinds:
+            return kind_missing(child)
+        await self._applier.apply(agent, child, live)
+        return None
 
-    async def _find_live(self, child: Object) -> Object | None:
+    async def _find_live(self, agent: Agent, child: Object) -> Object | None:
         """Find the live object of a child's name, whoever owns it."""
         kind, name = kind_of(child), namespaced_name_of(child)
         live = self._cache.find(kind, name)
+        if live and kind in ROUTE_KINDS and not is_owned_by(live, agent):  # it may be gone by now
+            self._cache.remove(kind, live)
+            live = None
         if live is None and kind is not SERVICE:  # of other kinds, the cache has our own only
-            live = await self._client.find(kind, name)
+            self._missing_kinds.discard(kind)
+            try:
+                live = await self._client.find(kind, name)
+            except NotFoundError:  # the cluster may lack the kind of a route
+                self._missing_kinds.add(kind)
         return live
 
     async def _delete_surplus(self, agent: Agent, children: Children) -> None:
@@ -256,6 +271,8 @@ class Reconciler:
             if kind not in desired and "deletionTimestamp" not in live["metadata"]:
                 await self._client.delete(kind, namespaced_name_of(live), live["metadata"]["uid"])
                 log_change(agent, Verb.DELETED, kind, live["metadata"]["name"], "it is not needed")
+                if kind in ROUTE_KINDS:  # no watch tells of it
+                    self._cache.remove(kind, live)
 
     def _forget(self, name: NamespacedName) -> None:
         self._cache.forget(name)

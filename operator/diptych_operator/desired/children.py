@@ -16,6 +16,12 @@ from diptych_operator.desired.access import ACCESS_KEY, AccessSettings, access_c
 from diptych_operator.desired.call_policy import check_policy
 from diptych_operator.desired.deployment import PodDefaults, deployment_spec
 from diptych_operator.desired.drift import digest
+from diptych_operator.desired.expose import (
+    ExposeSettings,
+    check_expose,
+    ingress_sources,
+    route,
+)
 from diptych_operator.desired.metadata import MetadataSettings, check_metadata, with_metadata
 from diptych_operator.desired.network_policy import NetworkSettings, policy_spec
 from diptych_operator.desired.observed import ObservedState
@@ -69,6 +75,7 @@ class Platform:
     metadata: MetadataSettings = field(default_factory=MetadataSettings)
     policy: tuple[Mapping[str, Any], ...] = ()
     """Rules for the calls of all Agents, in the form of `spec.policy`."""
+    expose: ExposeSettings = field(default_factory=ExposeSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,7 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
     """
     check_metadata(agent, platform.metadata)
     check_policy(agent)
+    check_expose(agent, observed, platform.expose)
     manifest = resolved_manifest(agent, observed, platform.policy)
     config_map = with_metadata(_config_map(agent, manifest), agent, platform.metadata)
     name = config_map["metadata"]["name"]
@@ -102,12 +110,19 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
             _child(
                 agent,
                 NETWORK_POLICY,
-                spec=policy_spec(agent, observed, platform.network, keeps_former_egress=is_rolling),
+                spec=policy_spec(
+                    agent,
+                    observed,
+                    platform.network,
+                    ingress_sources(agent, platform.expose),
+                    keeps_former_egress=is_rolling,
+                ),
             ),
             observed.pods,
         ),
         _child(agent, SERVICE, spec=_service_spec(agent)),
         *_pod_disruption_budget(agent),
+        *(_child(agent, kind, spec=spec) for kind, spec in route(agent)),
         _deployment(agent, name, former, observed, platform),
     )
     obsolete = tuple(n for n in former_config_maps(live) if n not in {name, *former})

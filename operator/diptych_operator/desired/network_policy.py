@@ -6,7 +6,7 @@ Inside the cluster, a rule selects the pods behind the Service, at the port that
 For a URL in a Secret, which the operator cannot read, the usual ports are open to any address.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -55,7 +55,8 @@ class DnsSettings:
 class NetworkSettings:
     """The cluster's DNS domain and name servers, and the operator's own namespace.
 
-    `metrics_from` are the NetworkPolicy peers that may read the pods' metrics. `issuers` are the
+    `metrics_from` are the NetworkPolicy peers that may read the pods' metrics, `ingress_from` those
+    that may reach all Agents. `issuers` are the
     URLs of issuers at which every pod asks for keys.
     """
 
@@ -63,13 +64,19 @@ class NetworkSettings:
     operator_namespace: str | None = None
     dns: DnsSettings = field(default_factory=DnsSettings)
     metrics_from: tuple[Mapping[str, Any], ...] = ()
+    ingress_from: tuple[Mapping[str, Any], ...] = ()
     issuers: tuple[str, ...] = ()
 
 
 def policy_spec(
-    agent: Agent, observed: ObservedState, network: NetworkSettings, *, keeps_former_egress: bool
+    agent: Agent,
+    observed: ObservedState,
+    network: NetworkSettings,
+    sources: Sequence[Mapping[str, Any]] = (),
+    *,
+    keeps_former_egress: bool,
 ) -> dict[str, Any]:
-    """Give the NetworkPolicy's spec.
+    """Give the NetworkPolicy's spec; `sources` are the peers by which the Agent is exposed.
 
     `keeps_former_egress` is for a rollout: pods of the former revision may still run, and what
     they needed stays open to them.
@@ -80,13 +87,15 @@ def policy_spec(
     return {
         "podSelector": {"matchLabels": selector_labels(agent.name)},
         "policyTypes": ["Ingress", "Egress"],
-        "ingress": ingress_rules(agent, network),
+        "ingress": ingress_rules(agent, network, sources),
         "egress": egress,
     }
 
 
-def ingress_rules(agent: Agent, network: NetworkSettings) -> list[Rule]:
-    """Say who may reach the Agent: its namespace, Agents that may delegate, the operator.
+def ingress_rules(
+    agent: Agent, network: NetworkSettings, sources: Sequence[Mapping[str, Any]] = ()
+) -> list[Rule]:
+    """Say who may reach the Agent: its namespace, Agents that may delegate, the operator, gateways.
 
     Who reaches it must still say who it is.
     """
@@ -97,6 +106,8 @@ def ingress_rules(agent: Agent, network: NetworkSettings) -> list[Rule]:
     if network.operator_namespace:
         operator = _pods(network.operator_namespace, OPERATOR_POD_LABELS)
         rules.append({"from": [operator], "ports": [_tcp(PORT)]})
+    if gateways := [dict(source) for source in (*network.ingress_from, *sources)]:
+        rules.append({"from": gateways, "ports": [_tcp(PORT)]})
     if network.metrics_from:
         readers = [dict(reader) for reader in network.metrics_from]
         rules.append({"from": readers, "ports": [_tcp(METRICS_PORT)]})

@@ -26,6 +26,8 @@ class ObservedState:
     deployment: Object | None = None
     network_policy: Object | None = None
     pods: Sequence[Object] = ()
+    host_holder: NamespacedName | None = None
+    """The older Agent that is exposed under the same host name."""
 
     def is_watched(self, namespace: str) -> bool:
         return self.watched_namespaces is None or namespace in self.watched_namespaces

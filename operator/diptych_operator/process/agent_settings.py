@@ -7,6 +7,8 @@
     serviceAccount: {labels: {}, annotations: {}}
     rollout: {maxSurge: 1, maxUnavailable: 0, atOnce: 0}
     policy: []
+    from: [{namespaceSelector: {}}]
+    expose: {hosts: ["*.example.com"], gateway: {enabled: true, from: []}, ingress: {…}}
 
 Not here: issuers and grants (`access_settings`), rules for calls (`policy_settings`), what
 becomes of it (`desired`).
@@ -18,6 +20,7 @@ from typing import Any
 
 from diptych_operator.desired.call_policy import locked_by_policy
 from diptych_operator.desired.deployment import PodDefaults, RolloutSettings, pod_template
+from diptych_operator.desired.expose import ExposeSettings, WaySettings
 from diptych_operator.desired.locked_fields import LockedField, locked_field
 from diptych_operator.desired.metadata import MetadataSettings, ObjectMetadata
 from diptych_operator.desired.strategic_merge import MergeError, strategic_merge
@@ -27,6 +30,7 @@ from diptych_operator.resources.agent import Agent
 FLAG = "--agents"
 _FIELDS = {
     *("podTemplate", "locked", "metadata", "service", "serviceAccount", "rollout", "policy"),
+    *("expose", "from"),
 }
 _COUNT = re.compile(r"\d{1,4}|\d{1,3}%")
 
@@ -64,6 +68,31 @@ def metadata_settings(agents: Mapping[str, Any]) -> MetadataSettings:
         _object_metadata(agents, "service"),
         _object_metadata(agents, "serviceAccount"),
     )
+
+
+def expose_settings(agents: Mapping[str, Any]) -> ExposeSettings:
+    """Give how Agents may be exposed. Raises `SettingsError`."""
+    given = _mapping(agents, "expose")
+    hosts = given.get("hosts") or []
+    if not (isinstance(hosts, list) and all(isinstance(one, str) and one for one in hosts)):
+        raise SettingsError(f"{FLAG}: expose.hosts must be a list of host names")
+    ways = [_way(given, name) for name in ("gateway", "ingress")]
+    if not hosts and any(way.is_enabled for way in ways):
+        raise SettingsError(f"{FLAG}: expose.hosts must say which host names Agents may take")
+    return ExposeSettings(tuple(hosts), *ways)
+
+
+def network_peers(given: Mapping[str, Any], field: str = "from") -> tuple[Mapping[str, Any], ...]:
+    """Give the NetworkPolicy peers of a field. Raises `SettingsError`."""
+    peers = given.get(field) or []
+    if not (isinstance(peers, list) and all(isinstance(peer, dict) and peer for peer in peers)):
+        raise SettingsError(f"{FLAG}: {field} must be a list of NetworkPolicy peers")
+    return tuple(peers)
+
+
+def _way(expose: Mapping[str, Any], name: str) -> WaySettings:
+    given = _mapping(expose, name)
+    return WaySettings(given.get("enabled") is True, network_peers(given))
 
 
 def _object_metadata(agents: Mapping[str, Any], field: str) -> ObjectMetadata:

@@ -52,5 +52,9 @@ class Health:
         return web.Response(text="ok")
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        text = self.metrics.render(self.cache.count_by_readiness(), self.staleness.seconds())
+        text = self.metrics.render(
+            self.cache.count_by_readiness(),
+            self.cache.count_bad_conditions(),
+            self.staleness.seconds(),
+        )
         return web.Response(body=text, content_type="text/plain", charset="utf-8")

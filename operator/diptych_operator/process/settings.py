@@ -18,7 +18,13 @@ from diptych_operator.controller.leader_election import Candidate
 from diptych_operator.desired.children import Platform
 from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings
 from diptych_operator.process.access_settings import read_access_settings
-from diptych_operator.process.agent_settings import FLAG, metadata_settings, pod_defaults
+from diptych_operator.process.agent_settings import (
+    FLAG,
+    expose_settings,
+    metadata_settings,
+    network_peers,
+    pod_defaults,
+)
 from diptych_operator.process.policy_settings import read_policy
 from diptych_operator.process.settings_file import SettingsError, read_mapping
 from diptych_operator.resources.kinds import NamespacedName
@@ -74,10 +80,13 @@ def read_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> Setti
         given.namespace or None,
         _dns(given),
         _metrics_from(given.metrics_from),
+        network_peers(agents),
         tuple(issuer["url"] for issuer in access.issuers if "jwks" not in issuer),
     )
     return Settings(
-        platform=Platform(pods, network, access, metadata_settings(agents), policy),
+        platform=Platform(
+            pods, network, access, metadata_settings(agents), policy, expose_settings(agents)
+        ),
         namespaces=namespaces,
         candidate=Candidate((given.namespace, given.lease), given.identity)
         if given.leader_election

@@ -75,8 +75,9 @@ class Operator:
         """Run one term; say whether another one should follow."""
         stop = asyncio.Event()
         set_on_signals(stop)
+        platform = self.settings.platform
         watched = frozenset(self.settings.namespaces) or None
-        cache = ObjectCache(watched, self.settings.platform.network.domain)
+        cache = ObjectCache(watched, platform.network.domain, platform.expose.kinds)
         async with KubernetesClient(self.connection, self.metrics.count_request) as client:
             health = Health(self.staleness, cache, self.metrics, client.is_reachable)
             async with _served(health.app(), self.settings.health_port):
@@ -114,7 +115,7 @@ class Operator:
         issuer = ClusterIssuer(client)
         parts = ControllerParts(client, cache, queue, claims)
         access_files = AccessFiles(parts, issuer, platform.access, platform.metadata)
-        throttle = RolloutThrottle(cache, queue, platform.pods.rollout.at_once)
+        throttle = RolloutThrottle(cache, queue, platform.pods.rollout.at_once, self.metrics)
         status = StatusWriter(client, cache, _now)
         writers = Writers(config_maps, access_files, status, throttle)
         reconciler = Reconciler(client, cache, claims, writers, platform)

@@ -18,7 +18,7 @@ REDIS_PORT: Final = 6379
 
 _KEY_FIELDS: Mapping[str, KeyKind] = {"secretKeyRef": "Secret", "configMapKeyRef": "ConfigMap"}
 _CLUSTER_FIELDS = {
-    *("container", "podTemplate", "metadata", "expose"),
+    *("container", "podTemplate", "metadata"),
     *("network", "allowedNamespaces", "replicas"),
 }
 _WITHOUT_KEYS = {*_CLUSTER_FIELDS, "outputSchema"}
@@ -75,6 +75,18 @@ class Agent:
     def url(self) -> str:
         """The Agent's URL inside the cluster; its identity in a delegation's call path."""
         return agent_url(self.namespaced_name)
+
+    @property
+    def expose(self) -> Mapping[str, Any]:
+        """How it is reached from outside of the cluster; empty if it is not."""
+        return self.spec.get("expose") or {}
+
+    @property
+    def shown_url(self) -> str:
+        """The URL for people: that outside of the cluster, if it has one."""
+        if not self.expose:
+            return self.url
+        return f"{'https' if 'tls' in self.expose else 'http'}://{self.expose['host']}"
 
     @property
     def replicas(self) -> int:
@@ -164,7 +176,14 @@ class Agent:
         fallbacks = model.get("fallbacks") or ()
         access = self.spec.get("access") or {}
         issuers = [one for one in access.get("issuers") or () if not one.get("jwks")]
-        entries = (model, *fallbacks, *self.tools, *self.spec.get("agents", ()), *issuers)
+        entries = (
+            model,
+            *fallbacks,
+            *self.tools,
+            *self.spec.get("agents", ()),
+            *issuers,
+            *self.spec.get("hooks", ()),
+        )
         urls = [entry.get("endpoint") or entry.get("url") for entry in entries]
         return tuple(dict.fromkeys(url for url in urls if url))
 
@@ -199,6 +218,24 @@ def ready_status(content: Object | None) -> str:
     """Give the status of an Agent's Ready condition; "Unknown" if it has none."""
     conditions = ((content or {}).get("status") or {}).get("conditions", ())
     return next((c["status"] for c in conditions if c["type"] == "Ready"), "Unknown")
+
+
+_BAD_STATUS: Mapping[str, str] = {
+    "Accepted": "False",
+    "ResolvedRefs": "False",
+    "Ready": "False",
+    "Degraded": "True",
+    "ToolsDrifted": "True",
+    "Stalled": "True",
+}
+
+
+def bad_conditions(content: Object) -> tuple[tuple[str, str], ...]:
+    """Give type and reason of each condition that tells of something wrong."""
+    conditions = (content.get("status") or {}).get("conditions", ())
+    return tuple(
+        (c["type"], c["reason"]) for c in conditions if _BAD_STATUS.get(c["type"]) == c["status"]
+    )
 
 
 def _key_refs(value: object) -> Iterator[KeyRef]:

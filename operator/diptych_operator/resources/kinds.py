@@ -54,6 +54,8 @@ SERVICE_ACCOUNT: Final = Kind("", "v1", "serviceaccounts", "ServiceAccount")
 NETWORK_POLICY: Final = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 POD_DISRUPTION_BUDGET: Final = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 JOB: Final = Kind("batch", "v1", "jobs", "Job")
+HTTP_ROUTE: Final = Kind("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute")
+INGRESS: Final = Kind("networking.k8s.io", "v1", "ingresses", "Ingress")
 POD: Final = Kind("", "v1", "pods", "Pod")
 NAMESPACE: Final = Kind("", "v1", "namespaces", "Namespace", is_namespaced=False)
 LEASE: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease")
@@ -69,8 +71,13 @@ CHILD_KINDS: Final = (
 """The children of an Agent that are watched, in the order of their creation. ConfigMaps are
 children too, but the operator has no right to read them."""
 
+ROUTE_KINDS: Final = (HTTP_ROUTE, INGRESS)
+"""Children, too, where the platform lets Agents be exposed. They are listed and not watched: the
+cluster may lack the Gateway API."""
+
 KINDS: Final[Mapping[str, Kind]] = {
-    kind.name: kind for kind in (*CHILD_KINDS, AGENT, CONFIG_MAP, JOB, POD, NAMESPACE, LEASE, EVENT)
+    kind.name: kind
+    for kind in (*CHILD_KINDS, *ROUTE_KINDS, AGENT, CONFIG_MAP, JOB, POD, NAMESPACE, LEASE, EVENT)
 }
 
 

@@ -6,6 +6,7 @@ first. Programs read the conditions.
 Not here: the conditions themselves (`conditions`).
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -13,16 +14,16 @@ from diptych_operator.status.condition import Condition, ConditionType
 from diptych_operator.status.problem import FORMER_AGENT
 
 FINE: Final = "Nothing is wrong, and there is nothing to do."
-_MAX_WRONG = 600  # characters of what is wrong
+_MAX_WRONG = 400  # characters of what is wrong
 
 _SEE_PODS = "Look at its pods: kubectl describe pods -l app.kubernetes.io/instance={agent}."
 _WAIT = "Wait; nobody needs to do anything."
 _REMEDIES: Final = {
-    "Accepted": "Correct the Agent's manifest and apply it; `diptych check FILE` names the field.",
     "NameConflict": "Rename the Agent, or delete the object that has its name.",
     "Forbidden": "Give the operator its rights back, by an upgrade of its Helm release.",
     "Denied": "Change what the rule forbids in the Agent, or have the rule changed.",
     "WriteFailed": "See why the API server or a webhook refuses, and mend that; it is tried again.",
+    "KindMissing": "Install the CRD that the message names, or take the field out of the Agent.",
     "Paused": "Resume the rollout: kubectl rollout resume deployment {agent}.",
     "PodsRefused": "Raise the quota or change the rule that refuses the pods, or ask for less.",
     "ScaledToZero": "Set spec.replicas, or `kubectl scale`, for it to serve.",
@@ -67,7 +68,8 @@ def advice(agent: str, conditions: Sequence[Condition]) -> str:
         how = "Serving, but not with all it uses"
     else:
         how = "Serving, but"
-    return f"{how}: {_sentence(worst.message)} {_remedy(agent, worst)}"
+    wrong = worst.message if worst.type in _LISTS else _first_sentence(worst.message)
+    return f"{how}: {_bounded(wrong)} {_remedy(agent, worst)}"
 
 
 def _by_weight(by_type: Mapping[ConditionType, Condition]) -> Iterator[Condition]:
@@ -75,7 +77,10 @@ def _by_weight(by_type: Mapping[ConditionType, Condition]) -> Iterator[Condition
     ready, progressing = by_type["Ready"], by_type["Progressing"]
     if by_type["Accepted"].status == "False":
         yield by_type["Accepted"]
-    if progressing.status == "False" and progressing.reason in _OBSTACLES:
+    obstacle = by_type.get("Stalled", progressing)
+    if obstacle.type == "Stalled" and obstacle.reason != "Stuck":  # of which Ready says why
+        yield obstacle
+    elif progressing.reason == FORMER_AGENT:
         yield progressing
     if ready.status == "False":
         yield ready
@@ -85,25 +90,33 @@ def _by_weight(by_type: Mapping[ConditionType, Condition]) -> Iterator[Condition
 
 
 def _remedy(agent: str, worst: Condition) -> str:
-    default = _REMEDIES["Accepted"] if worst.type == "Accepted" else _WAIT
+    default = _DEFAULTS.get(worst.type, _WAIT)
     return _REMEDIES.get(worst.reason, default).format(agent=agent)
 
 
-def _sentence(message: str) -> str:
-    """Give a message as one bounded line that ends as a sentence does."""
-    line = " ".join(message.split())
+def _first_sentence(message: str) -> str:
+    """Give what is wrong without what follows: advice of its own, or more of the API's words."""
+    return re.split(r"; |(?<=[^.])\. ", message.strip(), maxsplit=1)[0]
+
+
+def _bounded(text: str) -> str:
+    """Give a text as one line that is not too long and ends as a sentence does."""
+    line = " ".join(text.split())
     if len(line) > _MAX_WRONG:
         line = f"{line[:_MAX_WRONG].rstrip()} …"
     return line if line.endswith((".", "…", "!", "?")) else f"{line}."
 
 
+_LISTS: Final = {"Degraded", "ToolsDrifted"}
+"""Conditions whose message is a list of all that is missing, with semicolons between."""
+_DEFAULTS: Final[Mapping[ConditionType, str]] = {
+    "Accepted": "Correct the Agent's manifest and apply it; `diptych check FILE` names the field.",
+    "Stalled": "Mend what the message names; it is tried again by itself.",
+}
+"""What to do about a condition whose reason has no remedy of its own."""
 _SHORTAGES: Final[Mapping[ConditionType, str]] = {
     "ResolvedRefs": "False",
     "Degraded": "True",
     "ToolsDrifted": "True",
 }
 """Conditions with which an Agent serves, and lacks something; the status that says so."""
-_OBSTACLES = {
-    *("Forbidden", "Denied", "WriteFailed", "Paused", "PodsRefused", "IssuerUnknown"),
-    FORMER_AGENT,
-}

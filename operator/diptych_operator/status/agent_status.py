@@ -33,7 +33,7 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
         "replicas": count_of(inputs.deployment, "replicas"),
         "pods": f"{count_of(inputs.deployment, 'availableReplicas')}/{agent.replicas}",
         "selector": ",".join(sorted(f"{name}={value}" for name, value in labels)),
-        "url": agent.url,
+        "url": agent.shown_url,
         "sessions": agent.sessions_key,
         "conditions": [
             {

@@ -8,12 +8,13 @@ Not here: the changes in between (`handlers`).
 """
 
 import asyncio
+import contextlib
 import logging
 
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.client import KubernetesClient
-from diptych_operator.kubernetes.errors import ApiError
+from diptych_operator.kubernetes.errors import ApiError, NotFoundError
 from diptych_operator.resources.kinds import Kind
 from diptych_operator.watch.scope import label_selector, watched_kinds
 from diptych_operator.watch.staleness import WatchStaleness
@@ -70,6 +71,10 @@ class Resync:
             for kind in watched_kinds(namespaces):
                 for namespace in namespaces or ("",):
                     await self._list(kind, namespace)
+            for kind in self._cache.route_kinds:
+                with contextlib.suppress(NotFoundError):  # the cluster lacks the kind
+                    for namespace in namespaces or ("",):
+                        await self._list(kind, namespace)
         except ApiError:
             self._staleness.note_lists(are_complete=False)
             raise

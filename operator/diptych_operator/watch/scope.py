@@ -9,12 +9,13 @@ from diptych_operator.resources.kinds import (
     NAMESPACE,
     OPERATOR_NAME,
     POD,
+    ROUTE_KINDS,
     SERVICE,
     Kind,
 )
 from diptych_operator.resources.labels import MANAGED_BY
 
-_OWN_OBJECTS_ONLY = (*(kind for kind in CHILD_KINDS if kind is not SERVICE), JOB, POD)
+_OWN_OBJECTS_ONLY = (*(kind for kind in CHILD_KINDS if kind is not SERVICE), *ROUTE_KINDS, JOB, POD)
 """Kinds of which only objects with the operator's label are watched. A Service of somebody else may
 be one that an Agent refers to."""
 

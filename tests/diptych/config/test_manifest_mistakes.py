@@ -73,6 +73,28 @@ DIGEST = 'must be "sha256:" and 64 hexadecimal digits; remove it and run `diptyc
             id="two pins of a tool",
         ),
         pytest.param(
+            manifest(expose={"host": "a.example.com"}),
+            "spec.expose: needs exactly one of gateway, ingress",
+            id="exposed by nothing",
+        ),
+        pytest.param(
+            manifest(expose={"host": "Example", "ingress": {}}),
+            "spec.expose.host: must be a host name such as agent.example.com, in lower case "
+            '(got "Example")',
+            id="a host name that is none",
+        ),
+        pytest.param(
+            manifest(
+                expose={
+                    "host": "a.example.com",
+                    "gateway": {"name": "g"},
+                    "tls": {"secretName": "s"},
+                }
+            ),
+            "spec.expose: a gateway has its certificate itself: leave tls.secretName out",
+            id="a certificate for a gateway",
+        ),
+        pytest.param(
             manifest(metadata={"labels": {"app.kubernetes.io/name": "x"}}),
             "spec.metadata: labels: keys of kubernetes.io, k8s.io and diptych.dev are not the "
             "agent's to set",

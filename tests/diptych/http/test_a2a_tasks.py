@@ -382,6 +382,28 @@ async def test_the_card_says_the_public_url_when_there_is_one() -> None:
     assert card["description"]
 
 
+@pytest.mark.parametrize(
+    ("host", "base"),
+    [
+        ("clerk.example.com", "https://clerk.example.com"),
+        ("Clerk.Example.com:443", "https://clerk.example.com"),
+        ("clerk.team:8000", "http://clerk.team:8000"),
+        ("evil.example.com", "http://clerk.team:8000"),
+    ],
+)
+async def test_the_card_says_the_url_outside_of_the_cluster_to_who_asks_there(
+    host: str, base: str
+) -> None:
+    urls = ("http://clerk.team:8000", "https://clerk.example.com")
+    profile = AgentProfile("clerk", "", "1", *urls)
+    async with httpx.AsyncClient(
+        transport=asgi(ScriptedRuns(), profile), base_url="http://pod"
+    ) as http:
+        path = "/.well-known/agent-card.json"
+        card = (await http.get(path, headers={"Host": host})).json()
+    assert card["supportedInterfaces"][0]["url"] == f"{base}/a2a"
+
+
 async def test_a_delegation_of_ours_arrives_with_context_path_and_deadline() -> None:
     runs = ScriptedRuns()
     context = (messages.Message("user", "Who wrote it?"), messages.Message("assistant", "Let me…"))

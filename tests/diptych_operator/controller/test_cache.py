@@ -163,3 +163,13 @@ def test_agents_are_counted_by_readiness():
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     cache = seen({**agent_object(), "status": ready}, agent_object("new"))
     assert cache.count_by_readiness() == {"True": 1, "Unknown": 1}
+
+
+def test_agents_are_counted_by_what_is_wrong_with_them():
+    bad = {"type": "Ready", "status": "False", "reason": "ImagePullFailed"}
+    good = {"type": "Degraded", "status": "False", "reason": "NothingMissing"}
+    status = {"status": {"conditions": [bad, good]}}
+    cache = seen({**agent_object(), **status}, {**agent_object("b"), **status}, agent_object("c"))
+    assert cache.count_bad_conditions() == {("Ready", "ImagePullFailed"): 2}
+    cache.remove(AGENT, versioned(agent_object("b"), 2))
+    assert cache.count_bad_conditions() == {("Ready", "ImagePullFailed"): 1}

@@ -6,6 +6,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.process.health import MAX_STALENESS, Health
+from diptych_operator.resources.kinds import AGENT
 from diptych_operator.watch.staleness import WatchStaleness
 
 
@@ -76,11 +77,19 @@ async def test_health_and_metrics_are_served_over_http(clock):
         assert "has been silent" in await answer.text()
         found.metrics.count_reconcile("ok", 0.01)
         found.metrics.count_request("PATCH", 200)
+        bad = {"type": "Degraded", "status": "True", "reason": "KeyMissing"}
+        agent = {"metadata": {"namespace": "team", "name": "a"}, "status": {"conditions": [bad]}}
+        found.cache.put(AGENT, agent)
         text = await (await client.get("/metrics")).text()
+        found.cache.put(AGENT, {**agent, "status": {}})
+        later = await (await client.get("/metrics")).text()
+    reason = 'diptych_operator_bad_conditions{condition="Degraded",reason="KeyMissing"} 1.0'
+    assert reason in text
+    assert "KeyMissing" not in later
     for line in (
         'diptych_operator_reconciles_total{result="ok"} 1.0',
         'diptych_operator_api_requests_total{method="PATCH",status="200"} 1.0',
-        'diptych_operator_agents{ready="True"} 0.0',
+        'diptych_operator_agents{ready="Unknown"} 1.0',
         "diptych_operator_watch_silence_seconds 151.0",
     ):
         assert line in text

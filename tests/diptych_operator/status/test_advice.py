@@ -76,6 +76,23 @@ def test_it_can_be_read_by_somebody_who_is_tired(name, text):
     assert told(STATES[name][0]) == text
 
 
+def test_what_is_wrong_is_one_sentence():
+    image = (
+        "The image x:1 cannot be pulled; correct spec.container.image, or make the image "
+        "available. dial tcp: i/o timeout"
+    )
+    told_of_image = told(StatusInputs(blocker=Problem("Denied", image)))
+    assert told_of_image.startswith("Not serving: The image x:1 cannot be pulled. Change")
+    node = "No node takes the pod: 0/1 nodes are available: 1 Insufficient cpu. no new claims"
+    told_of_node = told(StatusInputs(blocker=Problem("Denied", node)))
+    assert "1 Insufficient cpu. Change" in told_of_node
+    two = [MissingDependency("server", "a", "away"), MissingDependency("key", "b/c", "missing")]
+    both = told(
+        StatusInputs(deployment=STATES["all is well"][0].deployment, missing_dependencies=two)
+    )
+    assert "server a: away; key b/c: missing. Mend" in both
+
+
 def test_the_gravest_comes_first():
     inputs = StatusInputs(
         rejection=Problem("InvalidUrl", "The URL is none."),

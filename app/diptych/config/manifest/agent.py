@@ -19,6 +19,7 @@ from diptych.config.manifest.chat import ChatSpec
 from diptych.config.manifest.child_metadata import ChildMetadata
 from diptych.config.manifest.container import ContainerSpec
 from diptych.config.manifest.context import ContextSpec
+from diptych.config.manifest.expose import ExposeSpec
 from diptych.config.manifest.field_types import (
     DnsLabel,
     LongList,
@@ -27,6 +28,7 @@ from diptych.config.manifest.field_types import (
     Text,
     Unsupported,
 )
+from diptych.config.manifest.hooks import HookSpec
 from diptych.config.manifest.loop import LoopSpec
 from diptych.config.manifest.model import ModelSpec
 from diptych.config.manifest.network import AllowedNamespaces, NetworkSpec
@@ -116,6 +118,8 @@ class AgentSpec(StrictModel):
     policy: LongList[PolicyRuleSpec] = ()
     """Which calls are made, denied, or asked about first. The first rule that matches decides, and
     a call that no rule matches is made."""
+    hooks: LongList[HookSpec] = ()
+    """Addresses that are asked about calls, steps and answers, in this order."""
     budget: Unsupported = None
     context: ContextSpec = Field(default_factory=ContextSpec)
     """How much of a long conversation the model is sent."""
@@ -129,6 +133,9 @@ class AgentSpec(StrictModel):
     pod_template: PodTemplate | None = None
     """Overrides of the pods' template; they are merged last. The platform may have locked some
     fields."""
+    expose: ExposeSpec | None = None
+    """Under which host name the agent is reached from outside of the cluster; the platform says
+    which names agents may take."""
     metadata: ChildMetadata | None = None
     """Labels and annotations of all that is made of the agent, as far as the platform lets agents
     set these keys."""

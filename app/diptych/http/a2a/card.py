@@ -44,7 +44,7 @@ def card_route(profile: AgentProfile) -> Route:
         return route
 
     async def get_card(request: Request) -> Response:
-        base = profile.public_url or _own_base(request)
+        base = _exposed_base(profile, request) or profile.public_url or _own_base(request)
         response: Response = await route_at(base.rstrip("/")).endpoint(request)
         return response
 
@@ -101,6 +101,13 @@ def _security_schemes(profile: AgentProfile) -> dict[str, SecurityScheme]:
         oidc = OpenIdConnectSecurityScheme(open_id_connect_url=issuer.rstrip("/") + DISCOVERY)
         schemes[f"oidc{number}"] = SecurityScheme(open_id_connect_security_scheme=oidc)
     return schemes
+
+
+def _exposed_base(profile: AgentProfile, request: Request) -> str | None:
+    """Give the URL under which the agent is exposed, if the caller used it."""
+    exposed = profile.exposed_url
+    host = request.headers.get("host", "").lower().removesuffix(":443").removesuffix(":80")
+    return exposed if exposed and host == exposed.partition("://")[2] else None
 
 
 def _own_base(request: Request) -> str:

@@ -1,0 +1,239 @@
+"""Some thirty faults, many side by side: each is named within 20 s, and gone 20 s after its end.
+
+With FAULT_TABLE=FILE it writes what was seen, as docs/troubleshooting.md shows it.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from harness import objects
+from harness.clusters import Cluster
+from harness.faults import CLUSTER, HELLO, MANIFEST, Fault, dependencies
+from harness.kubectl import eventually
+from harness.objects import agent
+from harness.release import Release
+from harness.sharing import Run
+from harness.space import Space
+from harness.telling import say
+
+pytestmark = [pytest.mark.alone, pytest.mark.long]
+
+SECONDS = 20
+"""For the operator to name a fault, and to take its name back; beyond what the kubelet needs."""
+KUBELET_SECONDS = 100
+"""For pods to come up, or to fail, where many do at once on two cores."""
+DIPTYCH = Path(sys.executable).parent / "diptych"
+
+
+@dataclass
+class Seen:
+    """What tells of one fault."""
+
+    fault: Fault
+    seconds: float = 0.0
+    row: str = ""
+    advice: str = ""
+    condition: str = ""
+    event: str = ""
+    status: str = ""
+    metric: str = ""
+    gone_after: float = 0.0
+
+
+def name_of(fault: Fault) -> str:
+    return fault.labels.get("agent", fault.name)
+
+
+def test_faults_of_manifests_and_pods_are_named_and_go(space: Space, diptych: Release):
+    for half in (MANIFEST[:8], MANIFEST[8:]):
+        _see_all(space, diptych, half)
+
+
+def test_faults_of_what_agents_use_are_named_and_go(
+    space: Space, diptych: Release, cluster: Cluster, run: Run
+):
+    run.once("redis", lambda: cluster.load("redis:7"))
+    space.serve_redis()
+    space.kubectl.apply(*objects.redis("guarded", "right"))
+    other = space.kubectl.within(f"{space.name}-2")
+    other.apply(objects.namespace(other.namespace))
+    try:
+        other.apply(agent("aide", HELLO))
+        found = dependencies(space)
+        for half in (found[:6], found[6:]):
+            _see_all(space, diptych, half)
+    finally:
+        space.kubectl("delete", "namespace", other.namespace, "--wait=false")
+
+
+@pytest.mark.parametrize("fault", CLUSTER, ids=lambda fault: fault.name)
+def test_faults_of_a_namespace_and_the_cluster_are_named_and_go(
+    space: Space, diptych: Release, fault: Fault
+):
+    try:
+        _see_all(space, diptych, [fault])
+    finally:
+        _quietly(lambda: fault.mend(space))
+
+
+def _see_all(space: Space, diptych: Release, faults: Sequence[Fault]) -> None:
+    for fault in faults:
+        if fault.before:
+            space.kubectl.apply(*fault.before)
+    space.kubectl.wait_until_ready(*(name_of(f) for f in faults if f.is_ready), seconds=240)
+    seen = [Seen(fault) for fault in faults]
+    with _Watch(space) as watch:
+        for one in seen:
+            one.fault.make(space)
+            one.seconds = time.monotonic()
+        for one in seen:
+            told = partial(_is_told, one.fault)
+            content, one.seconds = watch.first(name_of(one.fault), told, since=one.seconds)
+            _note(one, content)
+    _look_around(space, diptych, seen)
+    with _Watch(space) as watch:
+        for one in seen:
+            one.fault.mend(space)
+            one.gone_after = time.monotonic()
+        for one in seen:
+            gone = partial(_is_gone, one.fault)
+            _, one.gone_after = watch.first(name_of(one.fault), gone, since=one.gone_after)
+            say(f"{one.fault.what}: named in {one.seconds:.0f} s, gone in {one.gone_after:.0f} s")
+    _write(seen)
+
+
+class _Watch:
+    """Looks at all Agents of a namespace twice a second, beside those who make the faults."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._seen: list[tuple[float, dict[str, Any]]] = []
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def first(
+        self, name: str, claim: Callable[[dict[str, Any]], bool], *, since: float
+    ) -> tuple[dict[str, Any], float]:
+        """Give the Agent when it was first seen to be so, and after how many seconds."""
+        until = since + SECONDS + KUBELET_SECONDS
+        while True:
+            for at, agents in tuple(self._seen):
+                if at >= since and name in agents and claim(agents[name]):
+                    return agents[name], at - since
+            if time.monotonic() > until:
+                raise AssertionError(f"not in time: {name}\n{self._space.kubectl.story(name)}")
+            time.sleep(0.3)
+
+    def _look(self) -> None:
+        while not self._is_over.wait(0.5):
+            with contextlib.suppress(AssertionError):
+                found = self._space.kubectl.list("agents.diptych.dev")
+                self._seen.append((time.monotonic(), {a["metadata"]["name"]: a for a in found}))
+
+
+def _is_told(fault: Fault, content: dict[str, Any]) -> bool:
+    kind, status, reason = fault.told
+    conditions = content.get("status", {}).get("conditions", ())
+    return any((c["type"], c["status"], c["reason"]) == (kind, status, reason) for c in conditions)
+
+
+def _is_gone(fault: Fault, content: dict[str, Any]) -> bool:
+    return not _is_told(fault, content)
+
+
+def _note(one: Seen, content: dict[str, Any]) -> None:
+    status = content["status"]
+    conditions = {c["type"]: c for c in status["conditions"]}
+    kind, _, reason = one.fault.told
+    one.row = f"{conditions['Ready']['status']} {conditions['Ready']['reason']} {status['pods']}"
+    one.condition = f"{kind}={conditions[kind]['status']} {reason}"
+    one.advice = status["advice"]
+
+
+def _look_around(space: Space, diptych: Release, seen: Sequence[Seen]) -> None:
+    """Note what Events, `describe`, `diptych status` and the metrics say of each fault."""
+    for one in seen:
+        name, reason = name_of(one.fault), one.fault.told[2]
+        if one.fault.has_warning:
+            one.event = eventually(
+                lambda name=name, reason=reason: _warning(space, name, reason),
+                seconds=SECONDS,
+                what=f"a Warning {reason} of {name}",
+            )
+        described = space.kubectl("describe", "agents.diptych.dev", name)
+        assert described.index("  Advice:") < described.index("  Conditions:")
+    told, metrics = _diptych_status(space), _metrics(diptych)
+    for one in seen:
+        line = next((ln for ln in told if f"{space.name}/{name_of(one.fault)}  " in ln), "")
+        one.status = line.partition(f"{space.name}/{name_of(one.fault)}  ")[2]
+        kind, _, reason = one.fault.told
+        kind = "Stalled" if kind == "Progressing" else kind  # which is False at rest, too
+        one.metric = f'{{condition="{kind}",reason="{reason}"}}'
+        if one.fault.has_warning:
+            assert one.status, f"diptych status does not name {one.fault.what}:\n{told}"
+            assert f"diptych_operator_bad_conditions{one.metric}" in metrics
+
+
+def _warning(space: Space, name: str, reason: str) -> str:
+    fields = f"--field-selector=type=Warning,reason={reason}"
+    events = json.loads(space.kubectl("get", "events", fields, "-o", "json"))["items"]
+    mine = [e for e in events if e["involvedObject"]["name"] == name]
+    return f"Warning {reason}" if mine else ""
+
+
+def _diptych_status(space: Space) -> list[str]:
+    command = [str(DIPTYCH), "status", "--namespace", space.name]
+    if not DIPTYCH.exists():
+        command[:1] = [sys.executable, "-m", "diptych"]
+    env = {**os.environ, **space.kubectl.env, "COLUMNS": "2000"}
+    found = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    return found.stdout.splitlines()
+
+
+def _metrics(diptych: Release) -> str:
+    pod = diptych.leader() or ""
+    ask = "import urllib.request as u; print(u.urlopen('http://localhost:8081/metrics').read().decode())"
+    return diptych.kubectl("exec", pod, "--", "python", "-c", ask)
+
+
+def _write(seen: Sequence[Seen]) -> None:
+    if not (file := os.environ.get("FAULT_TABLE")):
+        return
+    with Path(file).open("a", encoding="utf-8") as table:
+        for one in seen:
+            line = {
+                "what": one.fault.what,
+                "seconds": round(one.seconds),
+                "gone": round(one.gone_after),
+                "get": one.row,
+                "condition": one.condition,
+                "describe": one.advice,
+                "event": one.event or "none",
+                "status": one.status or "ready, and not named",
+                "metric": one.metric if one.event else "none",
+            }
+            table.write(json.dumps(line) + "\n")
+
+
+def _quietly(mend: Callable[[], Any]) -> None:
+    with contextlib.suppress(AssertionError):  # it was mended
+        mend()

@@ -1,0 +1,161 @@
+"""How an Agent is reached from outside of the cluster: its HTTPRoute or Ingress. Pure.
+
+The platform switches either on, and says which host names Agents may take: a name is worth a
+certificate, and what is behind it is trusted for it.
+
+Not here: who may reach its pods (`network_policy`), the card with the URL (the pod).
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from diptych_operator.desired.manifest_error import ManifestError
+from diptych_operator.desired.observed import ObservedState
+from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.kinds import (
+    HTTP_ROUTE,
+    INGRESS,
+    PORT,
+    Kind,
+    NamespacedName,
+    Object,
+    namespaced_name_of,
+)
+
+Way: TypeAlias = Literal["gateway", "ingress"]
+
+
+@dataclass(frozen=True, slots=True)
+class WaySettings:
+    """Whether Agents may be exposed in one way; `sources` are the NetworkPolicy peers it uses."""
+
+    is_enabled: bool = False
+    sources: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExposeSettings:
+    """How Agents may be exposed.
+
+    `hosts` are the names that they may take: `*` stands for one label, and `{namespace}` for that
+    of the Agent.
+    """
+
+    hosts: tuple[str, ...] = ()
+    gateway: WaySettings = field(default_factory=WaySettings)
+    ingress: WaySettings = field(default_factory=WaySettings)
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of objects that Agents may be exposed by."""
+        ways = ((self.gateway, HTTP_ROUTE), (self.ingress, INGRESS))
+        return tuple(kind for way, kind in ways if way.is_enabled)
+
+
+def check_expose(agent: Agent, observed: ObservedState, settings: ExposeSettings) -> None:
+    """Raise `ManifestError` if the platform does not let the Agent be exposed like that."""
+    given = agent.expose
+    if not given:
+        return
+    way = _way(agent)
+    if not _settings(agent, settings).is_enabled:
+        raise ManifestError(
+            "ExposeNotAllowed",
+            f"spec.expose.{way} is not possible: the platform has not switched it on (the chart's "
+            f"value agents.expose.{way}.enabled)",
+        )
+    host = given["host"]
+    if not any(_is_of(host, pattern, agent.namespace) for pattern in settings.hosts):
+        allowed = ", ".join(settings.hosts) or "none"
+        raise ManifestError(
+            "ExposeNotAllowed",
+            f"spec.expose.host {host} is not allowed: the platform lets Agents take {allowed} (the "
+            "chart's value agents.expose.hosts)",
+        )
+    if holder := observed.host_holder:
+        raise ManifestError(
+            "HostConflict",
+            f"spec.expose.host {host} is taken by Agent {'/'.join(holder)}, which is older; choose "
+            "another one",
+        )
+
+
+def host_holder(agent: Agent, others: Iterable[Object]) -> NamespacedName | None:
+    """Name the oldest Agent with the host name of this one, if it is another one."""
+    if not agent.expose:
+        return None
+    holders = [
+        (content["metadata"].get("creationTimestamp", ""), namespaced_name_of(content))
+        for content in others
+        if _host(content) == agent.expose["host"]
+    ]
+    own = agent.namespaced_name
+    oldest = min(holders, default=("", own))[1]
+    return None if oldest == own else oldest
+
+
+def ingress_sources(agent: Agent, settings: ExposeSettings) -> tuple[Mapping[str, Any], ...]:
+    """Give the NetworkPolicy peers from which an exposed Agent is reached."""
+    return _settings(agent, settings).sources if agent.expose else ()
+
+
+def route(agent: Agent) -> Iterator[tuple[Kind, Mapping[str, Any]]]:
+    """Give kind and spec of what exposes an Agent, if it is exposed."""
+    given = agent.expose
+    if "gateway" in given:
+        yield HTTP_ROUTE, _http_route(agent, given)
+    elif given:
+        yield INGRESS, _ingress(agent, given)
+
+
+def _http_route(agent: Agent, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    gateway = given["gateway"]
+    parent = {"group": HTTP_ROUTE.group, "kind": "Gateway", "name": gateway["name"]}
+    if "namespace" in gateway:
+        parent["namespace"] = gateway["namespace"]
+    if "sectionName" in gateway:
+        parent["sectionName"] = gateway["sectionName"]
+    return {
+        "parentRefs": [parent],
+        "hostnames": [given["host"]],
+        "rules": [
+            {
+                "matches": [{"path": {"type": "PathPrefix", "value": "/"}}],
+                "backendRefs": [
+                    {"group": "", "kind": "Service", "name": agent.name, "port": PORT, "weight": 1}
+                ],
+            }
+        ],
+    }
+
+
+def _ingress(agent: Agent, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    backend = {"service": {"name": agent.name, "port": {"number": PORT}}}
+    path = {"path": "/", "pathType": "Prefix", "backend": backend}
+    spec: dict[str, Any] = {"rules": [{"host": given["host"], "http": {"paths": [path]}}]}
+    if name := given["ingress"].get("className"):
+        spec["ingressClassName"] = name
+    if "tls" in given:
+        secret = given["tls"].get("secretName")
+        spec["tls"] = [{"hosts": [given["host"]], **({"secretName": secret} if secret else {})}]
+    return spec
+
+
+def _host(content: Object) -> str | None:
+    expose = (content.get("spec") or {}).get("expose") or {}
+    return expose.get("host")
+
+
+def _way(agent: Agent) -> Way:
+    return "gateway" if "gateway" in agent.expose else "ingress"
+
+
+def _settings(agent: Agent, settings: ExposeSettings) -> WaySettings:
+    return settings.gateway if _way(agent) == "gateway" else settings.ingress
+
+
+def _is_of(host: str, pattern: str, namespace: str) -> bool:
+    wanted = re.escape(pattern.replace("{namespace}", namespace)).replace(r"\*", "[^.]+")
+    return bool(re.fullmatch(wanted, host))

@@ -1,0 +1,145 @@
+"""Routes of Agents at an API: made, mended, removed; where the cluster lacks their kind, missed."""
+
+from dataclasses import replace
+
+import pytest
+from support.agents import PLATFORM, agent_object
+from support.kubernetes import ErrorResponse
+from support.reconciler_harness import NAME, Harness, served
+
+from diptych_operator.desired.expose import ExposeSettings, WaySettings
+from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, HTTP_ROUTE, INGRESS
+
+ON = WaySettings(True)
+EXPOSING = replace(PLATFORM, expose=ExposeSettings(("*.example.com",), ON, ON))
+BY_GATEWAY = {"host": "a.example.com", "gateway": {"name": "public"}, "tls": {}}
+BY_INGRESS = {"host": "a.example.com", "ingress": {}}
+
+
+@pytest.fixture
+async def harness():
+    async with served() as first:
+        yield Harness(first.api, first.client, platform=EXPOSING)
+
+
+def put(harness, **spec):
+    return harness.api.put(AGENT, agent_object(**spec))
+
+
+async def test_a_route_is_made_changed_and_removed_with_the_manifest(harness):
+    put(harness, expose=BY_GATEWAY)
+    await harness.until_done()
+    route = harness.api.get(HTTP_ROUTE, NAME)
+    assert route["spec"]["hostnames"] == ["a.example.com"]
+    assert harness.api.get(AGENT, NAME)["status"]["url"] == "https://a.example.com"
+    put(harness, expose=BY_INGRESS)
+    await harness.until_done()
+    assert harness.api.all(HTTP_ROUTE) == []
+    assert harness.api.get(INGRESS, NAME)["spec"]["rules"][0]["host"] == "a.example.com"
+    put(harness)
+    await harness.until_done()
+    assert harness.api.all(INGRESS) == []
+    assert harness.api.get(AGENT, NAME)["status"]["url"] == "http://coordinator.team:8000"
+
+
+async def test_a_route_is_deleted_once_though_no_watch_tells_of_it(harness):
+    put(harness, expose=BY_GATEWAY)
+    await harness.until_done()
+    put(harness)
+    await harness.observe()
+    harness.api.writes.clear()
+    for _ in range(3):
+        await harness.reconciler.reconcile(NAME)
+    assert sum(write[0] == "DELETE" for write in harness.api.writes) == 1
+
+
+async def test_an_agent_made_anew_does_not_wait_for_a_list_that_lacks_the_former_route(harness):
+    put(harness, expose=BY_GATEWAY)
+    await harness.until_done()
+    harness.api.remove(AGENT, NAME)
+    content = agent_object(expose=BY_GATEWAY)
+    content["metadata"]["uid"] = "coordinator-2"
+    stale = dict(harness.cache.all(HTTP_ROUTE))
+    harness.api.put(AGENT, content)
+    await harness.observe()
+    for route in stale.values():
+        harness.cache.put(
+            HTTP_ROUTE, {**route, "metadata": {**route["metadata"], "resourceVersion": "9999"}}
+        )
+    await harness.reconciler.reconcile(NAME)
+    assert harness.api.get(HTTP_ROUTE, NAME)
+    assert "Stalled" not in harness.conditions()
+
+
+async def test_a_route_that_was_edited_or_deleted_is_put_back(harness):
+    put(harness, expose=BY_GATEWAY)
+    await harness.until_done()
+    before = harness.api.get(HTTP_ROUTE, NAME)["spec"]
+    harness.api.edit(HTTP_ROUTE, NAME, lambda one: one["spec"].update(hostnames=["evil.com"]))
+    await harness.until_done()
+    assert harness.api.get(HTTP_ROUTE, NAME)["spec"] == before
+    harness.api.remove(HTTP_ROUTE, NAME)
+    await harness.until_done()
+    assert harness.api.get(HTTP_ROUTE, NAME)["spec"] == before
+
+
+async def test_an_exposed_agent_without_drift_costs_no_request(harness):
+    put(harness, expose=BY_GATEWAY)
+    await harness.until_done()
+    harness.api.writes.clear()
+    harness.api.reads = 0
+    await harness.reconciler.reconcile(NAME)
+    assert (harness.api.writes, harness.api.reads) == ([], 0)
+
+
+async def test_a_route_of_somebody_else_is_a_conflict_of_names(harness):
+    spec = {"hostnames": ["other.example.com"]}
+    metadata = {"name": "coordinator", "namespace": "team", "uid": "x"}
+    harness.api.put(HTTP_ROUTE, {"metadata": metadata, "spec": spec})
+    put(harness, expose=BY_GATEWAY)
+    await harness.until_done()
+    assert harness.conditions()["Accepted"] == ("False", "NameConflict")
+    assert "HTTPRoute called coordinator" in harness.message("Accepted")
+    assert harness.api.get(HTTP_ROUTE, NAME)["spec"] == spec
+
+
+async def test_a_cluster_without_the_gateway_api_says_so_and_the_pods_run(harness):
+    def lack(request, content):
+        if "gateway.networking.k8s.io" in request.path:
+            raise ErrorResponse(404, "the server could not find the requested resource")
+
+    harness.api.before = lack
+    put(harness, expose=BY_GATEWAY)
+    await harness.until_done()
+    assert harness.conditions()["Progressing"] == ("False", "KindMissing")
+    assert harness.conditions()["Stalled"] == ("True", "KindMissing")
+    assert "install the Gateway API's CRDs" in harness.message("Progressing")
+    assert harness.api.get(DEPLOYMENT, NAME)
+    harness.api.before = lambda request, content: None
+    await harness.until_done()
+    assert harness.api.get(HTTP_ROUTE, NAME)
+    assert "Stalled" not in harness.conditions()
+
+
+async def test_of_two_agents_of_one_host_the_younger_is_refused_until_the_older_goes(harness):
+    first = put(harness, expose=BY_INGRESS)
+    second = agent_object("second", expose=BY_INGRESS)
+    harness.api.put(AGENT, second)
+    await harness.until_done()
+    name = ("team", "second")
+    assert first["metadata"]["creationTimestamp"]
+    assert harness.conditions(name)["Accepted"] == ("False", "HostConflict")
+    assert harness.conditions()["Accepted"] == ("True", "Accepted")
+    harness.api.remove(AGENT, NAME)
+    await harness.until_done()
+    assert harness.conditions(name)["Accepted"] == ("True", "Accepted")
+
+
+async def test_where_it_is_not_switched_on_no_route_is_looked_for():
+    async with served() as harness:
+        seen = []
+        harness.api.before = lambda request, content: seen.append(request.path)
+        put(harness, expose=BY_GATEWAY)
+        await harness.until_done()
+        assert harness.conditions()["Accepted"] == ("False", "ExposeNotAllowed")
+        assert not [path for path in seen if "httproutes" in path or "ingresses" in path]

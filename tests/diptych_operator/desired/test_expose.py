@@ -1,0 +1,154 @@
+"""How an Agent is reached from outside, and what the platform says of it."""
+
+from dataclasses import replace
+
+import pytest
+import yaml
+from support.agents import PLATFORM, agent, agent_object, observed
+
+from diptych_operator.desired.children import desired_children
+from diptych_operator.desired.expose import ExposeSettings, WaySettings, host_holder
+from diptych_operator.desired.manifest_error import ManifestError
+from diptych_operator.resources.kinds import HTTP_ROUTE, INGRESS
+
+FROM = ({"namespaceSelector": {"matchLabels": {"team": "gateways"}}},)
+SETTINGS = ExposeSettings(
+    ("*.{namespace}.example.com", "fixed.example.com"),
+    WaySettings(True, FROM),
+    WaySettings(True),
+)
+HOST = "coordinator.team.example.com"
+BY_GATEWAY = {
+    "host": HOST,
+    "gateway": {"name": "public", "namespace": "infra", "sectionName": "https"},
+    "tls": {},
+}
+BY_INGRESS = {
+    "host": HOST,
+    "ingress": {"className": "nginx"},
+    "tls": {"secretName": "certificate"},
+}
+
+
+def made(expose, settings=SETTINGS, **state):
+    one = agent(**({"expose": expose} if expose else {}))
+    found = desired_children(one, observed(**state), replace(PLATFORM, expose=settings))
+    return {content["kind"]: content for content in (found.config_map, *found.to_apply)}
+
+
+def gateways(objects):
+    rules = objects["NetworkPolicy"]["spec"]["ingress"]
+    return [rule["ports"] for rule in rules if rule.get("from") == list(FROM)]
+
+
+def test_a_gateway_gets_an_http_route_to_the_service():
+    objects = made(BY_GATEWAY)
+    route = objects["HTTPRoute"]
+    assert route["apiVersion"] == "gateway.networking.k8s.io/v1"
+    assert route["metadata"]["ownerReferences"] == objects["Service"]["metadata"]["ownerReferences"]
+    [parent] = route["spec"]["parentRefs"]
+    assert (parent["name"], parent["namespace"], parent["sectionName"]) == (
+        "public",
+        "infra",
+        "https",
+    )
+    assert route["spec"]["hostnames"] == [HOST]
+    [backend] = route["spec"]["rules"][0]["backendRefs"]
+    assert (backend["kind"], backend["name"], backend["port"]) == ("Service", "coordinator", 8000)
+    assert gateways(objects) == [[{"protocol": "TCP", "port": 8000}]]
+    assert "Ingress" not in objects
+
+
+def test_an_ingress_has_class_and_certificate():
+    objects = made(BY_INGRESS)
+    spec = objects["Ingress"]["spec"]
+    assert spec["ingressClassName"] == "nginx"
+    assert spec["tls"] == [{"hosts": [HOST], "secretName": "certificate"}]
+    [rule] = spec["rules"]
+    assert rule["host"] == HOST
+    assert rule["http"]["paths"][0]["backend"]["service"]["port"] == {"number": 8000}
+    assert gateways(objects) == []
+    assert "HTTPRoute" not in objects
+    assert made({"host": HOST, "ingress": {}})["Ingress"]["spec"].keys() == {"rules"}
+
+
+def test_without_expose_there_is_neither_and_no_gateway_is_let_in():
+    objects = made(None)
+    assert not {"HTTPRoute", "Ingress"} & objects.keys()
+    assert gateways(objects) == []
+
+
+def test_the_pod_knows_where_it_is_exposed_and_keeps_its_own_url():
+    objects = made(BY_GATEWAY)
+    spec = yaml.safe_load(objects["ConfigMap"]["data"]["agent.yaml"])["spec"]
+    assert spec["expose"] == BY_GATEWAY
+    container = objects["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+    assert {"name": "PUBLIC_URL", "value": "http://coordinator.team:8000"} in container["env"]
+    assert agent(expose=BY_GATEWAY).shown_url == f"https://{HOST}"
+    assert agent(expose={"host": HOST, "ingress": {}}).shown_url == f"http://{HOST}"
+    assert agent().shown_url == "http://coordinator.team:8000"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expose", "reason", "said"),
+    [
+        (ExposeSettings(("*",)), BY_GATEWAY, "ExposeNotAllowed", "agents.expose.gateway.enabled"),
+        (
+            replace(SETTINGS, ingress=WaySettings()),
+            BY_INGRESS,
+            "ExposeNotAllowed",
+            "expose.ingress",
+        ),
+        (replace(SETTINGS, hosts=()), BY_GATEWAY, "ExposeNotAllowed", "lets Agents take none"),
+        *(
+            (SETTINGS, {**BY_GATEWAY, "host": host}, "ExposeNotAllowed", f"{host} is not allowed")
+            for host in (
+                "coordinator.legal.example.com",
+                "a.b.team.example.com",
+                "team.example.com",
+                "fixedxexample.com",
+            )
+        ),
+    ],
+)
+def test_the_platform_says_how_and_under_which_names(settings, expose, reason, said):
+    with pytest.raises(ManifestError) as error:
+        made(expose, settings)
+    assert error.value.reason == reason
+    assert said in str(error.value)
+    made({**BY_GATEWAY, "host": "fixed.example.com"})
+
+
+def test_a_host_that_an_older_agent_has_is_named():
+    with pytest.raises(ManifestError, match="is taken by Agent legal/lawyer") as error:
+        made(BY_GATEWAY, host_holder=("legal", "lawyer"))
+    assert error.value.reason == "HostConflict"
+
+
+def exposed(name, created, namespace="team", host=HOST):
+    content = agent_object(name, namespace, expose={"host": host, "ingress": {}})
+    content["metadata"]["creationTimestamp"] = created
+    return content
+
+
+def test_the_oldest_agent_holds_a_host():
+    own = exposed("coordinator", "2026-02-01T00:00:00Z")
+    older = exposed("first", "2026-01-01T00:00:00Z", "legal")
+    younger = exposed("last", "2026-03-01T00:00:00Z")
+    other = exposed("other", "2025-01-01T00:00:00Z", host="x.team.example.com")
+    one = agent(expose=BY_INGRESS)
+    assert host_holder(one, [own, younger, other, agent_object("plain")]) is None
+    assert host_holder(one, [own, younger, older]) == ("legal", "first")
+    assert host_holder(agent(), [older]) is None
+
+
+def test_kinds_are_those_that_are_switched_on():
+    assert SETTINGS.kinds == (HTTP_ROUTE, INGRESS)
+    assert ExposeSettings(gateway=WaySettings(True)).kinds == (HTTP_ROUTE,)
+    assert ExposeSettings().kinds == ()
+
+
+def test_peers_that_may_reach_all_agents_need_no_expose():
+    network = replace(PLATFORM.network, ingress_from=FROM)
+    found = desired_children(agent(), observed(), replace(PLATFORM, network=network))
+    assert gateways({content["kind"]: content for content in found.to_apply})

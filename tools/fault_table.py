@@ -1,0 +1,82 @@
+# ruff: noqa: INP001 - a script, no package
+"""Writes docs/troubleshooting.md of what `e2e/test_fault_table.py` saw.
+
+    FAULT_TABLE=/tmp/faults make e2e ARGS="-k fault_table"
+    python tools/fault_table.py /tmp/faults
+
+Not here: the faults (`e2e/harness/faults.py`).
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parent.parent / "docs" / "troubleshooting.md"
+HEAD = """\
+# Troubleshooting
+
+Start with what is wrong, in two sentences, the first of which says whether it serves:
+
+    kubectl describe agents.diptych.dev NAME     # under Status: Advice, and at the end Events
+    diptych status                               # the operator, and each Agent with a problem
+
+Each of these {count} faults was made on a real cluster ({nodes}), many at a time, by
+`e2e/test_fault_table.py`. The table has what was seen: `kubectl get agents` (READY, REASON,
+REPLICAS), the condition, `status.advice` as `kubectl describe` shows it, the Event, and the labels
+of the operator's metric `diptych_operator_bad_conditions`. `diptych status` says what the advice
+says, with the condition's reason before it. The last column has the seconds until the status named
+the fault, and until it did not any more once it was mended; what a pod has to be started for takes
+as long as the kubelet needs for that, and is marked with *.
+
+| fault | `kubectl get` | condition | advice | Event | metric | seconds |
+|---|---|---|---|---|---|---|
+"""
+TAIL = """
+Two operators over one namespace are no fault of an Agent, and stand elsewhere: the second one
+writes nothing, makes an Event `StandsBack` at the Lease `diptych-agents` of the namespace, both say
+in their logs who serves it, and `diptych status` lists which operator serves which namespaces
+(`e2e/test_release.py`). Where no operator is at work, the status is old: `diptych status` says that
+none leads, and `diptych get` marks an Agent whose manifest is newer than its status with
+`StatusIsOld`.
+"""
+_MOST = 420  # characters of an advice
+SLOW = {"ImagePullFailed", "OutOfMemory", "ConfigError", "CrashLooping", "ContainerNotMade"}
+
+
+def main(file: str) -> None:
+    """Write the page of a file with a line of JSON for each fault."""
+    seen = [json.loads(line) for line in Path(file).read_text().splitlines()]
+    rows = "".join(map(row, seen))
+    head = HEAD.format(nodes="kind, one node, two cores", count=len(seen))
+    PAGE.write_text(head + rows + TAIL)
+
+
+def row(one: dict[str, Any]) -> str:
+    """Give the table's line of one fault."""
+    pods = "*" if one["condition"].split()[-1] in SLOW else ""
+    cells = (
+        one["what"],
+        one["get"],
+        f"`{one['condition']}`",
+        general(one["describe"]),
+        one["event"],
+        one["metric"] if one["metric"] == "none" else f"`{one['metric']}`",
+        f"{one['seconds']}{pods}, {one['gone']}{pods}",
+    )
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def general(advice: str) -> str:
+    """Take out of a text what each run has of its own: namespaces, names of pods, times."""
+    advice = re.sub(r"e2e-\d+-\d+-[a-z0-9-]+", "NAMESPACE", advice)
+    advice = re.sub(r"\b([a-z-]+)-[0-9a-f]{6,10}-[a-z0-9]{5}\b", r"\1-…", advice)
+    advice = re.sub(r"20\d\d-\d\d-\d\dT[0-9:.]+Z?(\+00:00)?", "TIME", advice)
+    if len(advice) <= _MOST:
+        return advice
+    return f"{advice[: _MOST // 2].rstrip()} … {advice[-_MOST // 2 :].lstrip()}"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
