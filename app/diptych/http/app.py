@@ -102,7 +102,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     policy = ChatPolicy(name, dependencies.chat, dependencies.inputs)
     app.include_router(chat_routes(policy, runs))
     app.include_router(run_routes(runs, RunPolicy(dependencies.inputs, dependencies.max_steps)))
-    app.include_router(tree_routes(runs, name, dependencies.runs.child_tree))
+    app.include_router(tree_routes(runs, name, lambda *of: dependencies.runs.child_tree(*of)))
     app.include_router(queue_routes(runs))
     app.include_router(approval_routes(GuardedApprovals(dependencies.runs)))
     app.include_router(memory_routes(name, GuardedMemory(stores.log, stores.sessions)))
