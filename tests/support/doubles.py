@@ -18,6 +18,7 @@ from diptych.loop.prompt import OUTCOME_UNKNOWN
 from diptych.net.memory_budget import MemoryBudget
 from diptych.policy.rules import Policy
 from diptych.ports import DelegationRequest, Item, Model, Notice, Progress
+from diptych.runtime.agent_budgets import AgentBudgets
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
 from diptych.runtime.hooks import Hooks
@@ -162,6 +163,7 @@ def house(  # noqa: PLR0913 - what a test may want else
     policy: Policy | None = None,
     budget: MemoryBudget | None = None,
     hooks: Hooks | None = None,
+    budgets: AgentBudgets | None = None,
 ) -> House:
     model = model or ListeningModel(*replies)
     tools = tools if isinstance(tools, FunctionTools) else FunctionTools(tools or {})
@@ -172,7 +174,7 @@ def house(  # noqa: PLR0913 - what a test may want else
     settings = replace(definition.settings, hooks=hooks.points)
     runs = RunService(
         replace(definition, settings=settings),
-        Backends(model, tools, agents, policy=policy or Policy(), hooks=hooks),
+        Backends(model, tools, agents, policy=policy or Policy(), hooks=hooks, budgets=budgets),
         stores,
         budget=budget,
     )

@@ -24,6 +24,7 @@ from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.tools import ToolServerSpec
 from diptych.config.manifest.urls import url_problem
 from diptych.config.references import References, ReferenceTargets
+from diptych.config.run_budgets import prices, run_budget, run_deadline, shared_budgets
 from diptych.config.secret_sources import constant_value
 from diptych.config.services import agent_base_url
 from diptych.config.settings import (
@@ -85,7 +86,7 @@ class _Resolver:
             ),
             agents=tuple(self._peer(("spec", "agents", i), p) for i, p in enumerate(spec.agents)),
             loop=_loop_settings(spec),
-            deadline=spec.loop.deadline,
+            deadline=run_deadline(spec.loop.deadline, spec.budget),
             public_url=self._public_url(env),
             exposed_url=spec.expose.url if spec.expose else None,
             env=env,
@@ -98,6 +99,7 @@ class _Resolver:
             mounted_keys=self.references.mounted_keys,
             context_tokens=spec.context.max_tokens,
             policy=call_policy(self._manifest, self.references),
+            budgets=shared_budgets(spec.budget),
         )
 
     def _mock(self, env: Mapping[str, ValueProvider]) -> tuple[str | None, str]:
@@ -281,9 +283,17 @@ def _grantee(grantee: GranteeSpec, namespace: str) -> Grantee:
 
 def _loop_settings(spec: AgentSpec) -> LoopSettings:
     of_model = _same_fields(spec.model, LoopSettings) if spec.model else {}
+    of_model.pop("prices", None)
     of_loop = _same_fields(spec.loop, LoopSettings)
     of_sessions = _same_fields(spec.sessions, LoopSettings)
-    return LoopSettings(**of_loop, **of_model, **of_sessions, output_schema=spec.output_schema)
+    return LoopSettings(
+        **of_loop,
+        **of_model,
+        **of_sessions,
+        output_schema=spec.output_schema,
+        budget=run_budget(spec.budget),
+        prices=prices(spec.model),
+    )
 
 
 def _same_fields(model: StrictModel, config: type) -> dict[str, Any]:

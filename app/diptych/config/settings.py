@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 from diptych.access.grants import Grant
 from diptych.access.limits import Limits
 from diptych.errors import ConfigError
+from diptych.loop.budget import SharedBudgets
 from diptych.loop.catalog import SEPARATOR
 from diptych.loop.events import LoopSettings
 from diptych.loop.hook_events import HookPoint
@@ -237,7 +238,8 @@ class AgentConfig:
     instructions, if another object holds them. `mounted_keys` are read from files that may be
     missing, by the names that people know the keys by. `context_tokens` is the model's context
     window, None if the model itself says it. Without a `store`, runs and sessions are in memory.
-    `when_busy` says what becomes of a request while a run of its session has not ended.
+    `when_busy` says what becomes of a request while a run of its session has not ended. `budgets`
+    are those that runs share.
     """
 
     name: str
@@ -261,6 +263,7 @@ class AgentConfig:
     chat: ChatConfig = field(default_factory=ChatConfig)
     access: AccessConfig = field(default_factory=AccessConfig)
     policy: Policy = field(default_factory=Policy)
+    budgets: SharedBudgets = field(default_factory=SharedBudgets)
     when_busy: Literal["enqueue", "reject", "interrupt"] = "enqueue"
     hooks: tuple[HookConfig, ...] = ()
 

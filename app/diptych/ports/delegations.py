@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from diptych.loop.budget import Budget
 from diptych.loop.catalog import Peer, Unavailable
 from diptych.loop.messages import JSON, CallOutput, ChildRun, JSONObject, Message
 
@@ -45,6 +46,7 @@ class DelegationRequest:
     gone on with. Where `leaves_task` gives true, a task whose waiting is cancelled goes on: another
     process takes it up. With `deadline_pauses` what is left stands still while a call below waits
     for approval.
+    `budget` is what the task may use, with its own children.
     """
 
     agent: str
@@ -60,6 +62,7 @@ class DelegationRequest:
     deadline_pauses: bool = False
     is_resumed: bool = False
     leaves_task: Callable[[], bool] = bool
+    budget: Budget = field(default_factory=Budget)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from diptych.runtime.service import RunService
 from diptych.runtime.step_gate import StepGate
 from diptych.serve.access import AgentAccess
 from diptych.serve.hooks import all_hooks, http_hooks
-from diptych.serve.stores import redis_store, stores
+from diptych.serve.stores import agent_budgets, redis_store, stores
 from diptych.serve.system_clock import SystemClock
 
 if TYPE_CHECKING:
@@ -89,15 +89,16 @@ class HostedAgent:
             lambda: self.runs.active_count,
             lambda: self._memory.dropped,
             in_process_model=_in_process_name(config, in_process.model),
+            prices=config.loop.prices,
         )
         self._model = _model(config, http, in_process.model, self._metrics.observe_model)
         self.gate = StepGate()
         self._http_hooks = http_hooks(config)
         hooks = all_hooks(self._http_hooks, in_process.hooks)
-        backends = Backends(self._model, self._tools, self._agents, policy=config.policy)
+        self._budgets = agent_budgets(config, self._redis, clock, self._metrics.observe_budget)
         self.runs = RunService(
             _definition(config, hooks),
-            replace(backends, hooks=hooks, gate=self.gate),
+            self._backends(hooks),
             self.stores,
             [self._metrics.observe],
             self._budget,
@@ -106,6 +107,17 @@ class HostedAgent:
         self._is_open = True  # until it is served
         self._first_connect: asyncio.Task[None] | None = None
         self._model_watch: asyncio.Task[None] | None = None
+
+    def _backends(self, hooks: Hooks) -> Backends:
+        return Backends(
+            self._model,
+            self._tools,
+            self._agents,
+            policy=self._config.policy,
+            hooks=hooks,
+            gate=self.gate,
+            budgets=self._budgets,
+        )
 
     async def __aenter__(self) -> Self:
         if self._redis:
@@ -128,6 +140,7 @@ class HostedAgent:
         try:
             await self.runs.close()
         finally:
+            await self._budgets.aclose()
             for task in filter(None, (self._first_connect, self._model_watch)):
                 task.cancel()
             await asyncio.gather(self._tools.aclose(), self._agents.aclose(), self._access.aclose())
@@ -178,6 +191,7 @@ class HostedAgent:
             chat=config.chat,
             inputs=config.model.inputs if config.model else (),
             max_steps=config.loop.max_steps,
+            budgets=self._budgets,
             has_docs=has_docs,
         )
         return create_app(dependencies, on_loopback=on_loopback)

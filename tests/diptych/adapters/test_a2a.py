@@ -336,7 +336,11 @@ async def test_an_agent_with_shared_context_gets_context_path_deadline_and_trace
         await agents.delegate(request_to(seconds_left=30.0, traceparent=trace), print)
     _, params, headers = peer.seen[-1]
     sent = params["message"]
-    assert sent["metadata"][uri] == {"path": ["http://first", OWN_CARD], "deadline": 30.0}
+    assert sent["metadata"][uri] == {
+        "path": ["http://first", OWN_CARD],
+        "deadline": 30.0,
+        "lease": 60.0,
+    }
     assert sent["extensions"] == [uri]
     assert sent["parts"][0] == {"text": "add 2 and 2"}
     assert uri in sent["parts"][1]["metadata"]

@@ -160,6 +160,7 @@ class A2aAgents:
             self._parent(request),
             deadline_pauses=request.deadline_pauses,
             lease=a2a_extension.LEASE_SECONDS if _is_followed(peer) else None,
+            budget=request.budget,
         )
         message = _send_request(request, monitor.config, about)
         message.configuration.return_immediately = not peer.card.capabilities.streaming

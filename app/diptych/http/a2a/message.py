@@ -54,6 +54,7 @@ def read_a2a_request(request: SendMessageRequest, headers: Mapping[str, str]) ->
         ),
         idempotency_key=_idempotency_key(message),
         subject=about.subject,
+        budget=about.budget,
     )
 
 

@@ -21,6 +21,7 @@ from diptych.http.views import run_status
 from diptych.loop.messages import JSON
 from diptych.ports import ChildRef
 from diptych.runtime.run_tree import run_node
+from diptych.runtime.service import RunService
 
 Ask: TypeAlias = Callable[[str, ChildRef], Awaitable[JSON]]
 """Asks an agent, by its name, for a run of a delegation; see `Agents.run_tree`."""
@@ -33,15 +34,15 @@ Depth = Annotated[
 ]
 
 
-def tree_routes(runs: GuardedRuns, agent: str, ask: Ask) -> APIRouter:
-    """Give the route of trees; `agent` is this agent's name, `ask` asks other agents."""
+def tree_routes(runs: GuardedRuns, agent: str, service: RunService) -> APIRouter:
+    """Give the route of trees; `agent` is this agent's name, `service` asks other agents."""
     router = APIRouter()
 
     @router.get("/v1/runs/{run_id}/tree", **operations.READ_RUN_TREE)
     async def read_tree(run_id: str, depth: Depth = MAX_DEPTH) -> Response:
         node = {"object": "run.tree", "agent": agent, **await _own_node(runs, run_id)}
         if depth > 0:
-            await _follow_all(node["delegations"][-MAX_ASKED:], depth - 1, ask)
+            await _follow_all(node["delegations"][-MAX_ASKED:], depth - 1, service.child_tree)
         return Response(orjson.dumps(node), media_type="application/json")
 
     return router
