@@ -23,8 +23,11 @@ class LayeredPolicy(Policy):
         self._own = own
 
     def decide(self, call: Call, catalog: Catalog, asker: Asker, **facts: Any) -> Verdict:  # noqa: ANN401
-        """Decide as `Policy.decide`; what the platform denies, the agent's rules are not asked."""
-        first = self._platform.decide(call, catalog, asker, **facts)
+        """Decide as `Policy.decide`; what the platform denies, the agent's rules are not asked.
+
+        What becomes of repeated calls is the agent's affair; the platform's rules are silent on it.
+        """
+        first = self._platform.decide(call, catalog, asker, **{**facts, "repeats": 0})
         if first.outcome == "deny":
             return first
         second = self._own.decide(call, catalog, asker, **facts)

@@ -61,3 +61,9 @@ def test_the_audit_says_whose_rule_it_was(caplog):
         ("agent", "denied", 1),
         ("platform", "denied", 1),
     ]
+
+
+def test_repeated_calls_are_the_agents_affair():
+    assert decide(rules("allow"), rules("allow"), repeats=2).outcome == "stuck"
+    assert decide(rules("allow"), rules("allow", repeat="allow"), repeats=2).outcome == "allow"
+    assert decide(rules("deny"), rules("allow", repeat="allow"), repeats=2).outcome == "deny"
