@@ -10,6 +10,7 @@ from pathlib import Path
 import uvloop
 
 from bench import (
+    access,
     agents,
     answers,
     durable,
@@ -28,6 +29,10 @@ Part = Callable[[Backends, speed.Effort], str]
 
 def _speed(behind: Backends, effort: speed.Effort) -> str:
     return asyncio.run(speed.measure(behind, effort))
+
+
+def _access(behind: Backends, effort: speed.Effort) -> str:
+    return asyncio.run(access.measure(behind, effort))
 
 
 def _streams(behind: Backends, effort: speed.Effort) -> str:
@@ -78,6 +83,7 @@ def _formats(behind: Backends, effort: speed.Effort) -> str:
 PARTS: dict[str, Part] = {
     "start": _start,
     "speed": _speed,
+    "access": _access,
     "streams": _streams,
     "sse": _sse,
     "agents": _agents,

@@ -30,7 +30,7 @@ class Asker(asyncio.Protocol):
     """Asks one question after another on one connection."""
 
     def __init__(self, request: bytes) -> None:
-        self._request = request
+        self.request = request
         self._done: asyncio.Future[Timing] | None = None
         self._received = bytearray()
         self._asked_at = 0.0
@@ -44,7 +44,7 @@ class Asker(asyncio.Protocol):
         self._received.clear()
         self._first_at = 0.0
         self._asked_at = time.perf_counter()
-        self._transport.write(self._request)
+        self._transport.write(self.request)
         return await self._done
 
     def close(self) -> None:

@@ -100,7 +100,7 @@ def diptych(
     begun = time.perf_counter()
     with started(name, command, environ, says_port=False) as peer:
         peer.port = port
-        _await_ready(port)
+        await_ready(port)
         peer.ready_seconds = time.perf_counter() - begun
         yield peer
 
@@ -147,7 +147,7 @@ def _said_port(process: "subprocess.Popen[str]") -> int:
     return int(process.stdout.readline())
 
 
-def _await_ready(port: int) -> None:
+def await_ready(port: int) -> None:
     ends_at = time.monotonic() + START_SECONDS
     while time.monotonic() < ends_at:
         try:

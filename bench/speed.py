@@ -100,10 +100,10 @@ def _shown(scenario: str, results: Mapping[str, Measured]) -> str:
                 _median(one.first),
                 _median(one.cpu),
                 _median(one.rate),
-                f"{_ratio(one.p50, raw.p50):.2f}",
-                f"{_ratio(one.p50, sdk.p50):.2f}",
-                f"{_ratio(one.p50, merged.p50):.2f}",
-                f"{_ratio(one.cpu, sdk.cpu):.2f}",
+                f"{ratio(one.p50, raw.p50):.2f}",
+                f"{ratio(one.p50, sdk.p50):.2f}",
+                f"{ratio(one.p50, merged.p50):.2f}",
+                f"{ratio(one.cpu, sdk.cpu):.2f}",
             ]
         )
     head = [
@@ -120,7 +120,7 @@ def _shown(scenario: str, results: Mapping[str, Measured]) -> str:
     return table(head, rows)
 
 
-def _ratio(ours: list[float], theirs: list[float]) -> float:
+def ratio(ours: list[float], theirs: list[float]) -> float:
     """Give the median of the rounds' own ratios: each round had the same weather for all."""
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
 

@@ -28,6 +28,7 @@ ANSWERS = {
     "guarded.yaml": "2 to the power of 3 is 8.",
     "planner.yaml": "A year on Saturn is about 15.6 times as long as one on Mars.",
     "python_function.py": "The text has 6 words.",
+    "python_hooks.py": "Ada has 50 €; Eve is nobody we pay. Thank you!",
     "team.yaml": "Two wheels, no worries: 32 km on a litre of milk!",
 }
 STEPS = {
@@ -119,9 +120,10 @@ def test_the_durable_agent_says_that_it_needs_a_redis(
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_a_program_runs_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(EXAMPLES / "python_function.py"), run_name="__main__")
-    assert capsys.readouterr().out == ANSWERS["python_function.py"] + "\n"
+@pytest.mark.parametrize("program", ["python_function.py", "python_hooks.py"])
+def test_a_program_runs_as_it_is(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLES / program), run_name="__main__")
+    assert capsys.readouterr().out == ANSWERS[program] + "\n"
 
 
 def test_an_example_runs_as_a_person_would_run_it(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ The public surface is what stands in `__all__`; everything else may change betwe
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from diptych.agent import Agent, RunError
+    from diptych.agent import Agent, CallInfo, Deny, ResultInfo, RunError, RunInfo, StepInfo
 
-__all__ = ["Agent", "RunError"]
+__all__ = ["Agent", "CallInfo", "Deny", "ResultInfo", "RunError", "RunInfo", "StepInfo"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - what a module attribute is

@@ -26,6 +26,16 @@ from diptych.agent_arguments import (
     model_spec,
     sessions_spec,
 )
+from diptych.agent_control import AgentControl, run_request
+from diptych.agent_hooks import (
+    CallInfo,
+    Deny,
+    HookFunctions,
+    ResultInfo,
+    RunInfo,
+    StepInfo,
+    function_hooks,
+)
 from diptych.config.loader import (
     LoadedAgents,
     LocalOptions,
@@ -36,22 +46,20 @@ from diptych.config.source_location import SourceLocation
 from diptych.errors import ConfigError
 from diptych.http.memory import session_events
 from diptych.loop.codec import Record
-from diptych.loop.messages import Message
+from diptych.loop.hook_events import HookPoint
 from diptych.ports import Item, Model
 from diptych.run_result import (
     Output,
     OutputForm,
     RunError,
-    output_schema,
     read_answer,
     read_output,
 )
 from diptych.runtime.answers import collect
-from diptych.runtime.request import RunRequest
 from diptych.serve.hosted_agent import HostedAgent, InProcessBackends
 from diptych.serve.server import ListenAddress, Sockets, serve_agents
 
-__all__ = ["Agent", "Memory", "RunError"]
+__all__ = ["Agent", "CallInfo", "Deny", "Memory", "ResultInfo", "RunError", "RunInfo", "StepInfo"]
 
 FUNCTIONS = "functions"  # the name of the tool server of plain Python functions
 ToolSource: TypeAlias = Callable[..., Any] | Mapping[str, Any]
@@ -71,14 +79,19 @@ class Memory:
         return await session_events(hosted.stores.log, session_id)
 
 
-class Agent:
+class Agent(AgentControl):
     """An agent in this process. Its first use starts it; `aclose` or `async with` ends it.
 
     `model` is either the `spec.model` of a manifest, or any object that fulfils
     `diptych.ports.Model`. `mock_responses` (or DEBUG_MOCK_RESPONSES) replaces it by a script.
-    `tools` holds plain typed functions, or entries of `spec.tools`; `agents` holds entries of
-    `spec.agents`. `action_format` is that of `spec.model`, for a model object. Other
-    arguments are fields of `spec.loop`, in snake_case.
+    `tools` holds plain typed functions, or entries of `spec.tools`; `agents` and `policy` hold
+    entries of theirs. `action_format` is that of `spec.model`, for a model object. `queue_mode` and
+    `when_busy` are those of `spec.sessions`. Other arguments are fields of `spec.loop`, in
+    snake_case.
+
+    `before_call`, `after_call`, `after_step` and `validate_answer` are hooks, and `context` gives
+    the model what is not recorded: functions, sync or async, one or several (docs/hooks.md). Each
+    has `hook_seconds` (default 2).
 
     Runs and sessions are in memory and end with this object, unless `store` names a Redis: by its
     URL (`redis://…`, `rediss://…`, `redis+sentinel://…`), or by a reference to it, as in
@@ -104,10 +117,19 @@ class Agent:
         description: str = "",
         tools: Sequence[ToolSource] = (),
         agents: Sequence[Mapping[str, Any]] = (),
+        policy: Sequence[Mapping[str, Any]] = (),
         store: str | Mapping[str, Any] | None = None,
         retention: str | None = None,
         action_format: str | None = None,
         mock_responses: Sequence[Any] | None = None,
+        queue_mode: str | None = None,
+        when_busy: str | None = None,
+        before_call: HookFunctions | None = None,
+        after_call: HookFunctions | None = None,
+        after_step: HookFunctions | None = None,
+        validate_answer: HookFunctions | None = None,
+        context: HookFunctions | None = None,
+        hook_seconds: float | None = None,
         **loop: Any,  # noqa: ANN401 - checked by the manifest's own rules
     ) -> None:
         functions = tuple(tool for tool in tools if callable(tool))
@@ -118,14 +140,23 @@ class Agent:
             "model": model_spec(model, action_format),
             "tools": [tool for tool in tools if not callable(tool)],
             "agents": list(agents),
+            "policy": list(policy),
             "loop": {camel_case(key): value for key, value in loop.items()},
-            "sessions": sessions_spec(store, retention),
+            "sessions": sessions_spec(store, retention, queue_mode, when_busy),
         }
         location = SourceLocation(f"Agent({name!r})")
         if isinstance(store, str):
             check_store_url(store, location)
         config = checked_config(name, spec, location, environment(mock_responses, store))
-        in_process = InProcessBackends(None if isinstance(model, Mapping) else model, servers)
+        at: dict[HookPoint, HookFunctions | None] = {
+            "beforeCall": before_call,
+            "afterCall": after_call,
+            "afterStep": after_step,
+            "validateAnswer": validate_answer,
+        }
+        hooks = function_hooks(at, context, hook_seconds)
+        model_object = None if isinstance(model, Mapping) else model
+        in_process = InProcessBackends(model_object, servers, hooks)
         self._prepare(partial(_host_one, config, in_process))
 
     @classmethod
@@ -146,16 +177,28 @@ class Agent:
         return agent
 
     @overload
-    async def run(self, message: str, *, session_id: str | None = None) -> str: ...
+    async def run(
+        self, message: str, *, session_id: str | None = None, max_steps: int | None = None
+    ) -> str: ...
 
     @overload
     async def run(
-        self, message: str, *, session_id: str | None = None, output: type[Output]
+        self,
+        message: str,
+        *,
+        session_id: str | None = None,
+        output: type[Output],
+        max_steps: int | None = None,
     ) -> Output: ...
 
     @overload
     async def run(
-        self, message: str, *, session_id: str | None = None, output: Mapping[str, Any]
+        self,
+        message: str,
+        *,
+        session_id: str | None = None,
+        output: Mapping[str, Any],
+        max_steps: int | None = None,
     ) -> Any: ...  # noqa: ANN401 - what the schema says
 
     async def run(
@@ -164,17 +207,19 @@ class Agent:
         *,
         session_id: str | None = None,
         output: OutputForm | None = None,
+        max_steps: int | None = None,
     ) -> Any:
         """Start a run with a message, and give its answer (at `max_steps`, the text of loop.md §2).
 
-        With `output` the answer is JSON: a pydantic model gives an object of it, a JSON schema the
-        value. Raises `RunError`, with the code `invalid_output` if the model gave no such answer,
+        `max_steps` bounds its steps, below the agent's own. With `output` the answer is JSON: a
+        pydantic model gives an object of it, a JSON schema the value. Raises `RunError`, with the
+        code `invalid_output` if the model gave no such answer,
         `max_steps` if it came to none, and `handed_over` when this agent is closed meanwhile and
         its store has the run for another one; `InvalidRequest` for a schema that cannot be used;
         `StoreError` while the store cannot be used.
         """
         records: list[Record] = []
-        stream = self.stream(message, session_id=session_id, output=output)
+        stream = self.stream(message, session_id=session_id, output=output, max_steps=max_steps)
         async with aclosing(stream) as items:
             async for item in items:
                 collect(records, item)
@@ -186,14 +231,13 @@ class Agent:
         *,
         session_id: str | None = None,
         output: OutputForm | None = None,
+        max_steps: int | None = None,
     ) -> AsyncGenerator[Item]:
         """Start a run with a message (`output` as in `run`), and give its events and notices live.
 
         The last one is its terminal event, or `handed_over`. Raises `InvalidRequest`, `StoreError`.
         """
-        messages = (Message("user", message),)
-        schema = output_schema(output) if output is not None else None
-        request = RunRequest(messages, session_id=session_id, output_schema=schema)
+        request = run_request(message, session_id, output, max_steps)
         runs = (await self.start()).runs
         entry = await runs.start(request)
         async with aclosing(runs.subscribe(entry.run_id)) as batches:

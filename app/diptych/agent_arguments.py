@@ -25,10 +25,20 @@ _STORE_PATH: FieldPath = ("spec", "sessions", "redis")
 _STORE_REF = {"name": "argument-of-agent", "key": "store"}
 
 
-def sessions_spec(store: str | Mapping[str, Any] | None, retention: str | None) -> dict[str, Any]:
+def sessions_spec(
+    store: str | Mapping[str, Any] | None,
+    retention: str | None,
+    queue_mode: str | None,
+    when_busy: str | None,
+) -> dict[str, Any]:
     """Give `spec.sessions`."""
     redis = {"urlFrom": {"secretKeyRef": _STORE_REF}} if isinstance(store, str) else store
-    sessions = {"redis": redis, "retention": retention}
+    sessions = {
+        "redis": redis,
+        "retention": retention,
+        "queueMode": queue_mode,
+        "whenBusy": when_busy,
+    }
     return {name: value for name, value in sessions.items() if value is not None}
 
 

@@ -16,7 +16,7 @@ from support.window_model import WindowModel
 from diptych.errors import DelegationError, ToolError
 from diptych.loop.catalog import Unavailable
 from diptych.loop.codec import decode, encode
-from diptych.loop.commands import AskModel, MakeCall
+from diptych.loop.commands import AskModel, Judge, MakeCall
 from diptych.loop.events import LoopSettings, Origin
 from diptych.loop.messages import CallOutput, Message
 from diptych.loop.queue_events import Steered
@@ -24,6 +24,7 @@ from diptych.loop.reducer import replay
 from diptych.policy.rules import Policy, Rule
 from diptych.runtime.decisions import DecisionRequest
 from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.hooks import Hook, Hooks
 from diptych.runtime.request import RunRequest
 
 HERE = Path(__file__).parent
@@ -56,7 +57,7 @@ async def _peer(request, progress):
     return f"done: {request.task}"
 
 
-def begin(store, name, *replies, model=None, policy=None, **settings):
+def begin(store, name, *replies, model=None, policy=None, hooks=None, **settings):
     """Begin a process with tools, a peer and a script."""
     model = model(*replies) if isinstance(model, type) else model
     tools = FunctionTools(
@@ -74,6 +75,7 @@ def begin(store, name, *replies, model=None, policy=None, **settings):
         agents={"peer": _peer},
         definition=definition,
         policy=policy,
+        hooks=hooks,
     )
 
 
@@ -164,6 +166,46 @@ async def asked():
     return store, run_id
 
 
+async def queued():
+    """Record a run of whose follow-ups one begins a turn, and another is cleared."""
+    store = SharedStore()
+    at = begin(store, "a", {"content": "{}", "delay_ms": 3000}, "It is this.", "{}", "And that.")
+    run_id = (await at.run(at.runs.start(ask("What is it?")))).run_id
+    await asyncio.sleep(1)
+    await at.run(at.runs.steer(run_id, Steered("Never mind.", "m-1")))
+    await at.run(at.runs.clear_messages(run_id, "user:eve"))
+    await at.run(at.runs.steer(run_id, Steered("And what else?", "m-2", is_follow_up=True)))
+    await told(at, run_id)
+    return store, run_id
+
+
+async def hooked():
+    """Record a run of whose calls one is rewritten and one denied, and whose answer is refused."""
+    store = SharedStore()
+    calls = f"[{CHARGE}, {CHARGE.replace('3', '9')}]"
+    at = begin(store, "a", calls, "It is this.", "It is this, please.", hooks=_hooks())
+    return store, await _taken(at, ask("What is it?"))
+
+
+def _hooks():
+    async def cap(question):
+        amount = question["call"]["arguments"]["amount"]
+        return {"deny": "too much"} if amount > 5 else {"arguments": {"amount": 2}}
+
+    async def hide(_):
+        return {"result": {"text": "charged"}}
+
+    async def end(_):
+        return {"end": True}
+
+    async def polite(question):
+        return None if "please" in question["answer"] else {"problem": "say please"}
+
+    points = ("beforeCall", "afterCall", "afterStep", "validateAnswer")
+    functions = (cap, hide, end, polite)
+    return Hooks(tuple(Hook(f.__name__, at, f) for at, f in zip(points, functions, strict=True)))
+
+
 RUNS = {
     "answer": lambda: one("{}", "It is this."),
     "tool": lambda: one(CHARGE, "{}", "It is charged."),
@@ -201,6 +243,8 @@ RUNS = {
     ),
     "asked": asked,
     "compacted": compacted,
+    "queued": queued,
+    "hooked": hooked,
     "lost-tail": lambda: taken_over([CHARGE], ["", "{}", "It is unclear."], after=1, lost=1),
 }
 
@@ -213,6 +257,8 @@ def describe(command):
             if what == "answer":
                 what = f"answer, told {command.recorded!r}"
             return f"ask model {command.request.index} for {what}"
+        case Judge():
+            return f"ask hooks: {type(command).__name__}"
         case MakeCall():
             what = to_row_of_call(command)
             return f"{'repeat' if command.is_retry else 'make'} {what}"

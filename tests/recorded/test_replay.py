@@ -20,9 +20,12 @@ def _recorder():
 
 
 RECORDER = _recorder()
-UNRELEASED = {"action_format", "approval_requested", "approval_decided"}
+UNRELEASED = {
+    *("action_format", "approval_requested", "approval_decided", "queue_cleared"),
+    *("call_judged", "step_judged", "answer_judged"),
+}
 """Types of events that no release has written yet."""
-UNRELEASED_RUNS = {"native", "tools-refused", "asked"}
+UNRELEASED_RUNS = {"native", "tools-refused", "asked", "queued", "hooked"}
 """Runs that no release has recorded yet."""
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from diptych.adapters.memory.leases import NullFeed
@@ -18,6 +18,7 @@ from diptych.policy.rules import Policy
 from diptych.ports import DelegationRequest, Item, Model, Notice, Progress
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
+from diptych.runtime.hooks import Hooks
 from diptych.runtime.request import RunRequest
 from diptych.runtime.service import RunService
 from diptych.runtime.stores import Stores
@@ -156,15 +157,18 @@ def house(  # noqa: PLR0913 - what a test may want else
     bounds: Bounds | None = None,
     policy: Policy | None = None,
     budget: MemoryBudget | None = None,
+    hooks: Hooks | None = None,
 ) -> House:
     model = model or ListeningModel(*replies)
     tools = tools if isinstance(tools, FunctionTools) else FunctionTools(tools or {})
     agents = agents if isinstance(agents, FunctionAgents) else FunctionAgents(agents or {})
     store = MemoryStore(EPOCH, bounds)
     stores = Stores(store, store, store.leases, NullFeed(), CountingClock())
+    hooks, definition = hooks or Hooks(), definition or AgentDefinition("Be brief.")
+    settings = replace(definition.settings, hooks=hooks.points)
     runs = RunService(
-        definition or AgentDefinition("Be brief."),
-        Backends(model, tools, agents, policy=policy or Policy()),
+        replace(definition, settings=settings),
+        Backends(model, tools, agents, policy=policy or Policy(), hooks=hooks),
         stores,
         budget=budget,
     )

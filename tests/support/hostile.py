@@ -1,10 +1,11 @@
 """Servers that mean harm, on loopback: MCP servers that list anything, and peers of raw bytes."""
 
+import json
 import resource
 import socket
 import subprocess
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -104,3 +105,56 @@ def gzip_bomb(mebibytes: int) -> bytes:
 def peak_memory() -> int:
     """Give the most memory that this process ever had, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+CHUNK = 2**16
+
+
+def reply(result: str) -> bytes:
+    """Give a JSON-RPC response with this result, written as JSON."""
+    return b'{"jsonrpc": "2.0", "id": 1, "result": ' + result.encode() + b"}"
+
+
+def endless(chunk: bytes) -> Iterator[bytes]:
+    """Give the same chunk, for long."""
+    for _ in range(4_000):  # 250 MiB: what is read of it is what counts
+        yield chunk
+
+
+def in_pieces(body: bytes) -> list[bytes]:
+    """Cut a body into chunks."""
+    return [body[n : n + CHUNK] for n in range(0, len(body), CHUNK)]
+
+
+SMALL_OBJECTS = '{"content": [], "structuredContent": {"x": [' + "{}," * 1_300_000 + "{}]}}"
+
+
+_CARD = {
+    "name": "p",
+    "description": "d",
+    "version": "1",
+    "capabilities": {"streaming": True},
+    "skills": [],
+}
+
+
+def agent_app(body: Callable[[], Iterable[bytes]], headers: Mapping[str, str]) -> App:
+    """Give an agent over A2A that answers every message with these bytes."""
+    raw_headers = [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()]
+
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        if scope["path"].endswith(".json"):
+            host = dict(scope["headers"])[b"host"].decode()
+            interface = {"url": f"http://{host}/", "protocolBinding": "JSONRPC"}
+            card = {**_CARD, "supportedInterfaces": [{**interface, "protocolVersion": "1.0"}]}
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": json.dumps(card).encode()})
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": raw_headers})
+        for chunk in body():
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    return app

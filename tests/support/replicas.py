@@ -11,7 +11,7 @@ import contextvars
 import itertools
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from support.doubles import FunctionAgents, FunctionTools, ListeningModel
@@ -26,6 +26,7 @@ from diptych.ports import FeedItem, Gap, Item, Notice
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, QueueHead, RunEntry
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
+from diptych.runtime.hooks import Hooks
 from diptych.runtime.request import RunRequest
 from diptych.runtime.service import RunService
 from diptych.runtime.stores import Stores
@@ -365,7 +366,11 @@ def replica(store: SharedStore, name: str, *replies: Any, **rest: Any) -> Replic
     tools, agents = rest.pop("tools", None) or {}, rest.pop("agents", None) or {}
     tools = tools if isinstance(tools, FunctionTools) else FunctionTools(tools)
     policy = rest.pop("policy", None) or Policy()
-    outside = Backends(made.model, tools, FunctionAgents(agents), policy=policy)
+    hooks = rest.pop("hooks", None) or Hooks()
+    definition = definition or AgentDefinition("Be brief.")
+    settings = replace(definition.settings, hooks=hooks.points)
+    definition = replace(definition, settings=settings)
+    outside = Backends(made.model, tools, FunctionAgents(agents), policy=policy, hooks=hooks)
     return made.begin(outside, definition, budget=rest.pop("budget", None))
 
 

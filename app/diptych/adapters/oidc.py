@@ -13,6 +13,7 @@ import aiohttp
 import orjson
 
 from diptych.config.issuers import ca_problem
+from diptych.net.received import is_compressed
 from diptych.ports import ValueProvider
 
 REFRESH_SECONDS = 60.0  # between two fetches, and between two looks at how old keys are
@@ -125,6 +126,8 @@ class IssuerKeys:
         async with self._session.get(url, allow_redirects=False, ssl=tls) as response:
             if response.status != 200:  # noqa: PLR2004
                 raise ValueError(f"it answers with HTTP {response.status}")
+            if is_compressed(response.headers):
+                raise ValueError("it sends compressed answers, which nobody asked for")
             body = await response.content.read(MAX_BYTES + 1)
             while len(body) <= MAX_BYTES and (more := await response.content.read(MAX_BYTES)):
                 body += more

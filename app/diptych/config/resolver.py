@@ -16,6 +16,7 @@ from diptych.config.manifest import AgentManifest
 from diptych.config.manifest.access import AccessSpec, GranteeSpec
 from diptych.config.manifest.agent import AgentSpec
 from diptych.config.manifest.headers import Header
+from diptych.config.manifest.hooks import HookSpec
 from diptych.config.manifest.model import FallbackSpec, ModelSpec
 from diptych.config.manifest.peers import PeerSpec
 from diptych.config.manifest.sessions import SessionsSpec
@@ -29,6 +30,7 @@ from diptych.config.settings import (
     AccessConfig,
     AgentConfig,
     ChatConfig,
+    HookConfig,
     ModelConfig,
     OverrideConfig,
     PeerConfig,
@@ -90,6 +92,7 @@ class _Resolver:
             instructions_from=instructions_from,
             store=self._store(spec.sessions),
             when_busy=spec.sessions.when_busy,
+            hooks=tuple(self._hook(("spec", "hooks", i), h) for i, h in enumerate(spec.hooks)),
             access=self._access(spec.access),
             chat=ChatConfig(**_same_fields(spec.chat, ChatConfig)),
             mounted_keys=self.references.mounted_keys,
@@ -197,6 +200,12 @@ class _Resolver:
             share_context=peer.share_context is not False,
             token=self.references.token(namespace, peer.name or ""),
         )
+
+    def _hook(self, path: FieldPath, hook: HookSpec) -> HookConfig:
+        key, place = hook.signing_key, (*path, "signingKey")
+        read = self.references.key(place, "Secret", key.secret_key_ref) if key else None
+        headers = self._headers((*path, "headers"), hook.headers)
+        return HookConfig(hook.at, hook.url, hook.timeout, headers, read)
 
     def _access(self, access: AccessSpec) -> AccessConfig:
         path: FieldPath = ("spec", "access", "keys")

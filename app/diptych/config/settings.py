@@ -16,6 +16,7 @@ from diptych.access.limits import Limits
 from diptych.errors import ConfigError
 from diptych.loop.catalog import SEPARATOR
 from diptych.loop.events import LoopSettings
+from diptych.loop.hook_events import HookPoint
 from diptych.policy.rules import Policy
 from diptych.ports import ValueProvider
 
@@ -42,6 +43,7 @@ InputKind: TypeAlias = Literal["image", "audio", "file"]
 NAMESPACE: Final = "default"
 DEADLINE: Final = 300.0  # of a run
 CALL_TIMEOUT: Final = 60.0  # of a tool call
+HOOK_TIMEOUT: Final = 2.0  # of a hook's answer
 RETENTION: Final = 24 * 3600.0  # of a session, after its last run
 ALL_TOOLS: Final = ("*",)
 SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -165,6 +167,17 @@ class PeerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class HookConfig:
+    """An address that is asked about runs. `headers` and `signing_key` are read each time."""
+
+    at: HookPoint
+    url: str
+    timeout: float = HOOK_TIMEOUT
+    headers: Mapping[str, ValueProvider] = field(default_factory=dict)
+    signing_key: ValueProvider | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StoreConfig:
     """A Redis that stores runs and sessions, so that they outlive their process.
 
@@ -249,6 +262,7 @@ class AgentConfig:
     access: AccessConfig = field(default_factory=AccessConfig)
     policy: Policy = field(default_factory=Policy)
     when_busy: Literal["enqueue", "reject", "interrupt"] = "enqueue"
+    hooks: tuple[HookConfig, ...] = ()
 
 
 def opened(config: AgentConfig) -> AgentConfig:

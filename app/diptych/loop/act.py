@@ -19,7 +19,7 @@ from diptych.loop.actions import (
 from diptych.loop.answer import give_answer, reset_answer
 from diptych.loop.asking import ask_for_answer, may_answer, next_step
 from diptych.loop.call_graph import Graph, failure
-from diptych.loop.commands import Command, Emit, MakeCall, Warn
+from diptych.loop.commands import Command, Emit, JudgeCall, JudgeStep, MakeCall, Warn
 from diptych.loop.events import AnswerReset, Called, Replied, ReplyRejected, Returned
 from diptych.loop.excerpts import is_reader, mark_results, read_text
 from diptych.loop.messages import Call, Message, Result, ToolCall
@@ -116,6 +116,7 @@ def take_result(run: Run, event: Returned) -> Next:
         run,
         results=(*run.results, result),
         waiting=waiting,
+        judging=run.judging - {result.call_id},
         children_usage=children_usage,
         children_waiting=below,
     )
@@ -128,23 +129,40 @@ def take_result(run: Run, event: Returned) -> Next:
         step, calls = run.step, run.calls
         results = prompt.step_results(step, run.step_limit, calls, by_id, run.nonce)
         told = (mark_results(results, (by_id[call.id].text for call in calls)),)
+    calls = run.calls
     ends_phase = all(_is_terminal(run, call) and not by_id[call.id].error for call in run.calls)
     run = updated(append_messages(run, *told), calls=(), native_reply=None)
-    return ask_for_answer(run) if ends_phase and not run.undelivered else next_step(run)
+    if ends_phase and not run.undelivered:
+        return ask_for_answer(run)
+    if "afterStep" in run.settings.hooks:
+        return issue(run, JudgeStep(run.step, calls))
+    return next_step(run)
 
 
 def start_ready(run: Run) -> Next:
     """Command each call that can be made now; record each that never will be as skipped."""
     done = {result.call_id: result for result in run.results}
-    waiting = waiting_calls(run)
-    graph = Graph(run.calls, run.issued, done, run.catalog, waiting, run.approved)
+    unjudged = _unjudged(run)
+    graph = Graph(
+        run.calls,
+        run.issued,
+        done,
+        run.catalog,
+        waiting_calls(run),
+        filled=run.approved | run.rewritten,
+        unjudged=unjudged,
+        judging=run.judging,
+    )
     commands: list[Command] = []
-    ids = set(run.issued)
+    ids, judging = set(run.issued), set(run.judging)
     most = run.settings.max_parallel_calls
     for decision in graph.superseded() if run.undelivered else graph.startable(most):
         if isinstance(decision, Returned):
             ids.add(decision.result.call_id)
             commands.append(Emit(decision))
+        elif decision.id in unjudged:
+            judging.add(decision.id)
+            commands.append(JudgeCall(decision, run.step))
         else:
             ids.add(decision.id)
             is_approved = decision.id in run.approved
@@ -153,7 +171,15 @@ def start_ready(run: Run) -> Next:
                 if is_reader(decision)
                 else MakeCall(decision, run.step, is_approved=is_approved)
             )
-    return issue(updated(run, issued=frozenset(ids)), *commands)
+    run = updated(run, issued=frozenset(ids), judging=frozenset(judging))
+    return issue(run, *commands)
+
+
+def _unjudged(run: Run) -> frozenset[str]:
+    """The calls that hooks have to see before they are made."""
+    if "beforeCall" not in run.settings.hooks:
+        return frozenset()
+    return frozenset(c.id for c in run.calls if not is_reader(c)) - run.judged
 
 
 def begin_call(run: Run, call: Call) -> Next:
@@ -188,6 +214,7 @@ def _named(run: Run, found: Calls) -> tuple[Call, ...]:
 def _begin_step(run: Run, calls: tuple[Call, ...], said: Message) -> Next:
     run = updated(append_messages(run, said), phase=Phase.CALL, step=run.step + 1, errors=0)
     nothing: frozenset[str] = frozenset()
+    run = updated(run, judging=nothing, judged=nothing, rewritten=nothing)
     return start_ready(updated(run, calls=calls, issued=nothing, approved=nothing, edited=nothing))
 
 

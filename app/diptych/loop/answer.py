@@ -13,13 +13,13 @@ from typing import Literal
 from diptych.loop.answer_prompt import Repair
 from diptych.loop.answer_reading import is_call, is_no_op
 from diptych.loop.asking import ask_for_answer, next_step
-from diptych.loop.commands import Emit, Warn
+from diptych.loop.commands import Emit, JudgeAnswer, Warn
 from diptych.loop.events import Answered, AnswerReset, Completed, Failed, Replied, Streamed
 from diptych.loop.messages import JSONObject, Message
 from diptych.loop.output_schema import Fit, read_output
 from diptych.loop.pending import Next, is_asking, issue
 from diptych.loop.queues import begin_turn, waiting_messages
-from diptych.loop.state import Phase, Run, append_messages, updated
+from diptych.loop.state import Candidate, Phase, Run, append_messages, updated
 
 CHECKED_ANSWERS = 2  # `reply_rules` from which an answer is checked; version 0.1 told any text
 _KEPT_FINISH_REASONS = frozenset({"length", "content_filter"})  # of a model's answer (§2)
@@ -45,7 +45,28 @@ def take_answer(run: Run, reply: Replied) -> Next:
         return _ask_again(again, "blank", Failed("empty_answer", "the model gave no answer, twice"))
     if run.output_schema is not None:
         return _take_output(run, reply, run.output_schema)
-    return give_answer(run, reply.text, reply.finish_reason)
+    return offer_answer(run, reply.text, reply.finish_reason)
+
+
+def offer_answer(run: Run, rest: str, finish_reason: str, *, is_json: bool = False) -> Next:
+    """Tell an answer, once hooks that validate answers have seen it."""
+    if "validateAnswer" not in run.settings.hooks:
+        return give_answer(run, rest, finish_reason, is_json=is_json)
+    return issue(updated(run, candidate=Candidate(rest, finish_reason, is_json)), JudgeAnswer(rest))
+
+
+def repair_answer(run: Run, text: str, problem: str, *, is_refused: bool = False) -> Next:
+    """Ask for an answer again, with what is wrong with it, as often as may be.
+
+    One that `is_refused` was refused by a hook; any other does not fit its schema.
+    """
+    if run.repairs >= run.settings.answer_repairs:
+        why = "the answer was refused" if is_refused else "the answer does not fit its schema"
+        failed = Failed("invalid_output", f"{why}: {problem}", text[:_LAST_TEXT_CHARS])
+        return issue(run, Emit(failed))
+    is_text = run.output_schema is None
+    repair = Repair(text, problem, is_text=is_text)
+    return _ask(updated(run, repairs=run.repairs + 1, repair=repair))
 
 
 def give_answer(run: Run, rest: str, finish_reason: str, *, is_json: bool = False) -> Next:
@@ -94,14 +115,11 @@ def _take_output(run: Run, reply: Replied, schema: JSONObject) -> Next:
     """Tell an answer that fits its schema; say of any other what is wrong with it."""
     found = read_output(schema, reply.text)
     if isinstance(found, Fit):
-        return give_answer(run, found.text, reply.finish_reason, is_json=True)
+        return offer_answer(run, found.text, reply.finish_reason, is_json=True)
     problem = found.problem
     if reply.finish_reason == "length":
         problem = f"it was cut off by the length limit, be briefer; {problem}"
-    if run.repairs >= run.settings.answer_repairs:
-        message = f"the answer does not fit its schema: {problem}"
-        return issue(run, Emit(Failed("invalid_output", message, reply.text[:_LAST_TEXT_CHARS])))
-    return _ask(updated(run, repairs=run.repairs + 1, repair=Repair(reply.text, problem)))
+    return repair_answer(run, reply.text, problem)
 
 
 def _ask_again(run: Run, why: Literal["blank", "action"], failed: Failed) -> Next:

@@ -37,15 +37,19 @@ _REPAIR = (
     "That cannot be used: {problem}.\n"
     "Reply with the whole corrected JSON, without other text and without a code fence."
 )
+_REPAIR_TEXT = (
+    "That cannot be used: {problem}.\nReply with the whole corrected answer, and nothing else."
+)
 _SHOWN = 20_000  # characters of its own answer that a model is shown again
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """An answer that did not fit its schema, and why."""
+    """An answer that cannot be used, and why; one that `is_text` has no schema."""
 
     said: str
     problem: str
+    is_text: bool = False
 
 
 def json_prompt(schema: JSONObject, question: str = "") -> str:
@@ -59,7 +63,8 @@ def json_prompt(schema: JSONObject, question: str = "") -> str:
 
 def repair_messages(repair: Repair, most: float) -> tuple[Message, Message]:
     """Show a model its answer again, to about the weight `most`, and what was wrong with it."""
+    asked = _REPAIR_TEXT if repair.is_text else _REPAIR
     return (
         Message("assistant", clipped(repair.said[:_SHOWN], most)),
-        Message("user", _REPAIR.replace("{problem}", repair.problem)),
+        Message("user", asked.replace("{problem}", repair.problem.rstrip("."))),
     )

@@ -49,9 +49,11 @@ def ask_for_actions(run: Run) -> Next:
 def may_answer(run: Run) -> bool:
     """Whether a phase-1 reply without an action is the answer (`answerMode: direct`).
 
-    With a schema, or a parameter that is about the answer alone, it is not: only phase 2 asks so.
+    With a schema, a hook that validates answers, or a parameter that is about the answer alone, it
+    is not: only phase 2 asks so.
     """
     is_bound = run.output_schema is not None or not ANSWER_PARAMETERS.isdisjoint(run.parameters)
+    is_bound = is_bound or "validateAnswer" in run.settings.hooks
     return run.settings.answer_mode == "direct" and not is_bound
 
 

@@ -19,8 +19,9 @@ from diptych.loop.messages import Call, ChildRun, Delegation, Result, ToolCall
 class Graph:
     """The calls of a step in the order of the reply, the ids of those issued, results by id.
 
-    Of the issued ones some are `waiting` for a decision: they take no place beside others. What
-    was `approved` has its references filled.
+    Of the issued ones some are `waiting` for a decision: they take no place beside others, nor do
+    those that hooks are `judging`, and those that hooks have to see, which are `unjudged`. What was
+    `filled` has its references filled.
     """
 
     calls: Sequence[Call]
@@ -28,7 +29,9 @@ class Graph:
     results: Mapping[str, Result]
     catalog: Catalog
     waiting: frozenset[str] = frozenset()
-    approved: frozenset[str] = frozenset()
+    filled: frozenset[str] = frozenset()
+    unjudged: frozenset[str] = frozenset()
+    judging: frozenset[str] = frozenset()
 
     def startable(self, max_parallel: int) -> Iterator[Call | Returned]:
         """Give each call that can be made now, with its references filled, or its failed result.
@@ -40,18 +43,19 @@ class Graph:
         running = [c for c in self.calls if c.id in self.issued and c.id not in idle]
         labelled = {c.label: self.results.get(c.id) for c in self.calls if c.label is not None}
         for call in self.calls:
-            if call.id in self.issued:
+            if call.id in self.issued or call.id in self.judging:
                 continue
             needed = {label: labelled[label] for label in call.after}
             if failed := [n for n, result in needed.items() if result and result.error]:
                 yield failure(call, "skipped", f"skipped: {failed[0]} failed")
+            elif all(needed.values()) and call.id in self.unjudged:
+                yield self._ready(call, needed)
             elif (
                 all(needed.values())
                 and len(running) < max_parallel
                 and self._may_run_beside(call, running)
             ):
-                has_references = labelled and call.id not in self.approved
-                decision = self._filled(call, needed) if has_references else self._checked(call)
+                decision = self._ready(call, needed)
                 if not isinstance(decision, Returned):
                     running.append(decision)
                 yield decision
@@ -61,6 +65,13 @@ class Graph:
         for call in self.calls:
             if call.id not in self.issued or call.id in self.waiting:
                 yield failure(call, "skipped", prompt.SUPERSEDED)
+
+    def _ready(self, call: Call, needed: Mapping[str, Result | None]) -> Call | Returned:
+        """Fill the references of a call, if it may have any, and check it."""
+        is_labelled = any(each.label is not None for each in self.calls)
+        if is_labelled and call.id not in self.filled:
+            return self._filled(call, needed)
+        return self._checked(call)
 
     def _filled(self, call: Call, needed: Mapping[str, Result | None]) -> Call | Returned:
         """Fill the references of a call whose needed results are there."""

@@ -69,6 +69,8 @@ from diptych.loop.events import (
     StepsExhausted,
     Streamed,
 )
+from diptych.loop.hook_events import AnswerJudged, CallJudged, StepJudged
+from diptych.loop.hook_rows import judged_row, read_judged
 from diptych.loop.messages import JSON
 from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.queue_rows import queue_row, read_cleared, read_steered
@@ -85,6 +87,9 @@ EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     Compacted: ("compacted",),
     ReplyRejected: ("action_error",),
     ApprovalRequested: ("approval_requested",),
+    CallJudged: ("call_judged",),
+    StepJudged: ("step_judged",),
+    AnswerJudged: ("answer_judged",),
     ApprovalDecided: ("approval_decided",),
     ChildApprovalRequested: ("approval_requested",),
     ChildApprovalDecided: ("approval_decided",),
@@ -108,6 +113,9 @@ NOT_IN_MEMORY_VIEW = frozenset(
         "action_format",
         "model_reply",
         "context_refused",
+        "call_judged",
+        "step_judged",
+        "answer_judged",
         "text",
         "answer_reset",
         "completed",
@@ -170,6 +178,8 @@ def encode(  # noqa: C901, PLR0912 - a table
             return child_requested_row(event)
         case ChildApprovalDecided():
             return child_decided_row(event)
+        case CallJudged() | StepJudged() | AnswerJudged():
+            return judged_row(event)
         case Called():
             return called_row(event)
         case Returned():
@@ -232,6 +242,8 @@ def _read(  # noqa: C901, PLR0912 - a table
             return read_requested(content, metadata)
         case "approval_decided":
             return read_decided(content, metadata)
+        case "call_judged" | "step_judged" | "answer_judged":
+            return read_judged(event_type, content, metadata)
         case "tool_call" | "delegation_request":
             return read_called(event_type, content, metadata)
         case "tool_result" | "tool_error" | "delegation_response" | "delegation_error":
@@ -253,12 +265,16 @@ def _whole(key: str, blob: bytes) -> bytes:
     return blob
 
 
+def _read_settings(stored: Mapping[str, Any]) -> LoopSettings:
+    return LoopSettings(**{**_BEFORE, **stored, "hooks": tuple(stored.get("hooks", ()))})
+
+
 def _read_offered(key: str, blob: bytes, metadata: Mapping[str, Any]) -> Offered:
     stored = json.loads(blob)
     return Offered(
         decode_catalog(stored["offers"]),
         stored["prompt"],
-        LoopSettings(**{**_BEFORE, **stored["terms"]}),
+        _read_settings(stored["terms"]),
         key,
         metadata.get("nonce", ""),
         stored.get("native_prompt", ""),

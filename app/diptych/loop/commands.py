@@ -59,4 +59,33 @@ class Warn:
     text: str
 
 
-Command: TypeAlias = AskModel | MakeCall | Emit | Warn
+class Judge:
+    """Ask the hooks."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeCall(Judge):
+    """Ask the hooks about this call; its references are filled and its arguments valid."""
+
+    call: Call
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeStep(Judge):
+    """Ask the hooks about a step whose results are all there; `calls` are what it asked for."""
+
+    step: int
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeAnswer(Judge):
+    """Ask the hooks about this answer, which nobody has been told."""
+
+    text: str
+
+
+Command: TypeAlias = AskModel | MakeCall | JudgeCall | JudgeStep | JudgeAnswer | Emit | Warn

@@ -236,6 +236,8 @@ def returned_row(event: Returned) -> tuple[str, JSON, dict[str, JSON]]:
         about["finish_reason"] = result.finish_reason
     if result.child is not None:
         about["child"] = child_value(result.child)
+    if event.hook:
+        about["hook"] = event.hook
     if event.kind == "tool":
         return "tool_error" if failed else "tool_result", result.text, about
     return "delegation_error" if failed else "delegation_response", result.text, about
@@ -248,5 +250,5 @@ def read_returned(event_type: str, content: Stored, metadata: Mapping[str, Any])
     child = read_child(metadata.get("child"))
     result = Result(metadata["call_id"], content, value, error, reason, child)
     if event_type.startswith("tool"):
-        return Returned(result, "tool", metadata["tool"])
-    return Returned(result, "agent", metadata["agent"])
+        return Returned(result, "tool", metadata["tool"], metadata.get("hook", ""))
+    return Returned(result, "agent", metadata["agent"], metadata.get("hook", ""))

@@ -11,6 +11,7 @@ from diptych.loop.actions import RULES_0_1, ActionError, Rules
 from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested, ChildApproval
 from diptych.loop.catalog import Catalog
 from diptych.loop.context_window import ContextWindow
+from diptych.loop.hook_events import HookEvent, HookPoint
 from diptych.loop.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage
 from diptych.loop.origin import Origin as Origin  # noqa: PLC0414 - of an event, for its readers
 from diptych.loop.queue_events import QueueCleared, Steered
@@ -26,7 +27,8 @@ class LoopSettings:
 
     `action_format` is the manifest's `model.actionFormat`; `auto` means native calls, until the
     endpoint refuses them.
-    `queue_mode` says how many of the messages that wait join at a time.
+    `queue_mode` says how many of the messages that wait join at a time, `hooks` where hooks are
+    asked.
     `reply_rules` is no bound: 2 are the rules of loop.md §3 by which the run's replies are read, 1
     those of version 0.1, whose records have no such field.
     """
@@ -43,6 +45,7 @@ class LoopSettings:
     reply_rules: int = 2
     action_format: Literal["json", "native", "auto"] = "json"
     queue_mode: Literal["one", "all"] = "one"
+    hooks: tuple[HookPoint, ...] = ()
 
     @property
     def rules(self) -> Rules:
@@ -166,11 +169,15 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """A call has its result, sent or not; `target` is the name that the model used."""
+    """A call has its result, sent or not; `target` is the name that the model used.
+
+    `hook` is the name of the hook that replaced the result, if one did.
+    """
 
     result: Result
     kind: CallKind
     target: str
+    hook: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +263,7 @@ Event: TypeAlias = (
     | ReplyRejected
     | ApprovalRequested
     | ApprovalDecided
+    | HookEvent
     | ChildApproval
     | Called
     | Returned

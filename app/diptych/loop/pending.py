@@ -10,7 +10,15 @@ from dataclasses import replace
 from diptych.loop import prompt
 from diptych.loop.approval_events import ApprovalRequested
 from diptych.loop.call_graph import failure, is_repeatable
-from diptych.loop.commands import AskModel, Command, Emit, MakeCall
+from diptych.loop.commands import (
+    AskModel,
+    Command,
+    Emit,
+    JudgeAnswer,
+    JudgeCall,
+    JudgeStep,
+    MakeCall,
+)
 from diptych.loop.events import (
     Called,
     Compacted,
@@ -22,6 +30,7 @@ from diptych.loop.events import (
     Replied,
     Returned,
 )
+from diptych.loop.hook_events import AnswerJudged, CallJudged, StepJudged
 from diptych.loop.state import Run, open_calls, updated, waiting_calls
 
 Next = tuple[Run, tuple[Command, ...]]
@@ -70,12 +79,18 @@ def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:
             return given
 
 
-def _answers(event: Event, given: Command) -> bool:
+def _answers(event: Event, given: Command) -> bool:  # noqa: C901 - a table
     match given, event:
         case AskModel(), Replied() | FormatChanged() | ContextRefused() | Compacted():
             return True
         case Emit(Failed()), Replied() | ContextRefused() | Compacted():
             return True  # another version asked, where this one would not (`asking`)
+        case JudgeCall(call), CallJudged(call_id):
+            return call.id == call_id
+        case JudgeCall(call), Returned(result):
+            return call.id == result.call_id
+        case (JudgeStep(), StepJudged()) | (JudgeAnswer(), AnswerJudged()):
+            return True
         case MakeCall(call), ApprovalRequested(due):
             return call.id == due.id
         case MakeCall(call), Returned(result):

@@ -60,6 +60,8 @@ from diptych.loop.events import (
     Terminal,
 )
 from diptych.loop.fitting import question_place
+from diptych.loop.hook_events import AnswerJudged, CallJudged, StepJudged
+from diptych.loop.judging import judge_answer, judge_call, judge_step
 from diptych.loop.messages import ChildRun, Message
 from diptych.loop.pending import Next, settle, take_over
 from diptych.loop.queue_events import QueueCleared, Steered
@@ -114,7 +116,7 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
             raise _impossible(run, event)
 
 
-def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901 - part of the table
+def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - part of the table
     match run.phase, event:
         case Phase.ACT, Replied():
             return take_reply(_count_usage(run, event), event)
@@ -124,6 +126,10 @@ def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901 - part of th
             return change_format(run, event)
         case Phase.ACT, Streamed(text) if may_answer(run):
             return _take_text(run, text), ()
+        case Phase.CALL, CallJudged(call_id) if call_id in run.judging:
+            return judge_call(run, event)
+        case Phase.CALL, StepJudged(step) if step == run.step and not run.calls:
+            return judge_step(run, event)
         case Phase.CALL, ApprovalRequested() if may_wait(run, event):
             return request_approval(run, event)
         case Phase.CALL, ApprovalDecided(call_id) if call_id in waiting_calls(run):
@@ -147,6 +153,8 @@ def _advance_phase_2(run: Run, event: Event) -> Next:
         case Replied():
             take = take_late_reply if is_late_reply(run, event) else take_answer
             return take(_count_usage(run, event), event)
+        case AnswerJudged() if run.candidate:
+            return judge_answer(run, event)
         case Answered():
             return end_turn(run, event)
         case Completed():

@@ -45,6 +45,15 @@ class NativeReply:
     reasoning: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A whole answer that nobody has been told."""
+
+    text: str
+    finish_reason: str
+    is_json: bool = False
+
+
 @dataclass(frozen=True)  # without slots, for `updated`
 class Run:
     """One request on its way to its end. `history` is the session's conversation before it."""
@@ -89,6 +98,10 @@ class Run:
     children_waiting: tuple[ChildApprovalRequested, ...] = ()  # calls of runs below
     approved: frozenset[str] = frozenset()  # ids of this step's calls that somebody has approved
     edited: frozenset[str] = frozenset()  # those of them that are not what the reply asked for
+    judging: frozenset[str] = frozenset()  # of this step's calls: hooks are being asked about them
+    judged: frozenset[str] = frozenset()  # hooks have let them pass
+    rewritten: frozenset[str] = frozenset()  # those of them that a hook has changed
+    candidate: Candidate | None = None  # an answer that hooks are being asked about
     started: tuple[str, ...] = ()  # ids of all calls that were sent, in order
     results: tuple[Result, ...] = ()  # of the whole run, in the order in which they came
     seq: int = 0  # how many events there were

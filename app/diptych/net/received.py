@@ -7,6 +7,8 @@ Not here: HTTP (`adapters.mcp.transport`, `adapters.a2a.http_client`), and how m
 run keeps (`loop.text`).
 """
 
+from collections.abc import Mapping
+
 MAX_ANSWER_BYTES = 4 * 2**20
 MAX_ANSWER_MEMORY = 32 * 2**20  # bytes, estimated
 MAX_PROCESS_MEMORY = 64 * 2**20  # bytes, estimated, of all answers that are held at a time
@@ -69,6 +71,14 @@ class Received:
         """Give the budget back what was taken of it; counting may begin again."""
         self._budget.used -= self._memory
         self._bytes = self._memory = 0
+
+
+def is_compressed(headers: Mapping[str, str]) -> bool:
+    """Whether a body would have to be inflated, which nobody asks for here.
+
+    `headers` ignores case.
+    """
+    return headers.get("content-encoding", "identity").strip().lower() != "identity"
 
 
 def parsed_size(encoded: bytes) -> int:

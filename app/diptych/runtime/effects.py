@@ -18,8 +18,8 @@ from diptych.errors import CallError, LoopError
 from diptych.loop import prompt
 from diptych.loop.approval_events import ChildApproval
 from diptych.loop.catalog import Tool
-from diptych.loop.commands import AskModel
-from diptych.loop.events import CallKind, Event, Returned
+from diptych.loop.commands import AskModel, Judge
+from diptych.loop.events import CallKind, Event, Failed, Returned
 from diptych.loop.messages import JSON, Call, CallOutput, ChildRun, Delegation, Result, ToolCall
 from diptych.loop.rendering import without_native_calls
 from diptych.loop.state import Run, conversation
@@ -30,7 +30,10 @@ from diptych.runtime.answer_stream import TextBatcher
 from diptych.runtime.call_notices import delegation_notice, target
 from diptych.runtime.child_approvals import child_approval
 from diptych.runtime.deadline import Deadline
+from diptych.runtime.hook_caller import HookCaller
+from diptych.runtime.hooks import Hooks
 from diptych.runtime.model_caller import ModelCaller, ModelHabits
+from diptych.runtime.step_gate import StepGate
 
 CANCEL_SECONDS = 0.9  # for cancelled tasks to tell their servers: an abort takes effect in 1 s
 _logger = logging.getLogger(__name__)
@@ -40,7 +43,9 @@ _logger = logging.getLogger(__name__)
 class Backends:
     """What a run can reach: the model, the tools and the other agents.
 
-    `habits` is what all runs have learned of the model. `policy` says which calls are made.
+    `habits` is what all runs have learned of the model. `policy` says which calls are made,
+    `hooks` are asked about them. `gate` holds
+    the runs that are taken step by step.
     """
 
     model: Model
@@ -48,6 +53,8 @@ class Backends:
     agents: Agents
     habits: ModelHabits = field(default_factory=ModelHabits)
     policy: Policy = field(default_factory=Policy)
+    hooks: Hooks = field(default_factory=Hooks)
+    gate: StepGate = field(default_factory=StepGate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +90,16 @@ class Effects:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_cancelled = False
         self._text = TextBatcher(lambda: put(TextArrived()))
+        self._hooks = HookCaller(backends.hooks, run_id, put)
         self._model = ModelCaller(backends.model, self._text, put, notify, backends.habits)
 
-    def ask(self, command: AskModel, run: Run) -> None:
-        """Ask the model of a run; see `ModelCaller`."""
+    def ask(self, command: AskModel | Judge, run: Run) -> None:
+        """Ask the model of a run, or its hooks; see `ModelCaller` and `HookCaller`."""
+        if not isinstance(command, AskModel):
+            self._spawn(self._hooks.judge(command, run))
+            return
         request = replace(command.request, seconds_left=self._deadline.seconds_left)
-        self._spawn(self._model.ask(replace(command, request=request), run))
+        self._spawn(self._ask(replace(command, request=request), run))
 
     @property
     def has_text(self) -> bool:
@@ -114,6 +125,16 @@ class Effects:
         if tasks:
             await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
 
+    async def _ask(self, command: AskModel, run: Run) -> None:
+        await self._backends.gate.pass_through(self._run_id)
+        if self._backends.hooks.providers and command.purpose != "summary":
+            messages = await self._hooks.with_context(command.request.messages, run)
+            if isinstance(messages, Failed):
+                self._put(messages)
+                return
+            command = replace(command, request=replace(command.request, messages=messages))
+        await self._model.ask(command, run)
+
     # Calls
 
     async def _call(self, call: Call, run: Run, context_id: str | None) -> None:
@@ -135,7 +156,11 @@ class Effects:
             result = _result(call, output)
         kind: CallKind = "agent" if isinstance(call, Delegation) else "tool"
         self.children.pop(call.id, None)
-        self._put(Returned(result, kind, target(call)))
+        judged = await self._hooks.after_call(call, result, run)
+        if isinstance(judged, Failed):
+            self._put(judged)
+        else:
+            self._put(Returned(judged[0], kind, target(call), judged[1]))
 
     async def _send(self, call: Call, run: Run, context_id: str | None) -> CallOutput:
         about: dict[str, JSON] = {"call_id": call.id, "target": target(call)}

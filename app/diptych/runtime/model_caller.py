@@ -117,7 +117,7 @@ class ModelCaller:
 def _gate(command: AskModel, run: Run) -> Callable[[], AnswerGate] | None:
     """Give what makes the gate of a reply; None if all of it is to be held."""
     request = command.request
-    if request.output_schema is not None:
+    if request.output_schema is not None or "validateAnswer" in run.settings.hooks:
         return None
     if run.settings.reply_rules < CHECKED_ANSWERS:  # version 0.1 told an answer as it came
         return partial(AnswerGate, is_action=None)

@@ -19,11 +19,9 @@ from diptych.loop.approval_events import (
     ApprovalDecided,
     ApprovalRequested,
     ChildApprovalDecided,
-    ChildApprovalRequested,
 )
 from diptych.loop.call_graph import failure
-from diptych.loop.child_approvals import may_take
-from diptych.loop.commands import AskModel, Command, Emit, MakeCall, Warn
+from diptych.loop.commands import AskModel, Command, Emit, Judge, MakeCall, Warn
 from diptych.loop.context_window import ContextWindow
 from diptych.loop.events import (
     Aborted,
@@ -41,14 +39,15 @@ from diptych.loop.events import (
 )
 from diptych.loop.messages import Delegation
 from diptych.loop.queue_events import QueueCleared, Steered
-from diptych.loop.queues import clearing, takes
+from diptych.loop.queues import clearing
 from diptych.loop.reducer import advance, apply_all, closing_events
-from diptych.loop.state import Phase, Run, waiting_calls
+from diptych.loop.state import Phase, Run
 from diptych.policy.rules import Asker
 from diptych.ports import Notice
 from diptych.runtime.call_notices import progress_notice
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.effects import Backends, Effects, TaskCrashed, TextArrived
+from diptych.runtime.late_items import is_late
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.run_writer import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunWriter
 from diptych.runtime.timers import RunTimers
@@ -157,16 +156,10 @@ class Runner:
             case Replied() if self._effects.has_text:
                 await self._write_text()
                 await self._apply(item)
-            case Steered() | QueueCleared() if not self._takes(item):
+            case _ if is_late(self._writer.decided, item):
                 pass
             case QueueCleared():
                 await self._apply(clearing(self._writer.decided, item))
-            case ApprovalDecided() if not self._awaits(item):
-                pass
-            case ChildApprovalRequested() | ChildApprovalDecided() if not may_take(
-                self._writer.decided, item
-            ):
-                pass
             case _:
                 await self._apply(item)
 
@@ -205,8 +198,8 @@ class Runner:
                     self._writer.decided, more = advance(self._writer.decided, event)
                     items.append(event)
                     todo.extend(more)
-                case AskModel() as ask:
-                    self._ask_model(ask)
+                case AskModel() | Judge() as ask:
+                    self._ask(ask)
                 case MakeCall() as call:
                     if outcome := self._policy_outcome(call):
                         todo.appendleft(Emit(outcome))
@@ -237,7 +230,7 @@ class Runner:
             case "deny":
                 return failure(call, "denied", f"denied: {verdict.reason}")
 
-    def _ask_model(self, command: AskModel) -> None:
+    def _ask(self, command: AskModel | Judge) -> None:
         if self._stage is _Stage.DRIVING:
             self._effects.ask(command, self._writer.decided)
 
@@ -267,25 +260,18 @@ class Runner:
     async def _record_arrived(self) -> None:
         """Record what arrived before everything was cancelled, and begin nothing new."""
         while not self._inbox.empty():
+            run = self._writer.decided
             match self._inbox.get_nowait():
-                case Returned() as result if self._writer.decided.phase is Phase.CALL:
+                case late if is_late(run, late):
+                    pass
+                case Returned() as result if run.phase is Phase.CALL:
                     await self._writer.record(result)
-                case Steered() as message if self._takes(message):
-                    await self._writer.record(message)
-                case QueueCleared() as asked if self._takes(asked):
-                    await self._writer.record(clearing(self._writer.decided, asked))
-                case ApprovalDecided() as decided if self._awaits(decided):
-                    await self._writer.record(decided)
+                case QueueCleared() as asked:
+                    await self._writer.record(clearing(run, asked))
+                case (Steered() | ApprovalDecided()) as event:
+                    await self._writer.record(event)
         await self._write_text()
         await self._writer.write()
-
-    def _takes(self, message: Steered | QueueCleared) -> bool:
-        """Whether a message, or what clears them, is new; and not one too many."""
-        return takes(self._writer.decided, message)
-
-    def _awaits(self, decided: ApprovalDecided) -> bool:
-        """Whether the call of a decision still waits for it."""
-        return decided.call_id in waiting_calls(self._writer.decided)
 
     async def _write_text(self) -> None:
         is_void, text = self._effects.take_text()

@@ -7,7 +7,7 @@ Not here: sockets and signals (`server`), where the configuration comes from (`c
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -16,7 +16,6 @@ import aiohttp
 from fastapi import FastAPI
 
 from diptych.adapters.mcp import McpTools
-from diptych.adapters.memory.leases import NullFeed
 from diptych.adapters.memory.store import MemoryStore
 from diptych.adapters.metrics import Metrics
 from diptych.adapters.no_agents import NoAgents
@@ -29,18 +28,20 @@ from diptych.http.app import AppDependencies, create_app, create_metrics_app
 from diptych.http.health import Readiness
 from diptych.loop.catalog import Unavailable
 from diptych.net.memory_budget import MemoryBudget
-from diptych.ports import Clock, Model, refuses_tools
+from diptych.ports import Model, refuses_tools
 from diptych.runtime.catalog_recorder import starting_format
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
+from diptych.runtime.hooks import Hooks
 from diptych.runtime.service import RunService
-from diptych.runtime.stores import Stores
+from diptych.runtime.step_gate import StepGate
 from diptych.serve.access import AgentAccess
+from diptych.serve.hooks import all_hooks, http_hooks
+from diptych.serve.stores import redis_store, stores
 from diptych.serve.system_clock import SystemClock
 
 if TYPE_CHECKING:
     from diptych.adapters.a2a import A2aAgents
-    from diptych.adapters.redis import RedisStore
 
 FIRST_CONNECT_SECONDS = 5.0  # `/ready` waits so long for the first try of every server and agent
 VERSION = version("diptych")
@@ -48,10 +49,11 @@ VERSION = version("diptych")
 
 @dataclass(frozen=True, slots=True)
 class InProcessBackends:
-    """Python objects that a configuration cannot hold: a model, and tool servers of functions."""
+    """Python objects that a configuration cannot hold: a model, tools, hooks."""
 
     model: Model | None = None
     tool_servers: tuple[ToolServerConfig, ...] = ()
+    hooks: Hooks = field(default_factory=Hooks)
 
 
 class HostedAgent:
@@ -80,25 +82,22 @@ class HostedAgent:
         self._tools = McpTools([*config.tools, *in_process.tool_servers])
         self._agents = _agent_client(config, url)
         clock = SystemClock()
-        self._redis = _redis_store(config)
+        self._redis = redis_store(config)
         self._memory = MemoryStore(clock.token()[:8])
-        self.stores = _stores(self._redis, self._memory, clock)
+        self.stores = stores(self._redis, self._memory, clock)
         self._metrics = Metrics(
             lambda: self.runs.active_count,
             lambda: self._memory.dropped,
             in_process_model=_in_process_name(config, in_process.model),
         )
         self._model = _model(config, http, in_process.model, self._metrics.observe_model)
+        self.gate = StepGate()
+        self._http_hooks = http_hooks(config)
+        hooks = all_hooks(self._http_hooks, in_process.hooks)
+        backends = Backends(self._model, self._tools, self._agents, policy=config.policy)
         self.runs = RunService(
-            AgentDefinition(
-                config.instructions,
-                config.loop,
-                config.deadline,
-                read_instructions=config.instructions_from,
-                context_tokens=config.context_tokens,
-                when_busy=config.when_busy,
-            ),
-            Backends(self._model, self._tools, self._agents, policy=config.policy),
+            _definition(config, hooks),
+            replace(backends, hooks=hooks, gate=self.gate),
             self.stores,
             [self._metrics.observe],
             self._budget,
@@ -132,6 +131,8 @@ class HostedAgent:
             for task in filter(None, (self._first_connect, self._model_watch)):
                 task.cancel()
             await asyncio.gather(self._tools.aclose(), self._agents.aclose(), self._access.aclose())
+            if self._http_hooks:
+                await self._http_hooks.aclose()
             if self._redis:
                 await self._redis.aclose()
 
@@ -236,19 +237,15 @@ class HostedAgent:
         )
 
 
-def _redis_store(config: AgentConfig) -> "RedisStore | None":
-    if config.store is None:
-        return None
-    from diptych.adapters.redis import RedisSettings, RedisStore  # noqa: PLC0415 - only needed here
-
-    store = config.store
-    return RedisStore(RedisSettings(store.url, store.prefix, store.retention))
-
-
-def _stores(redis: "RedisStore | None", memory: MemoryStore, clock: Clock) -> Stores:
-    if redis:
-        return Stores(log=redis, sessions=redis, leases=redis, feed=redis, clock=clock)
-    return Stores(log=memory, sessions=memory, leases=memory.leases, feed=NullFeed(), clock=clock)
+def _definition(config: AgentConfig, hooks: Hooks) -> AgentDefinition:
+    return AgentDefinition(
+        config.instructions,
+        replace(config.loop, hooks=hooks.points),
+        config.deadline,
+        read_instructions=config.instructions_from,
+        context_tokens=config.context_tokens,
+        when_busy=config.when_busy,
+    )
 
 
 def _unavailable_key(name: str) -> Unavailable:

@@ -4,6 +4,7 @@ Not here: the endpoint that serves them (`process.health`).
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -15,6 +16,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        gauge = partial(Gauge, registry=self.registry)
         self._reconciles = Counter(
             "diptych_operator_reconciles",
             "Reconciles of Agents by how they ended.",
@@ -33,32 +35,32 @@ class Metrics:
             ["method", "status"],
             registry=self.registry,
         )
-        self._agents = Gauge(
+        self._agents = gauge(
             "diptych_operator_agents",
             "Agents by the status of their Ready condition.",
             ["ready"],
-            registry=self.registry,
         )
-        self._conditions = Gauge(
+        self._conditions = gauge(
             "diptych_operator_bad_conditions",
             "Agents by each of their conditions that tells of something wrong.",
             ["condition", "reason"],
-            registry=self.registry,
         )
-        self._staleness = Gauge(
+        self._staleness = gauge(
             "diptych_operator_watch_silence_seconds",
             "The longest time that a watch has been silent.",
-            registry=self.registry,
         )
         self._failures = Counter(
             "diptych_operator_failures",
             "How often a term has failed.",
             registry=self.registry,
         )
-        self._is_leader = Gauge(
+        self._waiting = gauge(
+            "diptych_operator_rollouts_waiting",
+            "Agents that wait for the rollout of others.",
+        )
+        self._is_leader = gauge(
             "diptych_operator_leads",
             "1 while this replica is the active one.",
-            registry=self.registry,
         )
 
     def count_reconcile(self, result: str, seconds: float) -> None:
@@ -70,6 +72,9 @@ class Metrics:
 
     def count_failure(self) -> None:
         self._failures.inc()
+
+    def set_waiting(self, count: int) -> None:
+        self._waiting.set(count)
 
     def set_leader(self, *, is_leader: bool) -> None:
         self._is_leader.set(is_leader)

@@ -7,6 +7,7 @@ Not here: what a waiting Agent's status says (`obstacles`).
 """
 
 from diptych_operator.controller.cache import ObjectCache
+from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.desired.rollout_mark import begins_platform_rollout, is_in_platform_rollout
 from diptych_operator.resources.agent import Agent
@@ -16,8 +17,11 @@ from diptych_operator.resources.kinds import DEPLOYMENT, NamespacedName, Object
 class RolloutThrottle:
     """At most `at_once` Agents roll at a time because of the platform; 0 is no limit."""
 
-    def __init__(self, cache: ObjectCache, queue: WorkQueue, at_once: int) -> None:
+    def __init__(
+        self, cache: ObjectCache, queue: WorkQueue, at_once: int, metrics: Metrics | None = None
+    ) -> None:
         self.at_once = at_once
+        self._metrics = metrics or Metrics()
         self._cache = cache
         self._queue = queue
         self._admitted: set[NamespacedName] = set()
@@ -45,6 +49,7 @@ class RolloutThrottle:
     def end(self, name: NamespacedName) -> None:
         """End the writing of an Agent's Deployment, and queue those that wait, if there is room."""
         self._admitted.discard(name)
+        self._metrics.set_waiting(len(self._waiting))
         if self._waiting:
             room = self.at_once - len(self._rolling())
             for waiting in list(self._waiting)[: max(room, 0)]:

@@ -115,7 +115,7 @@ class Operator:
         issuer = ClusterIssuer(client)
         parts = ControllerParts(client, cache, queue, claims)
         access_files = AccessFiles(parts, issuer, platform.access, platform.metadata)
-        throttle = RolloutThrottle(cache, queue, platform.pods.rollout.at_once)
+        throttle = RolloutThrottle(cache, queue, platform.pods.rollout.at_once, self.metrics)
         status = StatusWriter(client, cache, _now)
         writers = Writers(config_maps, access_files, status, throttle)
         reconciler = Reconciler(client, cache, claims, writers, platform)

@@ -176,7 +176,14 @@ class Agent:
         fallbacks = model.get("fallbacks") or ()
         access = self.spec.get("access") or {}
         issuers = [one for one in access.get("issuers") or () if not one.get("jwks")]
-        entries = (model, *fallbacks, *self.tools, *self.spec.get("agents", ()), *issuers)
+        entries = (
+            model,
+            *fallbacks,
+            *self.tools,
+            *self.spec.get("agents", ()),
+            *issuers,
+            *self.spec.get("hooks", ()),
+        )
         urls = [entry.get("endpoint") or entry.get("url") for entry in entries]
         return tuple(dict.fromkeys(url for url in urls if url))
 

@@ -1,16 +1,28 @@
 """Tool servers and agents whose answers would fill the memory, each with the bound that holds."""
 
 import asyncio
-import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import mcp_types
 import pytest
 from mcp.server.lowlevel import Server
-from support.hostile import answering_calls, gzip_bomb, listed, mcp_app, peak_memory, serving
+from support.hostile import (
+    CHUNK,
+    SMALL_OBJECTS,
+    agent_app,
+    answering_calls,
+    endless,
+    gzip_bomb,
+    in_pieces,
+    listed,
+    mcp_app,
+    peak_memory,
+    reply,
+    serving,
+)
 
 from diptych.adapters.a2a import A2aAgents
 from diptych.adapters.mcp import McpTools
@@ -27,27 +39,12 @@ from diptych.ports import DelegationRequest
 
 MEMORY = 96 * 2**20  # bytes that an attack may take, the attacker in this process included
 SECONDS = 10
-CHUNK = 2**16
 
 
 def unheard(text: str) -> None:
     """Take a progress that the test does not look at."""
 
 
-def reply(result: str) -> bytes:
-    return b'{"jsonrpc": "2.0", "id": 1, "result": ' + result.encode() + b"}"
-
-
-def endless(chunk: bytes) -> Iterator[bytes]:
-    for _ in range(4_000):  # 250 MiB: what is read of it is what counts
-        yield chunk
-
-
-def in_pieces(body: bytes) -> list[bytes]:
-    return [body[n : n + CHUNK] for n in range(0, len(body), CHUNK)]
-
-
-SMALL_OBJECTS = '{"content": [], "structuredContent": {"x": [' + "{}," * 1_300_000 + "{}]}}"
 PROGRESS = (
     b'event: message\ndata: {"jsonrpc":"2.0","method":"notifications/message",'
     b'"params":{"level":"info","data":"'
@@ -157,35 +154,6 @@ async def test_no_line_of_a_command_fills_the_memory(program: str, reason: str) 
 
 # Agents
 
-CARD = {
-    "name": "p",
-    "description": "d",
-    "version": "1",
-    "capabilities": {"streaming": True},
-    "skills": [],
-}
-
-
-def peer(body: Callable[[], Iterable[bytes]], headers: dict[str, str]) -> Callable[..., object]:
-    raw_headers = [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()]
-
-    async def app(scope, receive, send):
-        if scope["type"] != "http":
-            return
-        if scope["path"].endswith(".json"):
-            host = dict(scope["headers"])[b"host"].decode()
-            interface = {"url": f"http://{host}/", "protocolBinding": "JSONRPC"}
-            card = {**CARD, "supportedInterfaces": [{**interface, "protocolVersion": "1.0"}]}
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            await send({"type": "http.response.body", "body": json.dumps(card).encode()})
-            return
-        await send({"type": "http.response.start", "status": 200, "headers": raw_headers})
-        for chunk in body():
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
-
-    return app
-
 
 @pytest.mark.parametrize(
     ("body", "headers"),
@@ -201,7 +169,7 @@ def peer(body: Callable[[], Iterable[bytes]], headers: dict[str, str]) -> Callab
 async def test_no_answer_of_an_agent_fills_the_memory(
     body: Callable[[], Iterable[bytes]], headers: dict[str, str]
 ) -> None:
-    async with serving(peer(body, headers)) as url:
+    async with serving(agent_app(body, headers)) as url:
         agents = A2aAgents([PeerConfig("p", url)], "http://me")
         await agents.start()
         await agents.wait_for_first_attempt(5)

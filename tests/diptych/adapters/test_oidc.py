@@ -20,6 +20,8 @@ KEY = {"kty": "RSA", "kid": "one"}
 
 
 class Response:
+    headers: dict[str, str] = {}  # noqa: RUF012
+
     def __init__(self, status: int, body: bytes) -> None:
         self.status = status
         self._chunks = [body[n : n + 65_536] for n in range(0, len(body), 65_536)]

@@ -45,6 +45,7 @@ from diptych.loop.events import (
     Streamed,
     Terminal,
 )
+from diptych.loop.hook_events import AnswerJudged, CallJudged, StepJudged
 from diptych.loop.messages import (
     ChildRun,
     Delegation,
@@ -96,6 +97,16 @@ EVENTS = [
     ReplyRejected(ActionError("unknown_tool", "there is no tool x"), '{"tool": "x"}'),
     Called(ToolCall("call_1_1", "add", {"a": 1}, "a", ("b",)), 1),
     Called(ToolCall("call_1_1", "add"), 1),
+    CallJudged("call_1_1"),
+    CallJudged("call_1_1", ToolCall("call_1_1", "add", {"a": 2}, "a", ("b",)), hook="clamp"),
+    CallJudged("call_1_2", Delegation("call_1_2", "researcher", "x"), hook="clamp"),
+    CallJudged("call_1_1", denied="no", hook="guard"),
+    StepJudged(1),
+    StepJudged(2, ends=True, hook="enough"),
+    AnswerJudged(),
+    AnswerJudged("no greeting", "polite"),
+    Returned(Result("call_1_1", "***"), "tool", "add", "redact"),
+    Returned(Result("call_1_2", "***"), "agent", "researcher", "redact"),
     Called(Delegation("call_1_2", "researcher", "look"), 1, "context-1"),
     ApprovalRequested(ToolCall("call_1_1", "add", {"a": 1}, "a", ("b",)), 1, "money", 1.5),
     ApprovalRequested(Delegation("call_1_2", "researcher", "look"), 2, "", 1_000.0),

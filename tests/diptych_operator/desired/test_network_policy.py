@@ -143,6 +143,7 @@ def test_an_outside_model_opens_its_port_alone():
 )
 def test_a_url_opens_egress_to_its_host(url, rule):
     assert egress(agent(tools=[{"name": "t", "url": url}])) == [rule]
+    assert egress(agent(hooks=[{"at": "beforeCall", "url": url}])) == [rule]
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1"])

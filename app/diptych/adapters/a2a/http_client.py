@@ -16,7 +16,7 @@ from google.protobuf.json_format import ParseError
 
 from diptych.net.guarded_backend import GuardedBackend
 from diptych.net.outgoing import OutgoingPolicy
-from diptych.net.received import Received, TooMuchReceived
+from diptych.net.received import Received, TooMuchReceived, is_compressed
 
 CONNECT_TIMEOUT = 5.0  # seconds
 READ_TIMEOUT = 60.0  # streams of A2A servers carry a ping every 15 s
@@ -118,7 +118,7 @@ def _split(url: str) -> SplitResult:
 class _BoundedTransport(httpx.AsyncHTTPTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         response = await super().handle_async_request(request)
-        if response.headers.get("content-encoding", "identity").lower() != "identity":
+        if is_compressed(response.headers):
             await response.aclose()
             raise httpx.DecodingError("a compressed response was not asked for", request=request)
         assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 - for the type

@@ -21,7 +21,7 @@ import httpx2
 from diptych.adapters.mcp.request_outcome import RequestOutcome, Stage, current_outcome
 from diptych.net.guarded_backend import GuardedBackend
 from diptych.net.outgoing import AddressRefused, OutgoingPolicy
-from diptych.net.received import Received, TooMuchReceived
+from diptych.net.received import Received, TooMuchReceived, is_compressed
 from diptych.ports import ValueProvider
 
 CONNECT_TIMEOUT = 5.0  # seconds, as all times here
@@ -98,7 +98,7 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
         if outcome.received and outcome.received.exceeded:  # the SDK resumes what was cut off
             raise TooMuchReceived(outcome.received.exceeded)
         response = await self._inner.handle_async_request(request)
-        if response.headers.get("content-encoding", "identity").lower() != "identity":
+        if is_compressed(response.headers):
             await response.aclose()
             raise TooMuchReceived("its answer is compressed, which it was not asked to be")
         return response

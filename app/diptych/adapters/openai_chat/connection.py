@@ -19,12 +19,14 @@ from diptych.adapters.openai_chat.failures import (
     SecretMissing,
     connection_failure,
     first_byte_timeout,
+    malformed_reply,
     total_timeout,
 )
 from diptych.config.settings import ModelConfig
 from diptych.errors import ConfigError
 from diptych.net.guarded_connector import GuardedConnector
 from diptych.net.outgoing import OutgoingPolicy
+from diptych.net.received import is_compressed
 from diptych.net.redaction import SECRETS
 from diptych.net.sse import MEBIBYTE
 
@@ -47,6 +49,7 @@ def open_session() -> aiohttp.ClientSession:
         timeout=aiohttp.ClientTimeout(total=None),
         # Compression would delay tokens. A response that is compressed all the same can be read.
         headers={"User-Agent": "diptych", "Accept-Encoding": "identity"},
+        auto_decompress=False,  # aiohttp inflates all that a socket gives before it lets others run
         read_bufsize=MEBIBYTE // 16,
         trust_env=False,
     )
@@ -163,6 +166,8 @@ class Connection:
                     proxy=self._settings.proxy,
                 ) as response,
             ):
+                if is_compressed(response.headers):
+                    raise malformed_reply("a compressed answer, which nobody asked for")
                 found = b""
                 while len(found) < MAX_FETCHED_BYTES and (
                     chunk := await response.content.readany()
@@ -185,7 +190,7 @@ class Connection:
         self.request_count += 1
         try:
             async with asyncio.timeout_at(min(first_byte_deadline, deadline)):
-                return await self._session.post(
+                response = await self._session.post(
                     url,
                     # aiohttp writes bytes at once, and warns if they are many.
                     data=body if len(body) < MEBIBYTE else io.BytesIO(body),
@@ -201,6 +206,10 @@ class Connection:
         except TimeoutError:
             late = total_timeout() if deadline <= first_byte_deadline else first_byte_timeout()
             raise late from None
+        if is_compressed(response.headers):
+            response.close()
+            raise malformed_reply("a compressed answer, which nobody asked for")
+        return response
 
 
 def _secret(value: str | None, what: str) -> str:

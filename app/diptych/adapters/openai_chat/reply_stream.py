@@ -16,16 +16,22 @@ from diptych.adapters.openai_chat.failures import (
     malformed_reply,
 )
 from diptych.adapters.openai_chat.timed_body import TimedBody
+from diptych.net.received import ReceiveBudget, Received
 from diptych.net.sse import MEBIBYTE, SseParser, SseTooLong
 from diptych.ports import Delta, Reply
 
 MAX_REPLY_SIZE = 8 * MEBIBYTE  # bytes of a whole reply, characters of a streamed one
+REPLIES = ReceiveBudget()  # of all whole replies that this process reads at a time
 TAIL_TIMEOUT = 2.0  # seconds, for usage and `[DONE]` after the finish_reason
 
 
 async def read_whole(body: TimedBody, names: frozenset[str], secrets: Collection[str]) -> Reply:
     """Read a whole reply; `names` are the functions on offer. Raises `AttemptFailure`."""
-    return _decode_whole(await body.read_all(MAX_REPLY_SIZE), names, secrets)
+    received = Received(REPLIES, max_bytes=MAX_REPLY_SIZE)
+    try:
+        return _decode_whole(await body.read_all(received), names, secrets)
+    finally:
+        received.release()
 
 
 def _decode_whole(body: bytes, names: frozenset[str], secrets: Collection[str]) -> Reply:

@@ -15,6 +15,7 @@ from diptych.adapters.openai_chat.failures import (
     malformed_reply,
     total_timeout,
 )
+from diptych.net.received import Received, TooMuchReceived
 
 RELEASE_TIMEOUT = 0.25  # seconds that a released body may take to end
 _CLOCK_RESOLUTION = 0.002  # uvloop's clock counts milliseconds; a timer may fire that much early
@@ -71,15 +72,18 @@ class TimedBody:
             self.extend_deadline()
         return chunk
 
-    async def read_all(self, limit: int) -> bytes:
-        """Read to the end. Raises `AttemptFailure` as `read` does, and above `limit` bytes."""
+    async def read_all(self, received: Received) -> bytes:
+        """Read to the end, as far as `received` lets it, which counts before anything is parsed.
+
+        Raises `AttemptFailure` as `read` does, and where a bound is exceeded.
+        """
         chunks = []
-        size = 0
         while chunk := await self.read():
             chunks.append(chunk)
-            size += len(chunk)
-            if size > limit:
-                raise malformed_reply(f"a reply of more than {limit} bytes")
+            try:
+                received.add(chunk)
+            except TooMuchReceived as error:
+                raise malformed_reply(f"a reply that is too large: {error.reason}") from None
         return b"".join(chunks)
 
     def extend_deadline(self) -> None:

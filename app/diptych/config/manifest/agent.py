@@ -28,6 +28,7 @@ from diptych.config.manifest.field_types import (
     Text,
     Unsupported,
 )
+from diptych.config.manifest.hooks import HookSpec
 from diptych.config.manifest.loop import LoopSpec
 from diptych.config.manifest.model import ModelSpec
 from diptych.config.manifest.network import AllowedNamespaces, NetworkSpec
@@ -117,6 +118,8 @@ class AgentSpec(StrictModel):
     policy: LongList[PolicyRuleSpec] = ()
     """Which calls are made, denied, or asked about first. The first rule that matches decides, and
     a call that no rule matches is made."""
+    hooks: LongList[HookSpec] = ()
+    """Addresses that are asked about calls, steps and answers, in this order."""
     budget: Unsupported = None
     context: ContextSpec = Field(default_factory=ContextSpec)
     """How much of a long conversation the model is sent."""

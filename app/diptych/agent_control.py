@@ -1,0 +1,143 @@
+"""Control of a run in flight, for the Python API: steer it, decide for it, take it step by step.
+
+Not here: starting runs to their end (`agent`), what becomes of a signal (`runtime.signals`).
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import aclosing
+from uuid import uuid4
+
+from diptych.loop.approval_events import Decision
+from diptych.loop.codec import TERMINAL, Record
+from diptych.loop.messages import JSONObject, Message
+from diptych.loop.queue_events import Steered
+from diptych.loop.text import well_formed
+from diptych.run_result import OutputForm, output_schema
+from diptych.runtime.decisions import DecisionRequest
+from diptych.runtime.request import RunRequest
+from diptych.serve.hosted_agent import HostedAgent
+
+
+class AgentControl(ABC):
+    """What can be done with the runs of an agent, by their ids. All of it raises `RunNotFound`."""
+
+    @abstractmethod
+    async def start(self) -> HostedAgent:
+        """Connect to tools and agents, once."""
+
+    async def begin(
+        self,
+        message: str,
+        *,
+        session_id: str | None = None,
+        output: OutputForm | None = None,
+        max_steps: int | None = None,
+        paused: bool = False,
+    ) -> str:
+        """Start a run and give its id. One that is `paused` goes on by `step`."""
+        hosted = await self.start()
+        request = run_request(message, session_id, output, max_steps)
+        if not paused:
+            return (await hosted.runs.start(request)).run_id
+        with hosted.gate.holding() as held:
+            run_id = (await hosted.runs.start(request)).run_id
+            held.add(run_id)
+        return run_id
+
+    async def step(self, run_id: str) -> list[Record]:
+        """Let a paused run go to its next request to the model, and give what it recorded.
+
+        That is a step of phase 1 with its calls, or the answer and the run's end: then the last
+        record is its terminal event. Of a run that is over it gives none.
+        """
+        hosted = await self.start()
+        before = len(await hosted.runs.records(run_id))
+        steps = asyncio.ensure_future(hosted.gate.step(run_id))
+        ends = asyncio.ensure_future(_end_of(hosted, run_id))
+        await asyncio.wait((steps, ends), return_when=asyncio.FIRST_COMPLETED)
+        for waiting in (steps, ends):
+            waiting.cancel()
+        await asyncio.gather(steps, ends, return_exceptions=True)
+        records = list(await hosted.runs.records(run_id, before))
+        if records and records[-1].event_type in TERMINAL:
+            hosted.gate.free(run_id)
+        return records
+
+    async def resume_pace(self, run_id: str) -> None:
+        """Let a paused run go on to its end by itself."""
+        (await self.start()).gate.free(run_id)
+
+    async def steer(self, run_id: str, message: str) -> None:
+        """Add a message to a run's conversation as soon as possible. Raises `RunEnded`."""
+        await self._send(run_id, Steered(message, uuid4().hex))
+
+    async def follow_up(self, run_id: str, message: str) -> None:
+        """Begin the run's next turn with a message when this one has its answer.
+
+        Raises `RunEnded`.
+        """
+        await self._send(run_id, Steered(message, uuid4().hex, is_follow_up=True))
+
+    async def queued(self, run_id: str) -> Sequence[Steered]:
+        """Give the messages that wait in a run."""
+        return await (await self.start()).runs.waiting_messages(run_id) or ()
+
+    async def clear_queue(self, run_id: str) -> Sequence[Steered]:
+        """Drop the messages that wait in a run, and give them. Raises `RunEnded`."""
+        return await (await self.start()).runs.clear_messages(run_id)
+
+    async def cancel(self, run_id: str, reason: str = "cancelled by request") -> None:
+        """Abort a run; one that has ended stays as it is."""
+        hosted = await self.start()
+        await hosted.runs.cancel(run_id, reason)
+        hosted.gate.free(run_id)
+
+    async def approve(self, run_id: str, call_id: str) -> None:
+        """Let a call that waits be made. As all decisions, raises `AlreadyDecided`, `RunEnded`."""
+        await self._decide(run_id, call_id, DecisionRequest("approve"))
+
+    async def reject(self, run_id: str, call_id: str, reason: str = "") -> None:
+        """Make no call; the model reads the reason."""
+        await self._decide(run_id, call_id, DecisionRequest("reject", well_formed(reason)))
+
+    async def edit(self, run_id: str, call_id: str, arguments: JSONObject) -> None:
+        """Make the call with other arguments. Raises `InvalidRequest` if they do not fit."""
+        await self._decide(run_id, call_id, _changed("edit", arguments=arguments))
+
+    async def replace(self, run_id: str, call_id: str, call: JSONObject) -> None:
+        """Make another call: `{"tool", "arguments"}` or `{"agent", "task"}`."""
+        await self._decide(run_id, call_id, _changed("replace", call=call))
+
+    async def _send(self, run_id: str, message: Steered) -> None:
+        await (await self.start()).runs.steer(run_id, message)
+
+    async def _decide(self, run_id: str, call_id: str, request: DecisionRequest) -> None:
+        await (await self.start()).runs.decide(run_id, call_id, request)
+
+
+def run_request(
+    message: str, session_id: str | None, output: OutputForm | None, max_steps: int | None
+) -> RunRequest:
+    """Make the request for a run with one message."""
+    schema = output_schema(output) if output is not None else None
+    return RunRequest(
+        (Message("user", message),),
+        session_id=session_id,
+        output_schema=schema,
+        max_steps=max_steps,
+    )
+
+
+def _changed(
+    decision: Decision, *, arguments: JSONObject | None = None, call: JSONObject | None = None
+) -> DecisionRequest:
+    return DecisionRequest(decision, "", arguments, call)
+
+
+async def _end_of(hosted: HostedAgent, run_id: str) -> None:
+    """Wait until a run has ended, or goes on at another process."""
+    async with aclosing(hosted.runs.subscribe(run_id)) as batches:
+        async for _ in batches:
+            pass

@@ -1,0 +1,176 @@
+"""Hooks of the Python API: plain functions, sync or async, that a run asks (docs/hooks.md).
+
+Not here: what follows from what they give (`runtime.hooks`), hooks of a manifest
+(`adapters.http_hooks`).
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from diptych.errors import ConfigError
+from diptych.loop.hook_events import HookPoint
+from diptych.loop.messages import JSON, JSONObject
+from diptych.runtime.hooks import SECONDS, ContextProvider, Hook, Hooks
+
+HookFunction: TypeAlias = Callable[..., Any]
+HookFunctions: TypeAlias = HookFunction | Sequence[HookFunction]
+"""One function, or several that are asked in this order."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """The run that a hook is asked about; `subject` is who began it, "" if nobody knows."""
+
+    run_id: str
+    question: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallInfo:
+    """A call: of a `tool` with `arguments`, or of an `agent`, whose arguments are its `task`."""
+
+    id: str
+    arguments: Mapping[str, JSON]
+    tool: str | None
+    agent: str | None
+    run: RunInfo
+
+
+@dataclass(frozen=True, slots=True)
+class ResultInfo:
+    """A call's result: its text, its structured value if it has one, and the kind of its error."""
+
+    text: str
+    value: JSON = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepInfo:
+    """A step whose calls all have their results; `number` counts from 1."""
+
+    number: int
+    calls: tuple[tuple[CallInfo, ResultInfo], ...]
+    run: RunInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """What `before_call` returns to deny a call; the model reads the reason."""
+
+    reason: str
+
+
+def function_hooks(
+    functions: Mapping[HookPoint, HookFunctions | None],
+    context: HookFunctions | None,
+    seconds: float | None,
+) -> Hooks:
+    """Make hooks of functions. Raises `ConfigError` for what is no function."""
+    timeout = SECONDS if seconds is None else seconds
+    if timeout <= 0:
+        raise ConfigError("hook_seconds must be more than 0")
+    hooks = tuple(
+        Hook(_name(each), point, _ADAPTERS[point](each), timeout)
+        for point, given in functions.items()
+        for each in _listed(given)
+    )
+    providers = tuple(
+        ContextProvider(_name(each), _context(each), timeout) for each in _listed(context)
+    )
+    return Hooks(hooks, providers)
+
+
+def _listed(given: HookFunctions | None) -> Sequence[HookFunction]:
+    functions = () if given is None else (given,) if callable(given) else tuple(given)
+    for each in functions:
+        if not callable(each):
+            raise ConfigError(f"a hook is a function, and {each!r:.100} is none")
+    return functions
+
+
+def _name(function: HookFunction) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+async def _call(function: HookFunction, *arguments: object) -> Any:  # noqa: ANN401 - what it gives
+    if inspect.iscoroutinefunction(function):
+        return await function(*arguments)
+    given = await asyncio.to_thread(function, *arguments)
+    return await given if inspect.isawaitable(given) else given
+
+
+def _before_call(function: HookFunction) -> Callable[[JSONObject], Any]:
+    async def ask(question: JSONObject) -> Any:  # noqa: ANN401
+        given = await _call(function, _call_info(question["call"], question))
+        if given is None:
+            return None
+        return {"deny": given.reason} if isinstance(given, Deny) else {"arguments": given}
+
+    return ask
+
+
+def _after_call(function: HookFunction) -> Callable[[JSONObject], Any]:
+    async def ask(question: JSONObject) -> Any:  # noqa: ANN401
+        call, result = _call_info(question["call"], question), _result_info(question["result"])
+        given = await _call(function, call, result)
+        if given is None:
+            return None
+        if isinstance(given, ResultInfo):
+            return {"result": {"text": given.text, "value": given.value}}
+        return {"result": {"text": given}}
+
+    return ask
+
+
+def _after_step(function: HookFunction) -> Callable[[JSONObject], Any]:
+    async def ask(question: Any) -> Any:  # noqa: ANN401
+        calls = tuple(
+            (_call_info(each["call"], question), _result_info(each["result"]))
+            for each in question["calls"]
+        )
+        return {"end": await _call(function, StepInfo(question["step"], calls, _run(question)))}
+
+    return ask
+
+
+def _validate_answer(function: HookFunction) -> Callable[[JSONObject], Any]:
+    async def ask(question: JSONObject) -> Any:  # noqa: ANN401
+        return {"problem": await _call(function, question["answer"])}
+
+    return ask
+
+
+def _context(function: HookFunction) -> Callable[[JSONObject], Any]:
+    async def ask(question: JSONObject) -> Sequence[str]:
+        given = await _call(function, _run(question))
+        if given is None:
+            return ()
+        return (given,) if isinstance(given, str) else tuple(given)
+
+    return ask
+
+
+_ADAPTERS: Mapping[HookPoint, Callable[[HookFunction], Callable[[JSONObject], Any]]] = {
+    "beforeCall": _before_call,
+    "afterCall": _after_call,
+    "afterStep": _after_step,
+    "validateAnswer": _validate_answer,
+}
+
+
+def _run(question: Any) -> RunInfo:  # noqa: ANN401 - JSON
+    return RunInfo(question["run_id"], question["question"], question.get("subject", ""))
+
+
+def _call_info(call: Any, question: Any) -> CallInfo:  # noqa: ANN401 - JSON
+    arguments = call["arguments"] if "tool" in call else {"task": call["task"]}
+    return CallInfo(call["id"], arguments, call.get("tool"), call.get("agent"), _run(question))
+
+
+def _result_info(result: Any) -> ResultInfo:  # noqa: ANN401 - JSON
+    return ResultInfo(result["text"], result.get("value"), result.get("error"))

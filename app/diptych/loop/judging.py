@@ -1,0 +1,52 @@
+"""What follows from what hooks say: of a call before it is made, of a step, of an answer (§5, §7).
+
+Not here: asking them (`runtime.hooks`), when they are asked (`act`, `answer`).
+"""
+
+from diptych.errors import LoopError
+from diptych.loop.act import start_ready
+from diptych.loop.answer import give_answer, repair_answer
+from diptych.loop.asking import ask_for_answer, next_step
+from diptych.loop.call_graph import failure
+from diptych.loop.commands import Emit
+from diptych.loop.hook_events import AnswerJudged, CallJudged, StepJudged
+from diptych.loop.pending import Next, issue
+from diptych.loop.state import Run, updated
+
+_APPROVED = "would change what was approved"
+
+
+def judge_call(run: Run, event: CallJudged) -> Next:
+    """Make a call as the hooks leave it, as soon as there is a place; or deny it."""
+    run = updated(run, judging=run.judging - {event.call_id})
+    call = next(each for each in run.calls if each.id == event.call_id)
+    reason = event.denied
+    if reason is None and event.call and event.call_id in run.approved:
+        reason = f"the hook {event.hook} {_APPROVED}"
+    if reason is not None:
+        run = updated(run, issued=run.issued | {call.id})
+        return issue(run, Emit(failure(call, "denied", f"denied: {reason}")))
+    if event.call:
+        changed = event.call
+        run = updated(
+            run,
+            calls=tuple(changed if each.id == call.id else each for each in run.calls),
+            rewritten=run.rewritten | {call.id},
+        )
+    return start_ready(updated(run, judged=run.judged | {call.id}))
+
+
+def judge_step(run: Run, event: StepJudged) -> Next:
+    """Go on with the next step, or with the answer; a message that waits is heard first."""
+    return ask_for_answer(run) if event.ends and not run.undelivered else next_step(run)
+
+
+def judge_answer(run: Run, event: AnswerJudged) -> Next:
+    """Tell the answer, or ask for it again with what is wrong with it."""
+    answer = run.candidate
+    if answer is None:
+        raise LoopError("an answer was judged, and none was given")
+    run = updated(run, candidate=None)
+    if event.problem:
+        return repair_answer(run, answer.text, event.problem, is_refused=True)
+    return give_answer(run, answer.text, answer.finish_reason, is_json=answer.is_json)

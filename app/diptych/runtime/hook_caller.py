@@ -1,0 +1,79 @@
+"""Asks the hooks of an agent about one run, one question after another.
+
+Not here: the hooks (`hooks`), what follows from what they say (`loop.judging`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from diptych.errors import LoopError
+from diptych.loop.commands import Judge, JudgeAnswer, JudgeCall, JudgeStep
+from diptych.loop.events import Event, Failed
+from diptych.loop.hook_events import AnswerJudged, StepJudged
+from diptych.loop.messages import JSON, Call, Message, Result
+from diptych.loop.state import Run
+from diptych.runtime.hooks import HookFailed, Hooks, call_value, result_value, with_context
+
+_logger = logging.getLogger(__name__)
+
+
+class HookCaller:
+    """Puts what hooks said of one run; a hook that fails ends it, and its name is on record."""
+
+    def __init__(self, hooks: Hooks, run_id: str, put: Callable[[Event], None]) -> None:
+        self._hooks = hooks
+        self._run_id = run_id
+        self._put = put
+        self._turn = asyncio.Lock()
+
+    async def judge(self, command: Judge, run: Run) -> None:
+        """Ask about a call, a step or an answer; one after another (loop.md §5)."""
+        async with self._turn:
+            try:
+                event = await self._judged(command, run)
+            except HookFailed as failed:
+                event = self._failed(failed)
+        self._put(event)
+
+    async def after_call(self, call: Call, result: Result, run: Run) -> tuple[Result, str] | Failed:
+        """Give a result as the hooks leave it, and who replaced it; or the end of the run."""
+        try:
+            return await self._hooks.after_call(self._about(run), call, result)
+        except HookFailed as failed:
+            return self._failed(failed)
+
+    async def with_context(
+        self, messages: tuple[Message, ...], run: Run
+    ) -> tuple[Message, ...] | Failed:
+        """Give a request's messages with what the providers add; or the end of the run."""
+        try:
+            return with_context(messages, await self._hooks.context(self._about(run)))
+        except HookFailed as failed:
+            return self._failed(failed)
+
+    async def _judged(self, command: Judge, run: Run) -> Event:
+        about = self._about(run)
+        if isinstance(command, JudgeCall):
+            return await self._hooks.before_call(
+                {**about, "step": command.step}, command.call, run.catalog
+            )
+        if isinstance(command, JudgeStep):
+            results = {result.call_id: result_value(result) for result in run.results}
+            step: list[JSON] = [
+                {"call": call_value(call), "result": results[call.id]} for call in command.calls
+            ]
+            by = await self._hooks.after_step({**about, "step": command.step, "calls": step})
+            return StepJudged(command.step, bool(by), by)
+        if not isinstance(command, JudgeAnswer):
+            raise LoopError(f"{command} asks hooks nothing that they know")
+        problem, by = await self._hooks.validate_answer({**about, "answer": command.text})
+        return AnswerJudged(problem, by)
+
+    def _about(self, run: Run) -> dict[str, JSON]:
+        about: dict[str, JSON] = {"run_id": self._run_id, "question": run.question}
+        return {**about, "subject": run.subject} if run.subject else about
+
+    def _failed(self, failed: HookFailed) -> Failed:
+        _logger.warning("run %s: %s", self._run_id, failed, exc_info=failed.__cause__)
+        return Failed("hook_failed", str(failed))

@@ -1,0 +1,30 @@
+"""Whether what arrives at a run comes too late, or a second time, to count.
+
+Not here: what becomes of what counts (`loop.reducer`).
+"""
+
+from diptych.loop.approval_events import (
+    ApprovalDecided,
+    ChildApprovalDecided,
+    ChildApprovalRequested,
+)
+from diptych.loop.child_approvals import may_take
+from diptych.loop.hook_events import CallJudged
+from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queues import takes
+from diptych.loop.state import Run, waiting_calls
+
+
+def is_late(run: Run, item: object) -> bool:
+    """Whether an item of a run's inbox is to be dropped."""
+    match item:
+        case Steered() | QueueCleared():
+            return not takes(run, item)
+        case ApprovalDecided(call_id):
+            return call_id not in waiting_calls(run)
+        case CallJudged(call_id):
+            return call_id not in run.judging
+        case ChildApprovalRequested() | ChildApprovalDecided():
+            return not may_take(run, item)
+        case _:
+            return False

@@ -1,0 +1,61 @@
+"""Lets runs take one step at a time: each waits before it asks its model, until it is let go.
+
+Not here: who lets them go (`agent_control`), what a step is (`loop`).
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class StepGate:
+    """Holds the runs that are taken step by step, by their ids. Others pass."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, _Turnstile] = {}
+        self._starting = 0
+
+    @contextmanager
+    def holding(self) -> Iterator[set[str]]:
+        """Hold every run that comes meanwhile; those whose ids are put into the set stay held."""
+        before, kept = set(self._held), set[str]()
+        self._starting += 1
+        try:
+            yield kept
+        finally:
+            self._starting -= 1
+            for run_id in kept:
+                self._held.setdefault(run_id, _Turnstile())
+            if not self._starting:
+                for run_id in self._held.keys() - before - kept:
+                    self.free(run_id)
+
+    def free(self, run_id: str) -> None:
+        """Let a run go on without waiting any more."""
+        if turnstile := self._held.pop(run_id, None):
+            turnstile.go.set()
+
+    async def pass_through(self, run_id: str) -> None:
+        """Wait for a run's turn."""
+        if self._starting:
+            self._held.setdefault(run_id, _Turnstile())
+        if turnstile := self._held.get(run_id):
+            turnstile.waits.set()
+            await turnstile.go.wait()
+            turnstile.go.clear()
+
+    async def step(self, run_id: str) -> None:
+        """Let a run go to its next request, and wait until it is there.
+
+        One that is not held goes on by itself. Cancel this if the run ends first.
+        """
+        if turnstile := self._held.get(run_id):
+            await turnstile.waits.wait()
+            turnstile.waits.clear()
+            turnstile.go.set()
+            await turnstile.waits.wait()
+
+
+class _Turnstile:
+    def __init__(self) -> None:
+        self.waits, self.go = asyncio.Event(), asyncio.Event()

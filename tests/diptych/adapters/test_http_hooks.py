@@ -1,0 +1,172 @@
+"""Hooks of a manifest, against real servers: signed, bounded, and whatever goes wrong is told."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+
+from diptych.adapters.http_hooks import HttpHooks
+from diptych.config.settings import HookConfig
+from diptych.loop.catalog import Catalog
+from diptych.loop.messages import Result, ToolCall
+from diptych.runtime.hooks import HookFailed, Hooks
+
+CALL = ToolCall("call_1_1", "pay", {"amount": 5})
+KEY = "whsec_" + base64.b64encode(b"a key of some bytes").decode()
+
+
+def http(body=b"{}", status="200 OK", headers=""):
+    head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
+    return head.encode() + body
+
+
+@asynccontextmanager
+async def serving(answer):
+    """Serve `answer`: bytes, or what is given the request's head and body, and the writer."""
+    requests = []
+
+    async def serve(reader, writer):
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            names = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if line)
+            body = await reader.readexactly(int(names["content-length"]))
+            requests.append((names, body))
+            if callable(answer):
+                await answer(writer)
+            else:
+                writer.write(answer)
+            await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}/hook", requests
+    finally:
+        server.close()
+
+
+@asynccontextmanager
+async def hooks_at(url, at="beforeCall", **about):
+    http_hooks = HttpHooks("helper", [HookConfig(at, url, **about)])
+    try:
+        yield Hooks(http_hooks.hooks)
+    finally:
+        await http_hooks.aclose()
+
+
+async def judged(url, **about):
+    async with hooks_at(url, **about) as hooks:
+        return await hooks.before_call({"run_id": "r"}, CALL, Catalog())
+
+
+async def test_a_question_is_json_and_signed_so_that_its_receiver_can_tell_it_from_others():
+    headers = {"X-Team": lambda: "blue"}
+    async with serving(http(b'{"arguments": {"amount": 4}}')) as (url, requests):
+        event = await judged(url, signing_key=lambda: KEY, headers=headers)
+    assert event.call == ToolCall("call_1_1", "pay", {"amount": 4})
+    ((names, body),) = requests
+    question = json.loads(body)
+    assert question["at"] == "beforeCall"
+    assert question["agent"] == "helper"
+    assert question["call"] == {"id": "call_1_1", "tool": "pay", "arguments": {"amount": 5}}
+    signed = f"{names['webhook-id']}.{names['webhook-timestamp']}.".encode() + body
+    digest = hmac.new(b"a key of some bytes", signed, hashlib.sha256).digest()
+    expected = f"v1,{base64.b64encode(digest).decode()}"
+    assert names["webhook-signature"] == expected.lower()  # as `names` are
+    assert names["x-team"] == "blue"
+
+
+@pytest.mark.parametrize("answer", [http(), http(b"", "204 No Content"), http(b"")])
+async def test_an_answer_that_says_nothing_lets_the_call_pass(answer):
+    async with serving(answer) as (url, _):
+        event = await judged(url)
+    assert (event.call, event.denied) == (None, None)
+
+
+async def hang(_):
+    await asyncio.sleep(30)
+
+
+async def drip(writer):
+    """Answer a byte now and then, so that nothing is ever silent for long."""
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    for _ in range(300):
+        writer.write(b" ")
+        await writer.drain()
+        await asyncio.sleep(0.05)
+
+
+async def flood(writer):
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10485760\r\n\r\n")
+    for _ in range(160):
+        writer.write(b" " * 65_536)
+        await writer.drain()
+
+
+async def reset(writer):
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (hang, "did not answer within 0.5 s"),
+        (drip, "did not answer within 0.5 s"),
+        (flood, "gave more than 1048576 bytes"),
+        (reset, "cannot be reached"),
+        (b"garbage\r\n\r\n", "cannot be reached"),
+        (http(b"<html>"), "no JSON"),
+        (http(b"[" * 100_000), "no JSON"),
+        (http(b'["a"]'), "no JSON object"),
+        (http(b'{"ok": true}'), "a field that beforeCall has not"),
+        (http(b"{}", "500 Internal Server Error"), "answered 500"),
+        (http(b"{}", "302 Found", "Location: http://169.254.169.254/\r\n"), "answered 302"),
+        (http(b"{}", headers="Content-Encoding: gzip\r\n"), "compressed"),
+    ],
+)
+async def test_whatever_goes_wrong_denies_and_says_why(answer, why):
+    async with serving(answer) as (url, requests):
+        event = await judged(url, timeout=0.5 if answer in (hang, drip) else 10.0)
+    assert "the hook beforeCall at 127.0.0.1" in event.denied
+    assert why in event.denied
+    assert len(requests) == 1, "it is not asked again"
+
+
+async def test_nobody_there_denies():
+    async with serving(http()) as (url, _):
+        pass
+    assert "cannot be reached" in (await judged(url)).denied
+
+
+async def test_a_name_that_leads_to_a_metadata_service_is_not_asked():
+    event = await judged("http://169.254.169.254/latest")
+    assert "cannot be reached" in event.denied
+
+
+@pytest.mark.parametrize(
+    ("about", "why"),
+    [
+        ({"signing_key": lambda: None}, "no key to sign with"),
+        ({"signing_key": lambda: "whsec_%%"}, "no base64"),
+        ({"headers": {"X-Token": lambda: None}}, "X-Token, which is missing"),
+    ],
+)
+async def test_without_its_key_nothing_is_sent(about, why):
+    async with serving(http()) as (url, requests):
+        assert why in (await judged(url, **about)).denied
+    assert requests == []
+
+
+async def test_after_a_call_the_same_mistakes_are_the_run_s_end():
+    async with serving(http(b"{}", "503 Busy")) as (url, _):
+        async with hooks_at(url, "afterCall") as hooks:
+            with pytest.raises(HookFailed, match=r"afterCall at 127\.0\.0\.1 answered 503"):
+                await hooks.after_call({"run_id": "r"}, CALL, Result("call_1_1", "paid"))
