@@ -59,7 +59,7 @@ async def test_repeated_failures_are_counted_and_make_healthz_fail(api, monkeypa
     begun = operator(api)
     for _ in range(2):
         assert await begun.run_term() is True
-    assert b"diptych_operator_failures_total 2.0" in begun.metrics.render({}, 0.0)
+    assert b"diptych_operator_failures_total 2.0" in begun.metrics.render({}, {}, 0.0)
     begun.staleness.resume(begun.staleness._last_data)
     assert begun.staleness.seconds() > 2 * term.PAUSE_SECONDS
 
