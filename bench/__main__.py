@@ -15,6 +15,7 @@ from bench import (
     answers,
     durable,
     formats,
+    guards,
     lists,
     redis_clients,
     speed,
@@ -75,6 +76,11 @@ def _answers(behind: Backends, effort: speed.Effort) -> str:
     return asyncio.run(answers.measure())
 
 
+def _guards(behind: Backends, effort: speed.Effort) -> str:
+    del effort
+    return asyncio.run(guards.measure(behind))
+
+
 def _formats(behind: Backends, effort: speed.Effort) -> str:
     del behind, effort
     return formats.measure()
@@ -92,6 +98,7 @@ PARTS: dict[str, Part] = {
     "formats": _formats,
     "redis": _redis_clients,
     "answers": _answers,
+    "guards": _guards,
 }
 
 

@@ -37,7 +37,7 @@ async def measure(behind: Backends) -> str:
     with redis_server() as redis, contextlib.ExitStack() as stack:
         off = stack.enter_context(diptych(behind, name="memory"))
         on = stack.enter_context(diptych(behind, name="Redis", REDIS_URL=redis.url))
-        rows = [await _compared(what, plan, off, on) for what, plan in SCENARIOS.items()]
+        rows = [await compared(what, plan, off, on) for what, plan in SCENARIOS.items()]
         rows.append(await _paced(off, on))
         commands = [await _commands(redis, on, what, plan) for what, plan in SCENARIOS.items()]
         commands.append(await _commands(redis, on, f"S1, {PACE}/s", (1, 1, PACE)))
@@ -56,7 +56,7 @@ async def measure(behind: Backends) -> str:
     )
 
 
-async def _compared(what: str, plan: tuple[int, int], off: Peer, on: Peer) -> list[str]:
+async def compared(what: str, plan: tuple[int, int], off: Peer, on: Peer) -> list[str]:
     """Ask both in turn, a few times each, with one caller."""
     request = client.question(*plan)
     for peer in (off, on):

@@ -252,8 +252,6 @@ class _StructuralSchema:
         for name, field in model.model_fields.items():
             wire_name = field.alias or to_camel(name)
             found = _without_null(given["properties"][wire_name])
-            if found.get("unsupported"):
-                continue
             properties[wire_name] = self.schema(found)
             if name in texts:
                 properties[wire_name] |= self._document(texts[name], found)

@@ -10,8 +10,8 @@ from support.model_server import model_server, silence, stalls, status
 from support.stack import agent, box, call, frames, stage, stages
 
 from diptych.access.grants import Grant, Grantee, Right
+from diptych.config.access_settings import AccessConfig
 from diptych.config.settings import (
-    AccessConfig,
     AgentConfig,
     ModelConfig,
     PeerConfig,

@@ -11,7 +11,8 @@ from support.model_server import model_server
 from support.stack import agent
 
 from diptych.access.grants import Grant, Grantee, Right
-from diptych.config.settings import AccessConfig, AgentConfig, PeerConfig
+from diptych.config.access_settings import AccessConfig
+from diptych.config.settings import AgentConfig, PeerConfig
 from diptych.net.a2a_extension import URI
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.server import ListenAddress, Sockets, serve_agents

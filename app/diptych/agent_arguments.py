@@ -17,7 +17,7 @@ from diptych.config.source_location import FieldPath, SourceLocation
 from diptych.config.variables import MOCK
 from diptych.errors import ConfigError
 from diptych.ports import Model
-from diptych.serve.hosted_agent import check_mock_scripts
+from diptych.serve.models import check_mock_scripts
 
 _IN_PROCESS = {"name": "in-process", "endpoint": "http://in-process.invalid"}
 """The model of the manifest in place of a model object, which has no endpoint; never asked."""

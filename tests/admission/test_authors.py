@@ -49,6 +49,14 @@ PLACES: dict[str, tuple[str, dict[str, Any]]] = {
         "container.envFrom",
         {"container": {"envFrom": [{"secretRef": {"name": "hidden"}}]}},
     ),
+    "hooks[].headers[].valueFrom.secretKeyRef": (
+        "hooks.headers",
+        {"hooks": [{"at": "beforeCall", "url": "https://h.example.com", "headers": HEADERS}]},
+    ),
+    "hooks[].signingKey.secretKeyRef": (
+        "hooks.signingKey",
+        {"hooks": [{"at": "beforeCall", "url": "https://h.example.com", "signingKey": REF}]},
+    ),
     "expose.tls.secretName": (
         "expose.tls",
         {

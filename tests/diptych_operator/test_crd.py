@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 ROOT = Path(__file__).parent.parent.parent
@@ -60,11 +59,6 @@ def test_it_is_structural():
     for path, schema in EVERYTHING:
         assert "type" in schema or schema.get("x-kubernetes-int-or-string"), path
         assert not {"$ref", "oneOf", "title", "default", "const"} & schema.keys(), path
-
-
-@pytest.mark.parametrize("field", ["budget"])
-def test_what_the_pods_of_this_version_refuse_is_not_offered(field):
-    assert field not in SPEC
 
 
 def test_of_a_choice_only_what_is_built_is_offered():

@@ -16,6 +16,7 @@ from diptych.loop.model_request import ModelRequest
 from diptych.net.memory_budget import MemoryBudget
 from diptych.policy.rules import Policy
 from diptych.ports import DelegationRequest, Item, Model, Notice, Progress
+from diptych.runtime.agent_budgets import AgentBudgets
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
 from diptych.runtime.hooks import Hooks
@@ -158,6 +159,7 @@ def house(  # noqa: PLR0913 - what a test may want else
     policy: Policy | None = None,
     budget: MemoryBudget | None = None,
     hooks: Hooks | None = None,
+    budgets: AgentBudgets | None = None,
 ) -> House:
     model = model or ListeningModel(*replies)
     tools = tools if isinstance(tools, FunctionTools) else FunctionTools(tools or {})
@@ -168,7 +170,7 @@ def house(  # noqa: PLR0913 - what a test may want else
     settings = replace(definition.settings, hooks=hooks.points)
     runs = RunService(
         replace(definition, settings=settings),
-        Backends(model, tools, agents, policy=policy or Policy(), hooks=hooks),
+        Backends(model, tools, agents, policy=policy or Policy(), hooks=hooks, budgets=budgets),
         stores,
         budget=budget,
     )

@@ -13,8 +13,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from diptych.errors import ModelCode
+from diptych.loop.budget import Prices
 from diptych.loop.codec import TERMINAL, Record
+from diptych.loop.delegation_rows import read_usage
+from diptych.loop.messages import Used
 from diptych.ports import Notice
+from diptych.ports.budgets import Account
 
 _BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _MAX_TIMED_RUNS = 10_000
@@ -32,7 +36,7 @@ class Metrics:
     """An observer of all runs (`runtime.run_log.Observer`), with a registry of its own.
 
     `in_process_model` names a model that reports no attempts, a script or a Python object: its
-    replies are counted as they are recorded.
+    replies are counted as they are recorded. `prices` are those of the model, if it has any.
     """
 
     def __init__(
@@ -41,7 +45,9 @@ class Metrics:
         dropped_runs: Callable[[], int],
         *,
         in_process_model: str | None = None,
+        prices: Prices | None = None,
     ) -> None:
+        self._prices = prices
         self._in_process_model = in_process_model
         self._registry = CollectorRegistry()
         self._runs = self._counter("diptych_runs", "Runs that have ended.", "status")
@@ -54,6 +60,7 @@ class Metrics:
             "diptych_model_errors", "Attempts at a model's endpoint that failed.", "reason"
         )
         self._tokens = self._counter("diptych_tokens", "Tokens, as the model counts them.", "kind")
+        self._add_budget_metrics()
         self._calls = self._counter(
             "diptych_calls", "Calls of tools and agents that have ended.", "kind", "outcome"
         )
@@ -80,6 +87,16 @@ class Metrics:
         self._started_at: dict[str, float] = {}
         self._without_text: set[str] = set()
 
+    def _add_budget_metrics(self) -> None:
+        self._cost = self._counter("diptych_cost", "Money, by the prices of the manifest.")
+        self._failed = self._counter("diptych_failed_runs", "Runs that have failed.", "code")
+        self._budget_used = Gauge(
+            "diptych_budget_used_ratio",
+            "How much of the day's budget is used, as this process knows it; 1 is all of it.",
+            ["limit"],
+            registry=self._registry,
+        )
+
     def observe(self, item: Record | Notice) -> None:
         if isinstance(item, Notice):
             return
@@ -104,6 +121,12 @@ class Metrics:
         self._model_calls.labels(model, endpoint, "error" if is_error else outcome).inc()
         if is_error:
             self._model_errors.labels(outcome).inc()
+
+    def observe_budget(self, account: Account, used: Used) -> None:
+        """Show how much of the day's budget is used."""
+        if account.scope == "perDay":
+            for name, limit in account.budget.limits():
+                self._budget_used.labels(name).set(float(getattr(used, name) / limit))
 
     def count_refused(self, reason: str) -> None:
         """Count a request that was refused; `reason` is one of a few words."""
@@ -132,8 +155,12 @@ class Metrics:
             self.observe_model(self._in_process_model, "", "ok")
         self._tokens.labels("prompt").inc(usage["prompt_tokens"])
         self._tokens.labels("completion").inc(usage["completion_tokens"])
+        if self._prices:
+            self._cost.inc(float(self._prices.cost(read_usage(usage))))
 
     def _observe_failure(self, code: object) -> None:
+        if code is not None:
+            self._failed.labels(str(code)).inc()
         if self._in_process_model is not None and code in _MODEL_CODES:
             self.observe_model(self._in_process_model, "", str(code))
 

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from collections.abc import Awaitable, Callable
 
 from diptych.cli.client.agent_client import AgentClient, Choice
 from diptych.cli.output.screen import Screen
@@ -34,9 +35,20 @@ def can_ask() -> bool:
 
 
 class Approver:
-    """Asks about each call of a run that waits. `no_input` raises `InputRequired` instead."""
+    """Asks about each call of a run that waits. `no_input` raises `InputRequired` instead.
 
-    def __init__(self, agent: AgentClient, screen: Screen, *, no_input: bool) -> None:
+    `read_line` gives the next line of the terminal, if something else reads it, too.
+    """
+
+    def __init__(
+        self,
+        agent: AgentClient,
+        screen: Screen,
+        *,
+        no_input: bool,
+        read_line: Callable[[], Awaitable[str]] | None = None,
+    ) -> None:
+        self._read_line = read_line or _read_line
         self._agent = agent
         self._screen = screen
         self._no_input = no_input
@@ -63,7 +75,7 @@ class Approver:
         call_id = str(record.metadata["call_id"])
         async with self._lock:
             self._screen.show_prompt(_PROMPT)
-            answer = (await _read_line()).strip()
+            answer = (await self._read_line()).strip()
             decision: Choice = "approve" if answer.lower() in _YES else "reject"
             reason = "" if answer.lower() in _YES | _NO else answer
             try:

@@ -15,6 +15,7 @@ from diptych.cli.client.agent_client import AgentClient
 from diptych.cli.output.renderer import REFRESH_SECONDS, Renderer
 from diptych.cli.output.screen import Screen
 from diptych.cli.output.wording import unavailable_text
+from diptych.cli.typed_lines import Messenger
 from diptych.loop.codec import TERMINAL, Record
 from diptych.ports import Item
 
@@ -33,8 +34,11 @@ async def start_and_follow(
     session_id: str | None,
     renderer: Renderer,
     approver: Approver | None = None,
+    messenger: Messenger | None = None,
 ) -> EndedRun:
     """Start a run and render it until it ends; `approver` is asked about calls that wait.
+
+    `messenger` sends it what is typed meanwhile.
 
     Raises `InputRequired` if it may ask nobody. Cancellation cancels the run, whose end is then
     rendered and returned. Before the run has started, the cancellation is raised.
@@ -42,6 +46,8 @@ async def start_and_follow(
     async with _refreshed(renderer):
         run = await agent.start(question, session_id, renderer.render)
         follower = _RunFollower(agent, run.run_id, renderer, approver)
+        if messenger:
+            messenger.open(run.run_id)
         try:
             await follower.follow_to_end()
         except asyncio.CancelledError:
@@ -51,6 +57,9 @@ async def start_and_follow(
             await follower.follow_to_end()
             if task := asyncio.current_task():
                 task.uncancel()
+        finally:
+            if messenger:
+                messenger.close()
     return EndedRun(run.session_id, follower.status)
 
 

@@ -39,4 +39,5 @@ def _rule(rule: PolicyRuleSpec) -> Rule:
         rule.reason,
         rule.expires,
         is_dry_run=rule.mode == "dryRun",
+        repeat=rule.repeat,
     )

@@ -5,10 +5,10 @@ Not here: the platform's issuers (`platform_access`), asking one for its keys (`
 
 import ssl
 
+from diptych.config.access_settings import IssuerConfig
 from diptych.config.manifest.access import IssuerSpec
 from diptych.config.references import References
 from diptych.config.secret_sources import constant_value
-from diptych.config.settings import IssuerConfig
 from diptych.config.source_location import FieldPath
 
 

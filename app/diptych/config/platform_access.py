@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from diptych.access.grants import Grant, Grantee, Right
+from diptych.config.access_settings import IssuerConfig
 from diptych.config.secret_sources import constant_value
-from diptych.config.settings import IssuerConfig
 
 
 @dataclass(frozen=True, slots=True)

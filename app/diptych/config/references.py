@@ -139,7 +139,10 @@ class References:
 
     def service_url(self, path: FieldPath, ref: ServiceRef) -> str:
         """Find the URL of the MCP server behind a Service."""
-        url = self.targets.services.web_url(ref.name)
+        services = self.targets.services
+        url = services.web_url(ref.name)
+        if ref.namespace:
+            url = services.web_url(f"{ref.namespace}/{ref.name}") or url
         if url is None:
             self.add_problem(
                 path, f"Service {ref.name} has no address here; give --service {ref.name}=URL"

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from diptych.access.grants import Grant, Grantee, Right
 from diptych.access.limits import Limits
+from diptych.config.access_settings import AccessConfig
 from diptych.config.call_policy import call_policy
 from diptych.config.container_env import container_env, variable_path
+from diptych.config.grants import access_grants
 from diptych.config.issuers import issuer_config
 from diptych.config.manifest import AgentManifest
-from diptych.config.manifest.access import AccessSpec, GranteeSpec
+from diptych.config.manifest.access import AccessSpec
 from diptych.config.manifest.agent import AgentSpec
 from diptych.config.manifest.headers import Header
 from diptych.config.manifest.hooks import HookSpec
@@ -24,10 +25,10 @@ from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.tools import ToolServerSpec
 from diptych.config.manifest.urls import url_problem
 from diptych.config.references import References, ReferenceTargets
+from diptych.config.run_budgets import prices, run_budget, run_deadline, shared_budgets
 from diptych.config.secret_sources import constant_value
 from diptych.config.services import agent_base_url
 from diptych.config.settings import (
-    AccessConfig,
     AgentConfig,
     ChatConfig,
     HookConfig,
@@ -85,7 +86,7 @@ class _Resolver:
             ),
             agents=tuple(self._peer(("spec", "agents", i), p) for i, p in enumerate(spec.agents)),
             loop=_loop_settings(spec),
-            deadline=spec.loop.deadline,
+            deadline=run_deadline(spec.loop.deadline, spec.budget),
             public_url=self._public_url(env),
             exposed_url=spec.expose.url if spec.expose else None,
             env=env,
@@ -98,6 +99,7 @@ class _Resolver:
             mounted_keys=self.references.mounted_keys,
             context_tokens=spec.context.max_tokens,
             policy=call_policy(self._manifest, self.references),
+            budgets=shared_budgets(spec.budget),
         )
 
     def _mock(self, env: Mapping[str, ValueProvider]) -> tuple[str | None, str]:
@@ -247,43 +249,19 @@ class _Resolver:
         return StoreConfig(url, sessions.retention, prefix)
 
 
-def access_grants(access: AccessSpec, namespace: str) -> tuple[Grant, ...]:
-    """Give what a manifest grants.
-
-    Without grants the ServiceAccounts of the agent's own namespace and the holders of its keys may
-    ask. Holders of keys that no grant names may always ask.
-    """
-    grants = [
-        Grant(
-            tuple(_grantee(one, namespace) for one in grant.to),
-            frozenset(Right(right) for right in grant.may),
-        )
-        for grant in access.grants
-    ]
-    named = {one.name for grant in grants for one in grant.to if one.kind == "key"}
-    others = [Grantee("key", key.name) for key in access.keys if key.name not in named]
-    if not access.grants:
-        others.append(Grantee("serviceaccount", f"{namespace}/*"))
-    return (*grants, Grant(tuple(others), frozenset({Right.ASK})))
-
-
-def _grantee(grantee: GranteeSpec, namespace: str) -> Grantee:
-    if ref := grantee.service_account:
-        return Grantee("serviceaccount", f"{ref.namespace or namespace}/{ref.name}")
-    if ref := grantee.agent:
-        return Grantee("agent", f"{ref.namespace or namespace}/{ref.name}")
-    if grantee.group is not None:
-        return Grantee("group", grantee.group)
-    if grantee.user is not None:
-        return Grantee("user", grantee.user)
-    return Grantee("key", grantee.key or "")  # the model sees to it that one is given
-
-
 def _loop_settings(spec: AgentSpec) -> LoopSettings:
     of_model = _same_fields(spec.model, LoopSettings) if spec.model else {}
+    of_model.pop("prices", None)
     of_loop = _same_fields(spec.loop, LoopSettings)
     of_sessions = _same_fields(spec.sessions, LoopSettings)
-    return LoopSettings(**of_loop, **of_model, **of_sessions, output_schema=spec.output_schema)
+    return LoopSettings(
+        **of_loop,
+        **of_model,
+        **of_sessions,
+        output_schema=spec.output_schema,
+        budget=run_budget(spec.budget),
+        prices=prices(spec.model),
+    )
 
 
 def _same_fields(model: StrictModel, config: type) -> dict[str, Any]:

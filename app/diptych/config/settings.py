@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
-from diptych.access.grants import Grant
-from diptych.access.limits import Limits
+from diptych.config.access_settings import AccessConfig
 from diptych.errors import ConfigError
+from diptych.loop.budget import SharedBudgets
 from diptych.loop.catalog import SEPARATOR
 from diptych.loop.events import LoopSettings
 from diptych.loop.hook_events import HookPoint
@@ -192,42 +192,6 @@ class StoreConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class IssuerConfig:
-    """An issuer whose tokens are accepted; without `jwks` it is asked for its keys.
-
-    With `is_cluster` its tokens are those of ServiceAccounts. `ca` reads the certificates of the
-    authorities (PEM) that it is trusted by, in place of the public ones.
-    """
-
-    url: str
-    audience: str
-    user_claim: str = "sub"
-    groups_claim: str = "groups"
-    jwks: tuple[Mapping[str, Any], ...] | None = None
-    is_cluster: bool = False
-    ca: ValueProvider | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AccessConfig:
-    """Who may do what (access.md). `keys` are API keys by the name of their holder.
-
-    With `approve_own` whoever may approve decides on its own runs, too.
-
-    `platform` reads what the operator says for all callers of the agent, as JSON; see
-    `config.platform_access`.
-    """
-
-    mode: Literal["required", "open"] = "required"
-    keys: Mapping[str, ValueProvider] = field(default_factory=dict)
-    issuers: tuple[IssuerConfig, ...] = ()
-    grants: tuple[Grant, ...] = ()
-    limits: Limits = field(default_factory=Limits)
-    platform: ValueProvider | None = None
-    approve_own: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class AgentConfig:
     """All that an agent is built from.
 
@@ -237,7 +201,8 @@ class AgentConfig:
     instructions, if another object holds them. `mounted_keys` are read from files that may be
     missing, by the names that people know the keys by. `context_tokens` is the model's context
     window, None if the model itself says it. Without a `store`, runs and sessions are in memory.
-    `when_busy` says what becomes of a request while a run of its session has not ended.
+    `when_busy` says what becomes of a request while a run of its session has not ended. `budgets`
+    are those that runs share.
     """
 
     name: str
@@ -261,6 +226,7 @@ class AgentConfig:
     chat: ChatConfig = field(default_factory=ChatConfig)
     access: AccessConfig = field(default_factory=AccessConfig)
     policy: Policy = field(default_factory=Policy)
+    budgets: SharedBudgets = field(default_factory=SharedBudgets)
     when_busy: Literal["enqueue", "reject", "interrupt"] = "enqueue"
     hooks: tuple[HookConfig, ...] = ()
 

@@ -8,7 +8,6 @@ Not here: the rules themselves (`manifest`), where references lead (`references`
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from importlib.metadata import version
 from itertools import islice
 from typing import Any, get_args
 
@@ -77,7 +76,7 @@ def _error_lines(
     refused = {
         path
         for mistake, path in zip(mistakes, paths, strict=True)
-        if mistake["type"] in {"unsupported", "extra_forbidden"}
+        if mistake["type"] == "extra_forbidden"
     }
     blanks = dict.fromkeys(
         path
@@ -115,12 +114,7 @@ def _blank_fields(value: object, path: FieldPath) -> Iterator[FieldPath]:
 
 def _message(mistake: ErrorDetails, path: FieldPath) -> str:
     kind, value, context = mistake["type"], mistake["input"], mistake.get("ctx", {})
-    unsupported = f"is not supported by this version of Diptych ({version('diptych')})"
     match kind:
-        case "unsupported":
-            message = f"{unsupported}; remove it"
-        case "unsupported_value":
-            message = f"{json.dumps(value)} {unsupported}; use {context['supported']}"
         case "extra_forbidden":
             message = _unknown_field(path)
         case "missing" | "invalid_key":

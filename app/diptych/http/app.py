@@ -34,6 +34,7 @@ from diptych.http.runs.routes import RunPolicy, run_routes
 from diptych.http.runs.tree import tree_routes
 from diptych.loop.events import LoopSettings
 from diptych.net.memory_budget import MemoryBudget
+from diptych.runtime.agent_budgets import AgentBudgets
 from diptych.runtime.service import RunService
 from diptych.runtime.stores import Stores
 
@@ -61,6 +62,7 @@ class AppDependencies:
     chat: ChatConfig = field(default_factory=ChatConfig)
     inputs: tuple[str, ...] = ()
     max_steps: int = LoopSettings().max_steps
+    budgets: AgentBudgets | None = None  # None: nothing is counted
 
 
 class AgentApp(FastAPI):
@@ -101,7 +103,8 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     )
     policy = ChatPolicy(name, dependencies.chat, dependencies.inputs)
     app.include_router(chat_routes(policy, runs))
-    app.include_router(run_routes(runs, RunPolicy(dependencies.inputs, dependencies.max_steps)))
+    run_policy = RunPolicy(dependencies.inputs, dependencies.max_steps, dependencies.budgets)
+    app.include_router(run_routes(runs, run_policy))
     app.include_router(tree_routes(runs, name))
     app.include_router(queue_routes(runs))
     app.include_router(approval_routes(GuardedApprovals(dependencies.runs)))

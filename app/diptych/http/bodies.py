@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.config import JsonDict
 
 from diptych.errors import InvalidRequest
+from diptych.http.budgets import BudgetBody
 from diptych.http.messages import Messages
 from diptych.runtime.definition import WhenBusy
 
@@ -90,6 +91,7 @@ class RunBody(BaseModel):
     max_steps: int | None = Field(
         None, ge=1, description="The most steps of this run; at most the manifest's `maxSteps`."
     )
+    budget: BudgetBody | None = Field(None, description="What this run may use.")
 
 
 class ResumeBody(BaseModel):
@@ -144,7 +146,7 @@ _UNION_MEMBERS = ("str", "ContentPart")  # pydantic names them in a location
 Body = TypeVar("Body", bound=BaseModel)
 
 _UNSUPPORTED = {
-    "budget": "budgets are not supported by this version; remove it",
+    "budget": "only runs started by POST /v1/runs have a budget of their own; remove it",
     "audio": "this agent answers in text; remove it",
 }
 
@@ -159,7 +161,7 @@ async def read_body(request: Request, model: type[Body]) -> Body:
     if not isinstance(body, dict):
         raise InvalidRequest("the body must be a JSON object", code="invalid_json")
     for name, advice in _UNSUPPORTED.items():
-        if body.get(name) is not None:
+        if body.get(name) is not None and name not in model.model_fields:
             raise InvalidRequest(f"{name}: {advice}", param=name, code="unsupported_parameter")
     try:
         return model.model_validate(body, strict=True)

@@ -33,7 +33,16 @@ from diptych.net.redaction import SECRETS
 
 _logger = logging.getLogger(__name__)
 
-_FINAL_CODES = frozenset({"aborted", "invalid_output", "answer_not_given", "empty_answer"})
+_FINAL_CODES = frozenset(
+    {
+        "aborted",
+        "invalid_output",
+        "answer_not_given",
+        "empty_answer",
+        "stuck",
+        "budget_exhausted",
+    }
+)
 """Of runs that asked again themselves, or that somebody ended: a client is not to repeat them."""
 _STATUS_OF_CODE = {
     "session_busy": 409,
@@ -58,6 +67,9 @@ _STATUS_OF_CODE = {
     "out_of_memory": 503,
     "internal_error": 500,
     "too_many_owners": 500,
+    "stuck": 500,
+    "budget_exhausted": 429,  # as OpenAI's insufficient_quota
+    "budget_unavailable": 503,
     "aborted": 409,
     "store_full": 503,
     "store_away": 503,
@@ -103,9 +115,12 @@ def error_body(
 
 def run_error_body(code: str, message: str) -> dict[str, object]:
     """Write why a run has no answer."""
-    kind = {"aborted": "aborted", "context_too_long": "invalid_request_error"}.get(
-        code, "server_error"
-    )
+    kinds = {
+        "aborted": "aborted",
+        "context_too_long": "invalid_request_error",
+        "budget_exhausted": "insufficient_quota",
+    }
+    kind = kinds.get(code, "server_error")
     return error_body(message, kind, code=code)
 
 

@@ -32,6 +32,7 @@ from diptych.loop.native_steps import (
     with_call_ids,
 )
 from diptych.loop.pending import Next, issue
+from diptych.loop.spending import is_counted, take_child_use
 from diptych.loop.state import (
     Phase,
     Run,
@@ -41,6 +42,7 @@ from diptych.loop.state import (
     updated,
     waiting_calls,
 )
+from diptych.loop.stuck import note_effect, note_step
 
 _READ_SHARE = 1 / 8  # of the context window, for one piece of a text that is read on
 
@@ -113,7 +115,7 @@ def take_result(run: Run, event: Returned) -> Next:
     children_usage = run.children_usage + child if child else run.children_usage
     below = tuple(w for w in run.children_waiting if w.path[0] != event.result.call_id)
     run = updated(
-        run,
+        take_child_use(run, result),
         results=(*run.results, result),
         waiting=waiting,
         judging=run.judging - {result.call_id},
@@ -130,8 +132,11 @@ def take_result(run: Run, event: Returned) -> Next:
         results = prompt.step_results(step, run.step_limit, calls, by_id, run.nonce)
         told = (mark_results(results, (by_id[call.id].text for call in calls)),)
     calls = run.calls
-    ends_phase = all(_is_terminal(run, call) and not by_id[call.id].error for call in run.calls)
+    run, stuck = note_step(run, by_id)
+    ends_phase = all(_is_terminal(run, call) and not by_id[call.id].error for call in calls)
     run = updated(append_messages(run, *told), calls=(), native_reply=None)
+    if stuck:
+        return issue(updated(run, phase=Phase.ACT), Emit(stuck))
     if ends_phase and not run.undelivered:
         return ask_for_answer(run)
     if "afterStep" in run.settings.hooks:
@@ -182,9 +187,12 @@ def _unjudged(run: Run) -> frozenset[str]:
     return frozenset(c.id for c in run.calls if not is_reader(c)) - run.judged
 
 
-def begin_call(run: Run, call: Call) -> Next:
+def begin_call(run: Run, event: Called) -> Next:
     """Note that a call is sent; one that reads on in a text is answered at once."""
-    run = updated(run, started=(*run.started, call.id))
+    call, count = event.call, run.tool_calls + is_counted(event.call)
+    if event.budget:
+        run = updated(run, granted={**run.granted, call.id: event.budget})
+    run = note_effect(updated(run, started=(*run.started, call.id), tool_calls=count), call)
     if not (is_reader(call) and isinstance(call, ToolCall)):
         return run, ()
     most = run.context.weight(_READ_SHARE)

@@ -21,6 +21,7 @@ from diptych.loop.rendering import (
     answer_request,
     summary_request,
 )
+from diptych.loop.spending import ends_phase_1, exhausted, failed, used_by
 from diptych.loop.state import Phase, Run, conversation, updated
 from diptych.loop.tokens import request_weight, total_weight, weight
 
@@ -30,12 +31,16 @@ PARTIAL_RESULT_CHARS = 500  # of each result, in the terminal event at `max_step
 
 
 def next_step(run: Run) -> Next:
-    """Ask the model for the next actions, unless all steps are used."""
-    if run.step < run.step_limit:
+    """Ask the model for the next actions, unless all steps are used, or the run's budget is."""
+    limit = ends_phase_1(run)
+    if run.step < run.step_limit and not limit:
         return ask_for_actions(deliver_next(run))
     if run.settings.on_max_steps == "answer":
         return ask_for_answer(deliver_next(run))
     run = deliver_steering(run)
+    if limit and run.step < run.step_limit:
+        end = failed(limit, used_by(run), run.budget)
+        return issue(updated(run, phase=Phase.ACT), Emit(end))
     text = prompt.max_steps_text(run.settings.max_steps)
     partial = tuple(replace(r, text=r.text[:PARTIAL_RESULT_CHARS], value=None) for r in run.results)
     return issue(run, Emit(StepsExhausted(text, partial, run.usage)))
@@ -88,6 +93,8 @@ def too_long(run: Run, sent: int) -> Failed:
 
 
 def _ask(run: Run) -> Next:
+    if end := exhausted(run):
+        return issue(run, Emit(end))
     asking, command, others = _fitting(run)
     if (
         command.purpose != "summary"

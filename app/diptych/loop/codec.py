@@ -10,7 +10,7 @@ Not here: where records are stored (`adapters`), what they mean for a run (`redu
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from diptych.errors import LoopError
@@ -74,6 +74,7 @@ from diptych.loop.hook_rows import judged_row, read_judged
 from diptych.loop.messages import JSON
 from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.queue_rows import queue_row, read_cleared, read_steered
+from diptych.loop.settings_json import decode_settings, encode_settings
 
 EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     Asked: ("user_message",),
@@ -104,8 +105,6 @@ EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     StepsExhausted: ("max_steps",),
 }
 TERMINAL = frozenset({"completed", "failed", "aborted", "max_steps"})
-_BEFORE: Mapping[str, Any] = {"reply_rules": 1, "queue_mode": "all"}
-"""The settings of a run whose record has no such field: of version 0.1, and before queues."""
 NOT_IN_MEMORY_VIEW = frozenset(
     {
         "offered",
@@ -141,7 +140,8 @@ def catalog_blob(
     catalog: Catalog, prompt: str, settings: LoopSettings, native_prompt: str = ""
 ) -> tuple[Offered, bytes]:
     """Give what a run is offered as an event, and as the bytes that are kept under its key."""
-    content = {"offers": encode_catalog(catalog), "prompt": prompt, "terms": asdict(settings)}
+    terms = encode_settings(settings)
+    content = {"offers": encode_catalog(catalog), "prompt": prompt, "terms": terms}
     if native_prompt:
         content["native_prompt"] = native_prompt
     blob = json.dumps(content, sort_keys=True).encode()  # schemas may hold what orjson refuses
@@ -265,16 +265,12 @@ def _whole(key: str, blob: bytes) -> bytes:
     return blob
 
 
-def _read_settings(stored: Mapping[str, Any]) -> LoopSettings:
-    return LoopSettings(**{**_BEFORE, **stored, "hooks": tuple(stored.get("hooks", ()))})
-
-
 def _read_offered(key: str, blob: bytes, metadata: Mapping[str, Any]) -> Offered:
     stored = json.loads(blob)
     return Offered(
         decode_catalog(stored["offers"]),
         stored["prompt"],
-        _read_settings(stored["terms"]),
+        decode_settings(stored["terms"]),
         key,
         metadata.get("nonce", ""),
         stored.get("native_prompt", ""),

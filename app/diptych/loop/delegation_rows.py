@@ -6,6 +6,7 @@ Not here: the rows that hold it (`event_rows`), how other agents say it (`net.a2
 from collections.abc import Mapping
 from typing import Any, cast
 
+from diptych.loop.budget import decode_used, encode_budget
 from diptych.loop.messages import JSON, ChildRun, ParentCall, Usage
 
 
@@ -34,6 +35,8 @@ def child_value(child: ChildRun) -> JSON:
     known: dict[str, JSON] = {name: value for name, value in about.items() if value}
     if child.usage is not None:
         known["usage"] = usage_value(child.usage)
+    if child.used is not None:
+        known["used"] = encode_budget(child.used)
     return {"url": child.url, **known}
 
 
@@ -43,9 +46,9 @@ def read_child(stored: Mapping[str, Any] | None) -> ChildRun | None:
         return None
     names = ("task_id", "state", "code", "text")
     usage = read_usage(stored["usage"]) if "usage" in stored else None
-    return ChildRun(
-        stored["url"], usage=usage, **{name: stored[name] for name in names if name in stored}
-    )
+    used = decode_used(stored["used"]) if "used" in stored else None
+    known = {name: stored[name] for name in names if name in stored}
+    return ChildRun(stored["url"], usage=usage, used=used, **known)
 
 
 def usage_value(usage: Usage) -> dict[str, JSON]:

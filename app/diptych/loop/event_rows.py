@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from diptych.errors import LoopError
+from diptych.loop.budget import decode_budget, encode_budget
 from diptych.loop.context_window import ContextWindow
 from diptych.loop.delegation_rows import (
     child_value,
@@ -33,6 +34,7 @@ from diptych.loop.events import (
 )
 from diptych.loop.message_json import decode_calls, decode_message, encode_calls, encode_message
 from diptych.loop.messages import JSON, Call, Delegation, Result, ToolCall
+from diptych.loop.settings_json import budget_terms
 
 Stored = Any
 """What a store gives back: JSON whose form follows from the event's type."""
@@ -57,6 +59,7 @@ def asked_metadata(event: Asked) -> dict[str, JSON]:
         "resumes": event.resumes,
         "subject": event.subject,
         "caller": event.caller,
+        "budget": encode_budget(event.budget) or None,
     }
     unset: tuple[JSON, ...] = (None, "", [])  # `{}` is a schema, and 0.0 are seconds
     given = {name: value for name, value in about.items() if value not in unset}
@@ -84,12 +87,17 @@ def read_asked(message: str, metadata: Mapping[str, Any]) -> Asked:
         metadata.get("resumes"),
         metadata.get("subject", ""),
         metadata.get("caller", ""),
+        decode_budget(metadata.get("budget", {})),
     )
 
 
 def offered_metadata(event: Offered) -> dict[str, JSON]:
-    """What a record of the offers says beside their key; defaults are left out."""
+    """What a record of the offers says beside their key; defaults are left out.
+
+    Budget and prices are part of the settings; here is what readers of the record need of them.
+    """
     about: dict[str, JSON] = {"nonce": event.nonce} if event.nonce else {}
+    about |= budget_terms(event.settings)
     if event.action_format != "json":
         about["action_format"] = event.action_format
     window = event.context
@@ -215,13 +223,16 @@ def called_row(event: Called) -> tuple[str, JSON, dict[str, JSON]]:
     content, about = call_content(event.call), call_metadata(event.call, event.step)
     if isinstance(event.call, ToolCall):
         return "tool_call", content, about
+    if event.budget:
+        about["budget"] = encode_budget(event.budget)
     return "delegation_request", content, {**about, "context_id": event.context_id}
 
 
 def read_called(event_type: str, content: Stored, metadata: Mapping[str, Any]) -> Called:
     """Read such a call back."""
     context_id = metadata["context_id"] if event_type == "delegation_request" else None
-    return Called(read_call(content, metadata), metadata["step"], context_id)
+    budget = decode_budget(metadata.get("budget", {}))
+    return Called(read_call(content, metadata), metadata["step"], context_id, budget)
 
 
 def returned_row(event: Returned) -> tuple[str, JSON, dict[str, JSON]]:

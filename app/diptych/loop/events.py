@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from diptych.loop.actions import RULES_0_1, ActionError, Rules
+from diptych.loop.actions import ActionError
 from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested, ChildApproval
+from diptych.loop.budget import Budget
 from diptych.loop.catalog import Catalog
 from diptych.loop.context_window import ContextWindow
-from diptych.loop.hook_events import HookEvent, HookPoint
+from diptych.loop.hook_events import HookEvent
+from diptych.loop.loop_settings import LoopSettings as LoopSettings  # noqa: PLC0414 - for all
 from diptych.loop.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage
 from diptych.loop.origin import Origin as Origin  # noqa: PLC0414 - of an event, for its readers
 from diptych.loop.queue_events import QueueCleared, Steered
@@ -22,47 +24,16 @@ CallFormat = Literal["json", "native"]
 
 
 @dataclass(frozen=True, slots=True)
-class LoopSettings:
-    """The bounds of a run, from the manifest's `loop`; fixed when it starts.
-
-    `action_format` is the manifest's `model.actionFormat`; `auto` means native calls, until the
-    endpoint refuses them.
-    `queue_mode` says how many of the messages that wait join at a time, `hooks` where hooks are
-    asked.
-    `reply_rules` is no bound: 2 are the rules of loop.md §3 by which the run's replies are read, 1
-    those of version 0.1, whose records have no such field.
-    """
-
-    max_steps: int = 5
-    on_max_steps: Literal["stop", "answer"] = "stop"
-    max_retries: int = 3
-    max_calls_per_step: int = 16
-    max_parallel_calls: int = 8
-    memory_context_limit: int = 6
-    answer_mode: Literal["separate", "direct"] = "separate"
-    answer_repairs: int = 2
-    output_schema: JSONObject | None = None
-    reply_rules: int = 2
-    action_format: Literal["json", "native", "auto"] = "json"
-    queue_mode: Literal["one", "all"] = "one"
-    hooks: tuple[HookPoint, ...] = ()
-
-    @property
-    def rules(self) -> Rules:
-        """The rules by which the run's replies are read."""
-        return RULES_0_1 if self.reply_rules == 1 else Rules(self.max_calls_per_step)
-
-
-@dataclass(frozen=True, slots=True)
 class Asked:
     """The caller's message; `earlier` holds the messages before it that the caller sent along.
 
     `system` is the caller's own system text, for this run only; so are `parameters` of the model,
-    `max_steps` and the JSON schema that the answer must fit (`{}`: any JSON object). `parts` are
-    the message's content parts that are not text. With `resumes` there is no message, unless that
-    run ended before it began: the run goes on where the one with this id failed or was aborted.
-    `subject` is who asks, "" if nobody knows. If that is only what the caller says, for whom it
-    works, `caller` is who was proved to ask.
+    `max_steps`, the JSON schema that the answer must fit (`{}`: any JSON object), and `budget`,
+    what the run may use, where the manifest allows as much. `parts` are the message's content
+    parts that are not text. With `resumes` there is no message, unless that run ended before it
+    began: the run goes on where the one with this id failed or was aborted. `subject` is who asks,
+    "" if nobody knows. If that is only what the caller says, for whom it works, `caller` is who was
+    proved to ask.
     """
 
     message: str
@@ -76,6 +47,7 @@ class Asked:
     resumes: str | None = None
     subject: str = ""
     caller: str = ""
+    budget: Budget = field(default_factory=Budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +132,15 @@ class ReplyRejected:
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A call with its references filled is about to be sent; delegations have a `context_id`."""
+    """A call with its references filled is about to be sent; delegations have a `context_id`.
+
+    `budget` is what a delegation is given of what the run has left.
+    """
 
     call: Call
     step: int
     context_id: str | None = None
+    budget: Budget = field(default_factory=Budget)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Not here: the run (`state`), what it may call (`catalog`), how any of this looks
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Literal, TypeAlias
 
 from diptych.errors import CallErrorKind
@@ -137,13 +138,49 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Used:
+    """What was used, in the limits of a budget (`budget`).
+
+    `tokens` are those of prompts and replies, `cost` is money, `wall_clock` in ms.
+    """
+
+    tokens: int = 0
+    cost: Decimal = Decimal(0)
+    model_calls: int = 0
+    tool_calls: int = 0
+    steps: int = 0
+    wall_clock: int = 0
+
+    def __add__(self, other: "Used") -> "Used":
+        return Used(
+            self.tokens + other.tokens,
+            self.cost + other.cost,
+            self.model_calls + other.model_calls,
+            self.tool_calls + other.tool_calls,
+            self.steps + other.steps,
+            self.wall_clock + other.wall_clock,
+        )
+
+    def __sub__(self, other: "Used") -> "Used":
+        return self + Used(
+            -other.tokens,
+            -other.cost,
+            -other.model_calls,
+            -other.tool_calls,
+            -other.steps,
+            -other.wall_clock,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ChildRun:
     """The task that a delegation became at another agent, as far as that agent has said.
 
     `url` is the agent's base URL, `task_id` the task there, which is its run. `state` is the last
     that the task had, in A2A's words ("completed", "failed", "working" …), "" if it never named
     one; `code` is why a run of ours failed. `usage` is the sum over the task and its own children,
-    None if the agent does not say. `text` is what a task that did not complete had said.
+    None if the agent does not say; so is `used`, of all that budgets limit. `text` is what a task
+    that did not complete had said.
     """
 
     url: str
@@ -152,3 +189,4 @@ class ChildRun:
     code: str = ""
     usage: Usage | None = None
     text: str = ""
+    used: Used | None = None

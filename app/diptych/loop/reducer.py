@@ -75,6 +75,7 @@ from diptych.loop.state import (
     updated,
     waiting_calls,
 )
+from diptych.loop.stuck import forget_repeats
 
 
 def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table of the loop
@@ -137,7 +138,7 @@ def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - p
         case Phase.CALL, ChildApprovalRequested() | ChildApprovalDecided() if may_take(run, event):
             return take(run, event), ()
         case Phase.CALL, Called(call) if call.id in run.issued and call.id not in run.started:
-            return begin_call(run, call)
+            return begin_call(run, event)
         case Phase.CALL, Returned(result) if result.call_id in open_calls(run):
             return take_result(run, event)
         case _, StepsExhausted(text):
@@ -215,6 +216,7 @@ def _take_request(run: Run, event: Asked) -> Run:
         origin=event.origin,
         parameters=event.parameters,
         max_steps=event.max_steps,
+        budget=event.budget,
         output_schema=event.output_schema,
     )
 
@@ -223,6 +225,7 @@ def _begin(run: Run, event: Offered) -> Next:
     settings = event.settings
     if run.max_steps is not None:
         settings = replace(settings, max_steps=min(run.max_steps, settings.max_steps))
+    budget = settings.budget.tightened(run.budget)
     system = event.native_prompt if event.action_format == "native" else event.prompt
     run = updated(
         run,
@@ -234,6 +237,7 @@ def _begin(run: Run, event: Offered) -> Next:
         nonce=event.nonce,
         context=event.context,
         step_limit=settings.max_steps,
+        budget=budget if settings.prices else replace(budget, cost=None),
         output_schema=(settings.output_schema if run.output_schema is None else run.output_schema),
     )
     return ask_for_actions(deliver_steering(run))
@@ -241,7 +245,7 @@ def _begin(run: Run, event: Offered) -> Next:
 
 def _take_message(run: Run, event: Steered) -> Next:
     """Take another message. If it steers, calls that have not begun are skipped."""
-    run = put_message(run, event)
+    run = forget_repeats(put_message(run, event))
     return start_ready(run) if run.phase is Phase.CALL and run.undelivered else (run, ())
 
 

@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 from diptych.loop.answer_prompt import Repair
 from diptych.loop.approval_events import ApprovalRequested, ChildApprovalRequested
+from diptych.loop.budget import Budget
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import Command
 from diptych.loop.context_window import ContextWindow
 from diptych.loop.events import CallFormat, LoopSettings, Origin, Terminal
-from diptych.loop.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage
+from diptych.loop.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage, Used
 from diptych.loop.queue_events import Steered
 
 MAX_MESSAGES_PER_RUN = 100  # sent to it after its start
@@ -69,6 +70,7 @@ class Run:
     parameters: Mapping[str, JSON] = field(default_factory=dict)  # the request's, of the model
     output_schema: JSONObject | None = None  # that the answer must fit, if the request has one
     max_steps: int | None = None  # the request's
+    budget: Budget = field(default_factory=Budget)  # the request's; once it begins, the run's
     nonce: str = ""  # random for the run
     messages: tuple[Message, ...] = ()  # what this run adds to the conversation
     asked_at: int | None = None  # which of them is the question; None if it resumes another run
@@ -89,8 +91,11 @@ class Run:
     step_limit: int = 0  # the number of steps it may take: `max_steps` for each turn
     errors: int = 0  # rejected replies in a row
     model_calls: int = 0
+    tool_calls: int = 0
     usage: Usage = field(default_factory=Usage)
     children_usage: Usage = field(default_factory=Usage)  # of delegations, as children say
+    delegated: Used = field(default_factory=Used)  # what its children have used
+    granted: Mapping[str, Budget] = field(default_factory=dict)  # to delegations without a result
     calls: tuple[Call, ...] = ()  # of this step, in the order of the reply
     native_reply: NativeReply | None = None  # that they come from, if their format is native
     issued: frozenset[str] = frozenset()  # ids of calls that a command was given for
@@ -104,6 +109,11 @@ class Run:
     candidate: Candidate | None = None  # an answer that hooks are being asked about
     started: tuple[str, ...] = ()  # ids of all calls that were sent, in order
     results: tuple[Result, ...] = ()  # of the whole run, in the order in which they came
+    repeated: Mapping[str, int] = field(default_factory=dict)  # how often a call gave what it did
+    effects: Mapping[str, int] = field(
+        default_factory=dict
+    )  # how many steps in a row asked for one
+    step_effects: frozenset[str] = frozenset()  # of this step's calls that were sent
     seq: int = 0  # how many events there were
     answer: str = ""
     answer_from: int = 0  # where in `answer` the text of the newest model call begins

@@ -13,12 +13,14 @@ agent says of the task (`a2a_reports`), and which paths are refused (`adapters.a
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from diptych.errors import InvalidRequest
+from diptych.loop.budget import Budget, encode_budget
 from diptych.loop.delegation_rows import parent_value
 from diptych.loop.messages import JSON, FinishReason, JSONObject, Message, ParentCall
 from diptych.loop.text import well_formed
+from diptych.net.a2a_amounts import read_amounts
 
 URI = "https://diptych.dev/a2a/extensions/delegation/v1"
 
@@ -38,6 +40,7 @@ class DelegationMetadata:
     `path` is the call path (card URLs, the caller last), `seconds` what the caller has left, None
     for no limit; `subject` is whom it works for, "" if it does not say, and `parent` its call. With
     `deadline_pauses` what the caller has left stands still while a call waits for approval.
+    `budget` is what the task may use, with its own children.
     """
 
     path: tuple[str, ...] = ()
@@ -45,6 +48,7 @@ class DelegationMetadata:
     subject: str = ""
     parent: ParentCall | None = None
     deadline_pauses: bool = False
+    budget: Budget = field(default_factory=Budget)
 
 
 def context_value(messages: Sequence[Message]) -> JSONObject:
@@ -73,6 +77,8 @@ def metadata_value(metadata: DelegationMetadata) -> JSONObject:
             value["deadline_pauses"] = True
     if metadata.parent is not None:
         value["parent"] = parent_value(metadata.parent)
+    if metadata.budget:
+        value["budget"] = encode_budget(metadata.budget)
     return value
 
 
@@ -113,6 +119,7 @@ def read_metadata(value: JSON) -> DelegationMetadata:
                 _subject(value.get("subject")),
                 _parent(value.get("parent")),
                 value.get("deadline_pauses") is True,
+                _budget(value.get("budget")),
             )
         case _:
             raise _invalid("its metadata must be an object")
@@ -135,6 +142,15 @@ def _path(value: JSON) -> tuple[str, ...]:
     if len(urls) != len(value):
         raise _invalid(f"each entry of `path` must be a URL of at most {MAX_URL_CHARS} characters")
     return urls
+
+
+def _budget(value: JSON) -> Budget:
+    if value is None:
+        return Budget()
+    amounts = read_amounts(value)
+    if amounts is None:
+        raise _invalid("`budget` must hold whole numbers, and `cost` as a decimal string")
+    return Budget(**amounts)
 
 
 def _seconds(value: JSON) -> float | None:

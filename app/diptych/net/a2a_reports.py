@@ -3,7 +3,8 @@
     {"usage": {"prompt_tokens": 7, "completion_tokens": 2}, "code": "model_cut"}
 
 `usage` adds up the model calls of the task's run and of all its children, as far as they are on
-record. `code` says why the run ended, if it has no answer. Both stand under `a2a_extension.URI`.
+record; `used` all that budgets limit. `code` says why the run ended, if it has no answer. All stand
+under `a2a_extension.URI`.
 
 Others may send anything: what is not of this form is left out, and what is too long is cut.
 
@@ -14,20 +15,24 @@ Not here: what callers say of a delegation (`a2a_extension`), A2A's own types (`
 import re
 from dataclasses import dataclass
 
+from diptych.loop.budget import encode_budget
 from diptych.loop.delegation_rows import usage_value
-from diptych.loop.messages import JSON, JSONObject, Usage
-
-MAX_TOKENS = 10**12  # that a task may say it has used: more is no number of tokens
+from diptych.loop.messages import JSON, JSONObject, Usage, Used
+from diptych.net.a2a_amounts import read_amounts, read_count
 
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What a task has used so far, with its children; and why it ended without an answer."""
+    """What a task has used so far, with its children; and why it ended without an answer.
+
+    `used` is all that budgets limit.
+    """
 
     usage: Usage | None = None
     code: str = ""
+    used: Used | None = None
 
 
 def report_value(report: TaskReport) -> JSONObject:
@@ -37,6 +42,8 @@ def report_value(report: TaskReport) -> JSONObject:
         value["usage"] = usage_value(report.usage)
     if report.code:
         value["code"] = report.code
+    if report.used is not None:
+        value["used"] = {k: v for k, v in encode_budget(report.used).items() if v not in (0, "0")}
     return value
 
 
@@ -46,20 +53,16 @@ def read_report(value: JSON) -> TaskReport:
         return TaskReport()
     code = value.get("code")
     is_code = isinstance(code, str) and _CODE.fullmatch(code)
-    return TaskReport(read_tokens(value.get("usage")), str(code) if is_code else "")
+    amounts = read_amounts(value.get("used"))
+    used = None if amounts is None else Used(**amounts)
+    return TaskReport(read_tokens(value.get("usage")), str(code) if is_code else "", used)
 
 
 def read_tokens(value: JSON) -> Usage | None:
     """Read tokens that another agent says were used; None if they are none."""
     if not isinstance(value, dict):
         return None
-    prompt, completion = (_count(value.get(f"{kind}_tokens")) for kind in ("prompt", "completion"))
+    prompt, completion = (
+        read_count(value.get(f"{kind}_tokens")) for kind in ("prompt", "completion")
+    )
     return None if prompt is None or completion is None else Usage(prompt, completion)
-
-
-def _count(value: JSON) -> int | None:
-    """Read a number of tokens; protobuf makes floats of whole numbers."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    is_count = 0 <= value <= MAX_TOKENS and value == int(value)  # not so for NaN and infinity
-    return int(value) if is_count else None

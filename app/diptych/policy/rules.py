@@ -18,10 +18,18 @@ from diptych.loop.messages import JSON, Call, Delegation, JSONObject, ToolCall
 from diptych_cel.expressions import About, CallFacts, EvaluationFailed, Expression
 
 Owner = Literal["agent", "platform"]
-Outcome = Literal["allow", "deny", "ask"]
+Outcome = Literal["allow", "deny", "ask", "stuck"]
+Decided = Literal["allow", "deny", "ask"]
 EXPIRES = 600.0  # seconds for which an approval waits, unless a rule says otherwise
 _MAX_WHY = 300  # characters: a line of the log is JSON only as long as it is whole
-_AUDITED: Mapping[Outcome, str] = {"allow": "allowed", "deny": "denied", "ask": "asked"}
+MOST_REPEATS = 2
+"""Of an effect, in consecutive steps: the call that would be the next one ends the run."""
+_AUDITED: Mapping[Outcome, str] = {
+    "allow": "allowed",
+    "deny": "denied",
+    "ask": "asked",
+    "stuck": "stuck",
+}
 _logger = logging.getLogger(__name__)
 _audit = logging.getLogger("diptych.audit")
 
@@ -31,21 +39,27 @@ class Rule:
     """One rule, for the calls that `glob` and `when` match.
 
     `about` is what it is about: tools, by their names or long names, or agents. An approval
-    `expires` after so many seconds. With `is_dry_run` it decides nothing, and is audited.
+    `expires` after so many seconds. With `is_dry_run` it decides nothing, and is audited. `repeat`
+    says what becomes of a call that the rule allows, and that would repeat its effect in
+    consecutive steps; None ends the run at the third.
     """
 
     about: About
     glob: str
-    do: Outcome
+    do: Decided
     when: Expression | None = None
     reason: str = ""
     expires: float = EXPIRES
     is_dry_run: bool = False
+    repeat: Decided | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a policy says of a call, and why; `expires` is in seconds, for `ask`."""
+    """What a policy says of a call, and why; `expires` is in seconds, for `ask`.
+
+    A call that is `stuck` is not made, and ends its run.
+    """
 
     outcome: Outcome
     reason: str = ""
@@ -72,6 +86,7 @@ class Asker:
 
 
 ALLOWED = Verdict("allow")
+STUCK = Verdict("stuck", "it would be called with the same arguments in a third step in a row")
 _MOST_NAMES = 10_000  # of tools and agents, whose rules are remembered
 
 
@@ -84,22 +99,31 @@ class Policy:
         self._by_name: dict[tuple[str, ...], list[tuple[int, Rule]]] = {}
 
     def decide(
-        self, call: Call, catalog: Catalog, asker: Asker, *, is_approved: bool = False
+        self,
+        call: Call,
+        catalog: Catalog,
+        asker: Asker,
+        *,
+        is_approved: bool = False,
+        repeats: int = 0,
     ) -> Verdict:
         """Decide on a call whose arguments are filled; a call that no rule matches is allowed.
 
-        What a person has approved is not asked about again, and can still be denied. Each verdict
-        is a line of the audit, if there are rules.
+        What a person has approved is not asked about again, and can still be denied. `repeats` is
+        in how many steps just before this one the same effect was asked for. Each verdict is a line
+        of the audit, if there are rules.
         """
-        if not self._rules:
+        if not self._rules and repeats < MOST_REPEATS:
             return ALLOWED
         try:
-            return self._decide(call, catalog, asker, is_approved=is_approved)
+            return self._decide(call, catalog, asker, is_approved, repeats)
         except Exception:
             _logger.exception("the policy broke on a call of run %s", asker.run_id)
             return Verdict("deny", f"the {self._owner}'s policy broke")
 
-    def _decide(self, call: Call, catalog: Catalog, asker: Asker, *, is_approved: bool) -> Verdict:
+    def _decide(
+        self, call: Call, catalog: Catalog, asker: Asker, is_approved: bool, repeats: int
+    ) -> Verdict:
         facts = CallFacts(_variables(call, catalog, asker))
         for number, rule in self._about(facts.variables):
             verdict = self._verdict(rule, number, facts)
@@ -107,11 +131,14 @@ class Policy:
                 continue
             if verdict.outcome == "ask" and is_approved:
                 verdict = Verdict("allow", "approved")
+            elif verdict.outcome == "allow" and repeats and not is_approved:
+                verdict = _repeated(rule, repeats)
             self._note(call, asker, verdict, number, is_dry_run=rule.is_dry_run)
             if not rule.is_dry_run:
                 return verdict
-        self._note(call, asker, ALLOWED, None)
-        return ALLOWED
+        verdict = STUCK if repeats >= MOST_REPEATS and not is_approved else ALLOWED
+        self._note(call, asker, verdict, None)
+        return verdict
 
     def _about(self, variables: Mapping[str, JSONObject]) -> list[tuple[int, Rule]]:
         """Give the rules for what a call is called, with their places; found once for a name."""
@@ -165,6 +192,20 @@ class Policy:
 
 def _is_named(rule: Rule, kind: About, names: tuple[str, ...]) -> bool:
     return rule.about == kind and any(fnmatchcase(name, rule.glob) for name in names)
+
+
+def _repeated(rule: Rule, repeats: int) -> Verdict:
+    """Say what a rule makes of a call that it allows, and that would repeat its effect."""
+    match rule.repeat:
+        case None:
+            return STUCK if repeats >= MOST_REPEATS else Verdict("allow", rule.reason)
+        case "ask":
+            reason = rule.reason or "the same call was made in the step before"
+            return Verdict("ask", reason, rule.expires)
+        case "deny":
+            return Verdict("deny", "the same call was made in the step before; do not repeat it")
+        case "allow":
+            return Verdict("allow", rule.reason)
 
 
 def _variables(call: Call, catalog: Catalog, asker: Asker) -> dict[str, JSONObject]:

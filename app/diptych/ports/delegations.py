@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from diptych.loop.budget import Budget
 from diptych.loop.catalog import Peer, Unavailable
 from diptych.loop.messages import JSON, CallOutput, ChildRun, JSONObject, Message
 
@@ -42,6 +43,7 @@ class DelegationRequest:
     request has come through, the caller last. `seconds_left` is what the run has left. `subject` is
     whom the run works for, "" if nobody knows. `run_id` and `call_id` say which call it is.
     With `deadline_pauses` what is left stands still while a call below waits for approval.
+    `budget` is what the task may use, with its own children.
     """
 
     agent: str
@@ -55,6 +57,7 @@ class DelegationRequest:
     run_id: str = ""
     call_id: str = ""
     deadline_pauses: bool = False
+    budget: Budget = field(default_factory=Budget)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import orjson
 from diptych.errors import CallError, LoopError
 from diptych.loop import prompt
 from diptych.loop.approval_events import ChildApproval
+from diptych.loop.budget import Budget
 from diptych.loop.catalog import Tool
 from diptych.loop.commands import AskModel, Judge
 from diptych.loop.events import CallKind, Event, Failed, Returned
@@ -26,6 +27,7 @@ from diptych.loop.state import Run, conversation
 from diptych.loop.text import RESULT_BYTES, bounded, well_formed
 from diptych.policy.rules import Policy
 from diptych.ports import Agents, ChildEvent, DelegationRequest, Model, Notice, Tools
+from diptych.runtime.agent_budgets import AgentBudgets
 from diptych.runtime.answer_stream import TextBatcher
 from diptych.runtime.call_notices import delegation_notice, target
 from diptych.runtime.child_approvals import child_approval
@@ -33,6 +35,7 @@ from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
 from diptych.runtime.hooks import Hooks
 from diptych.runtime.model_caller import ModelCaller, ModelHabits
+from diptych.runtime.run_budget import RunBudget
 from diptych.runtime.step_gate import StepGate
 
 CANCEL_SECONDS = 0.9  # for cancelled tasks to tell their servers: an abort takes effect in 1 s
@@ -43,9 +46,9 @@ _logger = logging.getLogger(__name__)
 class Backends:
     """What a run can reach: the model, the tools and the other agents.
 
-    `habits` is what all runs have learned of the model. `policy` says which calls are made,
-    `hooks` are asked about them. `gate` holds
-    the runs that are taken step by step.
+    `habits` is what all runs have learned of the model. `policy` says which calls are made, `hooks`
+    are asked about them. `gate` holds the runs that are taken step by step. Of a run, `budget`
+    counts what it uses; of an agent, `budgets` gives each run that.
     """
 
     model: Model
@@ -55,6 +58,8 @@ class Backends:
     policy: Policy = field(default_factory=Policy)
     hooks: Hooks = field(default_factory=Hooks)
     gate: StepGate = field(default_factory=StepGate)
+    budgets: AgentBudgets | None = None
+    budget: RunBudget = field(default_factory=RunBudget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,7 @@ class Effects:
         self._is_cancelled = False
         self._text = TextBatcher(lambda: put(TextArrived()))
         self._hooks = HookCaller(backends.hooks, run_id, put)
-        self._model = ModelCaller(backends.model, self._text, put, notify, backends.habits)
+        self._model = ModelCaller(backends, self._text, put, notify)
 
     def ask(self, command: AskModel | Judge, run: Run) -> None:
         """Ask the model of a run, or its hooks; see `ModelCaller` and `HookCaller`."""
@@ -202,6 +207,7 @@ class Effects:
             subject=run.subject,
             run_id=self._run_id,
             call_id=call.id,
+            budget=run.granted.get(call.id, Budget()),
             deadline_pauses=self._deadline.pauses,
         )
 

@@ -9,6 +9,7 @@ Not here: whose turn it is (`scheduler`), the run's event loop (`runner`).
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from diptych.errors import BlobMissing, LoopError, OutOfMemory, RunLost, StoreError, StoreFull
@@ -25,6 +26,7 @@ from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
+from diptych.runtime.run_budget import RunBudget
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.runner import DEADLINE_EXCEEDED, Runner
 from diptych.runtime.stores import Stores
@@ -131,7 +133,8 @@ class Executor:
             return await self.cancel_waiting(active, run, stop)
         log = active.log
         deadline = self._deadline(active, run)
-        runner = Runner(run, self._backends, log, deadline, self._catalogs.learn)
+        backends = self._counted(log, run)
+        runner = Runner(run, backends, log, deadline, self._catalogs.learn)
         first: list[Event] = []
         if run.phase is Phase.QUEUED:
             if await self._may_be_truncated(log):
@@ -143,7 +146,18 @@ class Executor:
         else:
             first.append(OwnerChanged(await self._stores.leases.may_be_truncated(log.run_id)))
         active.attach(runner)
-        return await runner.drive(*first)
+        try:
+            return await runner.drive(*first)
+        finally:
+            await backends.budget.close(has_ended=is_terminal(log.records[-1]))
+
+    def _counted(self, log: RunLog, run: Run) -> Backends:
+        """Give the backends of one run: they count what it uses."""
+        if (budgets := self._backends.budgets) is None:
+            return replace(self._backends, budget=RunBudget())
+        ids, asked = (log.run_id, log.session_id), run.budget
+        budget = budgets.of_run(*ids, asked, lambda: log.records, log.notify)
+        return replace(self._backends, budget=budget)
 
     async def _may_be_truncated(self, log: RunLog) -> bool:
         return log.was_loaded and await self._stores.leases.may_be_truncated(log.run_id)

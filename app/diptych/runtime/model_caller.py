@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from diptych.errors import ModelError
 from diptych.loop.actions import strip_lead
@@ -22,6 +23,7 @@ from diptych.loop.state import Run
 from diptych.ports import Model, Notice, may_want_reasoning
 from diptych.runtime.answer_stream import AnswerStream, TextBatcher
 from diptych.runtime.redacted_replies import redacted_deltas, redacted_failure, redacted_reply
+from diptych.runtime.run_budget import BudgetRefused, RunBudget
 
 PREAMBLE_CHARS = 160  # that native calls may follow without any of it having been told
 MAX_KEPT_REASONING = 100_000  # characters, of one reply
@@ -38,6 +40,17 @@ class ModelHabits:
     opens_reasoning: bool = False
 
 
+class Asked(Protocol):
+    """What a run has to ask with: a part of `effects.Backends`."""
+
+    @property
+    def model(self) -> Model: ...
+    @property
+    def budget(self) -> RunBudget: ...
+    @property
+    def habits(self) -> ModelHabits: ...
+
+
 class ModelCaller:
     """Asks the model of one run.
 
@@ -46,25 +59,30 @@ class ModelCaller:
 
     def __init__(
         self,
-        model: Model,
+        backends: "Asked",
         text: TextBatcher,
         put: Callable[[Event], None],
         notify: Callable[[Notice], None],
-        habits: ModelHabits,
     ) -> None:
-        self._model = model
+        self._model = backends.model
+        self._budget = backends.budget
         self._text = text
         self._put = put
         self._notify = notify
-        self._habits = habits
+        self._habits = backends.habits
 
     async def ask(self, command: AskModel, run: Run) -> None:
         """Put the reply's end: `Replied` or `Compacted`, or what follows if the model failed."""
         try:
-            if command.purpose in ("actions", "summary"):
-                replied = await self._complete(command)
-            else:
-                replied = await self._stream(command, run)
+            async with self._budget.model_call(command) as call:
+                if command.purpose in ("actions", "summary"):
+                    replied = await self._complete(command)
+                else:
+                    replied = await self._stream(command, run)
+                if call:
+                    replied = call.settled(replied)
+        except BudgetRefused as refused:
+            self._put(refused.end)
         except ModelError as error:
             self._put(event_of_failure(command, redacted_failure(error)))
         else:

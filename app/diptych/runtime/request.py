@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from diptych.errors import InvalidRequest
 from diptych.loop import prompt
+from diptych.loop.budget import Budget
 from diptych.loop.events import Asked, Origin
 from diptych.loop.messages import JSONObject, Message
 from diptych.loop.rendering import without_native_calls
@@ -29,9 +30,9 @@ class RunRequest:
     after the last answer are new (loop.md §2). A request with
     the `idempotency_key` of an earlier one is that one, sent again. `output_schema` is the JSON
     schema that the answer must fit (`{}`: any JSON object), `parameters` overlay the manifest's
-    for the model, `max_steps` holds where the manifest allows as many. Sessions and idempotency
-    keys of one `owner` are apart from those of others; "" is nobody's. `subject` and `caller` are
-    who asks, as `Asked` has them. `when_busy` takes the place of the manifest's.
+    for the model, `max_steps` and `budget` hold where the manifest allows as much. Sessions and
+    idempotency keys of one `owner` are apart from those of others; "" is nobody's. `subject` and
+    `caller` are who asks, as `Asked` has them. `when_busy` takes the place of the manifest's.
     """
 
     messages: tuple[Message, ...]
@@ -45,6 +46,7 @@ class RunRequest:
     owner: str = ""
     subject: str = ""
     caller: str = ""
+    budget: Budget = field(default_factory=Budget)
     when_busy: WhenBusy | None = None
 
 
@@ -104,6 +106,7 @@ def first_event(request: RunRequest, *, is_known: bool, last_answer: str | None 
         request.output_schema,
         subject=request.subject,
         caller=request.caller,
+        budget=request.budget,
     )
 
 

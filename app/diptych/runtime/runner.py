@@ -17,9 +17,9 @@ from enum import Enum
 
 from diptych.loop.approval_events import (
     ApprovalDecided,
-    ApprovalRequested,
     ChildApprovalDecided,
 )
+from diptych.loop.budget import Budget
 from diptych.loop.call_graph import failure
 from diptych.loop.commands import AskModel, Command, Emit, Judge, MakeCall, Warn
 from diptych.loop.context_window import ContextWindow
@@ -42,8 +42,9 @@ from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.queues import clearing
 from diptych.loop.reducer import advance, apply_all, closing_events
 from diptych.loop.state import Phase, Run
-from diptych.policy.rules import Asker
 from diptych.ports import Notice
+from diptych.runtime.budget_notices import budget_notices, budget_summary
+from diptych.runtime.call_guards import CallGuards, Instead
 from diptych.runtime.call_notices import progress_notice
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.effects import Backends, Effects, TaskCrashed, TextArrived
@@ -87,7 +88,8 @@ class Runner:
     ) -> None:
         self._learn = learn
         self._log = log
-        self._policy = backends.policy
+        self._guards = CallGuards(backends.policy, log.run_id, log.now)
+        self._budget = backends.budget
         self._timers = RunTimers(deadline, log.now, self.decide, self._run_out_of_time)
         self._inbox: asyncio.Queue[_InboxItem] = asyncio.Queue()
         self._writer = RunWriter(run, log, lambda e: self._inbox.put_nowait(TaskCrashed(e)))
@@ -168,12 +170,14 @@ class Runner:
 
         Requests to the model start at once; a write that led to nothing else may be deferred.
         """
-        known = self._writer.decided.context
+        before = self._writer.decided
         self._writer.decided, commands = advance(self._writer.decided, event)
-        if self._learn and self._writer.decided.context is not known:
+        if self._learn and self._writer.decided.context is not before.context:
             self._learn(self._writer.decided.context)
+        if isinstance(event, Returned):
+            self._budget.end_child(event.result, self._writer.decided.delegated - before.delegated)
         following, calls = self._carry_out(commands)
-        items = [event, *following]
+        items = [event, *budget_notices(before, self._writer.decided), *following]
         if self._stage is _Stage.DRIVING:
             self._timers.watch(self._writer.decided)
         if all(isinstance(item, (*_DEFERRABLE, Notice)) for item in items):
@@ -184,7 +188,8 @@ class Runner:
         else:
             await self._writer.write(*items)
         if calls and self._stage is _Stage.DRIVING:
-            await self._make_calls(calls)
+            run, refuse = self._writer.decided, self._inbox.put_nowait
+            await self._make_calls(await self._budget.admit(calls, run, refuse))
 
     def _carry_out(
         self, commands: Sequence[Command]
@@ -201,7 +206,7 @@ class Runner:
                 case AskModel() | Judge() as ask:
                     self._ask(ask)
                 case MakeCall() as call:
-                    if outcome := self._policy_outcome(call):
+                    if outcome := self._outcome(call, calls):
                         todo.appendleft(Emit(outcome))
                     else:
                         calls.append(call)
@@ -209,26 +214,18 @@ class Runner:
                     items.append(Notice("format_warning", {"message": text}))
         return items, calls
 
-    def _policy_outcome(self, command: MakeCall) -> Returned | ApprovalRequested | None:
-        """Ask the policy about a call. Gives what happens in place of it, unless it is made.
+    def _outcome(self, command: MakeCall, before: Sequence[MakeCall]) -> Instead | None:
+        """Ask the guards about a call; gives what happens in place of it, unless it is made.
 
         What was sent before was decided on then; whoever goes on with a run decides on the rest.
         """
         if command.is_retry or self._stage is not _Stage.DRIVING:
             return None
-        run = self._writer.decided
-        on_behalf_of = run.subject if run.caller else ""
-        asker = Asker(self._log.run_id, run.caller or run.subject, on_behalf_of)
-        call, is_approved = command.call, command.is_approved
-        verdict = self._policy.decide(call, run.catalog, asker, is_approved=is_approved)
-        match verdict.outcome:
-            case "allow":
-                return None
-            case "ask":
-                expires_at = self._log.now() + verdict.expires
-                return ApprovalRequested(call, command.step, verdict.reason, expires_at)
-            case "deny":
-                return failure(call, "denied", f"denied: {verdict.reason}")
+        outcome = self._guards.outcome(self._writer.decided, command, before)
+        if isinstance(outcome, Failed):
+            self.stop(outcome)
+            return failure(command.call, "skipped", f"skipped: {outcome.message}")
+        return outcome
 
     def _ask(self, command: AskModel | Judge) -> None:
         if self._stage is _Stage.DRIVING:
@@ -243,7 +240,8 @@ class Runner:
             if isinstance(call, Delegation):
                 context_ids[call.id] = self._log.new_context_id()
             if not command.is_retry:
-                called = Called(call, command.step, context_ids.get(call.id))
+                budget = self._budget.shares.get(call.id, Budget())
+                called = Called(call, command.step, context_ids.get(call.id), budget)
                 self._writer.decided = apply_all(self._writer.decided, [called])
                 self._writer.add(called)
         await self._writer.write()
@@ -254,6 +252,7 @@ class Runner:
         """Cancel what is in flight, record what has come back all the same, and end."""
         await self._effects.cancel_all()
         await self._record_arrived()
+        self._writer.add(*budget_summary(self._writer.decided))
         children = self._effects.children
         await self._writer.record(*closing_events(self._writer.decided, stop, children))
 

@@ -16,8 +16,8 @@ from diptych.access.grants import Grant
 from diptych.access.tokens import Issuer
 from diptych.adapters.oidc import REFRESH_SECONDS, IssuerKeys
 from diptych.adapters.openai_chat.connection import allow_url
+from diptych.config.access_settings import AccessConfig, IssuerConfig
 from diptych.config.platform_access import PlatformAccess, read_platform_access
-from diptych.config.settings import AccessConfig, IssuerConfig
 from diptych.http.access_guard import AccessPolicy
 from diptych.net.redaction import remembered
 

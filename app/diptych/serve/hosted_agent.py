@@ -6,7 +6,6 @@ Not here: sockets and signals (`server`), where the configuration comes from (`c
 """
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from types import TracebackType
@@ -19,8 +18,7 @@ from diptych.adapters.mcp import McpTools
 from diptych.adapters.memory.store import MemoryStore
 from diptych.adapters.metrics import Metrics
 from diptych.adapters.no_agents import NoAgents
-from diptych.adapters.openai_chat.completions import ChatModel, ModelObserver, with_proxies
-from diptych.adapters.scripted import ScriptedModel, read_script
+from diptych.adapters.openai_chat.completions import ChatModel
 from diptych.config.settings import AgentConfig, ToolServerConfig
 from diptych.errors import ConfigError
 from diptych.http.agent_profile import AgentProfile
@@ -37,7 +35,8 @@ from diptych.runtime.service import RunService
 from diptych.runtime.step_gate import StepGate
 from diptych.serve.access import AgentAccess
 from diptych.serve.hooks import all_hooks, http_hooks
-from diptych.serve.stores import redis_store, stores
+from diptych.serve.models import agent_model, in_process_name
+from diptych.serve.stores import agent_budgets, redis_store, stores
 from diptych.serve.system_clock import SystemClock
 
 if TYPE_CHECKING:
@@ -88,16 +87,17 @@ class HostedAgent:
         self._metrics = Metrics(
             lambda: self.runs.active_count,
             lambda: self._memory.dropped,
-            in_process_model=_in_process_name(config, in_process.model),
+            in_process_model=in_process_name(config, in_process.model),
+            prices=config.loop.prices,
         )
-        self._model = _model(config, http, in_process.model, self._metrics.observe_model)
+        self._model = agent_model(config, http, in_process.model, self._metrics.observe_model)
         self.gate = StepGate()
         self._http_hooks = http_hooks(config)
         hooks = all_hooks(self._http_hooks, in_process.hooks)
-        backends = Backends(self._model, self._tools, self._agents, policy=config.policy)
+        self._budgets = agent_budgets(config, self._redis, clock, self._metrics.observe_budget)
         self.runs = RunService(
             _definition(config, hooks),
-            replace(backends, hooks=hooks, gate=self.gate),
+            self._backends(hooks),
             self.stores,
             [self._metrics.observe],
             self._budget,
@@ -106,6 +106,17 @@ class HostedAgent:
         self._is_open = True  # until it is served
         self._first_connect: asyncio.Task[None] | None = None
         self._model_watch: asyncio.Task[None] | None = None
+
+    def _backends(self, hooks: Hooks) -> Backends:
+        return Backends(
+            self._model,
+            self._tools,
+            self._agents,
+            policy=self._config.policy,
+            hooks=hooks,
+            gate=self.gate,
+            budgets=self._budgets,
+        )
 
     async def __aenter__(self) -> Self:
         if self._redis:
@@ -128,6 +139,7 @@ class HostedAgent:
         try:
             await self.runs.close()
         finally:
+            await self._budgets.aclose()
             for task in filter(None, (self._first_connect, self._model_watch)):
                 task.cancel()
             await asyncio.gather(self._tools.aclose(), self._agents.aclose(), self._access.aclose())
@@ -178,6 +190,7 @@ class HostedAgent:
             chat=config.chat,
             inputs=config.model.inputs if config.model else (),
             max_steps=config.loop.max_steps,
+            budgets=self._budgets,
             has_docs=has_docs,
         )
         return create_app(dependencies, on_loopback=on_loopback)
@@ -250,40 +263,6 @@ def _definition(config: AgentConfig, hooks: Hooks) -> AgentDefinition:
 
 def _unavailable_key(name: str) -> Unavailable:
     return Unavailable("key", name, "is not there; it is taken up when it comes")
-
-
-def check_mock_scripts(configs: Sequence[AgentConfig]) -> None:
-    """Check every agent's script. Raises `ConfigError` with a line for each that cannot be read."""
-    problems: list[str] = []
-    for config in configs:
-        try:
-            if config.mock_responses is not None:
-                read_script(config.mock_responses)
-        except ConfigError as error:
-            problems += [f"{config.mock_source}: {problem}" for problem in error.problems]
-    if problems:
-        raise ConfigError(*problems)
-
-
-def _in_process_name(config: AgentConfig, model: Model | None) -> str | None:
-    if config.mock_responses is not None:
-        return "DEBUG_MOCK_RESPONSES"
-    return None if model is None else type(model).__name__
-
-
-def _model(
-    config: AgentConfig,
-    http: aiohttp.ClientSession,
-    model: Model | None,
-    observe: ModelObserver,
-) -> Model:
-    if config.mock_responses is not None:
-        return ScriptedModel(read_script(config.mock_responses))
-    if model is not None:
-        return model
-    if config.model is None:
-        raise ConfigError(f"{config.name}: a model is missing")
-    return ChatModel(http, with_proxies(config.model), observe=observe)
 
 
 def _agent_client(config: AgentConfig, url: str) -> "A2aAgents | NoAgents":

@@ -22,9 +22,10 @@ from diptych.adapters.openai_chat.completions import open_session
 from diptych.config.settings import AgentConfig, ProcessSettings
 from diptych.errors import ConfigError
 from diptych.net.memory_budget import MemoryBudget
-from diptych.serve.hosted_agent import HostedAgent, check_mock_scripts
+from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.http_server import HttpServers, run_http_servers
 from diptych.serve.memory_limit import memory_limit, room_for_requests
+from diptych.serve.models import check_mock_scripts
 from diptych.serve.undumpable import make_undumpable
 
 SEND_BUFFER_BYTES = 2**17  # that the kernel keeps for a slow reader; its own default is megabytes

@@ -1,14 +1,17 @@
-"""Where the runs and sessions of an agent are stored: in a Redis, or in memory.
+"""The store of an agent, in memory or in Redis, and what counts its runs' budgets there.
 
-Not here: the stores themselves (`adapters`).
+Not here: the adapters (`adapters.memory`, `adapters.redis`), the rest of the agent
+(`hosted_agent`).
 """
 
 from typing import TYPE_CHECKING
 
+from diptych.adapters.memory.budgets import MemoryLedger
 from diptych.adapters.memory.leases import NullFeed
 from diptych.adapters.memory.store import MemoryStore
-from diptych.config.settings import AgentConfig
+from diptych.config.settings import RETENTION, AgentConfig
 from diptych.ports import Clock
+from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms, Observer
 from diptych.runtime.stores import Stores
 
 if TYPE_CHECKING:
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def redis_store(config: AgentConfig) -> "RedisStore | None":
-    """Give the Redis that an agent's configuration names, if any."""
+    """Make the store in Redis, if the agent has one."""
     if config.store is None:
         return None
     from diptych.adapters.redis import RedisSettings, RedisStore  # noqa: PLC0415 - only needed here
@@ -26,7 +29,20 @@ def redis_store(config: AgentConfig) -> "RedisStore | None":
 
 
 def stores(redis: "RedisStore | None", memory: MemoryStore, clock: Clock) -> Stores:
-    """Give the stores of an agent: in its Redis, or in memory."""
+    """Give the ports of the store that an agent has."""
     if redis:
         return Stores(log=redis, sessions=redis, leases=redis, feed=redis, clock=clock)
     return Stores(log=memory, sessions=memory, leases=memory.leases, feed=NullFeed(), clock=clock)
+
+
+def agent_budgets(
+    config: AgentConfig, redis: "RedisStore | None", clock: Clock, observe: Observer
+) -> AgentBudgets:
+    """Give what counts the runs of an agent."""
+    terms = BudgetTerms(
+        config.loop,
+        config.budgets,
+        config.model.max_tokens if config.model else None,
+        config.store.retention if config.store else RETENTION,
+    )
+    return AgentBudgets(terms, redis.ledger if redis else MemoryLedger(), clock, observe)

@@ -16,6 +16,7 @@ from diptych_operator.desired.references import (
     address,
     is_external_name,
     may_delegate,
+    may_use,
     service_port,
 )
 from diptych_operator.resources.agent import REDIS_PORT, Agent
@@ -175,7 +176,7 @@ def _to_peers(agent: Agent, observed: ObservedState) -> Iterator[Rule]:
 
 
 def _to_services(agent: Agent, observed: ObservedState) -> Iterator[Rule]:
-    for ref in agent.service_refs:
+    for ref in (one for one in agent.service_refs if may_use(agent, one, observed)):
         yield from _to_service(ref.name, ref.port, observed)
 
 

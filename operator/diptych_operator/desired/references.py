@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from diptych_operator.desired.observed import ObservedState
-from diptych_operator.resources.agent import Agent, PeerRef
-from diptych_operator.resources.kinds import NamespacedName, Object
+from diptych_operator.resources.agent import Agent, PeerRef, ServiceRef
+from diptych_operator.resources.kinds import ALLOWED_NAMESPACES, NamespacedName, Object
 from diptych_operator.resources.labels import NAMESPACE_NAME, selector_keys, selects
 
 Reference: TypeAlias = tuple[str, str, str]
@@ -105,6 +105,18 @@ def delegation_permission(agent: Agent, peer: PeerRef, observed: ObservedState) 
             return _selector_permission(allowed["selector"], agent.namespace, observed)
         case _:  # Same, which is the default
             return Permission.DENIED
+
+
+def may_use(agent: Agent, ref: ServiceRef, observed: ObservedState) -> bool:
+    """Say whether a Service lets an Agent have it as a tool server: its annotation decides.
+
+    One that does not exist, or cannot be seen, consents to nothing.
+    """
+    if not ref.needs_consent:
+        return True
+    metadata = (observed.services.get(ref.name) or {}).get("metadata") or {}
+    allowed = (metadata.get("annotations") or {}).get(ALLOWED_NAMESPACES, "")
+    return not {"*", agent.namespace}.isdisjoint(one.strip() for one in allowed.split(","))
 
 
 def service_port(service: Object, port: int) -> Mapping[str, Any] | None:

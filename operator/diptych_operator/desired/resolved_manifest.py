@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from diptych_operator.desired.observed import ObservedState
-from diptych_operator.desired.references import may_delegate
+from diptych_operator.desired.references import may_delegate, may_use
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import Object
 
@@ -37,12 +37,14 @@ def resolved_manifest(
 ) -> Object:
     """Give the content of the pod's manifest; `policy` are the platform's rules.
 
-    A peer that exists and does not allow delegation is left out. A peer that does not exist stays:
+    A peer that exists and does not allow delegation is left out, and so is a tool server of another
+    namespace that does not consent. A peer that does not exist stays:
     its URL follows from its name, and it may be created later.
     """
     spec = agent.pod_spec_fields
     if "tools" in spec:
-        spec["tools"] = [_tool(agent, tool) for tool in agent.tools]
+        tools = (_tool(agent, tool, observed) for tool in agent.tools)
+        spec["tools"] = [tool for tool in tools if tool]
     if "agents" in spec:
         peers = (_peer(agent, entry, observed) for entry in spec["agents"])
         spec["agents"] = [peer for peer in peers if peer]
@@ -92,10 +94,14 @@ def _sessions(agent: Agent) -> Mapping[str, Any]:
     return {name: value for name, value in merged.items() if value is not None}
 
 
-def _tool(agent: Agent, tool: Mapping[str, Any]) -> Mapping[str, Any]:
+def _tool(
+    agent: Agent, tool: Mapping[str, Any], observed: ObservedState
+) -> Mapping[str, Any] | None:
     if "serviceRef" not in tool:
         return tool
     ref = agent.tool_service(tool["serviceRef"])
+    if not may_use(agent, ref, observed):
+        return None
     namespace, name = ref.name
     path = tool["serviceRef"].get("path", "/mcp")
     rest = {field: value for field, value in tool.items() if field != "serviceRef"}

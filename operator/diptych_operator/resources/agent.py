@@ -40,10 +40,11 @@ class KeyRef:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRef:
-    """A port of a Service, in any namespace."""
+    """A port of a Service, in any namespace; one of another namespace may need its consent."""
 
     name: NamespacedName
     port: int
+    needs_consent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,9 @@ class Agent:
 
     def tool_service(self, ref: Mapping[str, Any]) -> ServiceRef:
         """Read the `serviceRef` of a tool server, with the manifest's defaults."""
-        return ServiceRef((self.namespace, ref["name"]), ref.get("port", PORT))
+        namespace = ref.get("namespace", self.namespace)
+        name = namespace, ref["name"]
+        return ServiceRef(name, ref.get("port", PORT), namespace != self.namespace)
 
     @property
     def peers(self) -> tuple[PeerRef, ...]:

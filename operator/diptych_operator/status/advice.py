@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from diptych_operator.status.condition import Condition, ConditionType
-from diptych_operator.status.problem import FORMER_AGENT
+from diptych_operator.status.problem import GOES_ON_BY_ITSELF
 
 FINE: Final = "Nothing is wrong, and there is nothing to do."
 _MAX_WRONG = 400  # characters of what is wrong
@@ -19,6 +19,11 @@ _MAX_WRONG = 400  # characters of what is wrong
 _SEE_PODS = "Look at its pods: kubectl describe pods -l app.kubernetes.io/instance={agent}."
 _WAIT = "Wait; nobody needs to do anything."
 _REMEDIES: Final = {
+    "FieldLocked": "Take the field out of the Agent, or have agents.locked of the chart changed.",
+    "MetadataNotAllowed": "Take the key out of spec.metadata, or have the platform allow it.",
+    "PolicyInvalid": "Correct the expression at the place that the message names.",
+    "ExposeNotAllowed": "Choose a host or way that the platform allows, or have it allowed.",
+    "HostConflict": "Choose another spec.expose.host, or delete the Agent that has it.",
     "NameConflict": "Rename the Agent, or delete the object that has its name.",
     "Forbidden": "Give the operator its rights back, by an upgrade of its Helm release.",
     "Denied": "Change what the rule forbids in the Agent, or have the rule changed.",
@@ -49,6 +54,7 @@ _REMEDIES: Final = {
     "AgentNotAllowed": "Have that Agent's spec.allowedNamespaces let this namespace in.",
     "NamespaceNotWatched": "Let the operator watch that namespace (watchNamespaces).",
     "NamespaceLabelsUnknown": "Choose namespaces by name, or let the operator watch all.",
+    "ServiceNotAllowed": "Have that Service's annotation let this namespace in.",
     "ServiceNotFound": "Create that Service, or correct its name in the Agent.",
     "ServicePortNotFound": "Correct the port in the Agent, or in that Service.",
 }
@@ -82,7 +88,7 @@ def _by_weight(by_type: Mapping[ConditionType, Condition]) -> Iterator[Condition
     obstacle = by_type.get("Stalled", progressing)
     if obstacle.type == "Stalled" and obstacle.reason != "Stuck":  # of which Ready says why
         yield obstacle
-    elif progressing.reason == FORMER_AGENT:
+    elif progressing.reason in GOES_ON_BY_ITSELF:
         yield progressing
     if ready.status == "False" and ready.reason != "RollingOut":
         yield ready

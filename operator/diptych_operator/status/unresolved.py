@@ -14,10 +14,11 @@ from diptych_operator.desired.references import (
     addresses,
     delegation_permission,
     is_external_name,
+    may_use,
     service_port,
 )
 from diptych_operator.resources.agent import Agent, PeerRef
-from diptych_operator.resources.kinds import NamespacedName, Object
+from diptych_operator.resources.kinds import ALLOWED_NAMESPACES, NamespacedName, Object
 from diptych_operator.resources.labels import NAMESPACE_NAME
 from diptych_operator.status.problem import Problem
 
@@ -71,6 +72,19 @@ def _missing_permission(
 
 def _unresolved_services(agent: Agent, observed: ObservedState) -> Iterator[Problem]:
     for ref in agent.service_refs:
+        if ref.name in observed.services and not may_use(agent, ref, observed):
+            namespace, name = ref.name
+            yield Problem(
+                "ServiceNotAllowed",
+                f"Service {name} of namespace {namespace} lets no Agent of namespace "
+                f"{agent.namespace} use it; its annotation {ALLOWED_NAMESPACES} decides",
+            )
+        elif ref.needs_consent and not observed.is_watched(ref.name[0]):
+            yield Problem(
+                "NamespaceNotWatched",
+                f"Service {ref.name[1]} cannot be seen: this operator does not watch namespace "
+                f"{ref.name[0]}",
+            )
         yield from _unresolved_port(observed, ref.name, ref.port)
 
 

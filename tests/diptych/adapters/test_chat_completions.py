@@ -6,6 +6,7 @@ function that gets the writer.
 
 import asyncio
 import gc
+import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
@@ -594,6 +595,14 @@ async def test_done_alone_ends_a_reply(session: aiohttp.ClientSession) -> None:
         pytest.param(http(200, b'{"error": {"message": "no"}}'), "model_failed", id="an error"),
         pytest.param(http(200, b'{"object": "list"}'), "model_garbage", id="another object"),
         pytest.param(http(200, b"x" * 9_000_000), "model_garbage", id="too much"),
+        pytest.param(reply("Hi", x=[{}] * 400_000), "model_garbage", id="too much when parsed"),
+        pytest.param(
+            http(
+                200, gzip.compress(reply("Hi").partition(b"\r\n\r\n")[2]), content_encoding="gzip"
+            ),
+            "model_garbage",
+            id="compressed",
+        ),
         pytest.param(then_closes(b"220 smtp ready\r\n\r\n"), "model_garbage", id="no HTTP"),
     ],
 )

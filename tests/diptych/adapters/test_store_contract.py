@@ -12,7 +12,14 @@ from support.redis_server import RedisServer, redis_server
 
 from diptych.adapters.memory.store import MemoryStore
 from diptych.adapters.redis import RedisSettings, RedisStore
-from diptych.errors import InvalidRequest, LeaseLost, RunLost, RunNotFound, StoreError
+from diptych.errors import (
+    InvalidRequest,
+    LeaseLost,
+    RunLost,
+    RunNotFound,
+    SessionBusy,
+    StoreError,
+)
 from diptych.loop.codec import Record
 from diptych.loop.messages import Message
 from diptych.ports import SessionLeases
@@ -89,6 +96,21 @@ async def test_the_opener_of_a_free_session_owns_it_and_the_next_one_does_not(st
     assert (await store.open(token="t1")).lease == Lease("talk", "t1")
     assert (await store.open(token="t2")).lease is None
     assert (await store.open("another", token="t3")).lease == Lease("another", "t3")
+
+
+async def test_a_session_that_must_be_idle_takes_no_run_while_another_is_unfinished(store):
+    key, log = IdempotencyKey("k", "d"), store.log
+    mine = first(store.run_id(), "talk")
+    opened = await log.open(mine, "t1", key, if_idle=True)
+    another = first(store.run_id(), "talk")
+    with pytest.raises(SessionBusy):
+        await log.open(another, "t2", if_idle=True)
+    again = await log.open(another, "t2", key, if_idle=True)
+    assert (again.entry.run_id, again.is_new) == (mine.run_id, False)
+    assert len(await log.entries("talk")) == 1, "what is refused leaves nothing"
+    await log.append([record(opened.entry, 2, "completed", content=None)], opened.lease)
+    await store.leases.finish_run(mine.run_id, (), opened.lease)
+    assert (await log.open(another, "t2", if_idle=True)).is_new
 
 
 async def test_records_are_read_back_in_order_and_after_any_of_them(store):

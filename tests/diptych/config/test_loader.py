@@ -258,11 +258,11 @@ def test_every_loose_end_is_a_line() -> None:
 
 def test_all_files_are_looked_at_and_a_broken_agent_is_still_there_to_refer_to() -> None:
     referrer = write("a.yaml", agent("a", "{agents: [{name: b}]}"))
-    broken = write("b.yaml", agent("b", "{budget: {}}"))
+    broken = write("b.yaml", agent("b", "{budget: {cost: 1}}"))
     bad_service = LocalOptions(MOCKED.environ, services={"calc": "127.0.0.1:1"})
     lines = problems_of(bad_service, referrer, broken, Path("none.yaml"))
-    assert [line.partition(" is not")[0] for line in lines] == [
-        "b.yaml: spec.budget:",
+    assert [line.partition(" is not")[0].partition(" must be")[0] for line in lines] == [
+        "b.yaml: spec.budget.cost:",
         "none.yaml: there is no such file",
         "--service calc: must start with http:// or https://",
     ]

@@ -1,6 +1,5 @@
 """What a manifest may say, and what it may not say yet."""
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from diptych.config.source_location import SourceLocation
 from diptych.config.validation import validate_manifest
 from diptych.errors import ConfigError
 
-NOT_YET = f"is not supported by this version of Diptych ({version('diptych')})"
 FULL = Path(__file__).parent / "full_manifest.yaml"
 MODEL = {"name": "gpt-5-mini", "endpoint": "https://models.example.com/v1"}
 
@@ -124,23 +122,6 @@ def model(**fields: Any) -> dict[str, Any]:
 
 def env(**fields: Any) -> dict[str, Any]:
     return manifest(container={"env": [{"name": "A", **fields}]})
-
-
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [
-        pytest.param(model(prices={}), "spec.model.prices: {}; remove it", id="prices"),
-        pytest.param(manifest(budget={}), "spec.budget: {}; remove it", id="budget"),
-        pytest.param(
-            manifest(budget=None), "spec.budget: {}; remove it", id="even if it is left blank"
-        ),
-        pytest.param(
-            manifest(budget={"tokens": None}), "spec.budget: {}; remove it", id="or blank inside"
-        ),
-    ],
-)
-def test_what_is_not_built_yet_is_refused_by_name(content: dict[str, Any], line: str) -> None:
-    assert problems_of(content) == [line.format(NOT_YET)]
 
 
 def test_all_mistakes_are_told_at_once() -> None:

@@ -278,10 +278,10 @@ def test_a_redis_is_no_tool_server(tmp_path: Path) -> None:
 
 
 def test_a_mistake_elsewhere_hides_no_redis_of_the_command_line(tmp_path: Path) -> None:
-    file = write(tmp_path, manifest({"redis": SERVICE}, budget={}))
+    file = write(tmp_path, manifest({"redis": SERVICE}, budget={"tokens": 0}))
     options = LocalOptions(services={"redis": "redis://localhost:6379"})
     [line] = loose_ends(file, options)
-    assert line.startswith("spec.budget: ")
+    assert line.startswith("spec.budget.tokens: ")
 
 
 def test_sessions_are_in_memory_unless_said_otherwise(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ async def test_a_field_that_does_no_harm_is_accepted(fields: dict[str, Any]) -> 
         pytest.param({"input": 7}, "invalid_type", id="an input that is a number"),
         pytest.param({"input": "hi", "colour": 1}, "unknown_parameter", id="an unknown field"),
         pytest.param(
-            {"input": "hi", "budget": {"tokens": 1}}, "unsupported_parameter", id="budget"
+            {"input": "hi", "budget": {"tokens": 0}}, "invalid_value", id="a budget of nothing"
         ),
     ],
 )

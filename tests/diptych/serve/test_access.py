@@ -17,8 +17,9 @@ from support.virtual_time import run_virtually
 
 from diptych.adapters.oidc import MAX_AGE_SECONDS, IssuerKeys
 from diptych.adapters.openai_chat.completions import open_session
+from diptych.config.access_settings import AccessConfig, IssuerConfig
 from diptych.config.loader import LocalOptions, load_agents
-from diptych.config.settings import AccessConfig, AgentConfig, IssuerConfig
+from diptych.config.settings import AgentConfig
 from diptych.errors import ConfigError
 from diptych.serve import access as access_module
 from diptych.serve.access import AgentAccess

@@ -188,7 +188,7 @@ async def test_while_an_issuer_is_away_nobody_is_locked_out_and_nobody_let_in(
 @pytest.mark.parametrize(
     ("issuer", "problem"),
     [
-        ({"ca": "x"}, "issuers[0].ca: must be certificates as PEM"),
+        ({"ca": "x"}, "issuers[0].ca: these are no certificates as PEM"),
         (
             {"ca": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"},
             "issuers[0].ca: these are no certificates as PEM",

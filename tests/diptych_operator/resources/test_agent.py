@@ -31,14 +31,20 @@ def test_keys_are_listed_once_and_sorted_wherever_they_are_referred_to():
         "instructionsFrom": {"configMapKeyRef": {"name": "c", "key": "a"}},
         "model": {"apiKey": secret},
         "tools": [{"headers": [{"valueFrom": secret}]}],
+        "access": {"issuers": [{"caFrom": {"configMapKeyRef": {"name": "ca", "key": "ca.crt"}}}]},
         "hooks": [{"signingKey": {"secretKeyRef": {"name": "z", "key": "k"}}}],
         "container": {"env": [{"valueFrom": {"secretKeyRef": {"name": "hidden", "key": "x"}}}]},
         "outputSchema": {"secretKeyRef": {"name": "a property", "key": "x"}},
     }
     found = agent_of({"metadata": METADATA, "spec": spec}).key_refs
-    z = KeyRef("Secret", "z", "k")
-    assert found == (KeyRef("ConfigMap", "c", "a"), KeyRef("Secret", "s", "b"), z)
-    assert [ref.file for ref in found] == ["configmaps/c/a", "secrets/s/b", "secrets/z/k"]
+    assert found == (
+        KeyRef("ConfigMap", "c", "a"),
+        KeyRef("ConfigMap", "ca", "ca.crt"),
+        KeyRef("Secret", "s", "b"),
+        KeyRef("Secret", "z", "k"),
+    )
+    files = ["configmaps/c/a", "configmaps/ca/ca.crt", "secrets/s/b", "secrets/z/k"]
+    assert [ref.file for ref in found] == files
 
 
 def test_urls_are_those_of_model_tools_and_agents_each_once():

@@ -47,6 +47,8 @@ def test_every_kind_has_its_group_version_and_plural():
         "ConfigMap": ("v1", "configmaps"),
         "Deployment": ("apps/v1", "deployments"),
         "Event": ("events.k8s.io/v1", "events"),
+        "HTTPRoute": ("gateway.networking.k8s.io/v1", "httproutes"),
+        "Ingress": ("networking.k8s.io/v1", "ingresses"),
         "Job": ("batch/v1", "jobs"),
         "Lease": ("coordination.k8s.io/v1", "leases"),
         "Namespace": ("v1", "namespaces"),

@@ -130,6 +130,7 @@ def test_every_reason_has_a_remedy():
     folder = Path(diptych_operator.__file__).parent
     texts = [path.read_text() for path in folder.rglob("*.py")]
     named = {name for text in texts for name in re.findall(r'Problem\(\s*"(\w+)"', text)}
+    named |= {name for text in texts for name in re.findall(r'ManifestError\(\s*"(\w+)"', text)}
     named |= set(re.findall(r'": "(\w+)",\n', (folder / "status" / "conditions.py").read_text()))
     of_manifest = {"PodTemplateInvalid", "TooLarge", "InvalidUrl", "Refused"}
     assert {"ImagePullFailed", "StoreUnavailable", "ToolServerUnavailable"} <= named

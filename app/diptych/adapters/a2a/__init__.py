@@ -156,6 +156,7 @@ class A2aAgents:
             request.subject,
             self._parent(request),
             deadline_pauses=request.deadline_pauses,
+            budget=request.budget,
         )
         message = _send_request(request, monitor.config, about)
         message.configuration.return_immediately = not peer.card.capabilities.streaming

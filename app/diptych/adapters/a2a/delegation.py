@@ -27,7 +27,7 @@ from diptych.adapters.a2a.http_client import MALFORMED_ANSWER_ERRORS
 from diptych.adapters.a2a.task_progress import Stage, TaskProgress
 from diptych.adapters.a2a.time_limit import TimeLimit
 from diptych.errors import DelegationError
-from diptych.loop.messages import CallOutput, ChildRun
+from diptych.loop.messages import CallOutput, ChildRun, Usage, Used
 from diptych.net import a2a_extension
 from diptych.net.a2a_events import read_event
 from diptych.net.backoff import Backoff
@@ -78,6 +78,7 @@ class DelegationTask:
         self._report = progress
         self._progress = TaskProgress(url)
         self._is_known = False
+        self._told_use: tuple[Usage | None, Used | None] = (None, None)
         self._events = EventGate(asyncio.get_running_loop().time)
         self._waiting: set[str] = set()  # calls at or below the agent
         self.time_limit = TimeLimit()
@@ -105,9 +106,11 @@ class DelegationTask:
             return
         try:
             async with asyncio.timeout(CANCEL_TIMEOUT):
-                await self._client.cancel_task(
+                task = await self._client.cancel_task(
                     CancelTaskRequest(id=self._progress.task_id), context=self._context
                 )
+            self._progress.apply_report(task.metadata)  # it says what the task has used
+            self._tell("")
         except (A2AError, TimeoutError, *MALFORMED_ANSWER_ERRORS) as error:
             _logger.info("agent %s did not cancel a task: %s", self._agent, type(error).__name__)
 
@@ -185,11 +188,12 @@ class DelegationTask:
         self.time_limit.stand_still(is_waiting=bool(self._waiting))
 
     def _tell(self, text: str) -> None:
-        """Tell new text, and what task it is of when that is known."""
+        """Tell new text, and the task as soon as that is known, and when it has used more."""
         if text:
             self._report(text)
-        if self._progress.task_id and not self._is_known:
-            self._is_known = True
+        used = self._progress.used
+        if self._progress.task_id and (not self._is_known or used != self._told_use):
+            self._is_known, self._told_use = True, used
             self._report(self._progress.child())
 
     def _explain(self, error: Exception) -> DelegationError:

@@ -12,7 +12,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct
 
 from diptych.errors import DelegationError
-from diptych.loop.messages import JSON, CallOutput, ChildRun, FinishReason
+from diptych.loop.messages import JSON, CallOutput, ChildRun, FinishReason, Usage, Used
 from diptych.loop.text import one_line, well_formed
 from diptych.net import a2a_extension
 from diptych.net.a2a_reports import TaskReport, read_report
@@ -97,7 +97,7 @@ class TaskProgress:
             case "status_update":
                 self.task_id = self.task_id or event.status_update.task_id
                 self._apply_status(event.status_update.status)
-                self._apply_report(event.status_update.metadata)
+                self.apply_report(event.status_update.metadata)
                 return ""
             case "artifact_update":
                 update = event.artifact_update
@@ -110,7 +110,7 @@ class TaskProgress:
         """Apply a whole task, which replaces all that came before; give the new text."""
         self.task_id = task.id
         self._apply_status(task.status)
-        self._apply_report(task.metadata)
+        self.apply_report(task.metadata)
         before = self._text()
         self._artifacts.clear()
         for artifact in task.artifacts:
@@ -148,6 +148,11 @@ class TaskProgress:
         reason = self._status_text[:MAX_REASON_CHARS] or "it gave no reason"
         raise DelegationError("failed", f"agent {agent} {problem}: {reason}{self._said()}")
 
+    @property
+    def used(self) -> tuple[Usage | None, Used | None]:
+        """What the agent says that the task has used by now, with its children."""
+        return self._report.usage, self._report.used
+
     def child(self) -> ChildRun:
         """Say what is known of the task by now."""
         state = "" if self._state == TaskState.TASK_STATE_UNSPECIFIED else _state_name(self._state)
@@ -161,6 +166,7 @@ class TaskProgress:
             "" if has_answer else self._report.code,
             self._report.usage,
             "" if has_answer else SECRETS.redact(well_formed(self._text()[:MAX_PARTIAL_CHARS])),
+            self._report.used,
         )
 
     def _said(self) -> str:
@@ -171,11 +177,13 @@ class TaskProgress:
         more = "…" if len(text) > MAX_TOLD_PARTIAL_CHARS else ""
         return f"\nUntil then it had said: {text[:MAX_TOLD_PARTIAL_CHARS]}{more}"
 
-    def _apply_report(self, metadata: Struct) -> None:
+    def apply_report(self, metadata: Struct) -> None:
         """Keep what the agent says of the task, if it speaks our extension."""
         if a2a_extension.URI in metadata:
             report = read_report(MessageToDict(metadata)[a2a_extension.URI])
-            self._report = TaskReport(report.usage or self._report.usage, report.code)
+            known = self._report
+            usage, used = report.usage or known.usage, report.used or known.used
+            self._report = TaskReport(usage, report.code, used)
 
     def _apply_status(self, status: TaskStatus) -> None:
         self._state = status.state

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+from diptych.adapters.redis.budgets import RedisLedger
 from diptych.adapters.redis.connection import MultiplexedConnection
 from diptych.adapters.redis.event_log import RedisEventLog
 from diptych.adapters.redis.feed import RedisFeed
@@ -17,13 +18,14 @@ from diptych.adapters.redis.tasks import cancel
 class RedisStore(RedisFeed, RedisEventLog, RedisSessions, RedisLeases):
     """Fulfils `ports.event_log.EventLog`, `Sessions`, `SessionLeases` and `Feed`.
 
-    Must be made inside an event loop.
+    `ledger` fulfils `ports.budgets.Ledger`. Must be made inside an event loop.
     """
 
     def __init__(self, settings: RedisSettings) -> None:
         pubsub = PubSubConnection(MasterLocator(settings.url))
         connection = MultiplexedConnection(MasterLocator(settings.url), settings.prefix)
         super().__init__(settings, connection, pubsub)
+        self.ledger = RedisLedger(settings, connection)
         self._publishing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

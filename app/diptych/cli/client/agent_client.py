@@ -59,6 +59,10 @@ class AgentClient(Protocol):
         """Decide on a call that waits. Raises a `DiptychError` if somebody has decided before."""
         ...
 
+    async def send(self, run_id: str, message: str, *, is_follow_up: bool = False) -> None:
+        """Send a message to a run that goes on: to steer it, or for its next turn."""
+        ...
+
     async def cancel(self, run_id: str) -> None:
         """Cancel a run, and return once its terminal event is recorded."""
         ...

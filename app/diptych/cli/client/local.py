@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from uuid import uuid4
 
 from diptych.cli.client.agent_client import (
     Availability,
@@ -18,6 +19,8 @@ from diptych.cli.client.agent_client import (
 from diptych.config.loader import LoadedAgents, LocalOptions, load_agents
 from diptych.errors import ConfigError
 from diptych.loop.messages import Message
+from diptych.loop.queue_events import Steered
+from diptych.loop.text import well_formed
 from diptych.ports import Item
 from diptych.runtime.decisions import DecisionRequest
 from diptych.runtime.request import RunRequest
@@ -58,6 +61,10 @@ class LocalAgent:
 
     async def decide(self, run_id: str, call_id: str, decision: Choice, reason: str) -> None:
         await self._agent.runs.decide(run_id, call_id, DecisionRequest(decision, reason))
+
+    async def send(self, run_id: str, message: str, *, is_follow_up: bool = False) -> None:
+        steered = Steered(well_formed(message), uuid4().hex, is_follow_up=is_follow_up)
+        await self._agent.runs.steer(run_id, steered)
 
     async def cancel(self, run_id: str) -> None:
         await self._agent.runs.cancel(run_id)

@@ -172,6 +172,11 @@ class RemoteAgent:
     async def decide(self, run_id: str, call_id: str, decision: Choice, reason: str) -> None:
         await self.send_decision(run_id, call_id, {"decision": decision, "reason": reason})
 
+    async def send(self, run_id: str, message: str, *, is_follow_up: bool = False) -> None:
+        path = f"/v1/runs/{quote(run_id, safe='')}/{'follow-up' if is_follow_up else 'steer'}"
+        headers = {"Idempotency-Key": secrets.token_hex(16)}
+        await self._json("POST", path, json={"message": well_formed(message)}, headers=headers)
+
     async def cancel(self, run_id: str) -> None:
         try:
             await self._json("POST", f"/v1/runs/{run_id}/cancel", json={})

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _PROMPT = "❯ "
+_HELP = (
+    "a line typed meanwhile steers, /later … waits its turn; Ctrl-C aborts an answer, Ctrl-D ends"
+)
 
 
 def chat(
@@ -55,8 +58,8 @@ def chat(
 ) -> None:
     """Talk with an agent: it remembers what was said before.
 
-    Ctrl-C aborts the answer that is being given, Ctrl-D ends the conversation. An Agent of a
-    cluster is reached by a port-forward, which lasts as long as the conversation.
+    A line typed while the agent works steers it; `/later …` waits until it has answered. Ctrl-C
+    aborts the answer, a second one leaves; Ctrl-D ends. A cluster is reached by a port-forward.
 
     Examples: `diptych chat agent.yaml`, `diptych chat team/helper`
     """
@@ -98,13 +101,16 @@ def _converse(
     from diptych.cli.approver import Approver, can_ask
     from diptych.cli.follow import start_and_follow
     from diptych.cli.output.timeline import Timeline
+    from diptych.cli.typed_lines import Messenger
 
-    screen.print_line((f"{agent.name} · Ctrl-C aborts an answer, Ctrl-D ends", "dim"))
-    for question in _read_questions(screen):
+    screen.print_line((f"{agent.name} · {_HELP}", "dim"))
+    for question in _read_questions(screen, thread):
         try:
-            approver = Approver(agent, screen, no_input=no_input or not can_ask())
+            messenger = Messenger(agent, screen) if can_ask() and not no_input else None
+            read_line = messenger.lines.next_line if messenger else None
+            approver = Approver(agent, screen, no_input=messenger is None, read_line=read_line)
             ended = thread.run(
-                start_and_follow(agent, question, session, Timeline(screen), approver)
+                start_and_follow(agent, question, session, Timeline(screen), approver, messenger)
             )
             session = ended.session_id
         except CancelledError:
@@ -114,8 +120,13 @@ def _converse(
         screen.print_gap()
 
 
-def _read_questions(screen: "Screen") -> Iterator[str]:
-    """Read lines from stdin until it ends; empty ones are skipped."""
+def _read_questions(screen: "Screen", thread: "_EventLoopThread") -> Iterator[str]:
+    """Read lines from stdin until it ends; empty ones are skipped.
+
+    Ctrl-C drops a line, and leaves if another one came just before: here, or during the answer.
+    """
+    from diptych.cli.exit_codes import ABORTED
+
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - gives input() its line editing and history
     is_terminal = sys.stdin.isatty()
@@ -128,6 +139,9 @@ def _read_questions(screen: "Screen") -> Iterator[str]:
             return
         except KeyboardInterrupt:
             screen.print_line()
+            if thread.was_interrupted:
+                raise typer.Exit(ABORTED) from None
+            thread.was_interrupted = True
             continue
         if line.strip():
             yield line
@@ -140,6 +154,7 @@ class _EventLoopThread:
         self._started: Future[asyncio.AbstractEventLoop] = Future()
         self._thread = threading.Thread(target=self._serve, name="agents", daemon=True)
         self._stop = asyncio.Event()
+        self.was_interrupted = False  # by Ctrl-C, the last time that something was done
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -164,6 +179,7 @@ class _EventLoopThread:
 
         task: asyncio.Task[Any] | None = None
         interrupts = 0
+        self.was_interrupted = False
 
         async def run_as_task() -> _T:
             nonlocal task
@@ -179,6 +195,7 @@ class _EventLoopThread:
         def on_interrupt(_number: int, _frame: FrameType | None) -> None:
             nonlocal interrupts
             interrupts += 1
+            self.was_interrupted = True
             if interrupts > 1:
                 exit_now()
             self._loop.call_soon_threadsafe(cancel)

@@ -4,7 +4,7 @@ Not here: writing to the terminal (`screen`), following the run (`cli.follow`).
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -12,7 +12,14 @@ from typing import Any
 from diptych.cli.output.renderer import INTERRUPTIONS, REFRESH_SECONDS
 from diptych.cli.output.screen import Part, Screen
 from diptych.cli.output.tree_lines import TreeLines
-from diptych.cli.output.wording import APPROVED_CHARS, call_text, decision_text, duration, one_line
+from diptych.cli.output.wording import (
+    APPROVED_CHARS,
+    budget_text,
+    call_text,
+    decision_text,
+    duration,
+    one_line,
+)
 from diptych.loop.codec import TERMINAL, Record
 from diptych.ports import Item, Notice
 
@@ -59,6 +66,7 @@ class Timeline:
         self._waiting_calls: set[str] = set()  # for a decision: a person may be asked right now
         self._last_step = 0  # of the call in the last line, 0 if that is no call
         self._max_steps = 0
+        self._budget = ""  # what the run has used of it, said at its end
         self._started_at: float | None = None
         self._model_calls = 0
         self._is_native = False
@@ -96,8 +104,17 @@ class Timeline:
                 self._quote(_REASONING, fields["content"])
             case "format_warning":
                 self._warn(fields["message"])
+            case "budget_warning" | "budget":
+                self._render_budget(fields)
             case kind if kind in INTERRUPTIONS:
                 self._warn(INTERRUPTIONS[kind].format_map(fields))
+
+    def _render_budget(self, fields: Mapping[str, Any]) -> None:
+        """Say that much of a limit is used; what is used at the end is said with it."""
+        if "limits" in fields:
+            self._budget = budget_text(fields["used"], fields["limits"])
+        else:
+            self._warn(f"{fields['budget']}: {fields['used']} of {fields['limit']} used")
 
     def _render_record(self, record: Record) -> None:  # noqa: C901, PLR0912, PLR0915 - a table
         self._started_at = record.timestamp if self._started_at is None else self._started_at
@@ -140,6 +157,8 @@ class Timeline:
                 self._stage = _Stage.WORKING  # a message to the run starts another answer
             case kind if kind in TERMINAL:
                 self._render_end(record)
+                if self._budget:
+                    self._print_line((self._budget, "dim"))
                 self._stage = _Stage.ENDED
 
     def _render_approval(self, record: Record) -> None:

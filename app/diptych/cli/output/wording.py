@@ -34,6 +34,12 @@ def approval_text(approval: Mapping[str, Any]) -> str:
     return f"{text}  · until {approval['expires_at']}"
 
 
+def budget_text(used: Mapping[str, Any], limits: Mapping[str, Any]) -> str:
+    """Write what a run has used: `budget: 1204 of 20000 tokens, 3 of 50 tool calls`."""
+    amounts = [f"{used[name]} of {limits[name]} {name.replace('_', ' ')}" for name in limits]
+    return f"budget: {', '.join(amounts)}"
+
+
 def decision_text(record: Record) -> str:
     """Write a decision on a call: `reject by key:ci: too much`."""
     about = record.metadata

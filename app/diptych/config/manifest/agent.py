@@ -1,9 +1,8 @@
 """The `Agent` manifest as typed values: what users write (docs/spec/agent.md), and its rules.
 
-Durations are seconds here. A field that no model has is an error, and so is one of the type
-`Unsupported`: a later version will support it. The text under a field is its documentation in the
-cluster (`kubectl explain agent.spec`, by the CRD that `crds/generate.py` makes of these models) and
-in docs/reference/manifest.md.
+Durations are seconds here. A field that no model has is an error. The text under a field is its
+documentation in the cluster (`kubectl explain agent.spec`, by the CRD that `crds/generate.py` makes
+of these models) and in docs/reference/manifest.md.
 
 Not here: files (`config.loader`), the wording of mistakes (`config.validation`), where references
 lead (`config.references`).
@@ -15,6 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from diptych.config.manifest.access import AccessSpec
+from diptych.config.manifest.budget import BudgetSpec
 from diptych.config.manifest.chat import ChatSpec
 from diptych.config.manifest.child_metadata import ChildMetadata
 from diptych.config.manifest.container import ContainerSpec
@@ -25,8 +25,8 @@ from diptych.config.manifest.field_types import (
     LongList,
     LongText,
     OutputSchema,
+    ShortList,
     Text,
-    Unsupported,
 )
 from diptych.config.manifest.hooks import HookSpec
 from diptych.config.manifest.loop import LoopSpec
@@ -66,6 +66,14 @@ _SERVER_METADATA = {
 _REPLICAS_NEED_REDIS = (
     "replicas above 1 need sessions.redis: without it each pod knows its own sessions only"
 )
+_COST_NEEDS_PRICES = (
+    "budget.cost needs model.prices: give input and output, the prices of a million tokens"
+)
+_HAS_COST = (
+    "has(self.budget) && (has(self.budget.cost)"
+    " || has(self.budget.perSession) && has(self.budget.perSession.cost)"
+    " || has(self.budget.perDay) && has(self.budget.perDay.cost))"
+)
 
 
 class AgentSpec(StrictModel):
@@ -83,6 +91,7 @@ class AgentSpec(StrictModel):
             " || has(self.sessions) && has(self.sessions.redis)",
             _REPLICAS_NEED_REDIS,
         ),
+        CelRule(f"!({_HAS_COST}) || has(self.model) && has(self.model.prices)", _COST_NEEDS_PRICES),
     )
 
     description: Text = ""
@@ -118,9 +127,11 @@ class AgentSpec(StrictModel):
     policy: LongList[PolicyRuleSpec] = ()
     """Which calls are made, denied, or asked about first. The first rule that matches decides, and
     a call that no rule matches is made."""
-    hooks: LongList[HookSpec] = ()
+    hooks: ShortList[HookSpec] = ()
     """Addresses that are asked about calls, steps and answers, in this order."""
-    budget: Unsupported = None
+    budget: BudgetSpec = Field(default_factory=BudgetSpec)
+    """How much a run may use, and all runs of a session and of a day. What there is no limit for
+    is not limited."""
     context: ContextSpec = Field(default_factory=ContextSpec)
     """How much of a long conversation the model is sent."""
     sessions: SessionsSpec = Field(default_factory=SessionsSpec)
@@ -148,6 +159,8 @@ class AgentSpec(StrictModel):
 
     @model_validator(mode="after")
     def _check_replicas(self) -> Self:
+        if self.budget.has_cost and (self.model is None or self.model.prices is None):
+            raise rule_error(_COST_NEEDS_PRICES)
         if self.replicas > 1 and self.sessions.redis is None:
             raise rule_error(_REPLICAS_NEED_REDIS)
         return self

@@ -1,14 +1,15 @@
-"""Types of single fields: texts, names, lists, decimals, and fields of later versions.
+"""Types of single fields: texts, names, lists, decimals.
 
 Not here: durations (`durations`), URLs (`urls`), which fields there are (the models), how a
 mistake is told to a person (`config.validation`).
 """
 
 import re
-from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Annotated, Any, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from diptych.config.manifest.rules import CEL_RULES, CelRule, Pattern, cel_matches, rule_error
 from diptych.loop.output_schema import schema_problem
@@ -33,6 +34,30 @@ def _temperature(text: object) -> float:
     return float(text)
 
 
+def decimal_type(
+    digits: int, message: str, *, is_positive: bool
+) -> tuple[Callable[[object], Decimal], dict[str, Any]]:
+    """Make the type of an amount that is written as a string, with at most 6 decimals.
+
+    Gives what reads it, and its schema for the API. It has at most so many `digits` before the
+    point.
+    """
+    pattern = rf"[0-9]{{1,{digits}}}(\.[0-9]{{1,6}})?"
+
+    def read(text: object) -> Decimal:
+        if not isinstance(text, str) or not re.fullmatch(pattern, text):
+            raise rule_error(message)
+        amount = Decimal(text)
+        if is_positive and not amount:
+            raise rule_error(message)
+        return amount
+
+    rule = cel_matches(pattern) + (" && double(self) > 0.0" if is_positive else "")
+    rules = [{"rule": rule, "message": message}]
+    schema = {"type": "string", "type_name": "decimal", "maxLength": 16, CEL_RULES: rules}
+    return read, schema
+
+
 def _non_empty(entries: tuple[T, ...]) -> tuple[T, ...]:
     if not entries:
         raise rule_error(_EMPTY_LIST_MESSAGE)
@@ -44,15 +69,6 @@ def _output_schema(schema: dict[str, Any]) -> dict[str, Any]:
         raise rule_error(problem.text)
     return schema
 
-
-def _refuse(_: object) -> NoReturn:
-    raise PydanticCustomError("unsupported", "unsupported")
-
-
-Unsupported: TypeAlias = Annotated[
-    Any, PlainValidator(_refuse), WithJsonSchema({"unsupported": True})
-]
-"""The type of a field that a later version will support: this one refuses it by name."""
 
 # Lists. YAML has no tuples, so `strict` would refuse its lists.
 LongList: TypeAlias = Annotated[tuple[T, ...], Field(strict=False, max_length=64)]

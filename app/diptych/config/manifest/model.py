@@ -4,8 +4,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from diptych.config.manifest.budget import PricesSpec
 from diptych.config.manifest.durations import Duration
-from diptych.config.manifest.field_types import OneLine, ShortList, Temperature, Unsupported
+from diptych.config.manifest.field_types import OneLine, ShortList, Temperature
 from diptych.config.manifest.headers import Headers
 from diptych.config.manifest.references import SecretSource
 from diptych.config.manifest.rules import CelRule, rule_error
@@ -93,4 +94,5 @@ class ModelSpec(_Endpoint):
     """Parameters of each request to the model."""
     timeouts: Timeouts = Field(default_factory=Timeouts)
     """How long the model may take; `total` holds for its fallbacks too."""
-    prices: Unsupported = None
+    prices: PricesSpec | None = None
+    """What a million tokens cost; budget.cost needs it. Fallbacks count at the same prices."""

@@ -44,6 +44,10 @@ class PolicyRuleSpec(StrictModel):
     """Why, for the model and for whoever is asked."""
     expires: Duration = EXPIRES
     """How long an approval waits; without a decision the call is rejected then."""
+    repeat: Literal["allow", "deny", "ask"] | None = None
+    """What becomes of a call that the rule allows, if its tool is not read-only and the step before
+    made the same call with the same arguments. If absent, the third such call in consecutive steps
+    is not made, and ends the run as `stuck`."""
     mode: Literal["enforce", "dryRun"] = "enforce"
     """With `dryRun` the rule decides nothing: what it would do is only a line of the audit, and the
     next rules decide."""

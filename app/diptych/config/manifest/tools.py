@@ -40,10 +40,13 @@ def _check_not_reserved(name: str) -> str:
 
 
 class ServiceRef(StrictModel):
-    """A Service of the agent's namespace, and where on it the MCP server listens."""
+    """A Service, and where on it the MCP server listens."""
 
     name: DnsLabel
     """The name of the Service."""
+    namespace: DnsLabel | None = None
+    """The Service's namespace; the agent's own if absent. One of another namespace must consent, by
+    its annotation `diptych.dev/allowed-namespaces`."""
     port: Port = 8000
     """The Service's port."""
     path: Annotated[

@@ -49,6 +49,7 @@ def read_a2a_request(request: SendMessageRequest, headers: Mapping[str, str]) ->
         origin=replace(comes_from, parent=about.parent, deadline_pauses=about.deadline_pauses),
         idempotency_key=_idempotency_key(message),
         subject=about.subject,
+        budget=about.budget,
     )
 
 

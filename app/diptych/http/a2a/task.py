@@ -32,6 +32,7 @@ from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
 from diptych.runtime.answers import answers_so_far
 from diptych.runtime.approvals import note_waiting, open_approvals
+from diptych.runtime.recorded_use import RecordedUse, recorded_use
 from diptych.runtime.spending import end_code, spent
 
 ANSWER = "answer"
@@ -97,7 +98,7 @@ def task_snapshot(
 def _report(records: Sequence[Record]) -> TaskReport:
     """Say what a task has used so far, and why it ended, if it did."""
     usage = sum((spent(record) for record in records), Usage())
-    return TaskReport(usage, end_code(records[-1]) if records else "")
+    return TaskReport(usage, end_code(records[-1]) if records else "", recorded_use(records))
 
 
 class TaskUpdates:
@@ -117,6 +118,7 @@ class TaskUpdates:
         self._turn = 1
         self._waiting: set[str] = set()  # calls that somebody must decide on
         self._usage = Usage()
+        self._use = RecordedUse()
 
     def of(self, records: Iterable[Record]) -> list[Update]:
         """Give the updates of the next records."""
@@ -134,9 +136,10 @@ class TaskUpdates:
 
     def _of_record(self, record: Record) -> Iterable[Update]:
         self._usage += spent(record)
+        self._use.add(record)
         yield from self.events_of([record])
         if record.event_type in TERMINAL:
-            report = TaskReport(self._usage, end_code(record))
+            report = TaskReport(self._usage, end_code(record), self._use.used)
             yield self._status_update(_final_status(record), report)
             return
         if not self._is_working and record.event_type != _QUEUED_EVENT:
@@ -176,7 +179,7 @@ class TaskUpdates:
 
     def _event_update(self, event: JSONObject) -> TaskStatusUpdateEvent:
         """Give an event in an update that changes nothing, with what was used up to it."""
-        about = {**event, **report_value(TaskReport(self._usage))}
+        about = {**event, **report_value(TaskReport(self._usage, used=self._use.used))}
         update = self._status_update(self._told)
         update.metadata.update({a2a_extension.URI: about})
         return update

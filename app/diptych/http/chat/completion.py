@@ -13,6 +13,7 @@ from diptych.loop.codec import Record
 from diptych.net.sse import frame
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
+from diptych.runtime.budget_notices import BUDGET_WARNING
 
 DONE = b"data: [DONE]\n\n"
 _CALL_ID_CHARS = 32
@@ -23,6 +24,7 @@ STREAMED_NOTICES = frozenset(
         "tool_progress",
         "delegation_progress",
         "format_warning",
+        BUDGET_WARNING,
         APPROVAL_REQUESTED,
     }
 )

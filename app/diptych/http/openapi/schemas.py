@@ -33,6 +33,14 @@ RunStatus = Literal[
 ]
 
 
+class BudgetState(Reply):
+    """What of a budget is used and left. Money is a decimal string, `wall_clock` is in ms."""
+
+    used: dict[str, int | str]
+    limits: dict[str, int | str]
+    left: dict[str, int | str]
+
+
 class WaitingMessage(Reply):
     """A message that has not joined a run's conversation."""
 
@@ -88,6 +96,9 @@ class Run(Reply):
     """The tokens that its delegations used with all below them, as those agents say."""
     error: RunError | None = None
     """Of a run that failed or was aborted."""
+    budget: dict[Literal["run", "session", "day"], BudgetState] | None = None
+    """What is used and left of what the run may use, alone and with others, as far as that is
+    limited."""
 
 
 class RunList(Reply):

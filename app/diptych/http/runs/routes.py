@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from diptych.errors import InvalidRequest, RunNotFound
 from diptych.http.bodies import ResumeBody, RunBody, read_body
+from diptych.http.budgets import budget_view, read_budget
 from diptych.http.disconnect import cancel_if_abandoned
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.messages import Conversation, read_conversation
@@ -29,6 +30,7 @@ from diptych.loop.codec import TERMINAL
 from diptych.loop.events import LoopSettings
 from diptych.loop.messages import Message
 from diptych.ports.entries import RunEntry
+from diptych.runtime.agent_budgets import AgentBudgets
 from diptych.runtime.request import RunRequest
 
 DEFAULT_LIMIT = 100
@@ -54,10 +56,14 @@ StartingAfter = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class RunPolicy:
-    """What a run may ask for: what its model takes besides text, and the bound of its steps."""
+    """What a run may ask for: what its model takes besides text, the bound of its steps, budgets.
+
+    Without `budgets` nothing is counted.
+    """
 
     inputs: tuple[str, ...] = ()
     max_steps: int = LoopSettings().max_steps
+    budgets: AgentBudgets | None = None
 
 
 def run_routes(runs: GuardedRuns, policy: RunPolicy) -> APIRouter:
@@ -82,7 +88,8 @@ def run_routes(runs: GuardedRuns, policy: RunPolicy) -> APIRouter:
     @router.get("/v1/runs/{run_id}", **operations.READ_RUN)
     async def read(run_id: str) -> Response:
         entry, records = await runs.entry(run_id), await runs.records(run_id)
-        view = run_view(entry, records)
+        session_id = records[0].session_id if records else ""
+        view = run_view(entry, records) | await budget_view(records, session_id, policy.budgets)
         if view["status"] not in TERMINAL:
             view |= queue_view(await runs.waiting_messages(run_id))
         return _json(view)
@@ -139,7 +146,13 @@ async def _read_start(request: Request, policy: RunPolicy) -> RunRequest:
         session_id=body.session_id,
         on_disconnect=body.on_disconnect,
     )
-    return replace(run, output_schema=schema, max_steps=body.max_steps, when_busy=body.when_busy)
+    return replace(
+        run,
+        output_schema=schema,
+        max_steps=body.max_steps,
+        when_busy=body.when_busy,
+        budget=read_budget(body.budget, policy.budgets),
+    )
 
 
 async def _read_resuming(request: Request) -> int | None:

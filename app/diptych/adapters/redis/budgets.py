@@ -1,0 +1,65 @@
+"""The ledger in Redis: budgets that the runs of all replicas share. Each use is one script."""
+
+from collections.abc import Sequence
+from typing import Literal, cast
+
+from diptych.adapters.redis import scripts
+from diptych.adapters.redis.client import StoreClient
+from diptych.adapters.redis.pipeline import Reply
+from diptych.adapters.redis.write_buffer import Argument
+from diptych.loop.budget import LIMITS, from_integers, to_integers
+from diptych.loop.messages import Used
+from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
+
+_HELD_MS = round(RESERVED_SECONDS * 1000)
+_KNOWN_MS = 60_000  # for which an entry is known as settled: it may be settled again
+_What = Literal["reserve", "renew", "settle", "adopt", "forget", "read"]
+_NOTHING = Used()
+
+
+class RedisLedger(StoreClient):
+    """Fulfils `ports.budgets.Ledger`."""
+
+    async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
+        reply = await self._run("reserve", accounts, entry, "", amount)
+        outcome = cast("Literal['ok', 'busy', 'gone']", reply[0].decode())
+        place, limit = max(0, reply[1] - 1), LIMITS[max(0, reply[2] - 1)]
+        return Reserved(outcome, _sums(reply), place, limit)
+
+    async def renew(self, accounts: Sequence[Account], entries: Sequence[str]) -> None:
+        for entry in entries:
+            await self._run("renew", accounts, entry)
+
+    async def settle(
+        self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
+    ) -> Sequence[Used]:
+        return _sums(await self._run("settle", accounts, entry, run_id, used))
+
+    async def adopt(self, account: Account, run_id: str, recorded: Used) -> None:
+        await self._run("adopt", [account], "", run_id, recorded)
+
+    async def forget(self, accounts: Sequence[Account], run_id: str) -> None:
+        await self._run("forget", accounts, "", run_id)
+
+    async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
+        return _sums(await self._run("read", accounts))
+
+    async def _run(
+        self,
+        what: _What,
+        accounts: Sequence[Account],
+        entry: str = "",
+        run_id: str = "",
+        amount: Used = _NOTHING,
+    ) -> Sequence[Reply]:
+        amounts = [number or 0 for number in to_integers(amount)]
+        arguments: list[Argument] = [what, entry, run_id, _HELD_MS, _KNOWN_MS]
+        for account in accounts:
+            limits = ["" if each is None else each for each in to_integers(account.budget)]
+            arguments += [account.key, round(account.seconds * 1000), *limits, *amounts]
+        reply: Sequence[Reply] = await self._connection.run_script(scripts.BUDGET, *arguments)
+        return reply
+
+
+def _sums(reply: Sequence[Reply]) -> list[Used]:
+    return [from_integers(map(int, row)) for row in reply[3]]

@@ -1,0 +1,161 @@
+#!lua
+-- Budgets that runs share: reserves, renews, settles, adopts, forgets or reads, on all accounts.
+-- ARGV: prefix, what, entry, run, ms for which a reservation is held, ms for which a settled entry
+--       is known, then for each account: name, ms for which it is kept, 6 limits ('' for none),
+--       6 amounts.
+-- An account is a hash: u1 to u6 is what is used, c1 to c6 that and what is reserved, r:<entry> a
+-- reservation or 'settled', t1:<run> to t6:<run> what the run has used. And a sorted set of the
+-- entries, by when they are forgotten. Numbers are strings: a double has no room for money.
+local what, entry, run = ARGV[2], ARGV[3], ARGV[4]
+local held, known, N = ARGV[5], ARGV[6], 6
+local now = now_ms()
+
+local function is_less(one, other)
+  if string.sub(one, 1, 1) == '-' then
+    return true
+  end
+  return #one < #other or (#one == #other and one < other)
+end
+
+local accounts = {}
+local at = 7
+while at < #ARGV do
+  local account = {
+    name = key('budget', ARGV[at]), due = key('budgetdue', ARGV[at]), ms = ARGV[at + 1],
+    limits = {}, amounts = {},
+  }
+  for i = 1, N do
+    account.limits[i], account.amounts[i] = ARGV[at + 1 + i], ARGV[at + 1 + N + i]
+  end
+  accounts[#accounts + 1] = account
+  at = at + 2 + 2 * N
+end
+
+local function add(account, field, i, amount)
+  if amount ~= '' and amount ~= '0' then
+    redis.call('HINCRBY', account.name, field .. i, amount)
+  end
+end
+
+-- Ends a reservation, if the entry has one; what is settled stays known for a while.
+local function release(account, name)
+  local reserved = redis.call('HGET', account.name, 'r:' .. name)
+  if reserved and reserved ~= 'settled' then
+    local i = 1
+    for amount in string.gmatch(reserved, '%S+') do
+      add(account, 'c', i, amount == '0' and '0' or '-' .. amount)
+      i = i + 1
+    end
+  end
+  return reserved
+end
+
+local function note(account, state, ms)
+  redis.call('HSET', account.name, 'r:' .. entry, state)
+  redis.call('ZADD', account.due, now + ms, entry)
+end
+
+local function sums(account, field)
+  local fields = {}
+  for i = 1, N do
+    fields[i] = field .. i
+  end
+  local found = redis.call('HMGET', account.name, unpack(fields))
+  for i = 1, N do
+    found[i] = found[i] or '0'
+  end
+  return found
+end
+
+local function used()
+  local all = {}
+  for n, account in ipairs(accounts) do
+    all[n] = sums(account, 'u')
+  end
+  return all
+end
+
+local function without(field)
+  for n, account in ipairs(accounts) do
+    local taken = sums(account, field)
+    for i = 1, N do
+      local is_wanted = i == N or account.amounts[i] ~= '0'
+      if account.limits[i] ~= '' and is_wanted and not is_less(taken[i], account.limits[i]) then
+        return n, i
+      end
+    end
+  end
+end
+
+for _, account in ipairs(accounts) do
+  for _, name in ipairs(redis.call('ZRANGEBYSCORE', account.due, '-inf', now, 'LIMIT', 0, 100)) do
+    release(account, name)
+    redis.call('HDEL', account.name, 'r:' .. name)
+    redis.call('ZREM', account.due, name)
+  end
+end
+
+if what == 'reserve' then
+  local state = redis.call('HGET', accounts[1].name, 'r:' .. entry)
+  if state then
+    return { 'ok', 0, 0, used() }
+  end
+  local n, i = without('u')
+  if n then
+    return { 'gone', n, i, used() }
+  end
+  n, i = without('c')
+  if n then
+    return { 'busy', n, i, used() }
+  end
+  for _, account in ipairs(accounts) do
+    note(account, table.concat(account.amounts, ' '), held)
+    for j = 1, N do
+      add(account, 'c', j, account.amounts[j])
+    end
+  end
+elseif what == 'renew' then
+  for _, account in ipairs(accounts) do
+    redis.call('ZADD', account.due, 'XX', now + held, entry)
+  end
+elseif what == 'settle' then
+  for _, account in ipairs(accounts) do
+    if release(account, entry) ~= 'settled' then
+      note(account, 'settled', known)
+      for i = 1, N do
+        add(account, 'u', i, account.amounts[i])
+        add(account, 'c', i, account.amounts[i])
+        if account.amounts[i] ~= '0' then
+          redis.call('HINCRBY', account.name, 't' .. i .. ':' .. run, account.amounts[i])
+        end
+      end
+    end
+  end
+elseif what == 'adopt' then
+  for _, account in ipairs(accounts) do
+    for i = 1, N do
+      local field = 't' .. i .. ':' .. run
+      local settled = redis.call('HGET', account.name, field) or '0'
+      if is_less(settled, account.amounts[i]) then
+        redis.call('HSET', account.name, field, account.amounts[i])
+        for _, sum in ipairs({ 'u', 'c' }) do
+          add(account, sum, i, account.amounts[i])
+          add(account, sum, i, settled == '0' and '0' or '-' .. settled)
+        end
+      end
+    end
+  end
+elseif what == 'forget' then
+  for _, account in ipairs(accounts) do
+    for i = 1, N do
+      redis.call('HDEL', account.name, 't' .. i .. ':' .. run)
+    end
+  end
+end
+if what ~= 'read' and what ~= 'forget' then
+  for _, account in ipairs(accounts) do
+    redis.call('PEXPIRE', account.name, account.ms)
+    redis.call('PEXPIRE', account.due, account.ms)
+  end
+end
+return { 'ok', 0, 0, used() }

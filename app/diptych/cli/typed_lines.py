@@ -1,0 +1,96 @@
+"""The lines that a person types while a run goes on: answers to questions, and messages to the run.
+
+Not here: asking (`approver`), reading questions before a run (`commands.chat`).
+"""
+
+import asyncio
+import os
+import sys
+from collections import deque
+from collections.abc import Callable
+
+from diptych.cli.client.agent_client import AgentClient
+from diptych.cli.output.screen import Screen
+from diptych.errors import DiptychError
+
+LATER = "/later "
+_CHUNK = 4_096  # bytes, at most, of one line that a terminal gives
+
+
+class TypedLines:
+    """Reads the terminal while a run goes on. Whoever waits for a line gets it; else it is sent."""
+
+    def __init__(self, on_line: Callable[[str], None]) -> None:
+        self._on_line = on_line
+        self._waiting: deque[asyncio.Future[str]] = deque()
+        self._fd: int | None = None
+
+    def open(self) -> None:
+        """Begin to read, in the running loop."""
+        self._fd = sys.stdin.fileno()
+        asyncio.get_running_loop().add_reader(self._fd, self._read)
+
+    def close(self) -> None:
+        """Leave the terminal to others."""
+        if self._fd is not None:
+            asyncio.get_running_loop().remove_reader(self._fd)
+            self._fd = None
+
+    async def next_line(self) -> str:
+        """Give the next line, to whoever has waited longest."""
+        line: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._waiting.append(line)
+        try:
+            return await line
+        finally:
+            if line in self._waiting:
+                self._waiting.remove(line)
+
+    def _read(self) -> None:
+        content = os.read(self._fd, _CHUNK) if self._fd is not None else b""
+        if not content:  # Ctrl-D: whoever reads questions next sees it again
+            self.close()
+        for line in content.decode(errors="replace").splitlines():
+            while self._waiting and self._waiting[0].done():  # it was cancelled just now
+                self._waiting.popleft()
+            if self._waiting:
+                self._waiting.popleft().set_result(line)
+            elif line.strip():
+                self._on_line(line.strip())
+
+
+class Messenger:
+    """Sends typed lines to the run that goes on: to steer it, or with `/later` to follow up."""
+
+    def __init__(self, agent: AgentClient, screen: Screen) -> None:
+        self._agent = agent
+        self._screen = screen
+        self._run_id: str | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turn = asyncio.Lock()
+        self.lines = TypedLines(self._take)
+
+    def open(self, run_id: str) -> None:
+        """Send what is typed from now on to this run."""
+        self._run_id = run_id
+        self.lines.open()
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self.lines.close()
+        for task in self._tasks:
+            task.cancel()
+
+    def _take(self, line: str) -> None:
+        task = asyncio.create_task(self._send(line))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, line: str) -> None:
+        is_later = line.startswith(LATER)
+        text = line.removeprefix(LATER).strip()
+        async with self._turn:  # in the order in which they were typed
+            try:
+                await self._agent.send(self._run_id or "", text, is_follow_up=is_later)
+            except DiptychError as error:
+                self._screen.print_line(("! ", "yellow"), f"not sent: {text}: {error}")

@@ -1,0 +1,95 @@
+"""Budgets in JSON: what a request for a run may set, and what `GET /v1/runs/{id}` shows.
+
+Not here: what is counted (`runtime.agent_budgets`, `loop.spending`).
+"""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from diptych.errors import InvalidRequest, StoreError
+from diptych.loop.budget import Budget, encode_budget
+from diptych.loop.codec import Record
+from diptych.loop.messages import Used
+from diptych.runtime.agent_budgets import AgentBudgets
+from diptych.runtime.recorded_use import recorded_budget, recorded_use
+
+_MOST = 10**12
+_SCOPES = {"perSession": "session", "perDay": "day"}
+
+
+class BudgetBody(BaseModel):
+    """What a run may use, at most what the manifest's `budget` says. A null counts as absent."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tokens: int | None = Field(None, ge=1, le=_MOST, description="Tokens, with those of children.")
+    cost: str | None = Field(
+        None,
+        pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})?$",
+        description='Money, as a string such as "0.50". The manifest must have `model.prices`.',
+    )
+    model_calls: int | None = Field(None, ge=1, le=_MOST, description="Requests to the model.")
+    tool_calls: int | None = Field(None, ge=1, le=_MOST, description="Calls of tools.")
+    steps: int | None = Field(None, ge=1, le=_MOST, description="Steps, of all turns.")
+
+
+def read_budget(body: BudgetBody | None, budgets: AgentBudgets | None) -> Budget:
+    """Read the budget of a request. Raises `InvalidRequest` if it is more than the manifest's."""
+    if body is None:
+        return Budget()
+    cost = None if body.cost is None else Decimal(body.cost)
+    asked = Budget(body.tokens, cost, body.model_calls, body.tool_calls, body.steps)
+    if cost is not None and not cost:
+        raise InvalidRequest(
+            "budget.cost must be more than 0", param="budget.cost", code="invalid_value"
+        )
+    settings = budgets.settings if budgets else None
+    if cost is not None and not (settings and settings.prices):
+        raise InvalidRequest(
+            "budget.cost: this agent does not know what its model costs; leave it out, or give "
+            "model.prices in its manifest",
+            param="budget.cost",
+            code="invalid_value",
+        )
+    for name, limit in settings.budget.limits() if settings else ():
+        value = getattr(asked, name)
+        if value is not None and value > limit:
+            most = encode_budget(settings.budget)[name] if settings else limit
+            raise InvalidRequest(
+                f"budget.{name}: this agent's runs have at most {most}",
+                param=f"budget.{name}",
+                code="invalid_value",
+            )
+    return asked
+
+
+async def budget_view(
+    records: Sequence[Record], session_id: str, budgets: AgentBudgets | None
+) -> dict[str, Any]:
+    """Show what a run has used and has left, and what is left of what it shares, if limited.
+
+    `session_id` is the stored one.
+    """
+    if budgets is None or not records:
+        return {}
+    view: dict[str, Any] = {}
+    if budget := recorded_budget(records):
+        view["run"] = _view(budget, recorded_use(records))
+    try:
+        shared = await budgets.used(session_id)
+    except StoreError:
+        shared = {}
+    view |= {_SCOPES[scope]: _view(*found) for scope, found in shared.items()}
+    return {"budget": view} if view else {}
+
+
+def _view(budget: Budget, used: Used) -> dict[str, Any]:
+    shown = encode_budget(used)
+    return {
+        "used": {name: shown[name] for name, _ in budget.limits()},
+        "limits": encode_budget(budget),
+        "left": encode_budget(budget.left(used)),
+    }

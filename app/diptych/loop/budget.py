@@ -1,0 +1,172 @@
+"""Budgets: what a run, a session or a day may use, and what has been used. Values and arithmetic.
+
+Money is decimal, never a float: a price is per million tokens, and has at most 6 decimals, so that
+an amount has at most 12.
+
+Not here: what a run has used and what follows from that (`spending`), the budgets of sessions and
+days (`ports.budgets`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import ROUND_DOWN, Decimal
+from typing import Any, Literal, TypeAlias
+
+from diptych.loop.messages import JSON, Usage, Used
+
+MILLION, PICO = 10**6, 10**12
+Limit: TypeAlias = Literal["tokens", "cost", "model_calls", "tool_calls", "steps", "wall_clock"]
+LIMITS: tuple[Limit, ...] = (
+    "tokens",
+    "cost",
+    "model_calls",
+    "tool_calls",
+    "steps",
+    "wall_clock",
+)
+WARNING_SHARE = Decimal("0.8")
+"""Of a limit: who watches the run is told when so much of it is used."""
+Amount: TypeAlias = int | Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a model costs, per million tokens, in whatever currency the budget is in."""
+
+    input: Decimal = Decimal(0)
+    output: Decimal = Decimal(0)
+
+    def cost(self, usage: Usage) -> Decimal:
+        """Give what tokens cost, exactly."""
+        cost = self.input * usage.prompt_tokens + self.output * usage.completion_tokens
+        return cost / MILLION
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much may be used; None is no limit. `wall_clock` is in ms.
+
+    That of a run has no `wall_clock`: a run has a deadline.
+    """
+
+    tokens: int | None = None
+    cost: Decimal | None = None
+    model_calls: int | None = None
+    tool_calls: int | None = None
+    steps: int | None = None
+    wall_clock: int | None = None
+
+    def __bool__(self) -> bool:
+        return self != _UNLIMITED
+
+    def limits(self) -> Iterator[tuple[Limit, Amount]]:
+        """Give each limit that there is, by its name."""
+        for name in LIMITS:
+            if (limit := getattr(self, name)) is not None:
+                yield name, limit
+
+    def tightened(self, other: "Budget") -> "Budget":
+        """Give the smaller of two limits, each."""
+        return Budget(*(_smaller(getattr(self, n), getattr(other, n)) for n in LIMITS))
+
+    def left(self, used: Used) -> "Budget":
+        """Give what is left of each limit, at least 0."""
+        return Budget(
+            **{name: max(limit - getattr(used, name), limit * 0) for name, limit in self.limits()}
+        )
+
+    def share(self, among: int) -> "Budget":
+        """Give one of several even shares; what cannot be divided goes to the first."""
+        return Budget(**{name: _share(limit, among) for name, limit in self.limits()})
+
+    def gone(self, used: Used, *names: Limit) -> Limit | None:
+        """Name a limit of which nothing is left, one of `names` if there are any."""
+        for name, limit in self.limits():
+            if getattr(used, name) >= limit and (not names or name in names):
+                return name
+        return None
+
+    def warnings(self, before: Used, after: Used) -> list[Limit]:
+        """Name the limits of which 80 % are used after something, and were not before it."""
+        return [
+            name
+            for name, limit in self.limits()
+            if getattr(before, name) < limit * WARNING_SHARE <= getattr(after, name)
+        ]
+
+
+_UNLIMITED = Budget()
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBudgets:
+    """What all runs of a session may use together, and all runs of the agent on one day (UTC)."""
+
+    per_session: Budget = _UNLIMITED
+    per_day: Budget = _UNLIMITED
+
+    def __bool__(self) -> bool:
+        return bool(self.per_session or self.per_day)
+
+
+def to_integers(amounts: Used | Budget) -> list[int | None]:
+    """Give amounts as whole numbers, in the order of `LIMITS`: money in units of 10^-12."""
+    found = [getattr(amounts, name) for name in LIMITS]
+    return [int(each * PICO) if isinstance(each, Decimal) else each for each in found]
+
+
+def from_integers(numbers: Iterable[int]) -> Used:
+    """Read back what `to_integers` gave of what was used."""
+    tokens, cost, *rest = numbers
+    return Used(tokens, Decimal(cost) / PICO, *rest)
+
+
+def limit_text(name: Limit, used: Used, budget: Budget) -> str:
+    """Say how much of a limit is used: `1,204 of 1,000 tokens`."""
+    words = {"cost": "in money", "wall_clock": "ms"}
+    unit = words.get(name, name.replace("_", " "))
+    return f"{_number(getattr(used, name))} of {_number(getattr(budget, name))} {unit}"
+
+
+def encode_budget(budget: Budget | Used) -> dict[str, JSON]:
+    """Give a budget, or what was used, as JSON: money as a decimal string, nothing for None."""
+    found = {name: getattr(budget, name) for name in LIMITS}
+    return {
+        name: decimal_text(value) if isinstance(value, Decimal) else value
+        for name, value in found.items()
+        if value is not None
+    }
+
+
+def decode_budget(stored: Mapping[str, Any]) -> Budget:
+    """Read back what `encode_budget` gave of a budget."""
+    return Budget(**_with_decimals(stored))
+
+
+def decode_used(stored: Mapping[str, Any]) -> Used:
+    """Read back what `encode_budget` gave of what was used."""
+    return Used(**_with_decimals(stored))
+
+
+def decimal_text(value: Decimal) -> str:
+    """Write money without an exponent and without zeros at its end."""
+    text = f"{value:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _with_decimals(stored: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: Decimal(value) if name == "cost" else value for name, value in stored.items()}
+
+
+def _smaller(one: Amount | None, other: Amount | None) -> Any:  # noqa: ANN401 - as the fields are
+    return min((each for each in (one, other) if each is not None), default=None)
+
+
+def _share(limit: Amount, among: int) -> Any:  # noqa: ANN401 - as the fields are
+    if isinstance(limit, Decimal):
+        return (limit / among).quantize(Decimal(1) / PICO, ROUND_DOWN)
+    return -(-limit // among)
+
+
+def _number(value: Amount) -> str:
+    return decimal_text(value) if isinstance(value, Decimal) else f"{value:,}"

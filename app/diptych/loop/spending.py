@@ -1,0 +1,166 @@
+"""What a run has used of its budget, from its own record, and what follows from that (loop.md §8).
+
+Where no tokens, money or model calls are left, the model is not asked again, and the run fails with
+`budget_exhausted`. Where no steps are left, phase 1 ends as it does at `max_steps`. Where no tool
+calls are left, a call is denied, and the model goes on without it.
+
+Not here: the arithmetic (`budget`), the budgets of sessions and days (`ports.budgets`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from diptych.loop.budget import Budget, Limit, Prices, limit_text
+from diptych.loop.call_graph import failure
+from diptych.loop.commands import MakeCall
+from diptych.loop.events import Failed, Returned
+from diptych.loop.excerpts import is_reader
+from diptych.loop.messages import Call, Delegation, Result, ToolCall, Usage, Used
+from diptych.loop.state import Run, updated
+
+EXHAUSTED = "budget_exhausted"
+_FOR_A_MODEL_CALL: tuple[Limit, ...] = ("tokens", "cost", "model_calls")
+_FOR_A_RUN: tuple[Limit, ...] = (*_FOR_A_MODEL_CALL, "steps")
+_LOST = frozenset({"unknown", "timeout", "interrupted"})  # ends of a child that may still work
+_NO_PRICES, _UNLIMITED = Prices(), Budget()
+_MANIFEST_NAMES = {
+    "model_calls": "modelCalls",
+    "tool_calls": "toolCalls",
+    "wall_clock": "wallClock",
+}
+
+
+def used_by(run: Run) -> Used:
+    """What a run has used, with what its children have."""
+    own = Used(
+        run.usage.prompt_tokens + run.usage.completion_tokens,
+        (run.settings.prices or _NO_PRICES).cost(run.usage),
+        run.model_calls,
+        run.tool_calls,
+        run.step,
+    )
+    return own + run.delegated
+
+
+def is_counted(call: Call) -> bool:
+    """Whether a call counts as a tool call: delegations do not, nor reading on in a text."""
+    return isinstance(call, ToolCall) and not is_reader(call)
+
+
+def ends_phase_1(run: Run) -> Limit | None:
+    """Name the limit that leaves no further step.
+
+    With `on_max_steps: answer` the last model call is kept for the answer.
+    """
+    if not run.budget:
+        return None
+    used = used_by(run)
+    if run.budget.gone(used, "steps"):
+        return "steps"
+    left = run.budget.left(used).model_calls
+    keeps_one = run.settings.on_max_steps == "answer"
+    return "model_calls" if left == 1 and keeps_one and run.step else None
+
+
+def exhausted(run: Run) -> Failed | None:
+    """Give the end of a run that may not ask the model again."""
+    if not run.budget:
+        return None
+    limit = run.budget.gone(used_by(run), *_FOR_A_MODEL_CALL)
+    return failed(limit, used_by(run), run.budget) if limit else None
+
+
+def failed(limit: Limit, used: Used, budget: Budget, scope: str = "") -> Failed:
+    """Give the end of a run because of a limit; `scope` is `perSession`, `perDay` or the run's."""
+    whose = {"perSession": "the session has", "perDay": "the agent has for today"}
+    text = limit_text(limit, used, budget)
+    place = limit_place(limit, scope)
+    return Failed(EXHAUSTED, f"{whose.get(scope, 'the run has')} used up {place}: {text}")
+
+
+def limit_place(limit: Limit, scope: str = "") -> str:
+    """Name a limit as the manifest does: `budget.perDay.toolCalls`."""
+    name = _MANIFEST_NAMES.get(limit, limit)
+    return ".".join(filter(None, ("budget", scope, name)))
+
+
+def denied_call(run: Run, command: MakeCall, before: Sequence[MakeCall]) -> Returned | None:
+    """Give the result of a call for which nothing is left; None if it may be made.
+
+    `before` are the calls that are about to be made, and not begun.
+    """
+    if not run.budget or command.is_retry:
+        return None
+    if isinstance(command.call, Delegation):
+        share = shares(run, [*before, command])[command.call.id]
+        gone = share.gone(Used(), *_FOR_A_RUN)
+        if gone is None:
+            return None
+        text = f"{limit_place(gone)} is used up, or given to other agents"
+        return failure(command.call, "denied", f"denied: {text}")
+    limit, others = run.budget.tool_calls, sum(is_counted(each.call) for each in before)
+    if limit is None or not is_counted(command.call):
+        return None
+    used = used_by(run) + Used(tool_calls=others)
+    if used.tool_calls < limit:
+        return None
+    text = limit_text("tool_calls", used, run.budget)
+    reason = f"denied: {limit_place('tool_calls')} is used up ({text}); go on without tools"
+    return failure(command.call, "denied", reason)
+
+
+def shares(run: Run, commands: Sequence[MakeCall]) -> dict[str, Budget]:
+    """Give what delegations that are about to be made get of what is left, by their ids.
+
+    The delegations of a step that have no result share it evenly; together they get all of it.
+    """
+    delegations = [each.call for each in commands if isinstance(each.call, Delegation)]
+    if not run.budget or not delegations:
+        return {call.id: _UNLIMITED for call in delegations}
+    done = {result.call_id for result in run.results} | run.granted.keys()
+    waiting = sum(isinstance(call, Delegation) and call.id not in done for call in run.calls)
+    left = run.budget.left(used_by(run))
+    for held in run.granted.values():
+        left = left.left(as_used(held))
+    found: dict[str, Budget] = {}
+    for number, call in enumerate(delegations):
+        found[call.id] = share = left.share(max(1, waiting - number))
+        left = left.left(as_used(share))
+    return found
+
+
+def take_child_use(run: Run, result: Result) -> Run:
+    """Count what a child has used, whatever became of it."""
+    granted = run.granted.get(result.call_id, _UNLIMITED)
+    used = child_use(result, granted, run.settings.prices)
+    if result.call_id in run.granted:
+        rest = {call_id: held for call_id, held in run.granted.items() if call_id != result.call_id}
+        run = updated(run, granted=rest)
+    return run if used == Used() else updated(run, delegated=run.delegated + used)
+
+
+def child_use(result: Result, granted: Budget, prices: Prices | None) -> Used:
+    """Give what a delegation has used: as the child says, or all that it was given if it is lost.
+
+    What names no money is counted at the prices of this agent.
+    """
+    child = result.child
+    if child is None or (child.used is None and child.usage is None):
+        return as_used(granted) if result.error in _LOST else Used()
+    usage = child.usage or Usage()
+    used = child.used or Used(usage.prompt_tokens + usage.completion_tokens)
+    return replace(used, cost=prices.cost(usage)) if prices and not used.cost else used
+
+
+def as_used(budget: Budget) -> Used:
+    """Give a budget as if all of it were used; what is not limited counts as nothing."""
+    amounts: dict[str, Any] = {name: limit for name, limit in budget.limits()}  # noqa: C416 - typed
+    return Used(**amounts)
+
+
+def warnings(before: Run, after: Run) -> list[Limit]:
+    """Name the limits of which 80 % are used after an event, and were not before it."""
+    if not after.budget or before is after:
+        return []
+    return after.budget.warnings(used_by(before), used_by(after))

@@ -1,0 +1,92 @@
+"""Runs that are stuck: they make the same call again and again (loop.md §8).
+
+The third time that a call fails, or gives the same result, ends the run. And a tool that is not
+read-only is not called a third time with the same arguments in consecutive steps, whatever comes
+back: that is asked of the policy, whose `repeat` may say otherwise.
+
+Not here: text that repeats itself in a reply (`actions.repetition`), the verdict of a policy.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+from diptych.loop.events import Failed
+from diptych.loop.excerpts import is_reader
+from diptych.loop.messages import Call, Delegation, Result, ToolCall
+from diptych.loop.state import Run, updated
+
+STUCK = "stuck"
+MOST_TIMES = 3  # for which a call may give the same; it is over at the last of them
+_NAME_CHARS = 64
+_UNCOUNTED = frozenset({"skipped", "interrupted", "unknown"})  # say nothing of the call itself
+
+
+def note_effect(run: Run, call: Call) -> Run:
+    """Note a call that is sent, if it may change something."""
+    if not _has_effect(run, call):
+        return run
+    return updated(run, step_effects=run.step_effects | {_digest(call)})
+
+
+def repeats(run: Run, call: Call) -> int:
+    """In how many of the newest steps, one after another, this very effect was asked for."""
+    return run.effects.get(_digest(call), 0) if _has_effect(run, call) and run.effects else 0
+
+
+def note_step(run: Run, results: Mapping[str, Result]) -> tuple[Run, Failed | None]:
+    """Note the calls of a step and their results; gives the end of a run that is stuck."""
+    seen = dict[str, Call]()
+    for call in run.calls:
+        result = results[call.id]
+        if result.error not in _UNCOUNTED:
+            seen[_digest(call, "failed" if result.error else result.text)] = call
+    counts = {key: run.repeated.get(key, 0) + 1 for key in seen}
+    run = updated(
+        run,
+        repeated={**run.repeated, **counts},
+        effects=_effects(run, results),
+        step_effects=frozenset(),
+    )
+    stuck = next((key for key, count in counts.items() if count >= MOST_TIMES), None)
+    if stuck is None or run.undelivered:
+        return run, None
+    call = seen[stuck]
+    outcome = "failed" if results[call.id].error else "gave the same result"
+    return run, stuck_at(call, f"the same call {outcome} {MOST_TIMES} times")
+
+
+def forget_repeats(run: Run) -> Run:
+    """Begin to count anew: somebody has said something."""
+    return updated(run, repeated={}, effects={}, step_effects=frozenset())
+
+
+def stuck_at(call: Call, why: str) -> Failed:
+    """Give the end of a run that is stuck at a call."""
+    name = call.agent if isinstance(call, Delegation) else call.name
+    return Failed(STUCK, f"the run is stuck at {name[:_NAME_CHARS]}: {why}")
+
+
+def _effects(run: Run, results: Mapping[str, Result]) -> dict[str, int]:
+    """Count this step's effects; one that was asked for again and denied is no end of it."""
+    made = {key: run.effects.get(key, 0) + 1 for key in run.step_effects}
+    denied = {_digest(call) for call in run.calls if results[call.id].error == "denied"}
+    kept = {key: run.effects[key] for key in denied & run.effects.keys()}
+    return kept | made
+
+
+def _has_effect(run: Run, call: Call) -> bool:
+    if not isinstance(call, ToolCall) or is_reader(call):
+        return False
+    tool = run.catalog.tool(call.name)
+    return tool is not None and not tool.read_only
+
+
+def _digest(call: Call, outcome: str = "") -> str:
+    """Name a call by what it asks for, and by what came of it."""
+    if isinstance(call, Delegation):
+        asked = json.dumps([call.agent, call.task])
+    else:
+        asked = json.dumps([call.name, call.arguments], sort_keys=True, default=dict)
+    content = f"{asked}\n{outcome}".encode(errors="replace")
+    return hashlib.blake2b(content, digest_size=12).hexdigest()

@@ -1,0 +1,42 @@
+"""Amounts that another agent names: what a task may use, or has used.
+
+Not here: where they stand (`a2a_extension`, `a2a_reports`).
+"""
+
+import re
+from decimal import Decimal
+from typing import Any
+
+from diptych.loop.budget import LIMITS
+from diptych.loop.messages import JSON
+
+MOST = 10**12
+"""Of anything but money: more is no number of tokens, calls or steps."""
+_MONEY = re.compile(r"[0-9]{1,9}(\.[0-9]{1,12})?")
+
+
+def read_count(value: JSON) -> int | None:
+    """Read a whole number; protobuf makes floats of them. None if it is none, or too large."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    is_count = 0 <= value <= MOST and value == int(value)  # not so for NaN and infinity
+    return int(value) if is_count else None
+
+
+def read_amounts(value: JSON) -> dict[str, Any] | None:
+    """Read amounts by the names of limits; others are left out. None if one cannot be read."""
+    if not isinstance(value, dict):
+        return None
+    found: dict[str, Any] = {}
+    for name in LIMITS:
+        if name == "wall_clock" or (amount := value.get(name)) is None:
+            continue
+        if name == "cost":
+            is_money = isinstance(amount, str) and _MONEY.fullmatch(amount)
+            read: int | Decimal | None = Decimal(str(amount)) if is_money else None
+        else:
+            read = read_count(amount)
+        if read is None:
+            return None
+        found[name] = read
+    return found

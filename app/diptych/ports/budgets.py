@@ -1,0 +1,85 @@
+"""The contract of the ledger: what the runs of a session, and of a day, have used together.
+
+What is about to be used is reserved first and settled after: what is reserved counts as used, so
+that many who ask at once go over by one call at most. A reservation is held as long as its owner
+renews it.
+
+Not here: what is reserved when (`runtime.shared_budget`), the budget of one run (`loop.spending`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from diptych.loop.budget import Budget, Limit
+from diptych.loop.messages import Used
+
+RESERVED_SECONDS = 30.0
+"""For which a reservation is held, unless it is renewed: its owner may have died."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One budget that several runs share.
+
+    `scope` is as in the manifest, `perSession` or `perDay`. `key` names the account in the store:
+    the session, or the day. It is kept for `seconds` after it was used last.
+    """
+
+    scope: str
+    key: str
+    budget: Budget
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """What came of a reservation; `used` is what was used of each account, and is not reserved.
+
+    `busy`: nothing is left beside what others have reserved; ask again. `gone`: nothing is left of
+    `limit` of the account with this `index`.
+    """
+
+    outcome: Literal["ok", "busy", "gone"]
+    used: Sequence[Used]
+    index: int = 0
+    limit: Limit = "tokens"
+
+
+class Ledger(Protocol):
+    """The accounts of an agent. All methods raise `StoreError`, and may be repeated.
+
+    Each does its work on all accounts in one step. `entry` names one use, and is new for each.
+    """
+
+    async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
+        """Reserve an amount of all accounts, if something is left of each limit.
+
+        Only limits count of which the amount has something, and those of time.
+        """
+        ...
+
+    async def renew(self, accounts: Sequence[Account], entries: Sequence[str]) -> None:
+        """Hold reservations for longer."""
+        ...
+
+    async def settle(
+        self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
+    ) -> Sequence[Used]:
+        """Replace a reservation, if there is one, by what was used; gives what is used now.
+
+        What an entry has used is counted once, however often it is settled.
+        """
+        ...
+
+    async def adopt(self, account: Account, run_id: str, recorded: Used) -> None:
+        """Count what is on record of a run and was never settled: its owner has died."""
+        ...
+
+    async def forget(self, accounts: Sequence[Account], run_id: str) -> None:
+        """Forget what a run has used of it all; it has ended, and the sums stay."""
+        ...
+
+    async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
+        """Say what is used of each account."""
+        ...

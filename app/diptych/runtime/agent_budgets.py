@@ -1,0 +1,114 @@
+"""The budgets of an agent in one process: gives each run what counts it, and says what is used.
+
+Not here: how one run is counted (`shared_budget`, `run_budget`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from diptych.loop.budget import Budget, SharedBudgets
+from diptych.loop.codec import Record
+from diptych.loop.events import LoopSettings
+from diptych.loop.messages import Used
+from diptych.ports import Clock, Notice
+from diptych.ports.budgets import Account, Ledger
+from diptych.runtime.approvals import waited_seconds
+from diptych.runtime.budget_book import Book, Estimate, day_key, session_key
+from diptych.runtime.recorded_use import recorded_use
+from diptych.runtime.run_budget import EstimatedBudget, RunBudget
+from diptych.runtime.shared_budget import Hooks, SharedBudget, accounts_of
+
+Observer = Callable[[Account, Used], None]
+"""Told what is used of an account, each time it changes. Must not block."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetTerms:
+    """What the manifest says of budgets, for all runs.
+
+    `settings` has the budget of one run and the prices. A reply has at most `reply_tokens`, None if
+    nothing bounds it. Sessions are kept for `session_seconds` after they were used last.
+    """
+
+    settings: LoopSettings = field(default_factory=LoopSettings)
+    shared: SharedBudgets = field(default_factory=SharedBudgets)
+    reply_tokens: int | None = None
+    session_seconds: float = 24 * 3600.0
+
+
+class AgentBudgets:
+    """Counts all runs of an agent that this process executes."""
+
+    def __init__(
+        self, terms: BudgetTerms, ledger: Ledger, clock: Clock, observe: Observer | None = None
+    ) -> None:
+        self._terms = terms
+        self._clock = clock
+        self._observe = observe or _ignore
+        estimate = Estimate(terms.reply_tokens)
+        self._book = Book(ledger, terms.shared, estimate, terms.session_seconds)
+
+    @property
+    def settings(self) -> LoopSettings:
+        """The settings of each run: its budget, and the prices."""
+        return self._terms.settings
+
+    def of_run(
+        self,
+        run_id: str,
+        session_id: str,
+        asked: Budget,
+        records: Callable[[], Sequence[Record]],
+        notify: Callable[[Notice], None],
+    ) -> RunBudget:
+        """Give what counts a run from now on; its request has `asked` for so much.
+
+        `records` are those of the run, as they grow. What is on record now was another owner's.
+        """
+        settings = self._terms.settings
+        if not self._terms.shared:
+            budget = settings.budget.tightened(asked)
+            is_limited = budget.tokens is not None or budget.cost is not None
+            return EstimatedBudget() if is_limited else RunBudget()
+        clock, began = self._clock, self._clock.now()
+        waited = waited_seconds(records(), began)
+
+        def executed_ms() -> int:
+            now = clock.now()
+            seconds = now - began - (waited_seconds(records(), now) - waited)
+            return max(0, round(seconds * 1000))
+
+        hooks = Hooks(
+            clock.token()[-12:],
+            clock.now,
+            notify,
+            self._observe,
+            executed_ms,
+            lambda: self._recorded(records()),
+        )
+        return SharedBudget(run_id, session_id, settings, self._book, hooks)
+
+    async def used(self, session_id: str) -> Mapping[str, tuple[Budget, Used]]:
+        """Say what is used of the budgets that runs of a session share, by their scope.
+
+        Raises `StoreError`.
+        """
+        accounts = accounts_of(self._book, session_key(session_id), self._clock.now())
+        sums = await self._book.ledger.used(accounts) if accounts else ()
+        return {a.scope: (a.budget, used) for a, used in zip(accounts, sums, strict=True)}
+
+    async def aclose(self) -> None:
+        """Give up what is not settled; whoever goes on with a run does it."""
+        await self._book.aclose()
+
+    def _recorded(self, records: Sequence[Record]) -> list[tuple[str, Used]]:
+        """Say what is on record, by the days on which it was recorded."""
+        days = groupby(records, key=lambda record: day_key(record.timestamp))
+        prices = self._terms.settings.prices
+        found = [(day, recorded_use(of_day, prices)) for day, of_day in days]
+        return [(day, used) for day, used in found if used != Used()]
+
+
+def _ignore(account: Account, used: Used) -> None:
+    """Observe nothing."""

@@ -1,0 +1,151 @@
+"""The ledger as the runs of one process use it: what they hold of it, and what is due to it.
+
+Not here: the ledger itself (`ports.budgets`), what one run reserves and settles (`shared_budget`).
+"""
+
+import asyncio
+import math
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from diptych.errors import StoreError
+from diptych.loop.budget import SharedBudgets
+from diptych.loop.commands import AskModel
+from diptych.loop.messages import Usage, Used
+from diptych.loop.tokens import request_weight
+from diptych.net.backoff import Backoff
+from diptych.ports.budgets import RESERVED_SECONDS, Account, Ledger
+
+REPLY_TOKENS = 4_096  # that a reply may have, until a longer one came, if nothing bounds it
+DAY_SECONDS = 2 * 24 * 3600.0  # for which a day's account is kept
+_TELLING_WEIGHT = 200  # of a prompt: a shorter one is mostly the template
+_SETTLING_SECONDS = 0.5  # for which a run waits for what it has used to be settled
+_FIRST_RETRY, _LONGEST_RETRY = 0.02, 1.0  # seconds
+
+
+@dataclass
+class Estimate:
+    """How large requests and replies turned out to be, over all runs of a process.
+
+    `reply_tokens` is the manifest's bound of a reply. What an endpoint adds to a request is not
+    known before its first reply: until then `overhead` is generous.
+    """
+
+    reply_tokens: int | None = None
+    overhead: int | None = None  # tokens of a prompt beyond our estimate
+    factor: float = 1.0  # tokens of a unit of weight, of prompts that are long enough to say so
+    longest: int = 0  # of the replies
+
+    def reserved(self, command: AskModel) -> Usage:
+        """Give what a request will use at most, as far as one can know."""
+        sent = request_weight(command.request)
+        overhead = REPLY_TOKENS if self.overhead is None else self.overhead
+        prompt = max(sent + overhead, math.ceil(sent * self.factor))
+        bound = command.request.parameters.get("max_tokens", self.reply_tokens)
+        reply = bound if isinstance(bound, int) else max(REPLY_TOKENS, self.longest)
+        return Usage(prompt, reply)
+
+    def learn(self, command: AskModel, used: Usage) -> None:
+        """Learn from a reply."""
+        sent = request_weight(command.request)
+        self.longest = max(self.longest, used.completion_tokens)
+        self.overhead = max(self.overhead or 0, used.prompt_tokens - sent)
+        if sent >= _TELLING_WEIGHT:
+            self.factor = max(self.factor, used.prompt_tokens / sent)
+
+
+def session_key(session_id: str) -> str:
+    """Name a session's account."""
+    return f"session:{session_id}"
+
+
+def day_key(now: float) -> str:
+    """Name a day's account: a day begins at midnight UTC."""
+    return f"day:{datetime.fromtimestamp(now, UTC):%Y-%m-%d}"
+
+
+class Book:
+    """The ledger of an agent, for its runs in this process.
+
+    The account of a session is kept for `session_seconds` after it was used last.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        budgets: SharedBudgets,
+        estimate: Estimate,
+        session_seconds: float,
+    ) -> None:
+        self.ledger = ledger
+        self.budgets = budgets
+        self.estimate = estimate
+        self.session_seconds = session_seconds
+        self._held: dict[str, Sequence[Account]] = {}
+        self._renewing: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def hold(self, accounts: Sequence[Account], entry: str) -> None:
+        """Hold a reservation until it is settled."""
+        self._held[entry] = accounts
+        if self._renewing is None or self._renewing.done():
+            self._renewing = self.spawn(self._renew())
+
+    async def settle_surely(
+        self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
+    ) -> Sequence[Used]:
+        """Settle, whoever cancels the caller, and however long the store is away."""
+        task = self.spawn(self._settle_until_done(accounts, entry, run_id, used))
+        sums: Sequence[Used] = ()
+        done, _ = await asyncio.wait([task], timeout=_SETTLING_SECONDS)
+        if done:
+            sums = task.result()
+        return sums
+
+    async def settle(
+        self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
+    ) -> Sequence[Used]:
+        """Settle, once. Raises `StoreError`."""
+        return await self.ledger.settle(accounts, entry, run_id, used)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Let something be done that nobody waits for."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def aclose(self) -> None:
+        """Give up what is not done; whoever goes on with a run adopts it."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _settle_until_done(
+        self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
+    ) -> Sequence[Used]:
+        backoff = Backoff(_FIRST_RETRY, _LONGEST_RETRY)
+        while True:
+            try:
+                sums = await self.ledger.settle(accounts, entry, run_id, used)
+            except StoreError:
+                await asyncio.sleep(backoff.next_delay())
+            else:
+                self._held.pop(entry, None)
+                return sums
+
+    async def _renew(self) -> None:
+        while self._held:
+            await asyncio.sleep(RESERVED_SECONDS / 3)
+            by_account: dict[str, tuple[Sequence[Account], list[str]]] = {}
+            for entry, accounts in self._held.items():
+                name = " ".join(account.key for account in accounts)
+                by_account.setdefault(name, (accounts, []))[1].append(entry)
+            for accounts, entries in by_account.values():
+                try:
+                    await self.ledger.renew(accounts, entries)
+                except StoreError:
+                    break

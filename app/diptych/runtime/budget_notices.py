@@ -1,0 +1,44 @@
+"""The notices about budgets: for whoever watches a run, live and not on record.
+
+Not here: what follows when nothing is left (`loop.spending`).
+"""
+
+from diptych.loop.budget import Budget, Limit, encode_budget
+from diptych.loop.messages import JSON, Used
+from diptych.loop.spending import limit_place, used_by, warnings
+from diptych.loop.state import Phase, Run
+from diptych.ports import Notice
+
+BUDGET_WARNING = "budget_warning"
+BUDGET = "budget"
+"""The notice before a run's end: what it has used of its budget."""
+
+
+def budget_notices(before: Run, after: Run) -> list[Notice]:
+    """Give a notice for each limit of a run of which 80 % were not used before, and are now.
+
+    And the one before its end.
+    """
+    if not after.budget:
+        return []
+    names = warnings(before, after)
+    found = [budget_warning(name, used_by(after), after.budget) for name in names]
+    return [*found, *budget_summary(after)] if after.phase is Phase.DONE else found
+
+
+def budget_summary(run: Run) -> list[Notice]:
+    """Give the notice of what a run has used, if it has limits."""
+    if not run.budget:
+        return []
+    used, limits = encode_budget(used_by(run)), encode_budget(run.budget)
+    shown: dict[str, JSON] = {name: used[name] for name in limits}
+    return [Notice(BUDGET, {"used": shown, "limits": limits})]
+
+
+def budget_warning(name: Limit, used: Used, budget: Budget, scope: str = "") -> Notice:
+    """Give the notice about one limit; `scope` is as in `limit_place`."""
+    about: dict[str, JSON] = {
+        "used": encode_budget(used)[name],
+        "limit": encode_budget(budget)[name],
+    }
+    return Notice(BUDGET_WARNING, {"budget": limit_place(name, scope), **about})

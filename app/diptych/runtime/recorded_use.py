@@ -1,0 +1,101 @@
+"""What the records of a run say that it has used: for views, and for whoever goes on with it.
+
+Not here: the same of a run that is driven (`loop.spending.used_by`).
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from diptych.loop.budget import Budget, Prices, decode_budget
+from diptych.loop.codec import Record
+from diptych.loop.delegation_rows import read_usage
+from diptych.loop.event_rows import read_returned
+from diptych.loop.excerpts import READ_RESULT
+from diptych.loop.messages import Usage, Used
+from diptych.loop.settings_json import read_prices
+from diptych.loop.spending import child_use
+
+_MODEL_CALLS = frozenset({"model_reply", "compacted"})
+_CHILD_ENDS = frozenset({"delegation_response", "delegation_error"})
+_CALLS = frozenset(
+    {
+        "tool_call",
+        "tool_error",
+        "delegation_request",
+        "delegation_error",
+        "approval_requested",
+    }
+)
+
+
+def recorded_use(records: Iterable[Record], prices: Prices | None = None) -> Used:
+    """Add up what is on record of a run and its children. Tokens without a price cost nothing.
+
+    `prices` are the run's, if its beginning is not among the records.
+    """
+    use = RecordedUse(prices)
+    for record in records:
+        use.add(record)
+    return use.used
+
+
+class RecordedUse:
+    """Adds up what a run and its children have used, record by record."""
+
+    def __init__(self, prices: Prices | None = None) -> None:
+        self._prices = prices
+        self._usage = Usage()
+        self._others = Used()  # all but tokens and money of the run's own model calls
+        self._is_step_counted = True  # of the newest reply
+        self._granted: dict[str, Budget] = {}
+
+    @property
+    def used(self) -> Used:
+        """What was used by now."""
+        usage = self._usage
+        cost = (self._prices or Prices()).cost(usage)
+        return self._others + Used(usage.prompt_tokens + usage.completion_tokens, cost)
+
+    def add(self, record: Record) -> None:
+        """Add the next record of the run."""
+        about: Any = record.metadata
+        if record.event_type == "offered":
+            self._prices = read_prices(about) or self._prices
+        elif record.event_type in _MODEL_CALLS and "error" not in about:
+            self._usage += read_usage(about["usage"])
+            self._others += Used(model_calls=1)
+            self._is_step_counted = record.event_type == "compacted"
+        elif record.event_type == "action_error":
+            self._others += Used(steps=1)
+            self._is_step_counted = True
+        elif record.event_type in _CALLS:
+            steps = int(not self._is_step_counted)
+            self._others += Used(steps=steps, tool_calls=_is_tool_call(record))
+            self._is_step_counted = True
+        if record.event_type == "delegation_request":
+            self._granted[about["call_id"]] = decode_budget(about.get("budget", {}))
+        elif record.event_type in _CHILD_ENDS:
+            event = read_returned(record.event_type, record.content, about)
+            granted = self._granted.pop(event.result.call_id, Budget())
+            self._others += child_use(event.result, granted, self._prices)
+
+
+def recorded_budget(records: Iterable[Record]) -> Budget:
+    """Give the budget of a run that has begun: the manifest's, as its request has tightened it."""
+    asked = offered = Budget()
+    has_prices = False
+    for record in records:
+        about: Any = record.metadata
+        if record.event_type == "user_message" and record.seq == 1:
+            asked = decode_budget(about.get("budget", {}))
+        elif record.event_type == "offered":
+            offered, has_prices = decode_budget(about.get("budget", {})), "prices" in about
+            break
+    budget = offered.tightened(asked)
+    return budget if has_prices else replace(budget, cost=None)
+
+
+def _is_tool_call(record: Record) -> bool:
+    content: Any = record.content
+    return record.event_type == "tool_call" and content["tool"] != READ_RESULT.long_name

@@ -1,0 +1,78 @@
+"""What a run asks of its budget before it calls, and tells it after: the part that all runs have.
+
+Not here: budgets that runs share (`shared_budget`), what the run's own leads to (`loop.spending`).
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from diptych.loop.budget import Budget
+from diptych.loop.commands import AskModel, MakeCall
+from diptych.loop.events import Failed, Replied, Returned
+from diptych.loop.messages import Result, Usage, Used
+from diptych.loop.spending import shares
+from diptych.loop.state import Run
+from diptych.loop.tokens import request_weight, weight
+
+
+class BudgetRefused(Exception):
+    """A call may not be made; `end` is what its run ends with."""
+
+    def __init__(self, end: Failed) -> None:
+        super().__init__(end.message)
+        self.end = end
+
+
+@dataclass
+class ModelCall:
+    """One request to a model, while it is counted; `used` is None if it has used nothing."""
+
+    request_tokens: int
+    used: Usage | None = None
+
+    def settled(self, replied: Replied) -> Replied:
+        """Give a reply with its usage: an estimate, where the endpoint does not say it."""
+        if replied.usage == Usage() and (replied.text or replied.calls):
+            written = replied.text + "".join(call.arguments for call in replied.calls)
+            replied = replace(replied, usage=Usage(self.request_tokens, weight(written)))
+        self.used = replied.usage
+        return replied
+
+
+class RunBudget:
+    """What a run uses of what nobody shares with it: it counts that by itself (`loop.spending`).
+
+    `shares` is what delegations that are admitted are given of the budget, by their ids.
+    """
+
+    def __init__(self) -> None:
+        self.shares: dict[str, Budget] = {}
+
+    @asynccontextmanager
+    async def model_call(self, command: AskModel) -> AsyncIterator[ModelCall | None]:
+        """Count a request to the model. Raises `BudgetRefused`."""
+        del command
+        yield None
+
+    async def admit(
+        self, commands: Sequence[MakeCall], run: Run, refuse: Callable[[Returned], None]
+    ) -> Sequence[MakeCall]:
+        """Count calls that are about to be made; gives those that may be."""
+        del refuse
+        self.shares = shares(run, commands) if run.budget else {}
+        return commands
+
+    def end_child(self, result: Result, used: Used) -> None:
+        """Count what a call has used, if it was a delegation."""
+
+    async def close(self, *, has_ended: bool) -> None:
+        """End the counting: the run has ended, or another process goes on with it."""
+
+
+class EstimatedBudget(RunBudget):
+    """The budget of a run that shares none: only the usage of its replies must be known."""
+
+    @asynccontextmanager
+    async def model_call(self, command: AskModel) -> AsyncIterator[ModelCall]:
+        yield ModelCall(request_weight(command.request))

@@ -1,0 +1,238 @@
+"""The budgets that a run shares with others, as it uses them: those of its session and of the day.
+
+Before the model is asked, an estimate of what it will take is reserved in the ledger; its reply
+settles that. Where nothing is left, or nobody can say whether anything is, the call is not made.
+
+Not here: the ledger (`ports.budgets`), the run's own budget (`loop.spending`).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from diptych.errors import StoreError
+from diptych.loop.call_graph import failure
+from diptych.loop.commands import AskModel, MakeCall
+from diptych.loop.events import Failed, LoopSettings, Returned
+from diptych.loop.messages import Delegation, Result, Usage, Used
+from diptych.loop.spending import as_used, failed, is_counted, shares
+from diptych.loop.state import Run
+from diptych.loop.tokens import request_weight
+from diptych.net.backoff import Backoff
+from diptych.ports import Notice
+from diptych.ports.budgets import Account
+from diptych.runtime.budget_book import DAY_SECONDS, Book, day_key, session_key
+from diptych.runtime.budget_notices import budget_warning
+from diptych.runtime.run_budget import BudgetRefused, ModelCall, RunBudget
+
+AWAY_SECONDS = 10.0  # for which a call waits for a ledger that is away; then it is not made
+_LENT_PARTS = 4  # of what is left, for one delegation of a run without a limit of its own
+_FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5  # seconds, for what others have reserved
+UNAVAILABLE = "budget_unavailable"
+
+
+@dataclass
+class Hooks:
+    """What a run's counting needs of its surroundings.
+
+    `token` is new for each owner of the run. `executed_ms` says for how long the run has executed
+    here, `recorded` what its record said it had used when this process took it up, by days.
+    """
+
+    token: str
+    now: Callable[[], float]
+    notify: Callable[[Notice], None]
+    observe: Callable[[Account, Used], None]
+    executed_ms: Callable[[], int]
+    recorded: Callable[[], Sequence[tuple[str, Used]]]
+
+
+class SharedBudget(RunBudget):
+    """Counts what one run uses of its session's budget, and of the day's."""
+
+    def __init__(
+        self,
+        run_id: str,
+        session_id: str,
+        settings: LoopSettings,
+        book: Book,
+        hooks: Hooks,
+    ) -> None:
+        super().__init__()
+        self._run_id = run_id
+        self._session_id = session_id
+        self._settings = settings
+        self._book = book
+        self._hooks = hooks
+        self._owner = hooks.token
+        self._must_adopt = bool(hooks.recorded())
+        self._entries = 0
+        self._settled_ms = 0
+        self._used: dict[str, Account] = {}
+        self._lent: dict[str, tuple[Sequence[Account], str]] = {}  # to delegations, by their calls
+
+    @asynccontextmanager
+    async def model_call(self, command: AskModel) -> AsyncIterator[ModelCall]:
+        estimate = self._book.estimate
+        is_step = command.purpose in ("actions", "either")
+        expected = self._amount(estimate.reserved(command), is_step=is_step)
+        accounts = self._accounts()
+        entry = await self._reserve(accounts, expected)
+        call = ModelCall(request_weight(command.request))
+        try:
+            yield call
+        except asyncio.CancelledError:  # its server has read the request, and maybe charged it
+            call.used = Usage(call.request_tokens)
+            raise
+        finally:
+            used = Used() if call.used is None else self._amount(call.used, is_step=is_step)
+            await self._settle(accounts, entry, used)
+        if call.used:
+            estimate.learn(command, call.used)
+
+    async def admit(
+        self, commands: Sequence[MakeCall], run: Run, refuse: Callable[[Returned], None]
+    ) -> Sequence[MakeCall]:
+        self.shares = shares(run, commands)
+        admitted: list[MakeCall] = []
+        accounts, one = self._accounts(), Used(tool_calls=1)
+        for command in commands:
+            call = command.call
+            try:
+                if isinstance(call, Delegation):
+                    await self._lend(accounts, call)
+                elif is_counted(call) and not command.is_retry:
+                    await self._settle(accounts, await self._reserve(accounts, one), one)
+            except BudgetRefused as refused:
+                refuse(failure(call, "denied", f"denied: {refused.end.message}"))
+            else:
+                admitted.append(command)
+        return admitted
+
+    def end_child(self, result: Result, used: Used) -> None:
+        lent = self._lent.pop(result.call_id, None)
+        if lent or used != Used():
+            accounts, entry = lent or (self._accounts(), self._new_entry())
+            self._book.spawn(self._settle(accounts, entry, used))
+
+    async def close(self, *, has_ended: bool) -> None:
+        try:
+            for accounts, entry in self._lent.values():
+                await self._book.settle(accounts, entry, self._run_id, Used())
+            if self._must_adopt or self._lent:  # what children used is on record by now
+                await self._adopt()
+            accounts = self._accounts()
+            if elapsed := self._elapsed(accounts):
+                await self._book.settle(accounts, self._new_entry(), self._run_id, elapsed)
+            if has_ended:
+                await self._book.ledger.forget(list(self._used.values()), self._run_id)
+        except StoreError:
+            pass  # a new owner adopts it; what has ended is only kept for longer
+
+    # Accounts
+
+    def _accounts(self) -> list[Account]:
+        accounts = accounts_of(self._book, session_key(self._session_id), self._hooks.now())
+        self._used |= {account.key: account for account in accounts}
+        return accounts
+
+    def _amount(self, usage: Usage, *, is_step: bool) -> Used:
+        tokens = usage.prompt_tokens + usage.completion_tokens
+        prices = self._settings.prices
+        used = Used(tokens, model_calls=1, steps=int(is_step))
+        return replace(used, cost=prices.cost(usage)) if prices else used
+
+    def _new_entry(self) -> str:
+        self._entries += 1
+        return f"{self._run_id}/{self._owner}/{self._entries}"
+
+    async def _lend(self, accounts: Sequence[Account], call: Delegation) -> None:
+        """Reserve what a delegation is given, and make that its share. Raises `BudgetRefused`.
+
+        Where the run itself has no limit, it is a part of what is left: others are to go on.
+        """
+        try:
+            sums = await self._book.ledger.used(accounts)
+        except StoreError as error:
+            raise BudgetRefused(_unavailable()) from error
+        share = self.shares[call.id]
+        for account, used in zip(accounts, sums, strict=True):
+            left = account.budget.left(used)
+            part = left.tightened(share) if share else left.share(_LENT_PARTS)
+            share = share.tightened(replace(part, wall_clock=None))
+        entry = await self._reserve(accounts, as_used(share))
+        self._lent[call.id] = (accounts, entry)
+        self.shares[call.id] = share
+
+    async def _reserve(self, accounts: Sequence[Account], amount: Used) -> str:
+        """Reserve an amount; waits for what others have reserved. Raises `BudgetRefused`."""
+        entry, loop = self._new_entry(), asyncio.get_running_loop()
+        backoff, away_until = Backoff(_FIRST_WAIT, _LONGEST_WAIT), loop.time() + AWAY_SECONDS
+        while True:
+            try:
+                if self._must_adopt:
+                    await self._adopt()
+                found = await self._book.ledger.reserve(accounts, entry, amount)
+            except StoreError as error:
+                if loop.time() >= away_until:
+                    raise BudgetRefused(_unavailable()) from error
+            else:
+                if found.outcome == "gone":
+                    account, used = accounts[found.index], found.used[found.index]
+                    end = failed(found.limit, used, account.budget, account.scope)
+                    raise BudgetRefused(end)
+                if found.outcome == "ok":
+                    self._book.hold(accounts, entry)
+                    return entry
+                away_until = loop.time() + AWAY_SECONDS
+            await asyncio.sleep(_FIRST_WAIT / 2 + backoff.next_delay())
+
+    async def _settle(self, accounts: Sequence[Account], entry: str, used: Used) -> None:
+        used = used + self._elapsed(accounts)
+        sums = await self._book.settle_surely(accounts, entry, self._run_id, used)
+        for account, after in zip(accounts, sums, strict=False):
+            self._hooks.observe(account, after)
+            for name in account.budget.warnings(after - used, after):
+                notice = budget_warning(name, after, account.budget, account.scope)
+                self._hooks.notify(notice)
+
+    def _elapsed(self, accounts: Sequence[Account]) -> Used:
+        """Give the time that was not settled yet, where it is limited."""
+        if all(account.budget.wall_clock is None for account in accounts):
+            return Used()
+        executed = self._hooks.executed_ms()
+        due, self._settled_ms = executed - self._settled_ms, executed
+        return Used(wall_clock=max(0, due))
+
+    async def _adopt(self) -> None:
+        """Count what the record has, and a former owner did not come to settle."""
+        ledger, recorded = self._book.ledger, self._hooks.recorded()
+        whole = Used()
+        for account in self._accounts():
+            if account.scope == "perDay":
+                for day, used in recorded:
+                    await ledger.adopt(replace(account, key=day), self._run_id, used)
+            else:
+                for _, used in recorded:
+                    whole += used
+                await ledger.adopt(account, self._run_id, whole)
+        self._must_adopt = False
+
+
+def accounts_of(book: Book, session: str, now: float) -> list[Account]:
+    """Give the accounts that a run of a session shares at a time, as far as they are limited."""
+    budgets, accounts = book.budgets, []
+    if budgets.per_session:
+        seconds = book.session_seconds
+        accounts.append(Account("perSession", session, budgets.per_session, seconds))
+    if budgets.per_day:
+        accounts.append(Account("perDay", day_key(now), budgets.per_day, DAY_SECONDS))
+    return accounts
+
+
+def _unavailable() -> Failed:
+    return Failed(
+        UNAVAILABLE,
+        "the store that counts the budgets of this agent cannot be reached, so no call is made",
+    )

@@ -1,0 +1,195 @@
+"""What every ledger promises, in memory and in Redis: budgets that runs share."""
+
+import asyncio
+import random
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from support.redis_server import RedisServer, redis_server
+from support.redis_stores import stores
+
+from diptych.adapters.memory.budgets import MemoryLedger
+from diptych.adapters.redis import scripts
+from diptych.adapters.redis.budgets import RedisLedger
+from diptych.loop.budget import Budget
+from diptych.loop.messages import Used
+from diptych.ports.budgets import RESERVED_SECONDS, Account, Ledger
+
+MUCH = Decimal("999999.999999")
+
+
+@dataclass
+class Books:
+    """A ledger, a second one over the same store, and what lets time pass in it."""
+
+    ledger: Ledger
+    other: Ledger
+    wait: Callable[[float], Any]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with redis_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def books(request: pytest.FixtureRequest) -> AsyncIterator[Books]:
+    if request.param == "memory":
+        now = [0.0]
+
+        async def pass_time(seconds: float) -> None:
+            now[0] += seconds
+
+        ledger = MemoryLedger(lambda: now[0])
+        yield Books(ledger, ledger, pass_time)
+        return
+    server: RedisServer = request.getfixturevalue("server")
+    async with stores(server.url, 2) as (one, other):
+
+        async def let_expire(seconds: float) -> None:
+            """Move what is due into the past: nobody waits half a minute here."""
+            for name in server.ask("KEYS", "*:budgetdue:*"):
+                for entry in server.ask("ZRANGE", name, 0, -1):
+                    server.ask("ZINCRBY", name, round(-seconds * 1000), entry)
+
+        yield Books(one.ledger, other.ledger, let_expire)
+
+
+def account(**limits: Any) -> Account:
+    return Account("perDay", secrets.token_hex(8), Budget(**limits), 3600)
+
+
+TOKENS = Used(tokens=100)
+
+
+async def test_what_is_settled_is_used_and_what_is_reserved_is_not(books: Books) -> None:
+    day = account(tokens=1_000)
+    assert (await books.ledger.reserve([day], "e1", TOKENS)).outcome == "ok"
+    assert await books.ledger.used([day]) == [Used()]
+    assert await books.ledger.settle([day], "e1", "run-1", Used(tokens=60)) == [Used(tokens=60)]
+    assert await books.other.used([day]) == [Used(tokens=60)]
+
+
+async def test_what_is_reserved_counts_until_it_is_settled(books: Books) -> None:
+    day = account(tokens=100)
+    await books.ledger.reserve([day], "e1", TOKENS)
+    busy = await books.other.reserve([day], "e2", TOKENS)
+    assert (busy.outcome, busy.limit) == ("busy", "tokens")
+    await books.ledger.settle([day], "e1", "run-1", Used(tokens=60))
+    assert (await books.other.reserve([day], "e2", TOKENS)).outcome == "ok"
+    await books.other.settle([day], "e2", "run-2", Used(tokens=60))
+    gone = await books.ledger.reserve([day], "e3", TOKENS)
+    assert (gone.outcome, gone.limit, gone.used) == ("gone", "tokens", [Used(tokens=120)])
+
+
+async def test_each_step_may_be_repeated(books: Books) -> None:
+    day = account(tokens=1_000)
+    for _ in range(3):
+        assert (await books.ledger.reserve([day], "e1", TOKENS)).outcome == "ok"
+    for _ in range(3):
+        await books.ledger.settle([day], "e1", "run-1", Used(tokens=60))
+    for _ in range(3):
+        await books.ledger.adopt(day, "run-1", Used(tokens=80))
+    assert await books.ledger.used([day]) == [Used(tokens=80)]
+    assert (await books.ledger.reserve([day], "e2", Used(tokens=920))).outcome == "ok"
+    assert (await books.ledger.reserve([day], "e3", TOKENS)).outcome == "busy"
+
+
+async def test_one_account_that_has_nothing_left_stands_for_both(books: Books) -> None:
+    talk, day = account(tokens=1_000), account(tokens=10)
+    assert (await books.ledger.reserve([talk, day], "e1", TOKENS)).outcome == "ok"
+    await books.ledger.settle([talk, day], "e1", "run-1", TOKENS)
+    gone = await books.ledger.reserve([talk, day], "e2", TOKENS)
+    assert (gone.outcome, gone.index) == ("gone", 1)
+    assert (await books.ledger.reserve([talk], "e3", Used(tokens=900))).outcome == "ok"
+
+
+async def test_limits_that_an_amount_has_nothing_of_do_not_count_and_time_always_does(
+    books: Books,
+) -> None:
+    day = account(tool_calls=1, wall_clock=1_000)
+    await books.ledger.settle([day], "e1", "run-1", Used(tool_calls=1))
+    assert (await books.ledger.reserve([day], "e2", Used(model_calls=1))).outcome == "ok"
+    assert (await books.ledger.reserve([day], "e3", Used(tool_calls=1))).limit == "tool_calls"
+    await books.ledger.settle([day], "e2", "run-1", Used(wall_clock=1_000))
+    assert (await books.ledger.reserve([day], "e4", Used(model_calls=1))).limit == "wall_clock"
+
+
+async def test_a_reservation_ends_with_its_owner_and_lives_with_it(books: Books) -> None:
+    day = account(tokens=100)
+    await books.ledger.reserve([day], "dead", TOKENS)
+    await books.wait(RESERVED_SECONDS / 2)
+    assert (await books.ledger.reserve([day], "e2", TOKENS)).outcome == "busy"
+    await books.ledger.renew([day], ["dead"])
+    await books.wait(RESERVED_SECONDS * 0.75)
+    assert (await books.ledger.reserve([day], "e2", TOKENS)).outcome == "busy"
+    await books.wait(RESERVED_SECONDS)
+    assert (await books.ledger.reserve([day], "e2", TOKENS)).outcome == "ok"
+
+
+async def test_what_comes_back_late_is_counted_all_the_same(books: Books) -> None:
+    day = account(tokens=1_000)
+    await books.ledger.reserve([day], "late", TOKENS)
+    await books.wait(RESERVED_SECONDS + 1)
+    await books.ledger.used([day])
+    for _ in range(2):
+        await books.ledger.settle([day], "late", "run-1", TOKENS)
+    assert await books.ledger.used([day]) == [TOKENS]
+    assert (await books.ledger.reserve([day], "e2", Used(tokens=900))).outcome == "ok"
+    assert (await books.ledger.reserve([day], "e3", TOKENS)).outcome == "busy"
+
+
+async def test_a_new_owner_counts_what_is_on_record_and_was_never_settled(books: Books) -> None:
+    day = account(tokens=10_000, cost=MUCH)
+    await books.ledger.settle([day], "e1", "run-1", Used(tokens=60, cost=Decimal("0.000001")))
+    await books.other.adopt(day, "run-1", Used(tokens=100, cost=Decimal("0.000003")))
+    assert await books.ledger.used([day]) == [Used(tokens=100, cost=Decimal("0.000003"))]
+    await books.other.adopt(day, "run-1", Used(tokens=30))  # a reply that the record has lost
+    assert await books.ledger.used([day]) == [Used(tokens=100, cost=Decimal("0.000003"))]
+    await books.ledger.forget([day], "run-1")
+    assert await books.ledger.used([day]) == [Used(tokens=100, cost=Decimal("0.000003"))]
+
+
+async def test_money_is_exact_however_much_of_it_there_is(books: Books) -> None:
+    penny = Decimal("0.000000000001")
+    day = account(cost=MUCH)
+    await books.ledger.settle([day], "e1", "run-1", Used(cost=MUCH - penny))
+    assert (await books.ledger.reserve([day], "e2", Used(cost=penny))).outcome == "ok"
+    assert (await books.ledger.reserve([day], "e3", Used(cost=penny))).outcome == "busy"
+    [used] = await books.ledger.settle([day], "e2", "run-1", Used(cost=penny))
+    assert used.cost == MUCH
+    assert (await books.ledger.reserve([day], "e4", Used(cost=penny))).limit == "cost"
+
+
+async def test_many_who_use_it_at_once_go_over_by_one_call_at_most(books: Books) -> None:
+    day, chance, largest = account(tokens=5_000), random.Random(5), 200
+
+    async def run(number: int, ledger: Ledger) -> None:
+        for call in range(10):
+            entry = f"{number}/{call}"
+            found = await ledger.reserve([day], entry, Used(largest))
+            while found.outcome == "busy":
+                await asyncio.sleep(0.001)
+                found = await ledger.reserve([day], entry, Used(largest))
+            if found.outcome == "gone":
+                return
+            await asyncio.sleep(chance.random() / 500)
+            await ledger.settle([day], entry, f"run-{number}", Used(chance.randint(1, largest)))
+
+    await asyncio.gather(*(run(n, (books.ledger, books.other)[n % 2]) for n in range(100)))
+    [used] = await books.ledger.used([day])
+    assert 5_000 <= used.tokens < 5_000 + largest
+
+
+async def test_a_script_that_is_lost_is_loaded_again(server: RedisServer) -> None:
+    async with stores(server.url) as [store]:
+        server.ask("SCRIPT", "FLUSH")
+        day = account(tokens=1)
+        assert isinstance(store.ledger, RedisLedger)
+        assert (await store.ledger.reserve([day], "e1", TOKENS)).outcome == "ok"
+        assert scripts.BUDGET in scripts.ALL

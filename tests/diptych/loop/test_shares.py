@@ -1,0 +1,121 @@
+"""What a run has left is shared among its delegations, and what they use comes back. Pure."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.doubles import catalog
+from support.feeding import feed, started
+
+from diptych.loop.budget import Budget, Prices
+from diptych.loop.codec import decode, encode
+from diptych.loop.commands import MakeCall
+from diptych.loop.events import Called, LoopSettings, Replied, Returned
+from diptych.loop.messages import ChildRun, Delegation, Result, Usage, Used
+from diptych.loop.spending import child_use, denied_call, shares, used_by
+
+PRICES = Prices(Decimal(1), Decimal(2))
+AGENTS = catalog(agents=("a", "b", "c"))
+
+
+def delegating(count, prices=None, **limits):
+    """A run whose model has asked for delegations; gives it and their commands."""
+    settings = LoopSettings(9, budget=Budget(**limits), prices=prices)
+    run, _ = started(settings=settings, with_offers=AGENTS)
+    asked = [f'{{"agent": "{"abc"[n % 3]}", "task": "task {n}"}}' for n in range(count)]
+    run, commands = feed(run, Replied(f"[{', '.join(asked)}]"))
+    return run, [c for c in commands if isinstance(c, MakeCall)]
+
+
+def begun(run, commands):
+    """The delegations are sent, each with its share."""
+    given_ = shares(run, commands)
+    for command in commands:
+        call = command.call
+        run, _ = feed(run, Called(call, run.step, f"context-{call.id}", given_[call.id]))
+    return run
+
+
+def came_back(run, call, tokens, error=None, **about):
+    usage = Usage(tokens, 0)
+    child = ChildRun("http://x", "task-1", "completed", usage=usage, **about)
+    result = Result(call.id, "done", error=error, child=child)
+    return feed(run, Returned(result, "agent", call.agent))
+
+
+@settings(deadline=None)
+@given(st.integers(1, 5_000), st.integers(1, 8))
+def test_together_they_are_given_what_is_left_and_no_more(tokens, count):
+    run, commands = delegating(count, tokens=tokens)
+    found = [share.tokens for share in shares(run, commands).values()]
+    assert sum(found) == tokens
+    assert max(found) - min(found) <= 1
+
+
+def test_one_that_begins_later_gets_of_what_is_not_given_yet():
+    run, commands = delegating(3, tokens=900)
+    run = begun(run, commands[:2])
+    assert [b.tokens for b in run.granted.values()] == [300, 300]
+    assert shares(run, commands[2:])[commands[2].call.id].tokens == 300
+    run, _ = came_back(run, commands[0].call, 100)
+    assert used_by(run).tokens == 100
+    assert shares(run, commands[2:])[commands[2].call.id].tokens == 500
+
+
+def test_a_delegation_for_which_nothing_is_left_is_denied():
+    run, commands = delegating(3, tokens=2, model_calls=50)
+    outcomes = [denied_call(run, command, commands[:n]) for n, command in enumerate(commands)]
+    assert outcomes[:2] == [None, None]
+    assert outcomes[2].result.error == "denied"
+    assert "budget.tokens is used up, or given to other agents" in outcomes[2].result.text
+
+
+def test_money_is_shared_to_the_last_unit_and_never_more():
+    run, commands = delegating(3, cost=Decimal("0.10"), prices=PRICES)
+    found = [share.cost for share in shares(run, commands).values()]
+    assert sum(found) <= Decimal("0.10")
+    assert Decimal("0.10") - sum(found) < Decimal("0.000000000003")
+
+
+def test_what_children_use_counts_for_the_parent_and_is_on_record():
+    run, [command] = delegating(1, tokens=1_000, prices=PRICES)
+    run = begun(run, [command])
+    used = Used(400, Decimal("0.5"), 3, 2, 1)
+    run, _ = came_back(run, command.call, 400, used=used)
+    assert run.delegated == used
+    child = ChildRun("http://x", "t", "completed", usage=Usage(400, 0), used=used)
+    event = Returned(Result("call_1_1", "done", child=child), "agent", "a")
+    assert decode(*encode(event), lambda key: b"") == event
+    called = Called(Delegation("call_1_1", "a", "x"), 1, "c", Budget(tokens=5, cost=Decimal("0.1")))
+    assert decode(*encode(called), lambda key: b"") == called
+
+
+def test_tokens_without_a_price_are_counted_at_ours():
+    run, [command] = delegating(1, cost=Decimal(5), prices=PRICES)
+    run, _ = came_back(begun(run, [command]), command.call, 1_000_000)
+    assert run.delegated.cost == Decimal(1)
+
+
+@pytest.mark.parametrize("kind", ["unknown", "timeout", "interrupted"])
+def test_a_child_that_is_lost_without_a_word_counts_as_all_that_it_was_given(kind):
+    granted = Budget(tokens=300, steps=2)
+    lost = Result("call_1_1", "?", error=kind)
+    assert child_use(lost, granted, None) == Used(tokens=300, steps=2)
+    said = replace(lost, child=ChildRun("http://x", "t", "working", usage=Usage(120, 0)))
+    assert child_use(said, granted, None) == Used(tokens=120)
+
+
+def test_a_child_that_was_never_asked_has_used_nothing():
+    result = Result("call_1_1", "gone", error="unavailable")
+    assert child_use(result, Budget(tokens=300), None) == Used()
+
+
+def test_a_share_ends_with_its_delegation():
+    run, commands = delegating(2, tokens=100)
+    run = begun(run, commands)
+    run, _ = came_back(run, commands[0].call, 10)
+    assert list(run.granted) == [commands[1].call.id]
+    run, _ = came_back(run, commands[1].call, 10)
+    assert run.granted == {}

@@ -1,0 +1,377 @@
+"""Budgets in runs: what is left decides what is done, alone and with others, whatever happens."""
+
+import asyncio
+import json
+from decimal import Decimal
+
+import pytest
+from support.doubles import CountingClock, FunctionTools, facts, house, tool, types
+from support.stories import virtually
+
+from diptych.adapters.memory.budgets import MemoryLedger
+from diptych.errors import ModelError, StoreError
+from diptych.loop.budget import Budget, Prices, SharedBudgets
+from diptych.loop.events import LoopSettings
+from diptych.loop.messages import Message, Usage, Used
+from diptych.policy.rules import Policy, Rule
+from diptych.ports import Delta, Notice, Reply
+from diptych.ports.budgets import Account
+from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
+from diptych.runtime.budget_book import day_key
+from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.request import RunRequest
+
+PRICES = Prices(Decimal(1), Decimal(2))
+DAY = day_key(CountingClock().now())
+
+
+def said(text, prompt=60, completion=40):
+    usage = {"prompt_tokens": prompt, "completion_tokens": completion}
+    return {"content": text, "usage": usage}
+
+
+def call(name="echo", **arguments):
+    return said(json.dumps({"tool": name, "arguments": arguments}))
+
+
+async def echo(**arguments):
+    return f"echo {arguments}"
+
+
+def home_with(*replies, run=None, session=None, day=None, ledger=None, **rest):
+    """A house whose runs have these limits; its ledger is `home.ledger`."""
+    settings = LoopSettings(
+        rest.pop("max_steps", 9), budget=Budget(**(run or {})), prices=rest.pop("prices", None)
+    )
+    shared = SharedBudgets(Budget(**(session or {})), Budget(**(day or {})))
+    loop = asyncio.get_running_loop()
+    ledger = ledger or MemoryLedger(loop.time)
+    budgets = AgentBudgets(
+        BudgetTerms(settings, shared, rest.pop("reply_tokens", None)),
+        ledger,
+        rest.pop("clock", None) or CountingClock(),
+    )
+    definition = AgentDefinition("", settings)
+    home = house(*replies, definition=definition, budgets=budgets, **rest)
+    home.ledger = ledger
+    home.budgets = budgets
+    return home
+
+
+def end_of(items):
+    return (items[-1].event_type, items[-1].metadata.get("code"), items[-1].content)
+
+
+async def used(home, scope="perDay", session_id="talk"):
+    return (await home.budgets.used(session_id))[scope][1]
+
+
+# One run
+
+
+@virtually
+async def test_a_run_ends_when_its_tokens_are_used_and_says_which_limit():
+    home = home_with(call(n=1), call(n=2), "never asked", run={"tokens": 200}, tools={"echo": echo})
+    items = await home.ask()
+    assert end_of(items) == (
+        "failed",
+        "budget_exhausted",
+        "the run has used up budget.tokens: 200 of 200 tokens",
+    )
+    assert len(home.model.requests) == 2
+    assert types(items).count("failed") == 1
+
+
+@virtually
+async def test_a_tool_call_beyond_is_never_made_and_the_model_goes_on():
+    home = home_with(
+        f"[{call(n=1)['content']}, {call(n=2)['content']}, {call(n=3)['content']}]",
+        *("{}", "Two of three."),
+        run={"tool_calls": 2},
+        tools={"echo": echo},
+    )
+    items = await home.ask()
+    assert [arguments["n"] for _, arguments in home.tools.called] == [1, 2]
+    assert "budget.toolCalls is used up" in home.model.requests[1][-1].content
+    assert facts(items)[-1] == "agent_response"
+
+
+@virtually
+async def test_who_watches_is_told_at_80_percent_and_at_the_end():
+    home = home_with(
+        call(n=1), said("{}"), said("Done."), run={"tokens": 250}, tools={"echo": echo}
+    )
+    items = await home.ask()
+    warned = [i for i in items if isinstance(i, Notice) and i.type.startswith("budget")]
+    total = warned[0].fields["used"] + 100
+    assert 200 <= total - 100 < 250
+    assert warned == [
+        Notice("budget_warning", {"budget": "budget.tokens", "used": total - 100, "limit": 250}),
+        Notice("budget", {"used": {"tokens": total}, "limits": {"tokens": 250}}),
+    ]
+
+
+@virtually
+async def test_tokens_are_estimated_where_the_endpoint_does_not_say_them():
+    home = home_with("{}", "Hello!", run={"tokens": 10_000})
+    items = await home.ask()
+    replies = [i for i in items if getattr(i, "event_type", "") == "model_reply"]
+    assert all(r.metadata["usage"]["prompt_tokens"] > 0 for r in replies)
+
+
+# Runs that are stuck
+
+
+@virtually
+async def test_an_effect_is_not_had_a_third_time():
+    home = home_with(*[call(n=1)] * 4, tools={"echo": echo})
+    items = await home.ask()
+    assert end_of(items)[:2] == ("failed", "stuck")
+    assert len(home.tools.called) == 2
+    assert facts(items).count("tool_error") == 1
+
+
+@virtually
+async def test_a_tool_that_only_reads_may_be_asked_again():
+    answers = iter(range(9))
+
+    async def look(**_):
+        return f"at {next(answers)} %"
+
+    tools = FunctionTools({"look": look}, (tool("look", read_only=True),))
+    home = home_with(*[call("look")] * 4, "{}", "Done.", tools=tools)
+    items = await home.ask()
+    assert facts(items)[-1] == "agent_response"
+    assert len(tools.called) == 4
+
+
+@pytest.mark.parametrize(
+    ("repeat", "made", "end"),
+    [("deny", 1, "agent_response"), ("allow", 2, "agent_response"), (None, 2, "agent_response")],
+)
+@virtually
+async def test_a_rule_says_what_becomes_of_a_repeated_effect(repeat, made, end):
+    policy = Policy((Rule("tool", "*", "allow", repeat=repeat),))
+    home = home_with(
+        *[call(n=1)] * 2, "{}", "Done.", tools={"echo": echo}, policy=policy, max_steps=9
+    )
+    items = await home.ask()
+    assert len(home.tools.called) == made
+    assert facts(items)[-1] == end
+
+
+@virtually
+async def test_an_allowed_repetition_does_not_end_the_run_by_itself():
+    numbers = iter(range(9))
+
+    async def count(**_):
+        return str(next(numbers))
+
+    policy = Policy((Rule("tool", "*", "allow", repeat="allow"),))
+    home = home_with(*[call("count")] * 4, "{}", "Done.", tools={"count": count}, policy=policy)
+    assert facts(await home.ask())[-1] == "agent_response"
+    assert len(home.tools.called) == 4
+
+
+@virtually
+async def test_a_repeated_effect_can_be_asked_about():
+    policy = Policy((Rule("tool", "*", "allow", repeat="ask", expires=5),))
+    home = home_with(*[call(n=1)] * 2, "{}", "Done.", tools={"echo": echo}, policy=policy)
+    items = await home.ask()
+    assert "approval_requested" in facts(items)
+    assert len(home.tools.called) == 1
+
+
+# Budgets that runs share
+
+
+@virtually
+async def test_what_runs_of_a_day_use_is_added_up_and_ends_the_next_one():
+    home = home_with(*["{}", said("Hi.")], day={"tokens": 100})
+    first = await home.ask(session_id="a")
+    assert first[-1].event_type == "completed"
+    end = end_of(await home.ask(session_id="b"))
+    assert end[:2] == ("failed", "budget_exhausted")
+    assert "the agent has for today used up budget.perDay.tokens" in end[2]
+
+
+@virtually
+async def test_a_session_s_budget_is_its_own():
+    home = home_with(*["{}", said("Hi.")], session={"model_calls": 2})
+    assert (await home.ask(session_id="a"))[-1].event_type == "completed"
+    assert (await home.ask(session_id="b"))[-1].event_type == "completed"
+    assert "budget.perSession.modelCalls" in end_of(await home.ask(session_id="a"))[2]
+    assert home.budgets.settings.budget == Budget()
+
+
+@virtually
+async def test_tool_calls_of_a_session_are_denied_when_they_are_used():
+    home = home_with(
+        call(n=1), call(n=2), "{}", "Done.", session={"tool_calls": 1}, tools={"echo": echo}
+    )
+    items = await home.ask(session_id="talk")
+    assert len(home.tools.called) == 1
+    assert "denied: the session has used up budget.perSession.toolCalls" in str(
+        [i.content for i in items if getattr(i, "event_type", "") == "tool_error"]
+    )
+    assert (await used(home, "perSession")).tool_calls == 1
+
+
+@virtually
+async def test_a_warning_comes_for_a_day_too():
+    home = home_with("{}", said("Hi."), day={"tokens": 110})
+    items = await home.ask()
+    warned = [i.fields for i in items if isinstance(i, Notice) and i.type == "budget_warning"]
+    assert warned[0]["budget"] == "budget.perDay.tokens"
+    assert len(warned) == 1
+
+
+class Slow:
+    """A model that takes a second and uses 100 tokens; counts how often it was asked."""
+
+    def __init__(self, tokens=100):
+        self.asked = 0
+        self.tokens = tokens
+
+    async def complete(self, request):
+        self.asked += 1
+        await asyncio.sleep(1)
+        return Reply("{}", Usage(self.tokens - 10, 10))
+
+    async def stream(self, request):
+        self.asked += 1
+        await asyncio.sleep(1)
+        yield Delta("Hi.")
+        yield Delta(usage=Usage(self.tokens - 10, 10), finish_reason="stop")
+
+
+@virtually
+async def test_a_hundred_runs_at_once_go_over_by_one_call_at_most():
+    home = home_with(model=Slow(), day={"tokens": 1_000}, reply_tokens=20)
+    all_items = await asyncio.gather(*(home.ask() for _ in range(100)))
+    total = (await used(home)).tokens
+    assert 1_000 <= total < 1_100
+    assert home.model.asked * 100 == total
+    ends = [end_of(items)[:2] for items in all_items]
+    assert set(ends) <= {("failed", "budget_exhausted"), ("completed", None)}
+    assert all(types(items).count(items[-1].event_type) == 1 for items in all_items)
+
+
+@virtually
+async def test_runs_wait_for_what_others_have_reserved_and_then_go_on():
+    home = home_with(model=Slow(), day={"tokens": 500})
+    ends = await asyncio.gather(home.ask(), home.ask())
+    assert [end_of(items)[0] for items in ends] == ["completed"] * 2
+    assert (await used(home)).tokens == 400
+
+
+@virtually
+async def test_money_is_counted_in_decimals():
+    home = home_with(said("{}", 1, 1), said("Hi.", 1, 1), day={"cost": Decimal(5)}, prices=PRICES)
+    await home.ask()
+    found = await used(home)
+    assert found.cost == Decimal("0.000006")
+
+
+@virtually
+async def test_a_failed_request_uses_nothing_and_holds_nothing():
+    class Broken:
+        async def complete(self, request):
+            raise ModelError("model_unreachable", "no connection")
+
+        stream = complete
+
+    home = home_with(model=Broken(), day={"tokens": 100})
+    assert end_of(await home.ask())[1] == "model_unreachable"
+    assert await used(home) == Used()
+    day = Account("perDay", DAY, Budget(tokens=100), 60)
+    assert (await home.ledger.reserve([day], "e", Used(tokens=100))).outcome == "ok"
+
+
+@virtually
+async def test_a_request_that_is_cancelled_counts_as_what_was_sent():
+    home = home_with(model=Slow(), day={"tokens": 10_000})
+    entry = await home.runs.start(RunRequest((Message("user", "hi"),)))
+    await asyncio.sleep(0.5)
+    await home.runs.cancel(entry.run_id)
+    await home.told(entry.run_id)
+    found = await used(home)
+    assert 0 < found.tokens < 1_000
+    assert found.model_calls == 1
+
+
+@virtually
+async def test_time_is_counted_as_runs_execute():
+    clock = CountingClock()
+
+    class Ticking(Slow):
+        async def complete(self, request):
+            clock.seconds += 1
+            return await super().complete(request)
+
+        async def stream(self, request):
+            clock.seconds += 1
+            async for delta in super().stream(request):
+                yield delta
+
+    home = home_with(model=Ticking(), session={"wall_clock": 1_500}, clock=clock)
+    assert end_of(await home.ask(session_id="a"))[0] == "completed"
+    assert (await used(home, "perSession", "a")).wall_clock == 2_000
+    assert "budget.perSession.wallClock" in end_of(await home.ask(session_id="a"))[2]
+
+
+# A ledger that is away
+
+
+class Flaky(MemoryLedger):
+    """A ledger that can be away."""
+
+    is_away = False
+
+    async def reserve(self, *arguments):
+        if self.is_away:
+            raise StoreError("away")
+        return await super().reserve(*arguments)
+
+    async def settle(self, *arguments):
+        if self.is_away:
+            raise StoreError("away")
+        return await super().settle(*arguments)
+
+
+@virtually
+async def test_no_call_is_made_while_nobody_can_count_and_the_run_says_so():
+    ledger = Flaky(asyncio.get_running_loop().time)
+    home = home_with("{}", "Hi.", day={"tokens": 1_000}, ledger=ledger)
+    ledger.is_away = True
+    items = await home.ask()
+    assert end_of(items)[:2] == ("failed", "budget_unavailable")
+    assert home.model.requests == []
+
+
+@virtually
+async def test_a_ledger_that_comes_back_is_waited_for():
+    ledger = Flaky(asyncio.get_running_loop().time)
+    home = home_with("{}", "Hi.", day={"tokens": 1_000}, ledger=ledger)
+    ledger.is_away = True
+    asyncio.get_running_loop().call_later(5, setattr, ledger, "is_away", False)
+    assert end_of(await home.ask())[0] == "completed"
+
+
+@virtually
+async def test_what_was_used_while_the_ledger_was_away_is_settled_when_it_is_back():
+    ledger = Flaky(asyncio.get_running_loop().time)
+
+    class Breaking(Slow):
+        async def stream(self, request):
+            ledger.is_away = True
+            async for delta in super().stream(request):
+                yield delta
+
+    home = home_with(model=Breaking(), day={"tokens": 10_000}, ledger=ledger)
+    await home.ask()
+    assert (await used(home)).tokens == 100
+    await asyncio.sleep(30)
+    ledger.is_away = False
+    await asyncio.sleep(5)
+    assert (await used(home)).tokens == 200

@@ -1,0 +1,184 @@
+"""Budgets over replicas that share one Redis: exact to one call, and closed when it is lost."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from support.doubles import FunctionAgents, FunctionTools
+from support.redis_server import RedisServer, redis_server
+from support.redis_stores import soon, stores
+
+from diptych.adapters.redis import RedisStore
+from diptych.loop.budget import Budget, SharedBudgets
+from diptych.loop.events import LoopSettings
+from diptych.loop.messages import Message, Usage, Used
+from diptych.ports import Delta, Reply
+from diptych.ports.budgets import Account
+from diptych.runtime import shared_budget
+from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
+from diptych.runtime.budget_book import day_key, session_key
+from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.effects import Backends
+from diptych.runtime.request import RunRequest
+from diptych.runtime.service import RunService
+from diptych.runtime.stores import Stores
+from diptych.serve.system_clock import SystemClock
+
+CALL = 100  # tokens
+
+
+class Model:
+    """Takes a moment, and 100 tokens for each request; hangs after `free` of them if it must."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.free = 0
+        self.may_reply = asyncio.Event()
+        self.may_reply.set()
+
+    async def complete(self, request: Any) -> Reply:
+        await self._work()
+        return Reply("{}", Usage(CALL - 10, 10))
+
+    async def stream(self, request: Any) -> AsyncIterator[Delta]:
+        await self._work()
+        yield Delta("Hi.")
+        yield Delta(usage=Usage(CALL - 10, 10), finish_reason="stop")
+
+    async def _work(self) -> None:
+        self.asked += 1
+        await asyncio.sleep(0.01)
+        if self.asked > self.free:
+            await self.may_reply.wait()
+
+
+@dataclass
+class Replica:
+    store: RedisStore
+    model: Model
+    budgets: AgentBudgets
+    runs: RunService
+
+    async def start(self, session_id: str | None = None) -> str:
+        messages = (Message("user", "hi"),)
+        return (await self.runs.start(RunRequest(messages, session_id=session_id))).run_id
+
+    async def ask(self, session_id: str | None = None) -> Any:
+        run_id = await self.start(session_id)
+        *_, last = [i async for batch in self.runs.subscribe(run_id) for i in batch]
+        return last
+
+    async def used(self) -> Used:
+        return (await self.budgets.used("-"))["perDay"][1]
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    with redis_server() as server:
+        yield server
+
+
+@asynccontextmanager
+async def replicas(url: str, count: int = 2, **day: Any) -> AsyncIterator[list[Replica]]:
+    terms = BudgetTerms(LoopSettings(), SharedBudgets(per_day=Budget(**day)), reply_tokens=20)
+    prefix = f"test:{secrets.token_hex(4)}"
+    async with stores(url, count, prefix=prefix, lease_seconds=1.0) as opened:
+        found = [_replica(store, terms) for store in opened]
+        for each in found:
+            each.runs.start_background()
+        try:
+            yield found
+        finally:
+            for each in found:
+                await each.runs.close()
+                await each.budgets.aclose()
+
+
+def _replica(store: RedisStore, terms: BudgetTerms) -> Replica:
+    clock, model = SystemClock(), Model()
+    budgets = AgentBudgets(terms, store.ledger, clock)
+    backends = Backends(model, FunctionTools(), FunctionAgents(), budgets=budgets)
+    ports = Stores(store, store, store, store, clock)
+    return Replica(store, model, budgets, RunService(AgentDefinition(), backends, ports))
+
+
+async def test_200_runs_of_4_replicas_go_over_the_day_by_one_call_at_most(
+    server: RedisServer,
+) -> None:
+    async with replicas(server.url, 4, tokens=10_000) as found:
+        async with asyncio.timeout(120):
+            ends = await asyncio.gather(*(found[n % 4].ask() for n in range(200)))
+        total = (await found[0].used()).tokens
+        assert 10_000 <= total < 10_000 + CALL
+        assert sum(each.model.asked for each in found) * CALL == total
+        kinds = {(end.event_type, end.metadata.get("code")) for end in ends}
+        assert kinds == {("completed", None), ("failed", "budget_exhausted")}
+
+
+async def test_model_calls_are_never_more_than_the_day_has(server: RedisServer) -> None:
+    async with replicas(server.url, 2, model_calls=31) as found:
+        async with asyncio.timeout(120):
+            await asyncio.gather(*(found[n % 2].ask() for n in range(60)))
+        assert sum(each.model.asked for each in found) == 31
+
+
+async def test_redis_lost_in_between_fails_closed_and_says_so(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_budget, "AWAY_SECONDS", 1.0)
+    async with replicas(server.url, 1, tokens=10_000) as [one]:
+        one.model.may_reply.clear()
+        run_id = await one.start()
+        await soon(lambda: one.model.asked == 1)
+        server.pause()
+        one.model.may_reply.set()
+        await asyncio.sleep(6)
+        assert one.model.asked == 1  # the answer is not asked for
+        server.resume()
+        *_, end = [i async for batch in one.runs.subscribe(run_id) for i in batch]
+        assert (end.event_type, end.metadata["code"]) == ("failed", "budget_unavailable")
+        assert "cannot be reached, so no call is made" in str(end.content)
+        await asyncio.sleep(1.5)
+        assert (await one.used()).tokens == CALL  # what was used meanwhile is counted
+
+
+async def test_what_a_dead_owner_has_on_record_and_did_not_settle_is_counted_once(
+    server: RedisServer,
+) -> None:
+    async with replicas(server.url, 2, tokens=10_000) as (dead, heir):
+        run_id = await _die_in_the_answer(dead)
+        async with asyncio.timeout(20):
+            *_, end = [i async for batch in heir.runs.subscribe(run_id) for i in batch]
+        assert end.event_type == "completed"
+        assert (await heir.used()).tokens == 2 * CALL
+        day = Account("perDay", day_key(SystemClock().now()), Budget(tokens=10_000), 60)
+        assert (await heir.store.ledger.used([day]))[0].model_calls == 2
+
+
+async def _die_in_the_answer(dead: Replica) -> str:
+    """Let an owner die while it waits for the answer; its first call was never settled."""
+
+    async def lose(*_: Any) -> list[Used]:
+        return []
+
+    dead.budgets._book.ledger.settle = lose  # type: ignore[method-assign] # it dies before
+    dead.model.free = 1
+    dead.model.may_reply.clear()
+    run_id = await dead.start()
+    await soon(lambda: dead.model.asked == 2)
+    await asyncio.sleep(0.3)  # until the first reply is on record
+    for task in dead.runs._lease_keeper._tasks:  # no renewal, no word
+        task.cancel()
+    return run_id
+
+
+async def test_sessions_have_accounts_of_their_own_names(server: RedisServer) -> None:
+    async with replicas(server.url, 1, tokens=1_000) as [one]:
+        await one.ask("talk")
+        names = {name.decode().split(":", 2)[2] for name in server.ask("KEYS", "*:budget:*")}
+        assert names == {f"budget:{day_key(SystemClock().now())}"}
+        assert session_key("talk") == "session:talk"
