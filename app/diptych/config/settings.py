@@ -201,8 +201,7 @@ class AgentConfig:
     instructions, if another object holds them. `mounted_keys` are read from files that may be
     missing, by the names that people know the keys by. `context_tokens` is the model's context
     window, None if the model itself says it. Without a `store`, runs and sessions are in memory.
-    `when_busy` says what becomes of a request while a run of its session has not ended. `budgets`
-    are those that runs share.
+    `when_busy` says what becomes of a request while its session is busy; runs share `budgets`.
     """
 
     name: str

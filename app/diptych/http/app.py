@@ -105,7 +105,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     app.include_router(chat_routes(policy, runs))
     run_policy = RunPolicy(dependencies.inputs, dependencies.max_steps, dependencies.budgets)
     app.include_router(run_routes(runs, run_policy))
-    app.include_router(tree_routes(runs, name))
+    app.include_router(tree_routes(runs, name, dependencies.runs))
     app.include_router(queue_routes(runs))
     app.include_router(approval_routes(GuardedApprovals(dependencies.runs)))
     app.include_router(memory_routes(name, GuardedMemory(stores.log, stores.sessions)))

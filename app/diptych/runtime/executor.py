@@ -21,6 +21,7 @@ from diptych.loop.state import Phase, Run
 from diptych.ports.entries import Lease
 from diptych.runtime.active_run import ActiveRun
 from diptych.runtime.approvals import waited_seconds
+from diptych.runtime.attendance import abandoned_after
 from diptych.runtime.buffer import is_terminal
 from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.deadline import Deadline
@@ -147,7 +148,8 @@ class Executor:
             first.append(OwnerChanged(await self._stores.leases.may_be_truncated(log.run_id)))
         active.attach(runner)
         try:
-            return await runner.drive(*first)
+            async with abandoned_after(run.origin.lease, active, self._stores.feed):
+                return await runner.drive(*first)
         finally:
             await backends.budget.close(has_ended=is_terminal(log.records[-1]))
 

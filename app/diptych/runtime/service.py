@@ -26,6 +26,7 @@ from diptych.ports.run_ids import run_id_of
 from diptych.ports.session_ids import owned_session
 from diptych.runtime.active_run import Stage
 from diptych.runtime.answers import whole_answer
+from diptych.runtime.attendance import attend
 from diptych.runtime.decisions import DecisionRequest, find_approval
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
@@ -228,6 +229,10 @@ class RunService:
         if is_below(asked):
             return await self._passed.decide(asked, request)
         return await self._signals.decide(run_id, call_id, request)
+
+    def attend(self, run_id: str) -> None:
+        """Say that somebody waits for a run; see `attendance`."""
+        attend(self._stores.feed, run_id, self._scheduler.find(run_id))
 
     async def child_tree(self, agent: str, child: ChildRef) -> JSON:
         """Ask another agent for a run of a delegation; see `Agents.run_tree`."""

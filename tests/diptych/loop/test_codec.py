@@ -77,7 +77,15 @@ EVENTS = [
     Asked("hi"),
     Asked("hi", (Message("user", "u"), Message("assistant", "a")), "Rhyme."),
     Asked("hi", (), "", Origin(("http://a",), "00-ab", 2.5, cancels_on_disconnect=True)),
-    Asked("hi", origin=Origin(("http://a",), parent=ParentCall("planner", "r-1", "call_1_1"))),
+    Asked(
+        "hi",
+        origin=Origin(
+            ("http://a",),
+            parent=ParentCall("planner", "r-1", "call_1_1"),
+            deadline_pauses=True,
+            lease=60.0,
+        ),
+    ),
     Steered("hi again", "m-1"),
     Steered("then this", "m-2", "user:eve", is_follow_up=True),
     QueueCleared("c-1", ("m-1", "m-2")),

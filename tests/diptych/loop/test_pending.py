@@ -66,12 +66,24 @@ def test_a_call_whose_outcome_is_unknown_is_not_made_again():
     assert OUTCOME_UNKNOWN in ask.request.messages[-1].content
 
 
-def test_a_delegation_whose_outcome_is_unknown_is_not_made_again():
+@pytest.mark.parametrize("lost_tail", [False, True])
+def test_a_delegation_that_was_sent_is_taken_up_by_its_context(lost_tail):
     run, commands = feed(
         started(with_offers=catalog(agents=["writer"]))[0],
         Replied('{"agent": "writer", "task": "Write."}'),
     )
-    run, _ = feed(run, Called(made(commands)[0], 1, "context-1"), OwnerChanged())
+    call = made(commands)[0]
+    run, again = feed(run, Called(call, 1, "context-1"), OwnerChanged(lost_tail))
+    assert again == (MakeCall(call, 1, is_retry=True),)
+    assert run.contexts == {"call_1_1": "context-1"}
+
+
+def test_a_delegation_that_may_have_been_sent_under_a_lost_context_is_unknown():
+    run, _ = feed(
+        started(with_offers=catalog(agents=["writer"]))[0],
+        Replied('{"agent": "writer", "task": "Write."}'),
+        OwnerChanged(lost_tail=True),
+    )
     assert errors(run) == [("call_1_1", "unknown")]
 
 
