@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from diptych.adapters.memory.leases import NullFeed
-from diptych.adapters.memory.store import Bounds, MemoryStore
+from diptych.adapters.in_memory.leases import NullFeed
+from diptych.adapters.in_memory.store import Bounds, MemoryStore
 from diptych.adapters.scripted import ScriptedModel, read_script
 from diptych.errors import DelegationError
 from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable

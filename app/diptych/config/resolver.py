@@ -97,7 +97,7 @@ class _Resolver:
             access=self._access(spec.access),
             chat=ChatConfig(**_same_fields(spec.chat, ChatConfig)),
             mounted_keys=self.references.mounted_keys,
-            context_tokens=spec.context.max_tokens,
+            context_max_tokens=spec.context.max_tokens,
             policy=call_policy(self._manifest, self.references),
             budgets=shared_budgets(spec.budget),
         )

@@ -16,7 +16,7 @@ from diptych.errors import (
     Overloaded,
 )
 from diptych.loop.codec import TERMINAL, Record
-from diptych.loop.events import Aborted, Asked, Origin
+from diptych.loop.events import Aborted, Origin, RunRequested
 from diptych.loop.messages import JSON
 from diptych.loop.queue_events import Steered
 from diptych.net.memory_budget import MemoryBudget, text_size
@@ -148,7 +148,7 @@ class RunService:
 
     async def _open(
         self,
-        first: Asked,
+        first: RunRequested,
         session_id: str,
         key: IdempotencyKey | None,
         *,

@@ -14,10 +14,10 @@ from typing import Self
 import aiohttp
 from fastapi import FastAPI
 
+from diptych.adapters.in_memory.store import MemoryStore
 from diptych.adapters.mcp import McpTools
-from diptych.adapters.memory.store import MemoryStore
 from diptych.adapters.metrics import Metrics
-from diptych.adapters.openai_chat.completions import ChatModel
+from diptych.adapters.openai_chat.chat_model import ChatModel
 from diptych.config.settings import AgentConfig, ToolServerConfig
 from diptych.errors import ConfigError
 from diptych.http.agent_profile import AgentProfile
@@ -253,7 +253,7 @@ def _definition(config: AgentConfig, hooks: Hooks) -> AgentDefinition:
         replace(config.loop, hooks=hooks.points),
         config.deadline,
         read_instructions=config.instructions_from,
-        context_tokens=config.context_tokens,
+        context_max_tokens=config.context_max_tokens,
         when_busy=config.when_busy,
     )
 

@@ -7,7 +7,7 @@ from support.feeding import feed, made, returned, started
 from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import AskModel, Emit, MakeCall, Warn
-from diptych.loop.events import Asked, Called, Offered, OwnerChanged, Replied, Streamed
+from diptych.loop.events import Called, Offered, OwnerChanged, Replied, RunRequested, Streamed
 from diptych.loop.prompt import OUTCOME_UNKNOWN
 from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import advance
@@ -141,7 +141,7 @@ def test_the_model_is_asked_again_with_the_message_that_came_meanwhile():
 
 
 def test_a_run_that_waits_for_its_turn_goes_on_waiting():
-    run, commands = feed(Run(), Asked("hi"), OwnerChanged(lost_tail=True))
+    run, commands = feed(Run(), RunRequested("hi"), OwnerChanged(lost_tail=True))
     assert run.phase is Phase.QUEUED
     assert commands == ()
     assert feed(run, Offered(CATALOG, "SYSTEM"))[1] == started(with_offers=CATALOG)[1]

@@ -5,13 +5,13 @@ from support.doubles import catalog
 from diptych.loop.approval_events import ApprovalRequested
 from diptych.loop.commands import Emit
 from diptych.loop.events import (
-    Asked,
     Called,
     LoopSettings,
     Offered,
     OwnerChanged,
     Replied,
     Returned,
+    RunRequested,
     Steered,
 )
 from diptych.loop.reducer import advance, apply_all
@@ -22,7 +22,7 @@ CALLS = '[{"tool": "a"}, {"tool": "b"}, {"tool": "c"}]'
 
 def test_a_call_that_waits_is_skipped_once_when_two_others_are_unknown():
     offered = Offered(catalog("a", "b", "c"), "SYSTEM", LoopSettings())
-    run = apply_all(Run(), [Asked("hi"), offered, Replied(CALLS)])
+    run = apply_all(Run(), [RunRequested("hi"), offered, Replied(CALLS)])
     a, b, c = run.calls
     events = [ApprovalRequested(c, 1, "", 9.0), Called(a, 1), Called(b, 1)]
     run = apply_all(run, [*events, OwnerChanged()])

@@ -9,7 +9,7 @@ from support.doubles import catalog
 
 from diptych.loop.messages import ToolCall
 from diptych.policy.layers import LayeredPolicy
-from diptych.policy.rules import Asker, Policy, Rule
+from diptych.policy.rules import Policy, Rule, RunCaller
 from diptych_cel.expressions import check_expression
 
 PAY = ToolCall("call_1_1", "pay", {"amount": 250})
@@ -24,7 +24,7 @@ def rules(do, when=None, **rest):
 
 def decide(platform, own, **facts):
     policy = LayeredPolicy(Policy(platform, "platform"), Policy(own))
-    return policy.decide(PAY, catalog("pay"), Asker("run-1", "user:ada"), **facts)
+    return policy.decide(PAY, catalog("pay"), RunCaller("run-1", "user:ada"), **facts)
 
 
 @pytest.mark.parametrize(("platform", "own"), list(product((None, *ORDER), repeat=2)))

@@ -45,7 +45,7 @@ from diptych.net import a2a_extension
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
 from diptych.runtime.answers import collect
-from diptych.runtime.approvals import open_approvals
+from diptych.runtime.approval_records import open_approvals
 
 
 class TaskHandler(RequestHandler):
