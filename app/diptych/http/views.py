@@ -11,7 +11,7 @@ from diptych.ports import Notice
 from diptych.ports.entries import RunEntry, SessionEntry
 from diptych.ports.session_ids import public_id, subject_of
 from diptych.runtime.answers import TURN, answers_so_far, whole_answer
-from diptych.runtime.approvals import Approval, approvals_of, open_approvals
+from diptych.runtime.approval_records import Approval, approvals_of, open_approvals
 from diptych.runtime.token_usage import children_usage
 
 

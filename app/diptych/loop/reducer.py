@@ -26,13 +26,13 @@ from diptych.loop.act import (
     take_result,
 )
 from diptych.loop.answer import end_turn, take_answer, take_reset
+from diptych.loop.approval_decisions import decide, may_wait, request_approval
 from diptych.loop.approval_events import (
     ApprovalDecided,
     ApprovalRequested,
     ChildApprovalDecided,
     ChildApprovalRequested,
 )
-from diptych.loop.approvals import decide, may_wait, request_approval
 from diptych.loop.asking import ask_for_actions, change_format, may_answer, next_step
 from diptych.loop.call_graph import failure
 from diptych.loop.child_approvals import may_take, take
@@ -41,7 +41,6 @@ from diptych.loop.events import (
     Aborted,
     Answered,
     AnswerReset,
-    Asked,
     Called,
     Compacted,
     Completed,
@@ -54,6 +53,7 @@ from diptych.loop.events import (
     Replied,
     ReplyRejected,
     Returned,
+    RunRequested,
     StepsExhausted,
     Stop,
     Streamed,
@@ -89,7 +89,7 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
             raise LoopError(f"the run is over, and cannot take {type(event).__name__}")
         case _, Failed() | Aborted():
             return _end(run, event)
-        case Phase.NEW, Asked():
+        case Phase.NEW, RunRequested():
             return _take_request(run, event), ()
         case Phase.QUEUED, Offered():
             return _begin(run, event)
@@ -198,7 +198,7 @@ def closing_events(
     yield end
 
 
-def _take_request(run: Run, event: Asked) -> Run:
+def _take_request(run: Run, event: RunRequested) -> Run:
     is_question = bool(event.message or event.parts) or event.resumes is None
     run = updated(run, messages=event.earlier)
     if is_question:

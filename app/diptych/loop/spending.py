@@ -161,6 +161,7 @@ def as_used(budget: Budget) -> Used:
 
 def warnings(before: Run, after: Run) -> list[Limit]:
     """Name the limits of which 80 % are used after an event, and were not before it."""
-    if not after.budget or before is after:
+    is_same = before.usage is after.usage and before.delegated is after.delegated
+    if is_same and (before.tool_calls, before.step) == (after.tool_calls, after.step):
         return []
     return after.budget.warnings(used_by(before), used_by(after))

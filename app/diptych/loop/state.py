@@ -103,6 +103,7 @@ class Run:
     children_waiting: tuple[ChildApprovalRequested, ...] = ()  # calls of runs below
     approved: frozenset[str] = frozenset()  # ids of this step's calls that somebody has approved
     edited: frozenset[str] = frozenset()  # those of them that are not what the reply asked for
+    contexts: Mapping[str, str] = field(default_factory=dict)  # of delegations sent, by call
     judging: frozenset[str] = frozenset()  # of this step's calls: hooks are being asked about them
     judged: frozenset[str] = frozenset()  # hooks have let them pass
     rewritten: frozenset[str] = frozenset()  # those of them that a hook has changed

@@ -13,7 +13,7 @@ from diptych.loop.events import LoopSettings
 from diptych.loop.messages import Used
 from diptych.ports import Clock, Notice
 from diptych.ports.budgets import Account, Ledger
-from diptych.runtime.approvals import waited_seconds
+from diptych.runtime.approval_records import waited_seconds
 from diptych.runtime.budget_meter import BudgetMeter, EstimatingMeter
 from diptych.runtime.ledger_client import Estimate, LedgerClient, day_key, session_key
 from diptych.runtime.recorded_use import recorded_use

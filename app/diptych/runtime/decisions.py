@@ -13,7 +13,7 @@ from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested, Dec
 from diptych.loop.catalog import Catalog
 from diptych.loop.codec import Record
 from diptych.loop.messages import Call, Delegation, JSONObject, ToolCall
-from diptych.runtime.approvals import Approval, approvals_of
+from diptych.runtime.approval_records import Approval, approvals_of
 from diptych.runtime.buffer import is_terminal
 
 

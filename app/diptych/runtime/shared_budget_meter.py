@@ -76,10 +76,11 @@ class SharedBudgetMeter(BudgetMeter):
     async def model_call(self, command: AskModel) -> AsyncIterator[ModelCall]:
         estimate = self._client.estimate
         is_step = command.purpose in ("actions", "either")
-        expected = self._amount(estimate.reserved(command), is_step=is_step)
+        sent = request_weight(command.request)
+        expected = self._amount(estimate.reserved(command, sent), is_step=is_step)
         accounts = self._accounts()
         entry = await self._reserve(accounts, expected)
-        call = ModelCall(request_weight(command.request))
+        call = ModelCall(sent)
         try:
             yield call
         except asyncio.CancelledError:  # its server has read the request, and maybe charged it
@@ -89,7 +90,7 @@ class SharedBudgetMeter(BudgetMeter):
             used = Used() if call.used is None else self._amount(call.used, is_step=is_step)
             await self._settle(accounts, entry, used)
         if call.used:
-            estimate.learn(command, call.used)
+            estimate.learn(sent, call.used)
 
     async def admit(
         self, commands: Sequence[MakeCall], run: Run, refuse: Callable[[Returned], None]

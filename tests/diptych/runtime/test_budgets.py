@@ -8,7 +8,7 @@ import pytest
 from support.doubles import CountingClock, FunctionTools, facts, house, tool, types
 from support.stories import virtually
 
-from diptych.adapters.memory.budgets import MemoryLedger
+from diptych.adapters.in_memory.budgets import MemoryLedger
 from diptych.errors import ModelError, StoreError
 from diptych.loop.budget import Budget, Prices, SharedBudgets
 from diptych.loop.events import LoopSettings

@@ -65,7 +65,10 @@ class ChatEndpoint:
     """
 
     def __init__(self, session: aiohttp.ClientSession, settings: ModelConfig) -> None:
-        """Take a session from `open_session`. Raises `ConfigError` if the endpoint is no URL."""
+        """Take a session of `open_http_session`.
+
+        Raises `ConfigError` if the endpoint is no URL.
+        """
         self.settings = settings
         self.circuit = CircuitBreaker()
         self.takes_tools: bool | None = None
