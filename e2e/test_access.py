@@ -85,7 +85,7 @@ def test_a_peer_is_let_in_by_allowed_namespaces_and_a_stranger_is_not(
     allowed = {"matchLabels": {"kubernetes.io/metadata.name": space.name}}
     lawyer = agent("lawyer", ["{}", "It is legal."])
     lawyer["spec"]["allowedNamespaces"] = {"from": "Selector", "selector": allowed}
-    script = [delegations(lawyer="Is it?"), "{}", "RunRequested."]
+    script = [delegations(lawyer="Is it?"), "{}", "Asked."]
     peers = [{"name": "lawyer", "namespace": other_space.name}]
     space.kubectl.apply(agent("asker", script, agents=peers), agent("bystander", HELLO))
     other_space.serve(lawyer)

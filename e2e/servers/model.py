@@ -1,6 +1,6 @@
 """An OpenAI-compatible model, run inside a pod: it answers with the key that it was asked with.
 
-RunRequested for its instructions, it answers with those.
+Asked for its instructions, it answers with those.
 """
 
 import json

@@ -40,7 +40,7 @@ class ModelHabits:
     opens_reasoning: bool = False
 
 
-class RunRequested(Protocol):
+class ModelBackends(Protocol):
     """What a run has to ask with: a part of `effects.Backends`."""
 
     @property
@@ -59,7 +59,7 @@ class ModelCaller:
 
     def __init__(
         self,
-        backends: "RunRequested",
+        backends: "ModelBackends",
         text: TextBatcher,
         put: Callable[[Event], None],
         notify: Callable[[Notice], None],

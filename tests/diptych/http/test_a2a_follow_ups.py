@@ -1,6 +1,6 @@
 """A2A messages with a `taskId`: they join the task that they name, at whatever replica it is.
 
-RunRequested by the SDK's own client, over two replicas that share a store.
+Asked by the SDK's own client, over two replicas that share a store.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """One endpoint: asks it in its dialect, and learns what it takes.
 
 Not here: HTTP (`connection`), reading replies (`reply_stream`), retries and other endpoints
-(`completions`), what a refusal means (`dialect`, `refusals`).
+(`chat_model`), what a refusal means (`dialect`, `refusals`).
 """
 
 import asyncio
