@@ -114,7 +114,7 @@ async def _ask(way: Way, requests: list[bytes]) -> list[client.Timing]:
         return (await client.load(way.peer.port, requests[0], 1, len(requests))).timings
     loop = asyncio.get_running_loop()
     _, asker = await loop.create_connection(
-        lambda: client.Asker(requests[0]), "127.0.0.1", way.peer.port
+        lambda: client.RunCaller(requests[0]), "127.0.0.1", way.peer.port
     )
     try:
         found = []

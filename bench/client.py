@@ -26,7 +26,7 @@ class Load:
     seconds: float = 0.0
 
 
-class Asker(asyncio.Protocol):
+class RunCaller(asyncio.Protocol):
     """Asks one question after another on one connection."""
 
     def __init__(self, request: bytes) -> None:
@@ -87,12 +87,12 @@ async def load(port: int, request: bytes, clients: int, total: int) -> Load:
     loop = asyncio.get_running_loop()
     askers = []
     for _ in range(clients):
-        _, asker = await loop.create_connection(lambda: Asker(request), "127.0.0.1", port)
+        _, asker = await loop.create_connection(lambda: RunCaller(request), "127.0.0.1", port)
         askers.append(asker)
     given = Load()
     left = total
 
-    async def keep_asking(asker: Asker) -> None:
+    async def keep_asking(asker: RunCaller) -> None:
         nonlocal left
         while left > 0:
             left -= 1

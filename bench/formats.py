@@ -19,7 +19,6 @@ from diptych.loop.catalog import Catalog, Tool
 from diptych.loop.codec import catalog_blob
 from diptych.loop.commands import AskModel, Command, Emit, MakeCall
 from diptych.loop.events import (
-    Asked,
     Called,
     CallFormat,
     Event,
@@ -27,6 +26,7 @@ from diptych.loop.events import (
     Offered,
     Replied,
     Returned,
+    RunRequested,
 )
 from diptych.loop.messages import Message, NativeCall, Result
 from diptych.loop.prompt import native_system_prompt, system_prompt
@@ -79,7 +79,7 @@ def _run(offered: Offered, history: tuple[Message, ...]) -> int:
     """Take a run through its steps; give the bytes of its requests."""
     run = Run(history=history)
     size = 0
-    events: list[Event] = [Asked("hi"), offered]
+    events: list[Event] = [RunRequested("hi"), offered]
     while events:
         run, commands = advance(run, events.pop(0))
         for command in commands:

@@ -21,8 +21,8 @@ import yaml
 from pydantic.alias_generators import to_camel
 
 from diptych.config.manifest import AgentManifest
-from diptych.config.manifest.rules import CEL_RULES
 from diptych.config.manifest.strict_model import StrictModel
+from diptych.config.manifest.validators import CEL_RULES
 
 Schema: TypeAlias = dict[str, Any]
 

@@ -60,7 +60,7 @@ def test_of_two_releases_one_serves_and_the_other_stands_back_and_both_say_so(
         assert "lease/diptych-agents" in events
         told = _diptych_status(space)
         assert f"diptych-e2e/diptych  serves {space.name}" in told
-        assert "diptych-e2e-second/second  stands back" in told
+        assert "diptych-e2e-second/second-diptych  stands back" in told
     finally:
         second.helm("uninstall", second.name, "--wait")
         second.kubectl("delete", "namespace", second.kubectl.namespace, "--wait=false")

@@ -24,7 +24,7 @@ from diptych.config.platform_access import read_platform_access
 from diptych.config.settings import AgentConfig, ProcessSettings
 from diptych.errors import ConfigError
 from diptych.loop.messages import ToolCall
-from diptych.policy.rules import Asker
+from diptych.policy.rules import RunCaller
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.scheduler import HAND_OVER_SECONDS
 from diptych.serve.hosted_agent import HostedAgent
@@ -131,7 +131,7 @@ def test_the_pod_puts_the_platforms_rules_beside_its_own(tmp_path: Path):
     policy = read(with_rules(tmp_path, RULES, policy=own)).policy
     for amount, outcome in ((99, "allow"), (101, "deny")):
         call = ToolCall("call_1_1", "pay", {"amount": amount})
-        verdict = policy.decide(call, catalog("pay"), Asker("run-1"))
+        verdict = policy.decide(call, catalog("pay"), RunCaller("run-1"))
         assert verdict.outcome == outcome
     assert verdict.reason == "Too much."
 

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from support.stack import listening
 
-from diptych.adapters.openai_chat.completions import open_session
+from diptych.adapters.openai_chat.chat_model import open_http_session
 from diptych.config.loader import LocalOptions, load_agents
 from diptych.serve.hosted_agent import HostedAgent
 
@@ -50,7 +50,7 @@ async def served(folder: Path, manifest: str) -> AsyncIterator[str]:
     file.write_text(manifest)
     local = LocalOptions({"AGENT_KEYS_CI": KEY})
     (configured,) = load_agents([file], local).resolve(["http://127.0.0.1:1"])
-    async with open_session() as session, HostedAgent(configured, session) as agent:
+    async with open_http_session() as session, HostedAgent(configured, session) as agent:
         async with listening(agent.app(on_loopback=False, has_docs=True)) as url:
             yield url
 

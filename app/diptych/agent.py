@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias, overload
 
-from diptych.adapters.openai_chat.completions import open_session
+from diptych.adapters.openai_chat.chat_model import open_http_session
 from diptych.agent_arguments import (
     camel_case,
     check_store_url,
@@ -44,7 +44,7 @@ from diptych.config.loader import (
 from diptych.config.settings import AgentConfig, ToolServerConfig
 from diptych.config.source_location import SourceLocation
 from diptych.errors import ConfigError
-from diptych.http.memory import session_events
+from diptych.http.session_memory import session_events
 from diptych.loop.codec import Record
 from diptych.loop.hook_events import HookPoint
 from diptych.ports import Item, Model
@@ -63,8 +63,6 @@ __all__ = ["Agent", "CallInfo", "Deny", "Memory", "ResultInfo", "RunError", "Run
 
 FUNCTIONS = "functions"  # the name of the tool server of plain Python functions
 ToolSource: TypeAlias = Callable[..., Any] | Mapping[str, Any]
-
-"""The reference of the manifest in place of a URL that is given as an argument."""
 
 
 class Memory:
@@ -284,7 +282,10 @@ class Agent(AgentControl):
 async def _host_one(
     config: AgentConfig, in_process: InProcessBackends
 ) -> AsyncGenerator[HostedAgent]:
-    async with open_session() as http, HostedAgent(config, http, in_process=in_process) as hosted:
+    async with (
+        open_http_session() as http,
+        HostedAgent(config, http, in_process=in_process) as hosted,
+    ):
         yield hosted
 
 

@@ -65,7 +65,7 @@ class AgentControl(ABC):
             hosted.gate.free(run_id)
         return records
 
-    async def resume_pace(self, run_id: str) -> None:
+    async def unpause(self, run_id: str) -> None:
         """Let a paused run go on to its end by itself."""
         (await self.start()).gate.free(run_id)
 

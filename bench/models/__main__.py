@@ -23,6 +23,7 @@ def main() -> int:
         "blind": lambda: measure.measure("blind", quick=asked.quick),
         "templates": lambda: templates.measure(quick=asked.quick),
         "runs": lambda: runs.measure(QUICK_RUNS if asked.quick else RUNS),
+        "schema": lambda: runs.measure(RUNS, only_schema=True),
         "tune": lambda: measure.measure("tune", quick=True),
         "select": selection.select,
     }
@@ -45,7 +46,10 @@ def main() -> int:
 def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.models")
     parser.add_argument(
-        "parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (all if none); tune, select"
+        "parts",
+        nargs="*",
+        metavar="PART",
+        help=f"{', '.join(PARTS)} (all if none); schema, tune, select",
     )
     parser.add_argument("--quick", action="store_true", default=bool(os.environ.get("QUICK")))
     return parser.parse_args()

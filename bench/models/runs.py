@@ -62,6 +62,7 @@ spec:
     endpoint: {url}
     actionFormat: {action_format}
     parameters: {{temperature: "0", maxTokens: {tokens}}}
+    timeouts: {{firstByte: 300s, idle: 300s, total: 600s}}
   tools:
   - name: demo
     command: [{python}, -m, diptych, demo-tools]
@@ -79,6 +80,7 @@ spec:
     name: smollm2
     endpoint: {url}
     parameters: {{temperature: "0", maxTokens: {tokens}}}
+    timeouts: {{firstByte: 300s, idle: 300s, total: 600s}}
   loop: {{maxSteps: {steps}, deadline: {seconds}s}}
 """
 SCHEMA_LINES = """
@@ -117,16 +119,18 @@ WAYS = (Way("json"), Way("native"), Way("json", "direct"), Way("native", "direct
 SCHEMA_WAYS = (Way("json", has_schema=True), Way("native", has_schema=True))
 
 
-def measure(per_template: int) -> tuple[str, bool]:
+def measure(per_template: int, *, only_schema: bool = False) -> tuple[str, bool]:
     """Run so many runs under each template, and a quarter as many with a schema for the answer.
 
-    Give the table, and whether all is as it must be.
+    With `only_schema` the latter alone. Give the table, and whether all is as it must be.
     """
     by_name = {path.stem: path for path in templates()}
     rows, problems = [], list[str]()
     for name in TEMPLATES:
         with model_server(*SHARED, template=by_name.get(name)) as server:
             for way, share in shares(per_template):
+                if only_schema and not way.has_schema:
+                    continue
                 begun = time.monotonic()
                 ends, found = asyncio.run(_runs_with(server, share, way))
                 told = ", ".join(f"{count} {end}" for end, count in ends.most_common())

@@ -9,7 +9,7 @@ from bench.models.stage import NONCE, Stage, begin
 from diptych.demo.arithmetic import evaluate
 from diptych.loop.actions import Calls, parse
 from diptych.loop.catalog import Catalog, Peer, Tool
-from diptych.loop.events import Asked, Offered
+from diptych.loop.events import Offered, RunRequested
 from diptych.loop.messages import Call, Delegation, JSONObject, Message, Result, ToolCall
 from diptych.loop.prompt import system_prompt
 
@@ -61,7 +61,9 @@ def opened(kind: Kind, question: Question) -> Stage:
     catalog = catalog_for(question)
     offered = Offered(catalog, system_prompt(INSTRUCTIONS, catalog), nonce=NONCE)
     history = _history(question) if kind == "histories" else ()
-    return begin(Asked(question.ask), offered, lambda call: _outcome(call, question), history)
+    return begin(
+        RunRequested(question.ask), offered, lambda call: _outcome(call, question), history
+    )
 
 
 def answering(kind: Kind, question: Question) -> Stage:

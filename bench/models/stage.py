@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from diptych.loop.commands import AskModel, Command, Emit, MakeCall
-from diptych.loop.events import Asked, Called, Event, Offered, Replied, Returned, Streamed
+from diptych.loop.events import Called, Event, Offered, Replied, Returned, RunRequested, Streamed
 from diptych.loop.functions import DELEGATE_PREFIX
 from diptych.loop.messages import Call, Delegation, JSONObject, Message, NativeCall, Result
 from diptych.loop.model_request import ModelRequest
@@ -92,7 +92,7 @@ class Stage:
 
 
 def begin(
-    asked: Asked, offered: Offered, outcome: Outcome, history: tuple[Message, ...] = ()
+    asked: RunRequested, offered: Offered, outcome: Outcome, history: tuple[Message, ...] = ()
 ) -> Stage:
     stage = Stage(Run(history=history), outcome)
     stage.apply(asked)

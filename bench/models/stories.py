@@ -11,7 +11,7 @@ from typing import Literal
 
 from bench.models.stage import NONCE, begin
 from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable
-from diptych.loop.events import Asked, CallFormat, LoopSettings, Offered
+from diptych.loop.events import CallFormat, LoopSettings, Offered, RunRequested
 from diptych.loop.messages import Call, JSONObject, Message, NativeCall, Result
 from diptych.loop.model_request import ModelRequest
 from diptych.loop.prompt import native_system_prompt, summary, system_prompt
@@ -120,7 +120,7 @@ SCRIPTS: Mapping[str, tuple[str, ...]] = {
 @dataclass(frozen=True, slots=True)
 class Story:
     name: str
-    asked: Asked
+    asked: RunRequested
     offered: Offered
     script: tuple[str, ...]
     history: tuple[Message, ...] = ()
@@ -133,19 +133,19 @@ def stories(modes: Iterable[str] = MODES) -> Iterator[Story]:
 
 
 def _stories_in(mode: str, settings: LoopSettings) -> Iterator[Story]:
-    asked = Asked("What is 2 + 2?")
+    asked = RunRequested("What is 2 + 2?")
     for agent, catalog in CATALOGS.items():
         offered = _offered(catalog, settings)
         for name, script in SCRIPTS.items():
             yield Story(f"{name}, {agent}, {mode}", asked, offered, script)
-    named = Asked("Use the calculator: what is 2 + 2?")
+    named = RunRequested("Use the calculator: what is 2 + 2?")
     offered = _offered(CATALOGS["tools and agents"], settings)
     yield Story(f"a tool is named, {mode}", named, offered, SCRIPTS["an error, then a call"])
     for history, messages in HISTORIES.items():
         for name in ("answer", "call", "a follow-up"):
             for system in ("", "Answer in rhymes."):
                 told = f"{name}, {history}{', the caller has a system text' * bool(system)}"
-                asked = Asked("What is 2 + 2?", system=system)
+                asked = RunRequested("What is 2 + 2?", system=system)
                 script = SCRIPTS[name]
                 yield Story(f"{told}, recorded, {mode}", asked, offered, script, messages)
                 sent = replace(asked, earlier=messages)
@@ -164,7 +164,7 @@ def requests_of(story: Story) -> list[ModelRequest]:
 def request_for_a_summary() -> ModelRequest:
     """Give the request that a conversation is summarized with."""
     offered = _offered(CATALOGS["tools"], MODES["native, separate"])
-    stage = begin(Asked("What is 2 + 2?"), offered, _outcome)
+    stage = begin(RunRequested("What is 2 + 2?"), offered, _outcome)
     return summary_request(stage.run, HISTORIES["a caller's calls"])
 
 

@@ -165,7 +165,7 @@ async def test_a_paused_run_can_be_steered_cancelled_or_let_go():
         assert [m.message for m in await agent.queued(run_id)] == ["in French", "and in German"]
         assert len(await agent.clear_queue(run_id)) == 2
         await agent.follow_up(run_id, "and in Dutch")
-        await agent.resume_pace(run_id)
+        await agent.unpause(run_id)
         while (end := await agent.step(run_id)) and end[-1].event_type != "completed":
             pass
         with pytest.raises(RunEnded):

@@ -5,14 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from diptych.adapters.memory.leases import NullFeed
-from diptych.adapters.memory.store import Bounds, MemoryStore
+from diptych.adapters.in_memory.leases import NullFeed
+from diptych.adapters.in_memory.store import Bounds, MemoryStore
 from diptych.adapters.scripted import ScriptedModel, read_script
+from diptych.errors import DelegationError
 from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable
 from diptych.loop.codec import Record, decode
 from diptych.loop.events import Origin
 from diptych.loop.messages import CallOutput, Message
 from diptych.loop.model_request import ModelRequest
+from diptych.loop.prompt import OUTCOME_UNKNOWN
 from diptych.net.memory_budget import MemoryBudget
 from diptych.policy.rules import Policy
 from diptych.ports import DelegationRequest, Item, Model, Notice, Progress
@@ -95,6 +97,8 @@ class FunctionAgents:
 
     async def delegate(self, request: DelegationRequest, progress: Progress) -> CallOutput:
         self.delegations.append(request)
+        if request.is_resumed:  # these agents keep no tasks
+            raise DelegationError("unknown", OUTCOME_UNKNOWN)
         return CallOutput(await self.functions[request.agent](request, progress))
 
 

@@ -17,8 +17,8 @@ from support import redis_stores
 from support.doubles import EPOCH, CountingClock, FunctionAgents, FunctionTools, House, house
 
 from diptych.access.limits import Limits
-from diptych.adapters.memory.leases import MemoryLeases
-from diptych.adapters.memory.store import MemoryStore
+from diptych.adapters.in_memory.leases import MemoryLeases
+from diptych.adapters.in_memory.store import MemoryStore
 from diptych.config.settings import ChatConfig
 from diptych.http.access_guard import AccessPolicy
 from diptych.http.agent_profile import AgentProfile

@@ -4,7 +4,7 @@ from support.doubles import catalog
 
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import Emit, MakeCall
-from diptych.loop.events import Asked, LoopSettings, Offered, Returned
+from diptych.loop.events import LoopSettings, Offered, Returned, RunRequested
 from diptych.loop.messages import Result
 from diptych.loop.reducer import advance
 from diptych.loop.state import Run
@@ -14,7 +14,7 @@ def started(
     *names: str, settings: LoopSettings | None = None, with_offers: Catalog | None = None, **rest
 ):
     offered = Offered(with_offers or catalog(*names), "SYSTEM", settings or LoopSettings())
-    return feed(Run(**rest), Asked("hi"), offered)
+    return feed(Run(**rest), RunRequested("hi"), offered)
 
 
 def feed(run, *events):

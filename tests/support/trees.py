@@ -54,7 +54,7 @@ async def chain(
 async def told(top: Stage, run_id: str, *, last_id: str = "") -> list[dict[str, Any]]:
     """Follow a run to its end; gives the notices of what happened below it."""
     headers = {"Last-Event-ID": last_id} if last_id else {}
-    text = (await top.http.get(f"/v1/runs/{run_id}/events", headers=headers)).text
+    text = (await top.http.get(f"/v1/runs/{run_id}/events", headers=headers, timeout=120)).text
     return below([frame.json for frame in frames(text) if frame.event == "delegation_progress"])
 
 

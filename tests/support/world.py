@@ -30,7 +30,7 @@ from diptych.loop.queue_events import Steered
 from diptych.policy.rules import Policy, Rule
 from diptych.ports import Notice
 from diptych.ports.entries import IdempotencyKey
-from diptych.runtime.approvals import open_approvals
+from diptych.runtime.approval_records import open_approvals
 from diptych.runtime.decisions import DecisionRequest
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends

@@ -13,7 +13,7 @@ from diptych.loop.codec import decode
 from diptych.loop.reducer import replay
 from diptych.loop.rendering import with_whole_calls
 from diptych.loop.state import Phase
-from diptych.runtime.approvals import approvals_of
+from diptych.runtime.approval_records import approvals_of
 
 ALLOWANCE = LEASE_SECONDS + 5
 

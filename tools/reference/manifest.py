@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from diptych.config.manifest.durations import FORMAT_MESSAGE
-from diptych.config.manifest.rules import CEL_RULES
+from diptych.config.manifest.validators import CEL_RULES
 from diptych.config.source_location import FieldPath
 from diptych.config.variables import (
     AGENT_VARIABLES,

@@ -16,6 +16,7 @@ from typing import Any
 
 from diptych.config.documents import Document, read_documents
 from diptych.config.environment import manifest_content, public_url
+from diptych.config.hook_points import read_hook_points
 from diptych.config.manifest import API_VERSION, KIND, AgentManifest
 from diptych.config.pod_spec import pod_spec_mistakes
 from diptych.config.references import ReferenceTargets
@@ -53,7 +54,7 @@ class LoadedAgents:
     manifests: tuple[tuple[AgentManifest, SourceLocation], ...]
     targets: ReferenceTargets
     notes: tuple[str, ...] = ()
-    """A line for each object of another kind, which was passed over."""
+    """A line for each object of another kind, which was passed over, and other advice."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -175,6 +176,7 @@ class _FileContents:
     def _add_agent(self, document: Document) -> None:
         location = SourceLocation(document.source)
         self._add_name(document)
+        self.notes += (f"{document.source}: {note}" for note in read_hook_points(document.content))
         try:
             manifest = validate_manifest(document.content, location)
         except ConfigError as error:

@@ -9,6 +9,7 @@ from typing import Any
 
 from diptych.access.limits import Limits
 from diptych.config.access_settings import AccessConfig
+from diptych.config.budgets import budget_fields, run_deadline, shared_budgets
 from diptych.config.call_policy import call_policy
 from diptych.config.container_env import container_env, variable_path
 from diptych.config.grants import access_grants
@@ -25,7 +26,6 @@ from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.tools import ToolServerSpec
 from diptych.config.manifest.urls import url_problem
 from diptych.config.references import References, ReferenceTargets
-from diptych.config.run_budgets import prices, run_budget, run_deadline, shared_budgets
 from diptych.config.secret_sources import constant_value
 from diptych.config.services import agent_base_url
 from diptych.config.settings import (
@@ -97,7 +97,7 @@ class _Resolver:
             access=self._access(spec.access),
             chat=ChatConfig(**_same_fields(spec.chat, ChatConfig)),
             mounted_keys=self.references.mounted_keys,
-            context_tokens=spec.context.max_tokens,
+            context_max_tokens=spec.context.max_tokens,
             policy=call_policy(self._manifest, self.references),
             budgets=shared_budgets(spec.budget),
         )
@@ -251,17 +251,10 @@ class _Resolver:
 
 def _loop_settings(spec: AgentSpec) -> LoopSettings:
     of_model = _same_fields(spec.model, LoopSettings) if spec.model else {}
-    of_model.pop("prices", None)
     of_loop = _same_fields(spec.loop, LoopSettings)
     of_sessions = _same_fields(spec.sessions, LoopSettings)
-    return LoopSettings(
-        **of_loop,
-        **of_model,
-        **of_sessions,
-        output_schema=spec.output_schema,
-        budget=run_budget(spec.budget),
-        prices=prices(spec.model),
-    )
+    fields = {**of_loop, **of_model, **of_sessions, **budget_fields(spec.budget, spec.model)}
+    return LoopSettings(**fields, output_schema=spec.output_schema)
 
 
 def _same_fields(model: StrictModel, config: type) -> dict[str, Any]:

@@ -199,10 +199,9 @@ class AgentConfig:
     `mock_source` says in error lines where that text is. `env` holds the container's variables;
     stdio servers do not get them (`ToolServerConfig.env`). `instructions_from` reads the current
     instructions, if another object holds them. `mounted_keys` are read from files that may be
-    missing, by the names that people know the keys by. `context_tokens` is the model's context
+    missing, by the names that people know the keys by. `context_max_tokens` is the model's context
     window, None if the model itself says it. Without a `store`, runs and sessions are in memory.
-    `when_busy` says what becomes of a request while a run of its session has not ended. `budgets`
-    are those that runs share.
+    `when_busy` says what becomes of a request while its session is busy; runs share `budgets`.
     """
 
     name: str
@@ -222,7 +221,7 @@ class AgentConfig:
     instructions_from: ValueProvider | None = None
     mounted_keys: Mapping[str, ValueProvider] = field(default_factory=dict)
     store: StoreConfig | None = None
-    context_tokens: int | None = None
+    context_max_tokens: int | None = None
     chat: ChatConfig = field(default_factory=ChatConfig)
     access: AccessConfig = field(default_factory=AccessConfig)
     policy: Policy = field(default_factory=Policy)

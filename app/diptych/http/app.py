@@ -16,7 +16,7 @@ from diptych.access.limits import Limits, RunLimiter
 from diptych.config.settings import ChatConfig
 from diptych.http.access_guard import AccessGuard, AccessPolicy
 from diptych.http.agent_profile import AgentProfile
-from diptych.http.chat.chat_request import ChatPolicy
+from diptych.http.chat.chat_request import ChatTerms
 from diptych.http.chat.routes import chat_routes
 from diptych.http.cors import CorsForApi
 from diptych.http.errors import add_error_handlers, error_body, error_response
@@ -25,13 +25,13 @@ from diptych.http.guarded_runs import GuardedMemory, GuardedRuns
 from diptych.http.guards import BodyGuard, LoopbackGuard
 from diptych.http.health import Readiness, health_routes, metrics_routes
 from diptych.http.lazy_routes import LazyRoutes
-from diptych.http.memory import memory_routes
 from diptych.http.memory_guard import MemoryGuard
 from diptych.http.request_id import RequestIds
 from diptych.http.runs.approvals import approval_routes
 from diptych.http.runs.queues import queue_routes
 from diptych.http.runs.routes import RunPolicy, run_routes
 from diptych.http.runs.tree import tree_routes
+from diptych.http.session_memory import memory_routes
 from diptych.loop.events import LoopSettings
 from diptych.net.memory_budget import MemoryBudget
 from diptych.runtime.agent_budgets import AgentBudgets
@@ -101,11 +101,11 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
         RunLimiter(dependencies.limits, time.monotonic),
         takes_system=dependencies.chat.caller_system == "quote",
     )
-    policy = ChatPolicy(name, dependencies.chat, dependencies.inputs)
+    policy = ChatTerms(name, dependencies.chat, dependencies.inputs)
     app.include_router(chat_routes(policy, runs))
     run_policy = RunPolicy(dependencies.inputs, dependencies.max_steps, dependencies.budgets)
     app.include_router(run_routes(runs, run_policy))
-    app.include_router(tree_routes(runs, name))
+    app.include_router(tree_routes(runs, name, dependencies.runs))
     app.include_router(queue_routes(runs))
     app.include_router(approval_routes(GuardedApprovals(dependencies.runs)))
     app.include_router(memory_routes(name, GuardedMemory(stores.log, stores.sessions)))

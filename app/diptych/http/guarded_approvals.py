@@ -17,7 +17,7 @@ from diptych.http.audit import audited
 from diptych.http.own_entries import own_entries
 from diptych.loop.codec import Record
 from diptych.ports.entries import RunEntry
-from diptych.runtime.approvals import Approval, open_approvals
+from diptych.runtime.approval_records import Approval, open_approvals
 from diptych.runtime.decisions import DecisionRequest
 from diptych.runtime.service import RunService
 

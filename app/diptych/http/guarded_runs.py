@@ -20,10 +20,9 @@ from diptych.http.own_entries import own_entries
 from diptych.http.record_pages import pages
 from diptych.loop.codec import Record
 from diptych.loop.events import Origin
-from diptych.loop.messages import JSON
 from diptych.loop.queue_events import Steered
 from diptych.net.memory_budget import current_share
-from diptych.ports import ChildRef, Item
+from diptych.ports import Item
 from diptych.ports.entries import RunEntry, RunPage, SessionEntry
 from diptych.ports.event_log import EventLog, Sessions
 from diptych.ports.session_ids import owner_of, public_id
@@ -136,9 +135,9 @@ class GuardedRuns:
             async for batch in batches:
                 yield batch
 
-    async def child_tree(self, agent: str, child: ChildRef) -> JSON:
-        """Ask another agent for a run of a delegation of a run that the caller may see."""
-        return await self._runs.child_tree(agent, child)
+    def attend(self, run_id: str) -> None:
+        """Say that the caller waits for a run that it may see."""
+        self._runs.attend(run_id)
 
     def has_subscribers(self, run_id: str) -> bool:
         """Whether somebody is subscribed to a run at this process."""

@@ -42,7 +42,7 @@ from diptych.loop.state import (
     updated,
     waiting_calls,
 )
-from diptych.loop.stuck import note_effect, note_step
+from diptych.loop.stuck import note_side_effect, note_step
 
 _READ_SHARE = 1 / 8  # of the context window, for one piece of a text that is read on
 
@@ -144,6 +144,12 @@ def take_result(run: Run, event: Returned) -> Next:
     return next_step(run)
 
 
+def _due_results(run: Run) -> set[str]:
+    """Give the calls whose result is commanded and not applied yet."""
+    emits = (each.event for each in run.pending if isinstance(each, Emit))
+    return {event.result.call_id for event in emits if isinstance(event, Returned)}
+
+
 def start_ready(run: Run) -> Next:
     """Command each call that can be made now; record each that never will be as skipped."""
     done = {result.call_id: result for result in run.results}
@@ -160,11 +166,13 @@ def start_ready(run: Run) -> Next:
     )
     commands: list[Command] = []
     ids, judging = set(run.issued), set(run.judging)
+    due = _due_results(run)  # of a call that waits, a message may have brought one already
     most = run.settings.max_parallel_calls
     for decision in graph.superseded() if run.undelivered else graph.startable(most):
         if isinstance(decision, Returned):
             ids.add(decision.result.call_id)
-            commands.append(Emit(decision))
+            if decision.result.call_id not in due:
+                commands.append(Emit(decision))
         elif decision.id in unjudged:
             judging.add(decision.id)
             commands.append(JudgeCall(decision, run.step))
@@ -191,8 +199,10 @@ def begin_call(run: Run, event: Called) -> Next:
     """Note that a call is sent; one that reads on in a text is answered at once."""
     call, count = event.call, run.tool_calls + is_counted(event.call)
     if event.budget:
-        run = updated(run, granted={**run.granted, call.id: event.budget})
-    run = note_effect(updated(run, started=(*run.started, call.id), tool_calls=count), call)
+        run = updated(run, shares={**run.shares, call.id: event.budget})
+    run = note_side_effect(updated(run, started=(*run.started, call.id), tool_calls=count), call)
+    if event.context_id:
+        run = updated(run, contexts={**run.contexts, call.id: event.context_id})
     if not (is_reader(call) and isinstance(call, ToolCall)):
         return run, ()
     most = run.context.weight(_READ_SHARE)

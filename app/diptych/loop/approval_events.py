@@ -1,6 +1,6 @@
 """The events of an approval: a call waits for a decision, and somebody decides.
 
-Not here: the other events (`events`), the rules of approvals (`approvals`).
+Not here: the other events (`events`), the rules of approvals (`approval_decisions`).
 """
 
 from dataclasses import dataclass

@@ -33,18 +33,18 @@ from diptych.loop.catalog import Catalog
 from diptych.loop.catalog_json import decode_catalog, encode_catalog
 from diptych.loop.event_rows import (
     Stored,
-    asked_metadata,
     called_row,
     context_row,
     offered_metadata,
-    read_asked,
     read_called,
     read_context,
     read_offered_context,
     read_reply,
+    read_request_row,
     read_returned,
     read_terminal,
     reply_metadata,
+    request_metadata,
     returned_row,
     terminal_row,
 )
@@ -52,7 +52,6 @@ from diptych.loop.events import (
     Aborted,
     Answered,
     AnswerReset,
-    Asked,
     Called,
     Compacted,
     Completed,
@@ -66,6 +65,7 @@ from diptych.loop.events import (
     Replied,
     ReplyRejected,
     Returned,
+    RunRequested,
     StepsExhausted,
     Streamed,
 )
@@ -77,7 +77,7 @@ from diptych.loop.queue_rows import queue_row, read_cleared, read_steered
 from diptych.loop.settings_json import decode_settings, encode_settings
 
 EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
-    Asked: ("user_message",),
+    RunRequested: ("user_message",),
     Steered: ("user_message",),
     QueueCleared: ("queue_cleared",),
     Offered: ("offered",),
@@ -154,8 +154,8 @@ def encode(  # noqa: C901, PLR0912 - a table
 ) -> tuple[str, JSON, dict[str, JSON]]:
     """Give the event's wire name, content and metadata."""
     match event:
-        case Asked():
-            return "user_message", event.message, asked_metadata(event)
+        case RunRequested():
+            return "user_message", event.message, request_metadata(event)
         case Steered() | QueueCleared():
             return queue_row(event)
         case Offered(key=key):
@@ -225,7 +225,7 @@ def _read(  # noqa: C901, PLR0912 - a table
         case "queue_cleared":
             return read_cleared(content, metadata)
         case "user_message":
-            return read_asked(content, metadata)
+            return read_request_row(content, metadata)
         case "offered":
             return _read_offered(content, _whole(content, kept(content)), metadata)
         case "action_format":

@@ -35,8 +35,8 @@ class AskModel:
 class MakeCall:
     """Make this call; its references are filled and its arguments valid.
 
-    With `is_retry` its start is on record already, and it is safe to make twice. One that
-    `is_approved` is not asked about again.
+    With `is_retry` its start is on record already, and it is safe to make twice; a delegation is
+    not sent again, but taken up by its context. One that `is_approved` is not asked about again.
     """
 
     call: Call

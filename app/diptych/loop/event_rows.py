@@ -19,7 +19,6 @@ from diptych.loop.delegation_rows import (
 )
 from diptych.loop.events import (
     Aborted,
-    Asked,
     Called,
     Compacted,
     Completed,
@@ -30,6 +29,7 @@ from diptych.loop.events import (
     Origin,
     Replied,
     Returned,
+    RunRequested,
     StepsExhausted,
 )
 from diptych.loop.message_json import decode_calls, decode_message, encode_calls, encode_message
@@ -40,7 +40,7 @@ Stored = Any
 """What a store gives back: JSON whose form follows from the event's type."""
 
 
-def asked_metadata(event: Asked) -> dict[str, JSON]:
+def request_metadata(event: RunRequested) -> dict[str, JSON]:
     """What a record of the caller's message says beside its text; defaults are left out."""
     origin = event.origin
     about: dict[str, JSON] = {
@@ -52,6 +52,7 @@ def asked_metadata(event: Asked) -> dict[str, JSON]:
         "on_disconnect": "cancel" if origin.cancels_on_disconnect else None,
         "parent": parent_value(origin.parent),
         "deadline_pauses": origin.deadline_pauses or None,
+        "lease": origin.lease,
         "parts": list(event.parts),
         "parameters": event.parameters,
         "max_steps": event.max_steps,
@@ -66,9 +67,9 @@ def asked_metadata(event: Asked) -> dict[str, JSON]:
     return given if event.parameters else {k: v for k, v in given.items() if k != "parameters"}
 
 
-def read_asked(message: str, metadata: Mapping[str, Any]) -> Asked:
+def read_request_row(message: str, metadata: Mapping[str, Any]) -> RunRequested:
     """Read the caller's message back."""
-    return Asked(
+    return RunRequested(
         message,
         tuple(decode_message(m) for m in metadata.get("earlier", ())),
         metadata.get("system", ""),
@@ -79,6 +80,7 @@ def read_asked(message: str, metadata: Mapping[str, Any]) -> Asked:
             metadata.get("on_disconnect") == "cancel",
             read_parent(metadata.get("parent")),
             metadata.get("deadline_pauses", False),
+            metadata.get("lease"),
         ),
         tuple(metadata.get("parts", ())),
         metadata.get("parameters", {}),

@@ -24,7 +24,7 @@ CallFormat = Literal["json", "native"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RunRequested:
     """The caller's message; `earlier` holds the messages before it that the caller sent along.
 
     `system` is the caller's own system text, for this run only; so are `parameters` of the model,
@@ -227,7 +227,7 @@ Signal: TypeAlias = Stop | Steered | QueueCleared | ApprovalDecided
 
 Terminal: TypeAlias = Completed | StepsExhausted | Stop
 Event: TypeAlias = (
-    Asked
+    RunRequested
     | Steered
     | QueueCleared
     | Offered

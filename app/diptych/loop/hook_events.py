@@ -1,6 +1,7 @@
 """The events of hooks: what somebody's code said of a call, of a step or of an answer.
 
-Not here: the other events (`events`), asking hooks (`runtime.hooks`), what follows (`judging`).
+Not here: the other events (`events`), asking hooks (`runtime.hooks`), what follows from their
+replies (`hook_replies`).
 """
 
 from dataclasses import dataclass

@@ -15,7 +15,8 @@ class Origin:
     `path` holds the card URLs of the agents before this one, `traceparent` the caller's trace
     (W3C Trace Context), `seconds` what was left until the caller's deadline. With
     `cancels_on_disconnect` the run is aborted when its last subscriber hangs up. `parent` is the
-    call of another agent's run that this one comes from. If `deadline_pauses`, those seconds stand
+    call of another agent's run that this one comes from. The run is aborted when
+    nobody has waited for it for `lease` seconds. If `deadline_pauses`, those seconds stand
     still while a call waits for approval.
     """
 
@@ -25,3 +26,4 @@ class Origin:
     cancels_on_disconnect: bool = False
     parent: ParentCall | None = None
     deadline_pauses: bool = False
+    lease: float | None = None

@@ -69,6 +69,8 @@ def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:
     match given:
         case AskModel(purpose="answer" | "either"):
             return replace(given, recorded=run.answer[run.answer_from :])
+        case MakeCall(call) if call.id in run.contexts:
+            return replace(given, is_retry=True)  # its agent is asked what became of the task
         case MakeCall(call) if call.id in run.started or event.lost_tail:
             if is_repeatable(call, run.catalog):
                 return replace(given, is_retry=call.id in run.started)

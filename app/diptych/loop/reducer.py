@@ -26,13 +26,13 @@ from diptych.loop.act import (
     take_result,
 )
 from diptych.loop.answer import end_turn, take_answer, take_reset
+from diptych.loop.approval_decisions import decide, may_wait, request_approval
 from diptych.loop.approval_events import (
     ApprovalDecided,
     ApprovalRequested,
     ChildApprovalDecided,
     ChildApprovalRequested,
 )
-from diptych.loop.approvals import decide, may_wait, request_approval
 from diptych.loop.asking import ask_for_actions, change_format, may_answer, next_step
 from diptych.loop.call_graph import failure
 from diptych.loop.child_approvals import may_take, take
@@ -41,7 +41,6 @@ from diptych.loop.events import (
     Aborted,
     Answered,
     AnswerReset,
-    Asked,
     Called,
     Compacted,
     Completed,
@@ -54,6 +53,7 @@ from diptych.loop.events import (
     Replied,
     ReplyRejected,
     Returned,
+    RunRequested,
     StepsExhausted,
     Stop,
     Streamed,
@@ -61,7 +61,7 @@ from diptych.loop.events import (
 )
 from diptych.loop.fitting import question_place
 from diptych.loop.hook_events import AnswerJudged, CallJudged, StepJudged
-from diptych.loop.judging import judge_answer, judge_call, judge_step
+from diptych.loop.hook_replies import take_judged_answer, take_judged_call, take_judged_step
 from diptych.loop.messages import ChildRun, Message
 from diptych.loop.pending import Next, settle, take_over
 from diptych.loop.queue_events import QueueCleared, Steered
@@ -89,7 +89,7 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
             raise LoopError(f"the run is over, and cannot take {type(event).__name__}")
         case _, Failed() | Aborted():
             return _end(run, event)
-        case Phase.NEW, Asked():
+        case Phase.NEW, RunRequested():
             return _take_request(run, event), ()
         case Phase.QUEUED, Offered():
             return _begin(run, event)
@@ -128,9 +128,9 @@ def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - p
         case Phase.ACT, Streamed(text) if may_answer(run):
             return _take_text(run, text), ()
         case Phase.CALL, CallJudged(call_id) if call_id in run.judging:
-            return judge_call(run, event)
+            return take_judged_call(run, event)
         case Phase.CALL, StepJudged(step) if step == run.step and not run.calls:
-            return judge_step(run, event)
+            return take_judged_step(run, event)
         case Phase.CALL, ApprovalRequested() if may_wait(run, event):
             return request_approval(run, event)
         case Phase.CALL, ApprovalDecided(call_id) if call_id in waiting_calls(run):
@@ -155,7 +155,7 @@ def _advance_phase_2(run: Run, event: Event) -> Next:
             take = take_late_reply if is_late_reply(run, event) else take_answer
             return take(_count_usage(run, event), event)
         case AnswerJudged() if run.candidate:
-            return judge_answer(run, event)
+            return take_judged_answer(run, event)
         case Answered():
             return end_turn(run, event)
         case Completed():
@@ -198,7 +198,7 @@ def closing_events(
     yield end
 
 
-def _take_request(run: Run, event: Asked) -> Run:
+def _take_request(run: Run, event: RunRequested) -> Run:
     is_question = bool(event.message or event.parts) or event.resumes is None
     run = updated(run, messages=event.earlier)
     if is_question:

@@ -118,10 +118,10 @@ def shares(run: Run, commands: Sequence[MakeCall]) -> dict[str, Budget]:
     delegations = [each.call for each in commands if isinstance(each.call, Delegation)]
     if not run.budget or not delegations:
         return {call.id: _UNLIMITED for call in delegations}
-    done = {result.call_id for result in run.results} | run.granted.keys()
+    done = {result.call_id for result in run.results} | run.shares.keys()
     waiting = sum(isinstance(call, Delegation) and call.id not in done for call in run.calls)
     left = run.budget.left(used_by(run))
-    for held in run.granted.values():
+    for held in run.shares.values():
         left = left.left(as_used(held))
     found: dict[str, Budget] = {}
     for number, call in enumerate(delegations):
@@ -132,22 +132,22 @@ def shares(run: Run, commands: Sequence[MakeCall]) -> dict[str, Budget]:
 
 def take_child_use(run: Run, result: Result) -> Run:
     """Count what a child has used, whatever became of it."""
-    granted = run.granted.get(result.call_id, _UNLIMITED)
-    used = child_use(result, granted, run.settings.prices)
-    if result.call_id in run.granted:
-        rest = {call_id: held for call_id, held in run.granted.items() if call_id != result.call_id}
-        run = updated(run, granted=rest)
+    share = run.shares.get(result.call_id, _UNLIMITED)
+    used = child_use(result, share, run.settings.prices)
+    if result.call_id in run.shares:
+        rest = {call_id: held for call_id, held in run.shares.items() if call_id != result.call_id}
+        run = updated(run, shares=rest)
     return run if used == Used() else updated(run, delegated=run.delegated + used)
 
 
-def child_use(result: Result, granted: Budget, prices: Prices | None) -> Used:
+def child_use(result: Result, share: Budget, prices: Prices | None) -> Used:
     """Give what a delegation has used: as the child says, or all that it was given if it is lost.
 
     What names no money is counted at the prices of this agent.
     """
     child = result.child
     if child is None or (child.used is None and child.usage is None):
-        return as_used(granted) if result.error in _LOST else Used()
+        return as_used(share) if result.error in _LOST else Used()
     usage = child.usage or Usage()
     used = child.used or Used(usage.prompt_tokens + usage.completion_tokens)
     return replace(used, cost=prices.cost(usage)) if prices and not used.cost else used
@@ -161,6 +161,7 @@ def as_used(budget: Budget) -> Used:
 
 def warnings(before: Run, after: Run) -> list[Limit]:
     """Name the limits of which 80 % are used after an event, and were not before it."""
-    if not after.budget or before is after:
+    is_same = before.usage is after.usage and before.delegated is after.delegated
+    if is_same and (before.tool_calls, before.step) == (after.tool_calls, after.step):
         return []
     return after.budget.warnings(used_by(before), used_by(after))

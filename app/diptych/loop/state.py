@@ -95,7 +95,7 @@ class Run:
     usage: Usage = field(default_factory=Usage)
     children_usage: Usage = field(default_factory=Usage)  # of delegations, as children say
     delegated: Used = field(default_factory=Used)  # what its children have used
-    granted: Mapping[str, Budget] = field(default_factory=dict)  # to delegations without a result
+    shares: Mapping[str, Budget] = field(default_factory=dict)  # to delegations without a result
     calls: tuple[Call, ...] = ()  # of this step, in the order of the reply
     native_reply: NativeReply | None = None  # that they come from, if their format is native
     issued: frozenset[str] = frozenset()  # ids of calls that a command was given for
@@ -103,6 +103,7 @@ class Run:
     children_waiting: tuple[ChildApprovalRequested, ...] = ()  # calls of runs below
     approved: frozenset[str] = frozenset()  # ids of this step's calls that somebody has approved
     edited: frozenset[str] = frozenset()  # those of them that are not what the reply asked for
+    contexts: Mapping[str, str] = field(default_factory=dict)  # of delegations sent, by call
     judging: frozenset[str] = frozenset()  # of this step's calls: hooks are being asked about them
     judged: frozenset[str] = frozenset()  # hooks have let them pass
     rewritten: frozenset[str] = frozenset()  # those of them that a hook has changed
@@ -110,10 +111,10 @@ class Run:
     started: tuple[str, ...] = ()  # ids of all calls that were sent, in order
     results: tuple[Result, ...] = ()  # of the whole run, in the order in which they came
     repeated: Mapping[str, int] = field(default_factory=dict)  # how often a call gave what it did
-    effects: Mapping[str, int] = field(
+    side_effects: Mapping[str, int] = field(
         default_factory=dict
     )  # how many steps in a row asked for one
-    step_effects: frozenset[str] = frozenset()  # of this step's calls that were sent
+    step_side_effects: frozenset[str] = frozenset()  # of this step's calls that were sent
     seq: int = 0  # how many events there were
     answer: str = ""
     answer_from: int = 0  # where in `answer` the text of the newest model call begins

@@ -2,7 +2,8 @@
 
 The third time that a call fails, or gives the same result, ends the run. And a tool that is not
 read-only is not called a third time with the same arguments in consecutive steps, whatever comes
-back: that is asked of the policy, whose `repeat` may say otherwise.
+back: that is asked of the policy, whose `repeat` may say otherwise. `repeat` does not touch the
+first rule: calls that give the same three times end the run.
 
 Not here: text that repeats itself in a reply (`actions.repetition`), the verdict of a policy.
 """
@@ -22,16 +23,18 @@ _NAME_CHARS = 64
 _UNCOUNTED = frozenset({"skipped", "interrupted", "unknown"})  # say nothing of the call itself
 
 
-def note_effect(run: Run, call: Call) -> Run:
+def note_side_effect(run: Run, call: Call) -> Run:
     """Note a call that is sent, if it may change something."""
-    if not _has_effect(run, call):
+    if not _has_side_effect(run, call):
         return run
-    return updated(run, step_effects=run.step_effects | {_digest(call)})
+    return updated(run, step_side_effects=run.step_side_effects | {_digest(call)})
 
 
 def repeats(run: Run, call: Call) -> int:
-    """In how many of the newest steps, one after another, this very effect was asked for."""
-    return run.effects.get(_digest(call), 0) if _has_effect(run, call) and run.effects else 0
+    """In how many of the newest steps, one after another, this very side effect was asked for."""
+    if not (run.side_effects and _has_side_effect(run, call)):
+        return 0
+    return run.side_effects.get(_digest(call), 0)
 
 
 def note_step(run: Run, results: Mapping[str, Result]) -> tuple[Run, Failed | None]:
@@ -45,8 +48,8 @@ def note_step(run: Run, results: Mapping[str, Result]) -> tuple[Run, Failed | No
     run = updated(
         run,
         repeated={**run.repeated, **counts},
-        effects=_effects(run, results),
-        step_effects=frozenset(),
+        side_effects=_side_effects(run, results),
+        step_side_effects=frozenset(),
     )
     stuck = next((key for key, count in counts.items() if count >= MOST_TIMES), None)
     if stuck is None or run.undelivered:
@@ -58,7 +61,7 @@ def note_step(run: Run, results: Mapping[str, Result]) -> tuple[Run, Failed | No
 
 def forget_repeats(run: Run) -> Run:
     """Begin to count anew: somebody has said something."""
-    return updated(run, repeated={}, effects={}, step_effects=frozenset())
+    return updated(run, repeated={}, side_effects={}, step_side_effects=frozenset())
 
 
 def stuck_at(call: Call, why: str) -> Failed:
@@ -67,15 +70,15 @@ def stuck_at(call: Call, why: str) -> Failed:
     return Failed(STUCK, f"the run is stuck at {name[:_NAME_CHARS]}: {why}")
 
 
-def _effects(run: Run, results: Mapping[str, Result]) -> dict[str, int]:
-    """Count this step's effects; one that was asked for again and denied is no end of it."""
-    made = {key: run.effects.get(key, 0) + 1 for key in run.step_effects}
+def _side_effects(run: Run, results: Mapping[str, Result]) -> dict[str, int]:
+    """Count this step's side effects; a call asked for again and denied does not end the count."""
+    made = {key: run.side_effects.get(key, 0) + 1 for key in run.step_side_effects}
     denied = {_digest(call) for call in run.calls if results[call.id].error == "denied"}
-    kept = {key: run.effects[key] for key in denied & run.effects.keys()}
+    kept = {key: run.side_effects[key] for key in denied & run.side_effects.keys()}
     return kept | made
 
 
-def _has_effect(run: Run, call: Call) -> bool:
+def _has_side_effect(run: Run, call: Call) -> bool:
     if not isinstance(call, ToolCall) or is_reader(call):
         return False
     tool = run.catalog.tool(call.name)

@@ -29,6 +29,9 @@ MAX_CONTEXT_CHARS = 200_000  # well inside the 1 MiB that a pod takes as a body,
 MAX_PATH = 16
 MAX_URL_CHARS = 2048
 
+LEASE_SECONDS = 60.0  # that callers of ours ask for: a takeover takes some 15
+MIN_LEASE, MAX_LEASE = 30.0, 86_400.0  # seconds; who waits says so every 10
+
 MAX_SUBJECT_CHARS = 512
 MAX_ID_CHARS = 256  # of the names by which a caller speaks of itself, its run and its call
 
@@ -40,6 +43,7 @@ class DelegationMetadata:
     `path` is the call path (card URLs, the caller last), `seconds` what the caller has left, None
     for no limit; `subject` is whom it works for, "" if it does not say, and `parent` its call. With
     `deadline_pauses` what the caller has left stands still while a call waits for approval.
+    The task is to be cancelled when nobody is subscribed to it for `lease` seconds.
     `budget` is what the task may use, with its own children.
     """
 
@@ -48,6 +52,7 @@ class DelegationMetadata:
     subject: str = ""
     parent: ParentCall | None = None
     deadline_pauses: bool = False
+    lease: float | None = None
     budget: Budget = field(default_factory=Budget)
 
 
@@ -75,6 +80,8 @@ def metadata_value(metadata: DelegationMetadata) -> JSONObject:
         value["deadline"] = metadata.seconds
         if metadata.deadline_pauses:
             value["deadline_pauses"] = True
+    if metadata.lease is not None:
+        value["lease"] = metadata.lease
     if metadata.parent is not None:
         value["parent"] = parent_value(metadata.parent)
     if metadata.budget:
@@ -119,6 +126,7 @@ def read_metadata(value: JSON) -> DelegationMetadata:
                 _subject(value.get("subject")),
                 _parent(value.get("parent")),
                 value.get("deadline_pauses") is True,
+                _lease(value.get("lease")),
                 _budget(value.get("budget")),
             )
         case _:
@@ -160,6 +168,16 @@ def _seconds(value: JSON) -> float | None:
         raise _invalid("`deadline` must be a number of seconds")
     if not math.isfinite(value) or value <= 0:
         raise _invalid("`deadline` must be more than 0 seconds")
+    return float(value)
+
+
+def _lease(value: JSON) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _invalid("`lease` must be a number of seconds")
+    if not MIN_LEASE <= value <= MAX_LEASE:
+        raise _invalid(f"`lease` must be from {MIN_LEASE:g} to {MAX_LEASE:g} seconds")
     return float(value)
 
 

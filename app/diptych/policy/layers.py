@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from diptych.loop.catalog import Catalog
 from diptych.loop.messages import Call
-from diptych.policy.rules import Asker, Policy, Verdict
+from diptych.policy.rules import Policy, RunCaller, Verdict
 
 _STRICTNESS: Final = ("allow", "ask", "stuck", "deny")
 
@@ -22,10 +22,13 @@ class LayeredPolicy(Policy):
         self._platform = platform
         self._own = own
 
-    def decide(self, call: Call, catalog: Catalog, asker: Asker, **facts: Any) -> Verdict:  # noqa: ANN401
-        """Decide as `Policy.decide`; what the platform denies, the agent's rules are not asked."""
-        first = self._platform.decide(call, catalog, asker, **facts)
+    def decide(self, call: Call, catalog: Catalog, caller: RunCaller, **facts: Any) -> Verdict:  # noqa: ANN401
+        """Decide as `Policy.decide`; what the platform denies, the agent's rules are not asked.
+
+        What becomes of repeated calls is the agent's affair; the platform's rules are silent on it.
+        """
+        first = self._platform.decide(call, catalog, caller, **{**facts, "repeats": 0})
         if first.outcome == "deny":
             return first
-        second = self._own.decide(call, catalog, asker, **facts)
+        second = self._own.decide(call, catalog, caller, **facts)
         return max(first, second, key=lambda verdict: _STRICTNESS.index(verdict.outcome))

@@ -67,7 +67,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class RunCaller:
     """Who began a run, for `caller` in expressions; the run's id is for the audit.
 
     `on_behalf_of` is for whom that caller says to work; nobody has proved it.
@@ -102,7 +102,7 @@ class Policy:
         self,
         call: Call,
         catalog: Catalog,
-        asker: Asker,
+        caller: RunCaller,
         *,
         is_approved: bool = False,
         repeats: int = 0,
@@ -116,15 +116,15 @@ class Policy:
         if not self._rules and repeats < MOST_REPEATS:
             return ALLOWED
         try:
-            return self._decide(call, catalog, asker, is_approved, repeats)
+            return self._decide(call, catalog, caller, is_approved, repeats)
         except Exception:
-            _logger.exception("the policy broke on a call of run %s", asker.run_id)
+            _logger.exception("the policy broke on a call of run %s", caller.run_id)
             return Verdict("deny", f"the {self._owner}'s policy broke")
 
     def _decide(
-        self, call: Call, catalog: Catalog, asker: Asker, is_approved: bool, repeats: int
+        self, call: Call, catalog: Catalog, caller: RunCaller, is_approved: bool, repeats: int
     ) -> Verdict:
-        facts = CallFacts(_variables(call, catalog, asker))
+        facts = CallFacts(_variables(call, catalog, caller))
         for number, rule in self._about(facts.variables):
             verdict = self._verdict(rule, number, facts)
             if verdict is None:
@@ -133,11 +133,11 @@ class Policy:
                 verdict = Verdict("allow", "approved")
             elif verdict.outcome == "allow" and repeats and not is_approved:
                 verdict = _repeated(rule, repeats)
-            self._note(call, asker, verdict, number, is_dry_run=rule.is_dry_run)
+            self._note(call, caller, verdict, number, is_dry_run=rule.is_dry_run)
             if not rule.is_dry_run:
                 return verdict
         verdict = STUCK if repeats >= MOST_REPEATS and not is_approved else ALLOWED
-        self._note(call, asker, verdict, None)
+        self._note(call, caller, verdict, None)
         return verdict
 
     def _about(self, variables: Mapping[str, JSONObject]) -> list[tuple[int, Rule]]:
@@ -169,7 +169,7 @@ class Policy:
     def _note(
         self,
         call: Call,
-        asker: Asker,
+        caller: RunCaller,
         verdict: Verdict,
         number: int | None,
         *,
@@ -177,9 +177,9 @@ class Policy:
     ) -> None:
         outcome = _AUDITED[verdict.outcome]
         line = {
-            "subject": asker.subject or "anybody",
+            "subject": caller.subject or "anybody",
             "outcome": f"would be {outcome}" if is_dry_run else outcome,
-            "run": asker.run_id,
+            "run": caller.run_id,
             "call": call.id,
             "what": f"tool {call.name}" if isinstance(call, ToolCall) else f"agent {call.agent}",
             "policy": self._owner,
@@ -208,13 +208,13 @@ def _repeated(rule: Rule, repeats: int) -> Verdict:
             return Verdict("allow", rule.reason)
 
 
-def _variables(call: Call, catalog: Catalog, asker: Asker) -> dict[str, JSONObject]:
+def _variables(call: Call, catalog: Catalog, caller: RunCaller) -> dict[str, JSONObject]:
     if isinstance(call, Delegation):
         arguments: JSONObject = {"task": call.task}
-        return {"args": arguments, "agent": {"name": call.agent}, "caller": asker.variables}
+        return {"args": arguments, "agent": {"name": call.agent}, "caller": caller.variables}
     tool = catalog.tool(call.name)
     about = _tool_variables(tool) if tool else {"name": call.name}
-    return {"args": call.arguments, "tool": about, "caller": asker.variables}
+    return {"args": call.arguments, "tool": about, "caller": caller.variables}
 
 
 def _tool_variables(tool: Tool) -> dict[str, JSON]:

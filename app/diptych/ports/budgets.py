@@ -4,7 +4,8 @@ What is about to be used is reserved first and settled after: what is reserved c
 that many who ask at once go over by one call at most. A reservation is held as long as its owner
 renews it.
 
-Not here: what is reserved when (`runtime.shared_budget`), the budget of one run (`loop.spending`).
+Not here: what is reserved when (`runtime.shared_budget_meter`), the budget of one run
+(`loop.spending`).
 """
 
 from collections.abc import Sequence

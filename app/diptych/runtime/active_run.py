@@ -47,6 +47,7 @@ class ActiveRun:
         self._messages = EarlyMessages()  # until there is a runner
         self._decisions: dict[str, ApprovalDecided] = {}  # likewise, by call
         self._deadline: asyncio.TimerHandle | None = None  # while it waits
+        self.attended_at = asyncio.get_running_loop().time()
         self._opened_at = asyncio.get_running_loop().time()
 
     @property
@@ -139,6 +140,10 @@ class ActiveRun:
                 self.stop(signal)
             case _:
                 assert_never(signal)
+
+    def attend(self) -> None:
+        """Note that somebody waits for the run now; `attended_at` is by the event loop's clock."""
+        self.attended_at = asyncio.get_running_loop().time()
 
     def hand_over(self) -> None:
         """Leave a run whose turn has come as it is, for another process to go on."""

@@ -36,7 +36,7 @@ class Sentence:
     is_readable: bool = False
 
 
-class PutOff(StoreError):
+class AdmissionDeferred(StoreError):
     """A run whose turn has come cannot be executed here now; its session is released."""
 
 
@@ -59,7 +59,7 @@ class Admission:
     async def judge(self, active: ActiveRun) -> Sentence | None:
         """Wait for room for a run whose turn it is, and hold it; or say that it must end instead.
 
-        Raises `PutOff`. A run in a new session was admitted when it was opened.
+        Raises `AdmissionDeferred`. A run in a new session was admitted when it was opened.
         """
         if active.is_new_session:
             return None
@@ -73,7 +73,7 @@ class Admission:
             return Sentence(TOO_MANY_OWNERS, is_readable=head.deaths < UNREAD_DEATHS)
         if head.deaths >= SUSPECT_DEATHS:
             if self._suspect not in (None, head.run_id):
-                raise PutOff("another run that owners have died under is executed here now")
+                raise AdmissionDeferred("another run that owners died under is executed here now")
             self._suspect = head.run_id
         if size:
             await self._hold(active, size)
@@ -90,6 +90,6 @@ class Admission:
         share = active.log.share
         while not self.budget.has_room(size) and self.budget.used > share.size:
             if loop.time() >= until:
-                raise PutOff("there is no memory for this run now")
+                raise AdmissionDeferred("there is no memory for this run now")
             await asyncio.sleep(_LOOK_SECONDS)
         share.grow(size)

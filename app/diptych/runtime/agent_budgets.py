@@ -1,6 +1,6 @@
-"""The budgets of an agent in one process: gives each run what counts it, and says what is used.
+"""The budgets of an agent in one process: gives each run its meter, and says what is used.
 
-Not here: how one run is counted (`shared_budget`, `run_budget`).
+Not here: how one run is counted (`budget_meter`, `shared_budget_meter`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,11 +13,11 @@ from diptych.loop.events import LoopSettings
 from diptych.loop.messages import Used
 from diptych.ports import Clock, Notice
 from diptych.ports.budgets import Account, Ledger
-from diptych.runtime.approvals import waited_seconds
-from diptych.runtime.budget_book import Book, Estimate, day_key, session_key
+from diptych.runtime.approval_records import waited_seconds
+from diptych.runtime.budget_meter import BudgetMeter, EstimatingMeter
+from diptych.runtime.ledger_client import Estimate, LedgerClient, day_key, session_key
 from diptych.runtime.recorded_use import recorded_use
-from diptych.runtime.run_budget import EstimatedBudget, RunBudget
-from diptych.runtime.shared_budget import Hooks, SharedBudget, accounts_of
+from diptych.runtime.shared_budget_meter import CountedRun, SharedBudgetMeter, accounts_of
 
 Observer = Callable[[Account, Used], None]
 """Told what is used of an account, each time it changes. Must not block."""
@@ -47,7 +47,7 @@ class AgentBudgets:
         self._clock = clock
         self._observe = observe or _ignore
         estimate = Estimate(terms.reply_tokens)
-        self._book = Book(ledger, terms.shared, estimate, terms.session_seconds)
+        self._client = LedgerClient(ledger, terms.shared, estimate, terms.session_seconds)
 
     @property
     def settings(self) -> LoopSettings:
@@ -61,7 +61,7 @@ class AgentBudgets:
         asked: Budget,
         records: Callable[[], Sequence[Record]],
         notify: Callable[[Notice], None],
-    ) -> RunBudget:
+    ) -> BudgetMeter:
         """Give what counts a run from now on; its request has `asked` for so much.
 
         `records` are those of the run, as they grow. What is on record now was another owner's.
@@ -70,7 +70,7 @@ class AgentBudgets:
         if not self._terms.shared:
             budget = settings.budget.tightened(asked)
             is_limited = budget.tokens is not None or budget.cost is not None
-            return EstimatedBudget() if is_limited else RunBudget()
+            return EstimatingMeter() if is_limited else BudgetMeter()
         clock, began = self._clock, self._clock.now()
         waited = waited_seconds(records(), began)
 
@@ -79,7 +79,7 @@ class AgentBudgets:
             seconds = now - began - (waited_seconds(records(), now) - waited)
             return max(0, round(seconds * 1000))
 
-        hooks = Hooks(
+        counted = CountedRun(
             clock.token()[-12:],
             clock.now,
             notify,
@@ -87,20 +87,20 @@ class AgentBudgets:
             executed_ms,
             lambda: self._recorded(records()),
         )
-        return SharedBudget(run_id, session_id, settings, self._book, hooks)
+        return SharedBudgetMeter(run_id, session_id, settings, self._client, counted)
 
     async def used(self, session_id: str) -> Mapping[str, tuple[Budget, Used]]:
         """Say what is used of the budgets that runs of a session share, by their scope.
 
         Raises `StoreError`.
         """
-        accounts = accounts_of(self._book, session_key(session_id), self._clock.now())
-        sums = await self._book.ledger.used(accounts) if accounts else ()
+        accounts = accounts_of(self._client, session_key(session_id), self._clock.now())
+        sums = await self._client.ledger.used(accounts) if accounts else ()
         return {a.scope: (a.budget, used) for a, used in zip(accounts, sums, strict=True)}
 
     async def aclose(self) -> None:
         """Give up what is not settled; whoever goes on with a run does it."""
-        await self._book.aclose()
+        await self._client.aclose()
 
     def _recorded(self, records: Sequence[Record]) -> list[tuple[str, Used]]:
         """Say what is on record, by the days on which it was recorded."""

@@ -1,7 +1,7 @@
 """What stands between a call that is ready and its effect: the policy, then the run's budget.
 
 Not here: rules and conditions (`diptych.policy`), what is left (`loop.spending`), who is asked what
-(`loop.approvals`).
+(`loop.approval_decisions`).
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from diptych.loop.events import Failed, Returned
 from diptych.loop.spending import denied_call
 from diptych.loop.state import Run
 from diptych.loop.stuck import repeats, stuck_at
-from diptych.policy.rules import Asker, Policy
+from diptych.policy.rules import Policy, RunCaller
 
 Instead: TypeAlias = Returned | ApprovalRequested
 """What happens in place of a call that is not made."""
@@ -35,10 +35,12 @@ class CallGuards:
 
         `before` are the calls that are about to be made, and not begun.
         """
-        asker = Asker(self._run_id, run.caller or run.subject, run.subject if run.caller else "")
+        caller = RunCaller(
+            self._run_id, run.caller or run.subject, run.subject if run.caller else ""
+        )
         call, is_approved, times = command.call, command.is_approved, repeats(run, command.call)
         verdict = self._policy.decide(
-            call, run.catalog, asker, is_approved=is_approved, repeats=times
+            call, run.catalog, caller, is_approved=is_approved, repeats=times
         )
         match verdict.outcome:
             case "ask":

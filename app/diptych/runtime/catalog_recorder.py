@@ -37,7 +37,7 @@ class CatalogRecorder:
         self._backends = backends
         self._log = log
         self._clock = clock
-        self._context = ContextWindow(definition.context_tokens)
+        self._context = ContextWindow(definition.context_max_tokens)
         self._basis: tuple[str, Catalog, float] | None = None
         self._offered: tuple[Offered, bytes] | None = None  # made of `_basis`
 

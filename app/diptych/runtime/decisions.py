@@ -1,6 +1,6 @@
 """Decisions on approvals: made of what somebody asks for, and looked for in the record.
 
-Not here: sending one to a run's owner (`signals`), the state of approvals (`approvals`).
+Not here: sending one to a run's owner (`signals`), the state of approvals (`approval_records`).
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested, Dec
 from diptych.loop.catalog import Catalog
 from diptych.loop.codec import Record
 from diptych.loop.messages import Call, Delegation, JSONObject, ToolCall
-from diptych.runtime.approvals import Approval, approvals_of
+from diptych.runtime.approval_records import Approval, approvals_of
 from diptych.runtime.buffer import is_terminal
 
 

@@ -20,7 +20,7 @@ class AgentDefinition:
 
     `read_instructions` reads the instructions at each run's start, if they are in a file that may
     change; None from it means that there are none now, and `instructions` hold. `max_runs` bounds
-    the waiting and executing runs of a process, all sessions together. `context_tokens` is the
+    the waiting and executing runs of a process, all sessions together. `context_max_tokens` is the
     model's context window, None if nobody says.
     """
 
@@ -29,7 +29,7 @@ class AgentDefinition:
     deadline: float | None = None
     max_runs: int = 1_000
     read_instructions: Callable[[], str | None] | None = None
-    context_tokens: int | None = None
+    context_max_tokens: int | None = None
     when_busy: WhenBusy = "enqueue"
 
     @property

@@ -19,7 +19,7 @@ from diptych.loop import prompt
 from diptych.loop.approval_events import ChildApproval
 from diptych.loop.budget import Budget
 from diptych.loop.catalog import Tool
-from diptych.loop.commands import AskModel, Judge
+from diptych.loop.commands import AskModel, Judge, MakeCall
 from diptych.loop.events import CallKind, Event, Failed, Returned
 from diptych.loop.messages import JSON, Call, CallOutput, ChildRun, Delegation, Result, ToolCall
 from diptych.loop.rendering import without_native_calls
@@ -29,13 +29,13 @@ from diptych.policy.rules import Policy
 from diptych.ports import Agents, ChildEvent, DelegationRequest, Model, Notice, Tools
 from diptych.runtime.agent_budgets import AgentBudgets
 from diptych.runtime.answer_stream import TextBatcher
+from diptych.runtime.budget_meter import BudgetMeter
 from diptych.runtime.call_notices import delegation_notice, target
 from diptych.runtime.child_approvals import child_approval
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
 from diptych.runtime.hooks import Hooks
 from diptych.runtime.model_caller import ModelCaller, ModelHabits
-from diptych.runtime.run_budget import RunBudget
 from diptych.runtime.step_gate import StepGate
 
 CANCEL_SECONDS = 0.9  # for cancelled tasks to tell their servers: an abort takes effect in 1 s
@@ -59,7 +59,7 @@ class Backends:
     hooks: Hooks = field(default_factory=Hooks)
     gate: StepGate = field(default_factory=StepGate)
     budgets: AgentBudgets | None = None
-    budget: RunBudget = field(default_factory=RunBudget)
+    budget: BudgetMeter = field(default_factory=BudgetMeter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,7 @@ class Effects:
         self._deadline = deadline
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_cancelled = False
+        self._leaves_tasks = False
         self._text = TextBatcher(lambda: put(TextArrived()))
         self._hooks = HookCaller(backends.hooks, run_id, put)
         self._model = ModelCaller(backends, self._text, put, notify)
@@ -115,15 +116,19 @@ class Effects:
         """Give all text of the answer that has arrived, and whether all before it is void."""
         return self._text.take()
 
-    def call(self, call: Call, run: Run, context_id: str | None) -> None:
-        """Call a tool, or delegate under a context id."""
-        self._spawn(self._call(call, run, context_id))
+    def call(self, command: MakeCall, run: Run) -> None:
+        """Call a tool, or delegate under the context id that the run has for it."""
+        self._spawn(self._call(command, run))
 
-    async def cancel_all(self) -> None:
-        """Cancel all tasks, once; those that do not end in 0.9 s are left to end alone."""
+    async def cancel_all(self, *, leaves_tasks: bool = False) -> None:
+        """Cancel all tasks, once; those that do not end in 0.9 s are left to end alone.
+
+        With `leaves_tasks` other agents go on with theirs: another process takes the run over.
+        """
         if self._is_cancelled:
             return
         self._is_cancelled = True
+        self._leaves_tasks = leaves_tasks
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
@@ -142,9 +147,10 @@ class Effects:
 
     # Calls
 
-    async def _call(self, call: Call, run: Run, context_id: str | None) -> None:
+    async def _call(self, command: MakeCall, run: Run) -> None:
+        call = command.call
         try:
-            output = await self._send(call, run, context_id)
+            output = await self._send(command, run)
         except CallError as error:
             child = getattr(error, "child", None)
             result = Result(call.id, _result_text(error.message), error=error.kind, child=child)
@@ -167,7 +173,8 @@ class Effects:
         else:
             self._put(Returned(judged[0], kind, target(call), judged[1]))
 
-    async def _send(self, call: Call, run: Run, context_id: str | None) -> CallOutput:
+    async def _send(self, command: MakeCall, run: Run) -> CallOutput:
+        call = command.call
         about: dict[str, JSON] = {"call_id": call.id, "target": target(call)}
 
         def watch(seen: str | ChildRun | ChildEvent) -> None:
@@ -179,7 +186,7 @@ class Effects:
             self._notify(delegation_notice(call, seen))
 
         if isinstance(call, Delegation):
-            delegation = self._delegation(call, run, context_id)
+            delegation = self._delegation(call, run, is_resumed=command.is_retry)
             return await self._backends.agents.delegate(delegation, watch)
         return await self._backends.tools.call(
             _tool_of(call, run),
@@ -193,13 +200,13 @@ class Effects:
         child = self.children.get(call.id)
         return child_approval(call, child, seen) if child else None
 
-    def _delegation(self, call: Delegation, run: Run, context_id: str | None) -> DelegationRequest:
+    def _delegation(self, call: Delegation, run: Run, *, is_resumed: bool) -> DelegationRequest:
         limit = run.settings.memory_context_limit
         context = conversation(run)[:-1][-limit:] if limit else ()  # without the reply
         return DelegationRequest(
             agent=call.agent,
             task=call.task,
-            context_id=context_id or "",
+            context_id=run.contexts.get(call.id, ""),
             context=tuple(without_native_calls(context, run.nonce)),
             path=run.origin.path,
             seconds_left=self._deadline.seconds_left,
@@ -207,8 +214,10 @@ class Effects:
             subject=run.subject,
             run_id=self._run_id,
             call_id=call.id,
-            budget=run.granted.get(call.id, Budget()),
+            budget=run.shares.get(call.id, Budget()),
             deadline_pauses=self._deadline.pauses,
+            is_resumed=is_resumed,
+            leaves_task=lambda: self._leaves_tasks,
         )
 
     # Tasks

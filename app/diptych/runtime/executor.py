@@ -20,18 +20,19 @@ from diptych.loop.reducer import apply_all, replay
 from diptych.loop.state import Phase, Run
 from diptych.ports.entries import Lease
 from diptych.runtime.active_run import ActiveRun
-from diptych.runtime.approvals import waited_seconds
+from diptych.runtime.approval_records import waited_seconds
+from diptych.runtime.attendance import abandoned_after
+from diptych.runtime.budget_meter import BudgetMeter
 from diptych.runtime.buffer import is_terminal
 from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
-from diptych.runtime.run_budget import RunBudget
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.runner import DEADLINE_EXCEEDED, Runner
 from diptych.runtime.stores import Stores
 
-MAX_OWNERS = 10  # of one run; then the run itself is taken for what kills its owners
+MAX_OWNER_CHANGES = 10  # of one run; then the run itself is taken for what kills its owners
 SIGNALS_AFTER = 0.4  # seconds of waiting, after which the store may hold signals for a run
 _logger = logging.getLogger(__name__)
 
@@ -141,20 +142,21 @@ class Executor:
                 first.append(OwnerChanged(lost_tail=True))  # it may have been further
             offered = await self._catalogs.current()
             first += [*active.take_messages(), offered]  # before the model is asked
-        elif sum(r.event_type == "owner_changed" for r in log.records) >= MAX_OWNERS:
+        elif sum(r.event_type == "owner_changed" for r in log.records) >= MAX_OWNER_CHANGES:
             runner.stop(Failed("too_many_owners", "every process that took this run up has died"))
         else:
             first.append(OwnerChanged(await self._stores.leases.may_be_truncated(log.run_id)))
         active.attach(runner)
         try:
-            return await runner.drive(*first)
+            async with abandoned_after(run.origin.lease, active, self._stores.feed):
+                return await runner.drive(*first)
         finally:
             await backends.budget.close(has_ended=is_terminal(log.records[-1]))
 
     def _counted(self, log: RunLog, run: Run) -> Backends:
         """Give the backends of one run: they count what it uses."""
         if (budgets := self._backends.budgets) is None:
-            return replace(self._backends, budget=RunBudget())
+            return replace(self._backends, budget=BudgetMeter())
         ids, asked = (log.run_id, log.session_id), run.budget
         budget = budgets.of_run(*ids, asked, lambda: log.records, log.notify)
         return replace(self._backends, budget=budget)

@@ -1,6 +1,6 @@
 """Asks the hooks of an agent about one run, one question after another.
 
-Not here: the hooks (`hooks`), what follows from what they say (`loop.judging`).
+Not here: the hooks (`hooks`), what follows from what they say (`loop.hook_replies`).
 """
 
 import asyncio

@@ -22,8 +22,8 @@ from diptych.loop.request_end import event_of_failure, event_of_reply
 from diptych.loop.state import Run
 from diptych.ports import Model, Notice, may_want_reasoning
 from diptych.runtime.answer_stream import AnswerStream, TextBatcher
+from diptych.runtime.budget_meter import BudgetMeter, BudgetRefused
 from diptych.runtime.redacted_replies import redacted_deltas, redacted_failure, redacted_reply
-from diptych.runtime.run_budget import BudgetRefused, RunBudget
 
 PREAMBLE_CHARS = 160  # that native calls may follow without any of it having been told
 MAX_KEPT_REASONING = 100_000  # characters, of one reply
@@ -40,13 +40,13 @@ class ModelHabits:
     opens_reasoning: bool = False
 
 
-class Asked(Protocol):
+class ModelBackends(Protocol):
     """What a run has to ask with: a part of `effects.Backends`."""
 
     @property
     def model(self) -> Model: ...
     @property
-    def budget(self) -> RunBudget: ...
+    def budget(self) -> BudgetMeter: ...
     @property
     def habits(self) -> ModelHabits: ...
 
@@ -59,7 +59,7 @@ class ModelCaller:
 
     def __init__(
         self,
-        backends: "Asked",
+        backends: "ModelBackends",
         text: TextBatcher,
         put: Callable[[Event], None],
         notify: Callable[[Notice], None],

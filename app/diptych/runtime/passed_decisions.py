@@ -13,7 +13,7 @@ from contextlib import suppress
 from diptych.errors import NotAnswered
 from diptych.loop.codec import Record
 from diptych.ports import Agents, ChildDecision
-from diptych.runtime.approvals import approvals_of
+from diptych.runtime.approval_records import approvals_of
 from diptych.runtime.decisions import DecisionRequest
 from diptych.runtime.stores import Stores
 

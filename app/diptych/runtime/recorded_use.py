@@ -48,7 +48,7 @@ class RecordedUse:
         self._usage = Usage()
         self._others = Used()  # all but tokens and money of the run's own model calls
         self._is_step_counted = True  # of the newest reply
-        self._granted: dict[str, Budget] = {}
+        self._shares: dict[str, Budget] = {}
 
     @property
     def used(self) -> Used:
@@ -74,11 +74,11 @@ class RecordedUse:
             self._others += Used(steps=steps, tool_calls=_is_tool_call(record))
             self._is_step_counted = True
         if record.event_type == "delegation_request":
-            self._granted[about["call_id"]] = decode_budget(about.get("budget", {}))
+            self._shares[about["call_id"]] = decode_budget(about.get("budget", {}))
         elif record.event_type in _CHILD_ENDS:
             event = read_returned(record.event_type, record.content, about)
-            granted = self._granted.pop(event.result.call_id, Budget())
-            self._others += child_use(event.result, granted, self._prices)
+            share = self._shares.pop(event.result.call_id, Budget())
+            self._others += child_use(event.result, share, self._prices)
 
 
 def recorded_budget(records: Iterable[Record]) -> Budget:

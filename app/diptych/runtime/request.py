@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from diptych.errors import InvalidRequest
 from diptych.loop import prompt
 from diptych.loop.budget import Budget
-from diptych.loop.events import Asked, Origin
+from diptych.loop.events import Origin, RunRequested
 from diptych.loop.messages import JSONObject, Message
 from diptych.loop.rendering import without_native_calls
 from diptych.loop.text import well_formed
@@ -32,7 +32,8 @@ class RunRequest:
     schema that the answer must fit (`{}`: any JSON object), `parameters` overlay the manifest's
     for the model, `max_steps` and `budget` hold where the manifest allows as much. Sessions and
     idempotency keys of one `owner` are apart from those of others; "" is nobody's. `subject` and
-    `caller` are who asks, as `Asked` has them. `when_busy` takes the place of the manifest's.
+    `caller` are who asks, as `RunRequested` has them. `when_busy` takes the place of the
+    manifest's.
     """
 
     messages: tuple[Message, ...]
@@ -72,7 +73,9 @@ def continues_answer(request: RunRequest) -> bool:
     return bool(request.messages) and request.messages[-1].role == "assistant"
 
 
-def first_event(request: RunRequest, *, is_known: bool, last_answer: str | None = None) -> Asked:
+def first_event(
+    request: RunRequest, *, is_known: bool, last_answer: str | None = None
+) -> RunRequested:
     """Give what is new in a request: in a known session, what follows the last answer.
 
     `last_answer` is the session's, for a request that `continues_answer`: then that message of the
@@ -95,7 +98,7 @@ def first_event(request: RunRequest, *, is_known: bool, last_answer: str | None 
     origin = request.origin
     if not _TRACEPARENT.fullmatch(origin.traceparent or ""):  # W3C Trace Context, 3.2.2
         origin = replace(origin, traceparent=None)
-    return Asked(
+    return RunRequested(
         last.content,
         tuple(earlier),
         well_formed(request.system),

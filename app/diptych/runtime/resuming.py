@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from diptych.errors import NotResumable
 from diptych.loop.codec import TERMINAL, Record
-from diptych.loop.event_rows import read_asked
-from diptych.loop.events import Asked, Origin
+from diptych.loop.event_rows import read_request_row
+from diptych.loop.events import Origin, RunRequested
 from diptych.loop.messages import Message
 from diptych.ports.entries import IdempotencyKey, RunEntry
 from diptych.ports.event_log import EventLog
@@ -56,14 +56,16 @@ def _check_end(end: Record) -> None:
         raise NotResumable("the record of the run is not whole; ask again, with a new run")
 
 
-def resuming_event(records: Sequence[Record], origin: Origin, max_steps: int | None) -> Asked:
+def resuming_event(
+    records: Sequence[Record], origin: Origin, max_steps: int | None
+) -> RunRequested:
     """Give the first event of the run that resumes the one with these records.
 
     What the caller had asked of that run (system text, parameters, the answer's form) still holds;
     `max_steps` replaces its own, if given.
     """
     first, run_id = records[0], records[0].run_id
-    asked = read_asked(str(first.content), first.metadata)
+    asked = read_request_row(str(first.content), first.metadata)
     kept = replace(
         asked,
         origin=replace(origin, path=asked.origin.path),

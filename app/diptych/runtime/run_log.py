@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 
 from diptych.errors import LeaseLost, LogTruncated, OutOfMemory
 from diptych.loop.codec import Record, encode
-from diptych.loop.events import Asked, Event, Failed
+from diptych.loop.events import Event, Failed, RunRequested
 from diptych.net.memory_budget import RUN_SIZE, MemoryBudget, Share, record_size
 from diptych.ports import Item, Notice
 from diptych.ports.entries import IdempotencyKey, Lease, Opened
-from diptych.runtime.approvals import note_waiting, open_approvals
+from diptych.runtime.approval_records import note_waiting, open_approvals
 from diptych.runtime.buffer import SubscriberBuffer, is_terminal
 from diptych.runtime.call_notices import PROGRESS
 from diptych.runtime.stores import Stores
@@ -54,7 +54,7 @@ class RunLog:
         self._is_closed = False
 
     async def open(
-        self, asked: Asked, key: IdempotencyKey | None, *, if_idle: bool = False
+        self, asked: RunRequested, key: IdempotencyKey | None, *, if_idle: bool = False
     ) -> Opened:
         """Put the run on record, with its first event, if there is memory for it.
 

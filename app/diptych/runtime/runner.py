@@ -14,11 +14,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
-from diptych.loop.approval_events import (
-    ApprovalDecided,
-    ChildApprovalDecided,
-)
+from diptych.errors import StoreError, StoreFull
+from diptych.loop.approval_events import ApprovalDecided, ChildApprovalDecided
 from diptych.loop.budget import Budget
 from diptych.loop.call_graph import failure
 from diptych.loop.commands import AskModel, Command, Emit, Judge, MakeCall, Warn
@@ -90,7 +89,9 @@ class Runner:
         self._log = log
         self._guards = CallGuards(backends.policy, log.run_id, log.now)
         self._budget = backends.budget
-        self._timers = RunTimers(deadline, log.now, self.decide, self._run_out_of_time)
+        self._timers = RunTimers(
+            deadline, log.now, self.decide, partial(self.stop, DEADLINE_EXCEEDED)
+        )
         self._inbox: asyncio.Queue[_InboxItem] = asyncio.Queue()
         self._writer = RunWriter(run, log, lambda e: self._inbox.put_nowait(TaskCrashed(e)))
         self._effects = Effects(backends, self._inbox.put_nowait, log.notify, deadline, log.run_id)
@@ -105,9 +106,6 @@ class Runner:
         """End the run: what is in flight is cancelled and recorded as `interrupted`."""
         self._stage = _Stage.STOPPING
         self._inbox.put_nowait(stop)
-
-    def _run_out_of_time(self) -> None:
-        self.stop(DEADLINE_EXCEEDED)
 
     def queue(self, message: Steered | QueueCleared) -> None:
         """Let a message wait, or clear those that do; what is sent again counts once."""
@@ -134,8 +132,10 @@ class Runner:
                 await self._receive(event)
             while self.run.phase is not Phase.DONE and self._stage is not _Stage.HANDED_OVER:
                 await self._receive(await self._inbox.get())
-        except Exception:
+        except Exception as error:
             await self._writer.finish()
+            if isinstance(error, StoreError) and not isinstance(error, StoreFull):
+                await self._effects.cancel_all(leaves_tasks=True)  # another process may have it
             raise
         finally:
             self._timers.cancel()
@@ -152,7 +152,7 @@ class Runner:
             case Aborted() | Failed():
                 await self._end(item)
             case _HandOver():
-                await self._effects.cancel_all()
+                await self._effects.cancel_all(leaves_tasks=True)
                 await self._record_arrived()
                 self._stage = _Stage.HANDED_OVER
             case Replied() if self._effects.has_text:
@@ -233,20 +233,19 @@ class Runner:
 
     async def _make_calls(self, commands: Sequence[MakeCall]) -> None:
         """Announce, record and send calls, in that order."""
-        context_ids: dict[str, str] = {}
         for command in commands:
             call = command.call
             self._writer.add(progress_notice(command, self._writer.decided.step_limit))
-            if isinstance(call, Delegation):
-                context_ids[call.id] = self._log.new_context_id()
             if not command.is_retry:
+                is_delegation = isinstance(call, Delegation)
+                context_id = self._log.new_context_id() if is_delegation else None
                 budget = self._budget.shares.get(call.id, Budget())
-                called = Called(call, command.step, context_ids.get(call.id), budget)
+                called = Called(call, command.step, context_id, budget)
                 self._writer.decided = apply_all(self._writer.decided, [called])
                 self._writer.add(called)
         await self._writer.write()
         for command in commands:
-            self._effects.call(command.call, self._writer.decided, context_ids.get(command.call.id))
+            self._effects.call(command, self._writer.decided)
 
     async def _end(self, stop: Stop) -> None:
         """Cancel what is in flight, record what has come back all the same, and end."""

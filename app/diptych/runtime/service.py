@@ -16,7 +16,7 @@ from diptych.errors import (
     Overloaded,
 )
 from diptych.loop.codec import TERMINAL, Record
-from diptych.loop.events import Aborted, Asked, Origin
+from diptych.loop.events import Aborted, Origin, RunRequested
 from diptych.loop.messages import JSON
 from diptych.loop.queue_events import Steered
 from diptych.net.memory_budget import MemoryBudget, text_size
@@ -26,6 +26,7 @@ from diptych.ports.run_ids import run_id_of
 from diptych.ports.session_ids import owned_session
 from diptych.runtime.active_run import Stage
 from diptych.runtime.answers import whole_answer
+from diptych.runtime.attendance import attend
 from diptych.runtime.decisions import DecisionRequest, find_approval
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
@@ -147,7 +148,7 @@ class RunService:
 
     async def _open(
         self,
-        first: Asked,
+        first: RunRequested,
         session_id: str,
         key: IdempotencyKey | None,
         *,
@@ -228,6 +229,10 @@ class RunService:
         if is_below(asked):
             return await self._passed.decide(asked, request)
         return await self._signals.decide(run_id, call_id, request)
+
+    def attend(self, run_id: str) -> None:
+        """Say that somebody waits for a run; see `attendance`."""
+        attend(self._stores.feed, run_id, self._scheduler.find(run_id))
 
     async def child_tree(self, agent: str, child: ChildRef) -> JSON:
         """Ask another agent for a run of a delegation; see `Agents.run_tree`."""

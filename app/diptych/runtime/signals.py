@@ -20,7 +20,7 @@ from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.queues import waiting_messages
 from diptych.loop.text import well_formed
 from diptych.ports.entries import RunEntry
-from diptych.runtime.approvals import is_news
+from diptych.runtime.approval_records import is_news
 from diptych.runtime.buffer import is_terminal
 from diptych.runtime.decisions import (
     DecisionRequest,

@@ -1,6 +1,6 @@
 """The store ports that runs need, as one value.
 
-Not here: the contracts (`ports`) and the stores themselves (`adapters.memory`, `adapters.redis`).
+Not here: the contracts (`ports`) and the stores (`adapters.in_memory`, `adapters.redis`).
 """
 
 from dataclasses import dataclass

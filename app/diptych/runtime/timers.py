@@ -1,6 +1,6 @@
 """The timers of one run: its deadline, and the end of approvals that nobody decides on.
 
-Not here: what either leads to (`runner`, `loop.approvals`).
+Not here: what either leads to (`runner`, `loop.approval_decisions`).
 """
 
 import asyncio

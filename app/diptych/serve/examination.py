@@ -67,7 +67,7 @@ class AgentFindings:
 class Examiner:
     """Examines agents one after the other; an endpoint that several have is asked once.
 
-    `session` is from `open_session`; `own_urls` are those of agents that are not served now.
+    `session` is from `open_http_session`; `own_urls` are those of agents that are not served now.
     """
 
     def __init__(self, session: aiohttp.ClientSession, own_urls: Collection[str]) -> None:

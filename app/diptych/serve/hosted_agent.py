@@ -9,16 +9,15 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import aiohttp
 from fastapi import FastAPI
 
+from diptych.adapters.in_memory.store import MemoryStore
 from diptych.adapters.mcp import McpTools
-from diptych.adapters.memory.store import MemoryStore
 from diptych.adapters.metrics import Metrics
-from diptych.adapters.no_agents import NoAgents
-from diptych.adapters.openai_chat.completions import ChatModel
+from diptych.adapters.openai_chat.chat_model import ChatModel
 from diptych.config.settings import AgentConfig, ToolServerConfig
 from diptych.errors import ConfigError
 from diptych.http.agent_profile import AgentProfile
@@ -36,11 +35,9 @@ from diptych.runtime.step_gate import StepGate
 from diptych.serve.access import AgentAccess
 from diptych.serve.hooks import all_hooks, http_hooks
 from diptych.serve.models import agent_model, in_process_name
+from diptych.serve.peers import agent_client
 from diptych.serve.stores import agent_budgets, redis_store, stores
 from diptych.serve.system_clock import SystemClock
-
-if TYPE_CHECKING:
-    from diptych.adapters.a2a import A2aAgents
 
 FIRST_CONNECT_SECONDS = 5.0  # `/ready` waits so long for the first try of every server and agent
 VERSION = version("diptych")
@@ -79,7 +76,7 @@ class HostedAgent:
         self._config = config
         self._is_scripted = config.mock_responses is not None
         self._tools = McpTools([*config.tools, *in_process.tool_servers])
-        self._agents = _agent_client(config, url)
+        self._agents = agent_client(config, url)
         clock = SystemClock()
         self._redis = redis_store(config)
         self._memory = MemoryStore(clock.token()[:8])
@@ -256,18 +253,10 @@ def _definition(config: AgentConfig, hooks: Hooks) -> AgentDefinition:
         replace(config.loop, hooks=hooks.points),
         config.deadline,
         read_instructions=config.instructions_from,
-        context_tokens=config.context_tokens,
+        context_max_tokens=config.context_max_tokens,
         when_busy=config.when_busy,
     )
 
 
 def _unavailable_key(name: str) -> Unavailable:
     return Unavailable("key", name, "is not there; it is taken up when it comes")
-
-
-def _agent_client(config: AgentConfig, url: str) -> "A2aAgents | NoAgents":
-    if not config.agents:
-        return NoAgents()
-    from diptych.adapters.a2a import A2aAgents  # noqa: PLC0415 - heavy, and only needed here
-
-    return A2aAgents(config.agents, config.public_url or url, own_name=config.name)

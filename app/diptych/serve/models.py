@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import aiohttp
 
-from diptych.adapters.openai_chat.completions import ChatModel, ModelObserver, with_proxies
+from diptych.adapters.openai_chat.chat_model import ChatModel, ModelObserver, with_proxies
 from diptych.adapters.scripted import ScriptedModel, read_script
 from diptych.config.settings import AgentConfig
 from diptych.errors import ConfigError

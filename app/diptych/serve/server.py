@@ -18,7 +18,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from diptych.adapters.openai_chat.completions import open_session
+from diptych.adapters.openai_chat.chat_model import open_http_session
 from diptych.config.settings import AgentConfig, ProcessSettings
 from diptych.errors import ConfigError
 from diptych.net.memory_budget import MemoryBudget
@@ -120,7 +120,7 @@ async def _serve(
         if options.metrics_sockets:
             stack.callback(options.metrics_sockets.close)
         check_mock_scripts(configs)
-        http = await stack.enter_async_context(open_session())
+        http = await stack.enter_async_context(open_http_session())
         agents = [
             HostedAgent(config, http, url=url, budget=budget)
             for config, url in zip(configs, sockets.urls, strict=True)

@@ -1,14 +1,14 @@
 """The store of an agent, in memory or in Redis, and what counts its runs' budgets there.
 
-Not here: the adapters (`adapters.memory`, `adapters.redis`), the rest of the agent
+Not here: the adapters (`adapters.in_memory`, `adapters.redis`), the rest of the agent
 (`hosted_agent`).
 """
 
 from typing import TYPE_CHECKING
 
-from diptych.adapters.memory.budgets import MemoryLedger
-from diptych.adapters.memory.leases import NullFeed
-from diptych.adapters.memory.store import MemoryStore
+from diptych.adapters.in_memory.budgets import MemoryLedger
+from diptych.adapters.in_memory.leases import NullFeed
+from diptych.adapters.in_memory.store import MemoryStore
 from diptych.config.settings import RETENTION, AgentConfig
 from diptych.ports import Clock
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms, Observer

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from diptych.adapters.a2a import A2aAgents
+from diptych.adapters.a2a import A2aAgents, delegation
 from diptych.config.settings import PeerConfig
 from diptych.errors import DelegationError
 from diptych.loop.catalog import Peer, Unavailable
@@ -336,7 +336,11 @@ async def test_an_agent_with_shared_context_gets_context_path_deadline_and_trace
         await agents.delegate(request_to(seconds_left=30.0, traceparent=trace), print)
     _, params, headers = peer.seen[-1]
     sent = params["message"]
-    assert sent["metadata"][uri] == {"path": ["http://first", OWN_CARD], "deadline": 30.0}
+    assert sent["metadata"][uri] == {
+        "path": ["http://first", OWN_CARD],
+        "deadline": 30.0,
+        "lease": 60.0,
+    }
     assert sent["extensions"] == [uri]
     assert sent["parts"][0] == {"text": "add 2 and 2"}
     assert uri in sent["parts"][1]["metadata"]
@@ -466,7 +470,10 @@ async def test_a_task_that_ended_while_the_line_was_down_is_read() -> None:
     assert peer.methods[-2:] == ["SubscribeToTask", "GetTask"]
 
 
-async def test_a_task_of_an_agent_that_died_has_an_unknown_end() -> None:
+async def test_a_task_of_an_agent_that_died_has_an_unknown_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delegation, "RECONNECT_SECONDS", 0.2)
     peer, told = ScriptedPeer([STARTED, piece("It "), ...]), asyncio.Event()
     async with serving(peer) as base, agents_of(base) as agents:
         waiting = asyncio.create_task(agents.delegate(request_to(), lambda _: told.set()))
@@ -478,6 +485,66 @@ async def test_a_task_of_an_agent_that_died_has_an_unknown_end() -> None:
         assert caught.value.kind == "unknown"
         assert time.monotonic() - began < 2
         assert agents.snapshot()[1][0].name == "adder"
+
+
+RESUMED = {"is_resumed": True, "run_id": "r-1", "call_id": "call_1_1"}
+
+
+async def test_a_task_that_another_process_sent_is_found_by_its_context_and_gone_on_with() -> None:
+    peer, told = ScriptedPeer(), list[Any]()
+    peer.replies["ListTasks"] = {"result": {"tasks": [task("WORKING")]}}
+    peer.replies["GetTask"] = {"result": task("WORKING", "It is")}
+    peer.replies["SubscribeToTask"] = [{"task": task("WORKING", "It is")}, piece(" 4"), DONE]
+    async with delegating_to(peer) as agents:
+        answer = await agents.delegate(replace(request_to(), **RESUMED), told.append)
+    assert answer.text == "It is 4"
+    assert "SendStreamingMessage" not in peer.methods
+    (listed,) = [params for method, params, _ in peer.seen if method == "ListTasks"]
+    assert listed["contextId"] == "c-1"
+
+
+async def test_a_task_that_ended_meanwhile_is_read_and_not_followed() -> None:
+    peer = ScriptedPeer()
+    peer.replies["ListTasks"] = {"result": {"tasks": [task("COMPLETED")]}}
+    peer.replies["GetTask"] = {"result": task("COMPLETED", "It is 4")}
+    async with delegating_to(peer) as agents:
+        answer = await agents.delegate(replace(request_to(), **RESUMED), print)
+    assert answer.text == "It is 4"
+    assert "SubscribeToTask" not in peer.methods
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param({"result": {"tasks": []}}, id="it has none"),
+        pytest.param(
+            {"result": {"tasks": [{**task("COMPLETED"), "contextId": "c-2"}]}}, id="other"
+        ),
+        pytest.param({"error": {"code": -32601, "message": "no"}}, id="it keeps no list"),
+        pytest.param({"result": {"tasks": 7}}, id="nonsense"),
+        pytest.param({"result": None}, id="nothing"),
+    ],
+)
+async def test_a_task_that_nobody_knows_is_unknown_and_not_sent_again(reply: Any) -> None:
+    peer = ScriptedPeer()
+    peer.replies["ListTasks"] = reply
+    async with delegating_to(peer) as agents:
+        error = await failure(agents, replace(request_to(), **RESUMED))
+    assert error.kind == "unknown"
+    assert "SendStreamingMessage" not in peer.methods
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_task_is_cancelled_with_its_waiting_unless_another_goes_on(leaves: bool) -> None:
+    peer, told = ScriptedPeer([STARTED, ...]), asyncio.Event()
+    async with delegating_to(peer) as agents:
+        request = replace(request_to(), leaves_task=lambda: leaves)
+        waiting = asyncio.create_task(agents.delegate(request, lambda _: told.set()))
+        await told.wait()
+        waiting.cancel()
+        with suppress(asyncio.CancelledError):
+            await waiting
+        assert peer.cancelled.is_set() != leaves
 
 
 async def test_a_request_that_is_lost_before_a_task_is_named_has_an_unknown_end() -> None:

@@ -18,7 +18,7 @@ import aiohttp
 import orjson
 import pytest
 
-from diptych.adapters.openai_chat.completions import ChatModel, open_session
+from diptych.adapters.openai_chat.chat_model import ChatModel, open_http_session
 from diptych.adapters.openai_chat.connection import proxy_from_environment
 from diptych.config.settings import ModelConfig, TimeoutConfig
 from diptych.errors import ConfigError, ModelError
@@ -97,7 +97,7 @@ async def upstream(*steps: Step) -> AsyncIterator[Upstream]:
 
 @pytest.fixture
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with open_session() as opened:
+    async with open_http_session() as opened:
         yield opened
 
 

@@ -12,7 +12,7 @@ import pytest
 from support.redis_server import RedisServer, redis_server
 from support.redis_stores import stores
 
-from diptych.adapters.memory.budgets import MemoryLedger
+from diptych.adapters.in_memory.budgets import MemoryLedger
 from diptych.adapters.redis import scripts
 from diptych.adapters.redis.budgets import RedisLedger
 from diptych.loop.budget import Budget

@@ -11,8 +11,8 @@ import pytest
 from support.upstream_habits import PLAIN, error, refusal, said, whole
 from support.upstream_server import Answer, UpstreamServer, upstream_server
 
+from diptych.adapters.openai_chat.chat_model import ChatModel, open_http_session
 from diptych.adapters.openai_chat.circuit import MAX_FAILURES
-from diptych.adapters.openai_chat.completions import ChatModel, open_session
 from diptych.config.settings import ModelConfig, TimeoutConfig
 from diptych.errors import ModelError
 
@@ -22,7 +22,7 @@ CANARY = "canary-0123456789"
 
 @pytest.fixture
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with open_session() as opened:
+    async with open_http_session() as opened:
         yield opened
 
 

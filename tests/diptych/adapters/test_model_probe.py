@@ -9,7 +9,7 @@ import pytest
 from support.upstream_habits import error, refusal, said, whole
 from support.upstream_server import Answer, UpstreamServer, upstream_server
 
-from diptych.adapters.openai_chat.completions import open_session
+from diptych.adapters.openai_chat.chat_model import open_http_session
 from diptych.adapters.openai_chat.probe import EndpointFindings, probe_endpoint
 from diptych.config.settings import ModelConfig, TimeoutConfig
 
@@ -38,7 +38,7 @@ def refusing(is_refused: Callable[[Body], bool], answer: Answer) -> Callable[[Bo
 
 async def probed(there: UpstreamServer, **settings: Any) -> EndpointFindings:
     config = ModelConfig("m", there.url, timeouts=TimeoutConfig(first_byte=0.5, total=1))
-    async with open_session() as session:
+    async with open_http_session() as session:
         return await probe_endpoint(session, replace(config, **settings))
 
 
@@ -173,7 +173,7 @@ async def test_a_first_request_that_fails_ends_the_asking(
 
 
 async def test_a_host_that_nobody_knows_is_asked_once() -> None:
-    async with open_session() as session:
+    async with open_http_session() as session:
         found = await probe_endpoint(session, ModelConfig("m", "http://no-such-host.invalid/v1"))
     assert found.failure is not None
     assert found.failure.code == "model_unreachable"

@@ -13,7 +13,7 @@ from support.upstream_habits import PLAIN, error, refusal, said, whole
 from support.upstream_server import Answer, upstream_server
 
 from diptych.adapters.openai_chat import model_watch
-from diptych.adapters.openai_chat.completions import ChatModel, open_session
+from diptych.adapters.openai_chat.chat_model import ChatModel, open_http_session
 from diptych.config.settings import ModelConfig, TimeoutConfig
 from diptych.errors import ModelError
 from diptych.loop.catalog import Unavailable
@@ -35,7 +35,7 @@ async def no_pause(seconds: float) -> None:
 async def model_at(url: str, *, watched: bool = True) -> AsyncIterator[ChatModel]:
     timeouts = TimeoutConfig(connect=1, first_byte=0.5, total=2)
     config = ModelConfig("m", url, lambda: CANARY, timeouts=timeouts)
-    async with open_session() as session:
+    async with open_http_session() as session:
         model = ChatModel(session, config, sleep=no_pause, random=lambda: 0)
         task = asyncio.create_task(model.watch.run()) if watched else None
         try:
@@ -99,7 +99,7 @@ async def test_a_key_that_is_refused_is_found_at_the_start_and_is_not_shown() ->
 
 
 async def test_a_key_that_is_missing_says_nothing_of_the_model() -> None:
-    async with upstream_server(hello) as there, open_session() as session:
+    async with upstream_server(hello) as there, open_http_session() as session:
         config = ModelConfig("m", there.url, lambda: None)
         model = ChatModel(session, config, sleep=no_pause, random=lambda: 0)
         await model.watch.look(*model.watch._endpoints)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.redis_server import RedisServer, redis_server
 
-from diptych.adapters.memory.store import MemoryStore
+from diptych.adapters.in_memory.store import MemoryStore
 from diptych.adapters.redis import RedisSettings, RedisStore
 from diptych.errors import (
     InvalidRequest,

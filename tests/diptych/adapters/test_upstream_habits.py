@@ -18,7 +18,7 @@ from support.upstream_limits import LIMITS
 from support.upstream_refusals import FORMATS, PARAMETERS, SYSTEM_ROLE, TOOLS
 from support.upstream_server import Answer, Respond, upstream_server
 
-from diptych.adapters.openai_chat.completions import ChatModel, open_session
+from diptych.adapters.openai_chat.chat_model import ChatModel, open_http_session
 from diptych.config.settings import ModelConfig, TimeoutConfig
 from diptych.errors import ModelError
 from diptych.loop.messages import Usage
@@ -32,7 +32,7 @@ SHORT = TimeoutConfig(connect=0.5, first_byte=0.15, idle=0.15, total=2)
 
 @pytest.fixture
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with open_session() as opened:
+    async with open_http_session() as opened:
         yield opened
 
 

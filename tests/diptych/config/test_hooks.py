@@ -1,10 +1,11 @@
 """Hooks of a manifest: what they may say, and where they may be."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diptych.config.loader import LocalOptions, config_from_content
+from diptych.config.loader import LocalOptions, config_from_content, load_agents
 from diptych.config.source_location import SourceLocation
 from diptych.errors import ConfigError
 
@@ -92,3 +93,17 @@ def test_elsewhere_http_is_refused_with_the_fix(url: str) -> None:
 )
 def test_what_is_wrong_is_named(hook: dict[str, Any], line: str) -> None:
     assert line in problem(**hook)
+
+
+@pytest.mark.parametrize("key", ["on", '"on"'])
+def test_on_is_read_as_at_and_said_to_be(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text(
+        "apiVersion: diptych.dev/v1alpha1\nkind: Agent\nmetadata: {name: a}\nspec:\n"
+        '  container: {env: [{name: DEBUG_MOCK_RESPONSES, value: \'["{}", "Hello!"]\'}]}\n'
+        f"  hooks: [{{{key}: beforeCall, url: https://h.example.com}}]\n"
+    )
+    loaded = load_agents([file], LocalOptions())
+    assert [hook.at for hook in loaded.resolve(["http://127.0.0.1:1"])[0].hooks] == ["beforeCall"]
+    (note,) = loaded.notes
+    assert "spec.hooks[0].on is read as at" in note

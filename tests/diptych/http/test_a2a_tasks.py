@@ -70,6 +70,9 @@ class ScriptedRuns:
         self._plays[run_id] = asyncio.create_task(self._play(run_id))
         return await self.entry(run_id)
 
+    def attend(self, run_id: str) -> None:
+        """Nobody leaves these runs."""
+
     async def tell(self, notice: Notice) -> None:
         self._notices.append(notice)
         async with self._changed:

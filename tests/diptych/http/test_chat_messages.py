@@ -6,7 +6,7 @@ import pytest
 from support.face import HI, face, openai_error
 
 from diptych.loop import prompt
-from diptych.loop.events import Asked
+from diptych.loop.events import RunRequested
 from diptych.loop.messages import Message, NativeCall
 
 CHAT = "/v1/chat/completions"
@@ -29,13 +29,13 @@ def said(*messages: Any) -> dict[str, Any]:
     return {"messages": list(messages)}
 
 
-async def asked(helper: Any, path: str, *messages: Any) -> Asked:
+async def asked(helper: Any, path: str, *messages: Any) -> RunRequested:
     """Send messages, and give what the run's record begins with."""
     response = await helper.http.post(path, json=said(*messages))
     assert response.status_code in (200, 202), response.text
     (entry,) = await helper.house.runs.entries()
     first = (await helper.house.events(entry.run_id))[0]
-    assert isinstance(first, Asked)
+    assert isinstance(first, RunRequested)
     return first
 
 
@@ -45,13 +45,13 @@ async def test_a_part_that_the_model_takes_is_passed_on_as_it_is(kind: str, path
     content = [text("What "), PARTS[kind], text("is this?")]
     async with face(inputs=("image", "audio", "file")) as helper:
         found = await asked(helper, path, {"role": "user", "content": content})
-        assert found == Asked("What is this?", parts=(PARTS[kind],))
+        assert found == RunRequested("What is this?", parts=(PARTS[kind],))
 
 
 async def test_a_message_may_be_a_picture_without_words() -> None:
     async with face(inputs=("image",)) as helper:
         found = await asked(helper, CHAT, {"role": "user", "content": [IMAGE]})
-        assert found == Asked("", parts=(IMAGE,))
+        assert found == RunRequested("", parts=(IMAGE,))
 
 
 @pytest.mark.parametrize("path", [CHAT, RUNS])
@@ -106,7 +106,7 @@ async def test_a_part_of_the_wrong_form_is_refused(message: Any, param: str) -> 
 async def test_calls_and_results_of_a_history_are_kept_as_such() -> None:
     async with face() as helper:
         found = await asked(helper, CHAT, USER, CALLED, RESULT, USER)
-        assert found == Asked(
+        assert found == RunRequested(
             "hi",
             (
                 Message("user", "hi"),
@@ -179,7 +179,7 @@ async def test_the_last_answer_of_a_session_is_continued_without_being_told_agai
         assert (await helper.http.post(CHAT, json=body)).status_code == 200
         runs = await helper.house.runs.entries()
         events = [(await helper.house.events(run.run_id))[0] for run in runs]
-        assert Asked(prompt.CONTINUE_ANSWER) in events
+        assert RunRequested(prompt.CONTINUE_ANSWER) in events
 
 
 async def test_null_counts_as_absent_in_every_field_that_is_not_required() -> None:

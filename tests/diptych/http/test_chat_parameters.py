@@ -7,7 +7,7 @@ from support.face import HI, face, openai_error
 from support.stack import call
 
 from diptych.config.settings import ChatConfig
-from diptych.loop.events import Asked
+from diptych.loop.events import RunRequested
 
 CHAT = "/v1/chat/completions"
 WARNING = "X-Diptych-Warning"
@@ -33,7 +33,7 @@ async def sent(fields: Any, chat: ChatConfig) -> tuple[Any, str | None]:
         assert response.status_code == 200, response.text
         (entry,) = await helper.house.runs.entries()
         first = (await helper.house.events(entry.run_id))[0]
-        assert isinstance(first, Asked)
+        assert isinstance(first, RunRequested)
         return first.parameters, response.headers.get(WARNING)
 
 

@@ -9,7 +9,7 @@ from support.face import HI, Face, face, openai_error
 from support.stack import call, frames
 
 from diptych.config.settings import ChatConfig
-from diptych.loop.events import Asked, LoopSettings
+from diptych.loop.events import LoopSettings, RunRequested
 from diptych.runtime.definition import AgentDefinition
 
 CHAT = "/v1/chat/completions"
@@ -34,10 +34,10 @@ def schema_format(schema: Any = SCHEMA, **about: Any) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "city", "schema": schema, **about}}
 
 
-async def recorded(helper: Face) -> Asked:
+async def recorded(helper: Face) -> RunRequested:
     (entry,) = await helper.house.runs.entries()
     first = (await helper.house.events(entry.run_id))[0]
-    assert isinstance(first, Asked)
+    assert isinstance(first, RunRequested)
     return first
 
 

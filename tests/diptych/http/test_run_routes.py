@@ -8,7 +8,7 @@ from support.doubles import EPOCH, FunctionTools
 from support.face import Face, Speaker, face, openai_error
 from support.stack import call, frames, until
 
-from diptych.adapters.memory.store import Bounds
+from diptych.adapters.in_memory.store import Bounds
 from diptych.loop.events import LoopSettings
 from diptych.runtime.definition import AgentDefinition
 

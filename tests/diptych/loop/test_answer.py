@@ -10,13 +10,13 @@ from diptych.loop.context_window import ContextWindow
 from diptych.loop.events import (
     Answered,
     AnswerReset,
-    Asked,
     Completed,
     Failed,
     LoopSettings,
     Offered,
     OwnerChanged,
     Replied,
+    RunRequested,
     Streamed,
 )
 from diptych.loop.messages import Message, NativeCall, Usage
@@ -38,7 +38,7 @@ def answering(**fields):
 
 def asked_with(schema, **settings):
     offered = Offered(catalog("add"), "", LoopSettings(**settings))
-    run, _ = feed(Run(), Asked("hi", output_schema=schema), offered, Replied("{}"))
+    run, _ = feed(Run(), RunRequested("hi", output_schema=schema), offered, Replied("{}"))
     return run
 
 
@@ -135,7 +135,7 @@ def test_a_message_to_an_answer_that_is_none_brings_its_own_steps(reply):
 
 def test_an_answer_is_asked_for_by_its_schema_and_told_when_it_fits():
     run, (ask,) = feed(
-        Run(), Asked("hi", output_schema=CITY), Offered(catalog(), ""), Replied("{}")
+        Run(), RunRequested("hi", output_schema=CITY), Offered(catalog(), ""), Replied("{}")
     )
     assert ask.request.output_schema == CITY
     assert '"required": ["city"]' in ask.request.messages[-1].content
@@ -147,9 +147,9 @@ def test_an_answer_is_asked_for_by_its_schema_and_told_when_it_fits():
 
 def test_the_manifest_s_schema_holds_where_the_request_has_none():
     settings = LoopSettings(output_schema=CITY)
-    run, _ = feed(Run(), Asked("hi"), Offered(catalog(), "", settings))
+    run, _ = feed(Run(), RunRequested("hi"), Offered(catalog(), "", settings))
     assert run.output_schema == CITY
-    run, _ = feed(Run(), Asked("hi", output_schema={}), Offered(catalog(), "", settings))
+    run, _ = feed(Run(), RunRequested("hi", output_schema={}), Offered(catalog(), "", settings))
     assert run.output_schema == {}
 
 
@@ -194,7 +194,7 @@ def test_a_run_asks_at_most_as_often_as_its_bounds_say():
 def test_a_long_answer_is_repaired_within_the_window():
     window = ContextWindow(limit=2_000, is_measured=True)
     offered = Offered(catalog("add"), "", context=window)
-    run, _ = feed(Run(), Asked("hi", output_schema=CITY), offered, Replied("{}"))
+    run, _ = feed(Run(), RunRequested("hi", output_schema=CITY), offered, Replied("{}"))
     run, (ask,) = feed(run, Replied("many words " * 1_000))
     assert run.end is None
     assert request_weight(ask.request) < 2_000
@@ -291,7 +291,7 @@ def test_a_message_before_the_direct_answer_flows_is_taken_first():
 
 def test_with_a_schema_direct_mode_is_separate():
     settings = LoopSettings(answer_mode="direct", output_schema=CITY)
-    run, (ask,) = feed(Run(), Asked("hi"), Offered(catalog(), "", settings))
+    run, (ask,) = feed(Run(), RunRequested("hi"), Offered(catalog(), "", settings))
     assert ask.purpose == "actions"
     _, (ask,) = feed(run, Replied("It is Bonn."))
     assert ask.purpose == "answer"

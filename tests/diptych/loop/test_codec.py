@@ -28,7 +28,6 @@ from diptych.loop.events import (
     Aborted,
     Answered,
     AnswerReset,
-    Asked,
     Called,
     Compacted,
     Completed,
@@ -41,6 +40,7 @@ from diptych.loop.events import (
     Replied,
     ReplyRejected,
     Returned,
+    RunRequested,
     StepsExhausted,
     Streamed,
     Terminal,
@@ -74,10 +74,18 @@ CHILD = ChildRun("http://a", "r-2", "completed", usage=Usage(3, 4))
 CUT_CHILD = ChildRun("http://a", "r-2", "failed", "model_cut", Usage(), "Half an")
 
 EVENTS = [
-    Asked("hi"),
-    Asked("hi", (Message("user", "u"), Message("assistant", "a")), "Rhyme."),
-    Asked("hi", (), "", Origin(("http://a",), "00-ab", 2.5, cancels_on_disconnect=True)),
-    Asked("hi", origin=Origin(("http://a",), parent=ParentCall("planner", "r-1", "call_1_1"))),
+    RunRequested("hi"),
+    RunRequested("hi", (Message("user", "u"), Message("assistant", "a")), "Rhyme."),
+    RunRequested("hi", (), "", Origin(("http://a",), "00-ab", 2.5, cancels_on_disconnect=True)),
+    RunRequested(
+        "hi",
+        origin=Origin(
+            ("http://a",),
+            parent=ParentCall("planner", "r-1", "call_1_1"),
+            deadline_pauses=True,
+            lease=60.0,
+        ),
+    ),
     Steered("hi again", "m-1"),
     Steered("then this", "m-2", "user:eve", is_follow_up=True),
     QueueCleared("c-1", ("m-1", "m-2")),
@@ -153,7 +161,7 @@ def test_an_event_comes_back_from_its_row(event):
 @pytest.mark.parametrize(
     ("event", "names"),
     [
-        pytest.param(Asked("hi"), set(), id="a request"),
+        pytest.param(RunRequested("hi"), set(), id="a request"),
         pytest.param(Called(ToolCall("1", "add"), 1), {"call_id", "step"}, id="a call"),
         pytest.param(Returned(Result("1", ""), "tool", "add"), {"call_id", "tool"}, id="a result"),
     ],

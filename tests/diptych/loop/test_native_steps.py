@@ -14,7 +14,6 @@ from diptych.loop.context_window import ContextWindow
 from diptych.loop.events import (
     Aborted,
     AnswerReset,
-    Asked,
     Called,
     Compacted,
     Completed,
@@ -26,6 +25,7 @@ from diptych.loop.events import (
     OwnerChanged,
     Replied,
     ReplyRejected,
+    RunRequested,
     Streamed,
 )
 from diptych.loop.messages import Delegation, Message, NativeCall, ToolCall, Usage
@@ -46,7 +46,7 @@ def begun(*, settings=NATIVE, offers=TOOLS, history=(), **rest):
     offered = Offered(
         offers, "JSON SYSTEM", settings, native_prompt="SYSTEM", action_format="native", **rest
     )
-    return feed(Run(history=history), Asked("hi", system="Rhyme."), offered)
+    return feed(Run(history=history), RunRequested("hi", system="Rhyme."), offered)
 
 
 def replied(*calls, text="", **rest):
@@ -187,7 +187,7 @@ def test_a_call_as_text_is_made_as_in_json_mode():
 
 
 def test_native_calls_that_nobody_asked_for_are_made_all_the_same():
-    run, _ = feed(Run(), Asked("hi"), Offered(TOOLS, "SYSTEM"))
+    run, _ = feed(Run(), RunRequested("hi"), Offered(TOOLS, "SYSTEM"))
     run, commands = feed(run, replied(ECHO))
     assert made(commands) == [ToolCall("call_1_1", "echo", {"text": "a"})]
     _, (ask,) = feed(run, returned("call_1_1", "AAA"))
@@ -346,7 +346,7 @@ def recorded(*events, settings=AUTO):
     """Give a run's events as they come back from its record."""
     offered, blob = catalog_blob(CATALOG, PROMPTS[0], settings, PROMPTS[1])
     first = (
-        Asked("hi"),
+        RunRequested("hi"),
         Offered(CATALOG, PROMPTS[0], settings, offered.key, "n", PROMPTS[1], "native"),
     )
     rows = map(encode, (*first, *events))

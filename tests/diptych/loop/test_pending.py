@@ -7,7 +7,7 @@ from support.feeding import feed, made, returned, started
 from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import AskModel, Emit, MakeCall, Warn
-from diptych.loop.events import Asked, Called, Offered, OwnerChanged, Replied, Streamed
+from diptych.loop.events import Called, Offered, OwnerChanged, Replied, RunRequested, Streamed
 from diptych.loop.prompt import OUTCOME_UNKNOWN
 from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import advance
@@ -66,12 +66,24 @@ def test_a_call_whose_outcome_is_unknown_is_not_made_again():
     assert OUTCOME_UNKNOWN in ask.request.messages[-1].content
 
 
-def test_a_delegation_whose_outcome_is_unknown_is_not_made_again():
+@pytest.mark.parametrize("lost_tail", [False, True])
+def test_a_delegation_that_was_sent_is_taken_up_by_its_context(lost_tail):
     run, commands = feed(
         started(with_offers=catalog(agents=["writer"]))[0],
         Replied('{"agent": "writer", "task": "Write."}'),
     )
-    run, _ = feed(run, Called(made(commands)[0], 1, "context-1"), OwnerChanged())
+    call = made(commands)[0]
+    run, again = feed(run, Called(call, 1, "context-1"), OwnerChanged(lost_tail))
+    assert again == (MakeCall(call, 1, is_retry=True),)
+    assert run.contexts == {"call_1_1": "context-1"}
+
+
+def test_a_delegation_that_may_have_been_sent_under_a_lost_context_is_unknown():
+    run, _ = feed(
+        started(with_offers=catalog(agents=["writer"]))[0],
+        Replied('{"agent": "writer", "task": "Write."}'),
+        OwnerChanged(lost_tail=True),
+    )
     assert errors(run) == [("call_1_1", "unknown")]
 
 
@@ -129,7 +141,7 @@ def test_the_model_is_asked_again_with_the_message_that_came_meanwhile():
 
 
 def test_a_run_that_waits_for_its_turn_goes_on_waiting():
-    run, commands = feed(Run(), Asked("hi"), OwnerChanged(lost_tail=True))
+    run, commands = feed(Run(), RunRequested("hi"), OwnerChanged(lost_tail=True))
     assert run.phase is Phase.QUEUED
     assert commands == ()
     assert feed(run, Offered(CATALOG, "SYSTEM"))[1] == started(with_offers=CATALOG)[1]

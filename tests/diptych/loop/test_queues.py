@@ -5,10 +5,10 @@ from support.feeding import feed, made, returned, started
 from diptych.loop.catalog import Catalog
 from diptych.loop.events import (
     Aborted,
-    Asked,
     LoopSettings,
     Offered,
     Replied,
+    RunRequested,
     StepsExhausted,
     Streamed,
 )
@@ -87,7 +87,7 @@ def test_during_the_answer_what_steers_begins_a_turn_of_its_own_before_follow_up
 
 
 def test_before_the_run_begins_all_that_steers_belongs_to_the_question():
-    run, (ask,) = feed(Run(), Asked("hi"), ONE, LATER, TWO, Offered(Catalog(), "SYSTEM"))
+    run, (ask,) = feed(Run(), RunRequested("hi"), ONE, LATER, TWO, Offered(Catalog(), "SYSTEM"))
     assert [m.content for m in ask.request.messages][1:] == ["hi\n\none\n\ntwo"]
     assert run.follow_ups == (LATER,)
 

@@ -14,7 +14,6 @@ from diptych.loop.events import (
     Aborted,
     Answered,
     AnswerReset,
-    Asked,
     Called,
     Completed,
     Failed,
@@ -25,6 +24,7 @@ from diptych.loop.events import (
     Replied,
     ReplyRejected,
     Returned,
+    RunRequested,
     StepsExhausted,
     Streamed,
 )
@@ -53,7 +53,7 @@ def test_a_run_asks_the_model_when_it_is_offered_its_tools():
 def test_history_comes_before_the_message_and_the_caller_s_system_after_the_prompt():
     history = (Message("user", "u1"), Message("assistant", "a1"))
     offered = Offered(Catalog(), "SYSTEM")
-    _, (ask,) = feed(Run(history=history), Asked("hi", system="Rhyme."), offered)
+    _, (ask,) = feed(Run(history=history), RunRequested("hi", system="Rhyme."), offered)
     assert ask.request.messages[0].content.startswith("SYSTEM\n\n")
     assert ask.request.messages[0].content.endswith("Rhyme.")
     assert ask.request.messages[1:] == (*history, Message("user", "hi"))
@@ -70,12 +70,12 @@ def test_a_reply_without_an_action_starts_phase_two_and_is_not_kept(reply):
 
 
 def test_without_a_system_prompt_there_is_no_system_message():
-    _, (ask,) = feed(Run(), Asked("hi"), Offered(Catalog(), ""))
+    _, (ask,) = feed(Run(), RunRequested("hi"), Offered(Catalog(), ""))
     assert ask.request.messages == (Message("user", "hi"),)
 
 
 def test_a_run_knows_who_asked():
-    run, _ = feed(Run(), Asked("hi", origin=Origin(("http://a",), seconds=5.0)))
+    run, _ = feed(Run(), RunRequested("hi", origin=Origin(("http://a",), seconds=5.0)))
     assert run.origin == Origin(("http://a",), seconds=5.0)
 
 
@@ -373,7 +373,7 @@ def test_an_abort_interrupts_what_was_sent_and_skips_what_was_not():
 
 
 def test_a_run_that_ends_before_its_turn_has_said_nothing():
-    run, _ = feed(Run(), Asked("hi"), Aborted("enough"))
+    run, _ = feed(Run(), RunRequested("hi"), Aborted("enough"))
     assert conversation(run) == ()
 
 
@@ -414,7 +414,7 @@ def test_nothing_happens_to_a_run_that_is_over():
         pytest.param(returned("call_9_9"), id="a result nobody waits for"),
         pytest.param(Answered("x"), id="an answer out of nowhere"),
         pytest.param(Called(ToolCall("call_9_9", "x"), 1), id="a call nobody asked for"),
-        pytest.param(Asked("again"), id="a second message"),
+        pytest.param(RunRequested("again"), id="a second message"),
     ],
 )
 def test_an_event_out_of_place_is_a_bug(event):
@@ -439,13 +439,13 @@ def test_a_call_is_sent_once_at_its_time_and_has_one_result(events):
 
 def test_a_run_is_replayed_after_what_its_session_said_before():
     history = (Message("user", "u1"), Message("assistant", "a1"))
-    run = replay([Asked("hi"), Offered(Catalog(), "SYSTEM")], history)
+    run = replay([RunRequested("hi"), Offered(Catalog(), "SYSTEM")], history)
     assert conversation(run) == (*history, Message("user", "hi"))
 
 
 def test_a_replayed_run_wants_done_what_was_not_done():
     written = [
-        Asked("hi"),
+        RunRequested("hi"),
         Offered(catalog("echo"), "SYSTEM"),
         Replied(ECHO),
         Called(ToolCall("call_1_1", "echo", {"text": "a"}), 1),

@@ -11,12 +11,12 @@ from support.feeding import feed, returned
 from diptych.loop.actions import ActionError
 from diptych.loop.catalog import Catalog
 from diptych.loop.events import (
-    Asked,
     Called,
     LoopSettings,
     Offered,
     Replied,
     ReplyRejected,
+    RunRequested,
     Streamed,
 )
 from diptych.loop.messages import Message, NativeCall, ToolCall
@@ -39,7 +39,7 @@ RESULT = "[Step 1/5] Result of tool echo:\n<result-5f0c>\n{}\n</result-5f0c>"
 
 def asked(*events, history=(), offered=OFFERED, question="Who?"):
     """Give the request that follows the events of a run."""
-    _, commands = feed(Run(history=history), Asked(question), offered, *events)
+    _, commands = feed(Run(history=history), RunRequested(question), offered, *events)
     return tuple(replace(m, results=()) for m in commands[-1].request.messages)
 
 
@@ -83,7 +83,7 @@ def test_the_final_prompt_takes_the_place_of_the_rules_and_repeats_the_question_
 
 
 def test_what_was_said_since_is_part_of_the_question_that_is_repeated():
-    early = Asked("Who?"), Steered("In French.", "m"), OFFERED, *with_result(), Replied("{}")
+    early = RunRequested("Who?"), Steered("In French.", "m"), OFFERED, *with_result(), Replied("{}")
     _, (ask,) = feed(Run(), *early)
     sent = ask.request.messages
     assert sent[-1].content.endswith(final_prompt("Who?\n\nIn French."))
@@ -93,7 +93,7 @@ def test_what_was_said_since_is_part_of_the_question_that_is_repeated():
 
 def test_a_run_that_resumes_another_repeats_that_one_s_question():
     said = Message("user", "Who?"), Message("assistant", ECHO), Message("user", "[Step 1/5] AAA")
-    _, (ask,) = feed(Run(history=said), Asked("", resumes="run-1"), OFFERED, Replied("{}"))
+    _, (ask,) = feed(Run(history=said), RunRequested("", resumes="run-1"), OFFERED, Replied("{}"))
     assert ask.request.messages[-1].content == f"[Step 1/5] AAA\n\n{final_prompt('Who?')}"
 
 
@@ -200,7 +200,7 @@ OF_EVERY_STEP = {"temperature": 0.5, "seed": 7}
 
 @pytest.mark.parametrize("offered", [OFFERED, replace(OFFERED, action_format="native")])
 def test_what_a_request_sets_of_its_answer_cuts_no_call(offered):
-    began, (actions,) = feed(Run(), Asked("Who?", parameters=SET), offered)
+    began, (actions,) = feed(Run(), RunRequested("Who?", parameters=SET), offered)
     _, (answer,) = feed(began, Replied("{}"))
     assert actions.request.parameters == OF_EVERY_STEP
     assert answer.request.parameters == SET
@@ -210,5 +210,5 @@ def test_what_a_request_sets_of_its_answer_cuts_no_call(offered):
 @pytest.mark.parametrize("name", [*SET])
 def test_where_a_request_sets_something_of_its_answer_phase_1_is_none(name):
     direct = replace(OFFERED, settings=LoopSettings(answer_mode="direct"))
-    _, (ask,) = feed(Run(), Asked("Who?", parameters={name: SET[name]}), direct)
+    _, (ask,) = feed(Run(), RunRequested("Who?", parameters={name: SET[name]}), direct)
     assert ask.purpose == ("either" if name in OF_EVERY_STEP else "actions")

@@ -57,7 +57,7 @@ def test_together_they_are_given_what_is_left_and_no_more(tokens, count):
 def test_one_that_begins_later_gets_of_what_is_not_given_yet():
     run, commands = delegating(3, tokens=900)
     run = begun(run, commands[:2])
-    assert [b.tokens for b in run.granted.values()] == [300, 300]
+    assert [b.tokens for b in run.shares.values()] == [300, 300]
     assert shares(run, commands[2:])[commands[2].call.id].tokens == 300
     run, _ = came_back(run, commands[0].call, 100)
     assert used_by(run).tokens == 100
@@ -100,11 +100,11 @@ def test_tokens_without_a_price_are_counted_at_ours():
 
 @pytest.mark.parametrize("kind", ["unknown", "timeout", "interrupted"])
 def test_a_child_that_is_lost_without_a_word_counts_as_all_that_it_was_given(kind):
-    granted = Budget(tokens=300, steps=2)
+    share = Budget(tokens=300, steps=2)
     lost = Result("call_1_1", "?", error=kind)
-    assert child_use(lost, granted, None) == Used(tokens=300, steps=2)
+    assert child_use(lost, share, None) == Used(tokens=300, steps=2)
     said = replace(lost, child=ChildRun("http://x", "t", "working", usage=Usage(120, 0)))
-    assert child_use(said, granted, None) == Used(tokens=120)
+    assert child_use(said, share, None) == Used(tokens=120)
 
 
 def test_a_child_that_was_never_asked_has_used_nothing():
@@ -116,6 +116,6 @@ def test_a_share_ends_with_its_delegation():
     run, commands = delegating(2, tokens=100)
     run = begun(run, commands)
     run, _ = came_back(run, commands[0].call, 10)
-    assert list(run.granted) == [commands[1].call.id]
+    assert list(run.shares) == [commands[1].call.id]
     run, _ = came_back(run, commands[1].call, 10)
-    assert run.granted == {}
+    assert run.shares == {}

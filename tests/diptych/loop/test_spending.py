@@ -10,7 +10,15 @@ from support.feeding import feed, made, returned, started
 from diptych.loop.budget import Budget, Prices
 from diptych.loop.codec import catalog_blob, decode, encode
 from diptych.loop.commands import AskModel, MakeCall
-from diptych.loop.events import Asked, Called, Failed, LoopSettings, Offered, Replied, Steered
+from diptych.loop.events import (
+    Called,
+    Failed,
+    LoopSettings,
+    Offered,
+    Replied,
+    RunRequested,
+    Steered,
+)
 from diptych.loop.messages import ToolCall, Usage, Used
 from diptych.loop.reducer import advance
 from diptych.loop.spending import denied_call, used_by, warnings
@@ -113,7 +121,7 @@ def test_a_call_that_is_made_again_counts_once():
 
 def test_a_request_can_only_tighten():
     settings = LoopSettings(budget=Budget(tokens=100, tool_calls=5))
-    asked = Asked("hi", budget=Budget(tokens=500, tool_calls=2, steps=3))
+    asked = RunRequested("hi", budget=Budget(tokens=500, tool_calls=2, steps=3))
     run, _ = feed(Run(), asked, Offered(catalog("echo"), "SYSTEM", settings))
     assert run.budget == Budget(tokens=100, tool_calls=2, steps=3)
 
@@ -134,7 +142,7 @@ def test_limits_and_what_was_asked_for_are_on_record():
     settings = LoopSettings(budget=Budget(tokens=5, cost=Decimal("0.50")), prices=PRICES)
     offered, blob = catalog_blob(catalog("echo"), "SYSTEM", settings)
     assert decode(*encode(offered), lambda key: blob).settings == settings
-    asked = Asked("hi", budget=Budget(steps=2, cost=Decimal("0.1")))
+    asked = RunRequested("hi", budget=Budget(steps=2, cost=Decimal("0.1")))
     assert decode(*encode(asked), lambda key: b"") == asked
 
 
@@ -142,7 +150,7 @@ def test_runs_without_a_budget_are_on_record_as_before():
     _, blob = catalog_blob(catalog("echo"), "SYSTEM", LoopSettings())
     assert b"budget" not in blob
     assert b"prices" not in blob
-    assert "budget" not in encode(Asked("hi"))[2]
+    assert "budget" not in encode(RunRequested("hi"))[2]
 
 
 USAGES = st.lists(st.builds(Usage, st.integers(0, 400), st.integers(0, 400)), max_size=8)

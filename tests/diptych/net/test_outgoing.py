@@ -16,7 +16,7 @@ from support.hostile import listed, mcp_app, self_signed, serving
 from diptych.adapters.a2a import A2aAgents
 from diptych.adapters.mcp import McpTools
 from diptych.adapters.mcp.transport import RecordingTransport
-from diptych.adapters.openai_chat.completions import ChatModel, open_session
+from diptych.adapters.openai_chat.chat_model import ChatModel, open_http_session
 from diptych.adapters.openai_chat.connection import allow_url
 from diptych.config.settings import ModelConfig, PeerConfig, TimeoutConfig, ToolServerConfig
 from diptych.errors import ModelError
@@ -249,7 +249,7 @@ async def asked(
     async def no_wait(_: float) -> None:
         """Retry at once."""
 
-    async with open_session() as session:
+    async with open_http_session() as session:
         model = ChatModel(session, replace(first, fallbacks=tuple(others)), sleep=no_wait)
         try:
             await model.complete(ModelRequest((Message("user", "hi"),)))
@@ -327,7 +327,7 @@ async def test_what_nobody_named_is_not_reached_at_private_addresses(
 ) -> None:
     """An issuer's document may name any URL for its keys."""
     names |= {"keys.test": ["10.9.8.7"], "issuer.test": ["10.9.8.7"]}
-    async with open_session() as session:
+    async with open_http_session() as session:
         allow_url(session, "https://issuer.test")
         for url in ("http://keys.test/", "http://10.9.8.7/", "http://[::1]/", "http://127.0.0.1/"):
             with pytest.raises(aiohttp.ClientConnectorError) as refused:

@@ -9,7 +9,7 @@ from support.doubles import catalog
 
 from diptych.loop.messages import ToolCall
 from diptych.policy.layers import LayeredPolicy
-from diptych.policy.rules import Asker, Policy, Rule
+from diptych.policy.rules import Policy, Rule, RunCaller
 from diptych_cel.expressions import check_expression
 
 PAY = ToolCall("call_1_1", "pay", {"amount": 250})
@@ -24,7 +24,7 @@ def rules(do, when=None, **rest):
 
 def decide(platform, own, **facts):
     policy = LayeredPolicy(Policy(platform, "platform"), Policy(own))
-    return policy.decide(PAY, catalog("pay"), Asker("run-1", "user:ada"), **facts)
+    return policy.decide(PAY, catalog("pay"), RunCaller("run-1", "user:ada"), **facts)
 
 
 @pytest.mark.parametrize(("platform", "own"), list(product((None, *ORDER), repeat=2)))
@@ -61,3 +61,9 @@ def test_the_audit_says_whose_rule_it_was(caplog):
         ("agent", "denied", 1),
         ("platform", "denied", 1),
     ]
+
+
+def test_repeated_calls_are_the_agents_affair():
+    assert decide(rules("allow"), rules("allow"), repeats=2).outcome == "stuck"
+    assert decide(rules("allow"), rules("allow", repeat="allow"), repeats=2).outcome == "allow"
+    assert decide(rules("deny"), rules("allow", repeat="allow"), repeats=2).outcome == "deny"

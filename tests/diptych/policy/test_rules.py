@@ -8,10 +8,10 @@ from support.doubles import catalog, tool
 
 from diptych.loop.catalog import Catalog
 from diptych.loop.messages import Delegation, ToolCall
-from diptych.policy.rules import Asker, Policy, Rule
+from diptych.policy.rules import Policy, Rule, RunCaller
 from diptych_cel.expressions import check_expression
 
-ADA = Asker("run-1", "user:ada")
+ADA = RunCaller("run-1", "user:ada")
 PAY = ToolCall("call_1_1", "pay", {"amount": 250})
 
 
@@ -46,7 +46,7 @@ def test_the_first_rule_that_matches_decides(rules, expected):
 
 
 def test_a_rule_tells_the_caller_from_whom_it_says_to_work_for():
-    front = Asker("run-1", "agent:team/front", "user:ada")
+    front = RunCaller("run-1", "agent:team/front", "user:ada")
     for when in ('caller.subject == "agent:team/front"', 'caller.onBehalfOf == "user:ada"'):
         policy = Policy((rule("deny", when=when),))
         assert policy.decide(PAY, catalog("pay"), front).outcome == "deny"

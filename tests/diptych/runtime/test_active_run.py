@@ -6,10 +6,10 @@ import pytest
 from support.doubles import CountingClock
 from support.stories import now, virtually
 
-from diptych.adapters.memory.leases import NullFeed
-from diptych.adapters.memory.store import MemoryStore
+from diptych.adapters.in_memory.leases import NullFeed
+from diptych.adapters.in_memory.store import MemoryStore
 from diptych.loop.catalog import Catalog
-from diptych.loop.events import Aborted, Asked, Failed, Offered
+from diptych.loop.events import Aborted, Failed, Offered, RunRequested
 from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import replay
 from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run
@@ -18,7 +18,7 @@ from diptych.runtime.run_log import RunLog
 from diptych.runtime.stores import Stores
 
 ENOUGH, LATE = Aborted("enough"), Failed("deadline_exceeded", "late")
-EVENTS = [Asked("hi"), Offered(Catalog(), "SYSTEM")]
+EVENTS = [RunRequested("hi"), Offered(Catalog(), "SYSTEM")]
 
 
 class RecordingRunner:

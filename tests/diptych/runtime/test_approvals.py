@@ -10,7 +10,7 @@ from diptych.errors import AlreadyDecided, ApprovalNotFound, InvalidRequest, Run
 from diptych.loop.events import LoopSettings
 from diptych.loop.queue_events import Steered
 from diptych.policy.rules import Policy, Rule
-from diptych.runtime.approvals import open_approvals
+from diptych.runtime.approval_records import open_approvals
 from diptych.runtime.decisions import DecisionRequest
 from diptych.runtime.definition import AgentDefinition
 

@@ -8,7 +8,7 @@ import pytest
 from support.doubles import CountingClock, FunctionTools, facts, house, tool, types
 from support.stories import virtually
 
-from diptych.adapters.memory.budgets import MemoryLedger
+from diptych.adapters.in_memory.budgets import MemoryLedger
 from diptych.errors import ModelError, StoreError
 from diptych.loop.budget import Budget, Prices, SharedBudgets
 from diptych.loop.events import LoopSettings
@@ -17,8 +17,8 @@ from diptych.policy.rules import Policy, Rule
 from diptych.ports import Delta, Notice, Reply
 from diptych.ports.budgets import Account
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
-from diptych.runtime.budget_book import day_key
 from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.ledger_client import day_key
 from diptych.runtime.request import RunRequest
 
 PRICES = Prices(Decimal(1), Decimal(2))

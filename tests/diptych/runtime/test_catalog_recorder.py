@@ -3,7 +3,7 @@
 import pytest
 from support.doubles import EPOCH, CountingClock, FunctionAgents, FunctionTools, ListeningModel
 
-from diptych.adapters.memory.store import MemoryStore
+from diptych.adapters.in_memory.store import MemoryStore
 from diptych.loop.catalog import Unavailable
 from diptych.loop.events import LoopSettings
 from diptych.runtime.catalog_recorder import CatalogRecorder

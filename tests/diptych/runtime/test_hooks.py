@@ -76,7 +76,10 @@ async def test_a_call_that_no_hook_minds_is_made_as_it_is():
 
 @virtually
 async def test_each_hook_sees_the_call_as_the_one_before_left_it_and_it_is_made_so():
-    first, second = Asked({"arguments": {"amount": 50}}), Asked({"arguments": {"amount": 40}})
+    first, second = (
+        Asked({"arguments": {"amount": 50}}),
+        Asked({"arguments": {"amount": 40}}),
+    )
     rooms = rooms_with(at("beforeCall", first, second))
     items = await rooms.ask()
     assert second.questions[0]["call"]["arguments"] == {"amount": 50}

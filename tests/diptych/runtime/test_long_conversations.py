@@ -34,7 +34,7 @@ def agent(model: WindowModel, text: str, max_tokens: int | None) -> House:
     async def fetch(page: int) -> str:
         return f"page {page}: {text}"
 
-    definition = AgentDefinition("Be brief.", context_tokens=max_tokens)
+    definition = AgentDefinition("Be brief.", context_max_tokens=max_tokens)
     return house(model=model, tools={"fetch": fetch}, definition=definition)
 
 
@@ -191,7 +191,7 @@ async def test_a_tool_list_that_does_not_fit_is_shortened():
         {}, tools=tuple(tool(n, schema={"type": "object", "properties": properties}) for n in names)
     )
     model = WindowModel(4_096, steps=0)
-    home = house(model=model, tools=tools, definition=AgentDefinition(context_tokens=4_096))
+    home = house(model=model, tools=tools, definition=AgentDefinition(context_max_tokens=4_096))
     assert types(await home.ask("hi"))[-1] == "completed"
     assert all(name in model.requests[0][0].content for name in names)
     learning = WindowModel(4_096, steps=0)

@@ -4,7 +4,7 @@ import pytest
 
 from diptych.errors import InvalidRequest
 from diptych.loop import prompt
-from diptych.loop.events import Asked, Origin
+from diptych.loop.events import Origin, RunRequested
 from diptych.loop.messages import Message, NativeCall
 from diptych.runtime.request import RunRequest, continues_answer, first_event, requested_session
 
@@ -38,7 +38,7 @@ def test_a_request_has_a_user_s_message():
 
 
 def test_what_was_said_before_begins_a_new_session():
-    assert asked(U1, A1, U2, system="Rhyme.") == Asked("u2", (U1, A1), "Rhyme.")
+    assert asked(U1, A1, U2, system="Rhyme.") == RunRequested("u2", (U1, A1), "Rhyme.")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_what_was_said_before_begins_a_new_session():
     ],
 )
 def test_of_a_known_session_only_what_follows_the_last_answer_is_new(messages, earlier):
-    assert asked(*messages, is_known=True) == Asked("u3", earlier)
+    assert asked(*messages, is_known=True) == RunRequested("u3", earlier)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_an_assistant_s_last_message_is_continued(messages, known, last_answer, 
     request = RunRequest(messages)
     assert continues_answer(request)
     found = first_event(request, is_known=known, last_answer=last_answer)
-    assert found == Asked(prompt.CONTINUE_ANSWER, earlier)
+    assert found == RunRequested(prompt.CONTINUE_ANSWER, earlier)
 
 
 def test_an_answer_of_a_given_form_continues_nothing():
@@ -77,12 +77,14 @@ def test_an_answer_of_a_given_form_continues_nothing():
 
 
 def test_a_tool_s_last_message_is_gone_on_from():
-    assert asked(U1, CALLED, RESULT) == Asked(prompt.CONTINUE_WITH_RESULTS, (U1, CALLED, RESULT))
+    assert asked(U1, CALLED, RESULT) == RunRequested(
+        prompt.CONTINUE_WITH_RESULTS, (U1, CALLED, RESULT)
+    )
 
 
 def test_in_a_known_session_results_of_its_last_answer_are_texts():
     found = asked(U1, CALLED, RESULT, U2, is_known=True)
-    assert found == Asked("u2", (Message("user", "Result of tool City:\nno such city"),))
+    assert found == RunRequested("u2", (Message("user", "Result of tool City:\nno such city"),))
 
 
 def test_what_a_request_asks_for_is_recorded_with_it():
@@ -93,7 +95,7 @@ def test_what_a_request_asks_for_is_recorded_with_it():
 def test_all_text_is_made_fit_for_the_record():
     half, whole = "a\ud800", "a\ufffd"
     found = asked(Message("user", half), Message("user", half), system=half)
-    assert found == Asked(whole, (Message("user", whole),), whole)
+    assert found == RunRequested(whole, (Message("user", whole),), whole)
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@
 import pytest
 from support.doubles import EPOCH, CountingClock, types
 
-from diptych.adapters.memory.leases import NullFeed
-from diptych.adapters.memory.store import MemoryStore
+from diptych.adapters.in_memory.leases import NullFeed
+from diptych.adapters.in_memory.store import MemoryStore
 from diptych.errors import LogTruncated
-from diptych.loop.events import Aborted, Asked, OwnerChanged, Streamed
+from diptych.loop.events import Aborted, OwnerChanged, RunRequested, Streamed
 from diptych.ports import Notice
 from diptych.ports.entries import IdempotencyKey
 from diptych.runtime.run_log import PROGRESS, RunLog
@@ -51,7 +51,7 @@ def run_log(store=None, observers=(), run_id=RUN):
 
 async def opened(store=None, observers=()):
     log = run_log(store, observers)
-    log.lease = (await log.open(Asked("hi"), None)).lease
+    log.lease = (await log.open(RunRequested("hi"), None)).lease
     return log
 
 
@@ -80,8 +80,8 @@ async def test_notices_alone_need_no_lease():
 async def test_a_run_that_was_opened_before_is_not_told_here():
     store, key = MemoryStore(EPOCH), IdempotencyKey("k", "d")
     first, again = run_log(store), run_log(store, run_id=f"run-{EPOCH}-1")
-    assert (await first.open(Asked("hi"), key)).is_new
-    assert not (await again.open(Asked("hi"), key)).is_new
+    assert (await first.open(RunRequested("hi"), key)).is_new
+    assert not (await again.open(RunRequested("hi"), key)).is_new
     assert (len(first.records), again.records) == (1, [])
 
 
@@ -89,13 +89,13 @@ async def test_a_run_whose_turn_came_before_the_store_s_reply_is_told_once():
     store = MemoryStore(EPOCH)
     log, opening = await opened(store), store.open
 
-    async def late(first, token, idempotency_key=None):
+    async def late(first, token, idempotency_key=None, **others):
         log.load(await store.read(RUN))
-        return await opening(first, token, idempotency_key)
+        return await opening(first, token, idempotency_key, **others)
 
     log.records.clear()
     store.open = late
-    await log.open(Asked("hi"), None)
+    await log.open(RunRequested("hi"), None)
     assert [record.seq for record in log.records] == [1]
     assert log.was_loaded
 

@@ -13,11 +13,11 @@ from support.doubles import (
 )
 from support.stories import now, virtually
 
-from diptych.adapters.memory.leases import NullFeed
-from diptych.adapters.memory.store import MemoryStore
+from diptych.adapters.in_memory.leases import NullFeed
+from diptych.adapters.in_memory.store import MemoryStore
 from diptych.errors import StoreError
 from diptych.loop.catalog import Catalog
-from diptych.loop.events import Aborted, Asked, Offered, OwnerChanged, Replied, Streamed
+from diptych.loop.events import Aborted, Offered, OwnerChanged, Replied, RunRequested, Streamed
 from diptych.loop.reducer import replay
 from diptych.loop.state import Phase
 from diptych.ports import Delta
@@ -76,11 +76,11 @@ async def on_record(*events, model, store=None):
     """Give a runner of a run with these events on record, after its request; and its log."""
     store = store or MemoryStore(EPOCH)
     log = RunLog(RUN, "s", Stores(store, store, store.leases, NullFeed(), CountingClock()))
-    log.lease = (await log.open(Asked("hi"), None)).lease
+    log.lease = (await log.open(RunRequested("hi"), None)).lease
     if events:
         await log.append(events)
     backends = Backends(model, FunctionTools({"stubborn": stubborn}), FunctionAgents())
-    return Runner(replay([Asked("hi"), *events]), backends, log, Deadline()), log
+    return Runner(replay([RunRequested("hi"), *events]), backends, log, Deadline()), log
 
 
 def offered():

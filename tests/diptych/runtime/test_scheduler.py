@@ -9,8 +9,8 @@ from support.replicas import Replica, ask, replica, told, when
 from support.shared_store import LEASE_SECONDS, SharedStore
 from support.virtual_time import run_virtually
 
-from diptych.adapters.memory.leases import NullFeed
-from diptych.adapters.memory.store import MemoryStore
+from diptych.adapters.in_memory.leases import NullFeed
+from diptych.adapters.in_memory.store import MemoryStore
 from diptych.adapters.no_agents import NoAgents
 from diptych.errors import Overloaded, RunLost, StoreError
 from diptych.loop.actions import ActionError
@@ -18,7 +18,6 @@ from diptych.loop.codec import Record
 from diptych.loop.commands import Emit
 from diptych.loop.events import (
     Aborted,
-    Asked,
     Failed,
     LoopSettings,
     Offered,
@@ -27,6 +26,7 @@ from diptych.loop.events import (
     Replied,
     ReplyRejected,
     Returned,
+    RunRequested,
 )
 from diptych.loop.messages import Result
 from diptych.loop.reducer import replay
@@ -234,7 +234,7 @@ async def test_a_run_without_an_owner_records_nothing():
     with pytest.raises(StoreError):
         await run_log.append([Aborted("x")])
     run_log.lease = Lease("s", "another")
-    await run_log.open(Asked("hi"), None)
+    await run_log.open(RunRequested("hi"), None)
     with pytest.raises(StoreError):
         await run_log.append([Aborted("x")])
     assert types(await store.read("run-0000000a-0")) == ["user_message"]
@@ -396,18 +396,18 @@ async def test_a_store_that_ends_with_the_process_leaves_no_run_without_an_end()
 
 def test_what_another_version_recorded_in_other_words_is_settled_all_the_same():
     broken = '{"tool": '
-    run = replay([Asked("hi"), Offered(catalog("echo"), "S"), Replied(broken)])
+    run = replay([RunRequested("hi"), Offered(catalog("echo"), "S"), Replied(broken)])
     (due,) = [c for c in run.pending if isinstance(c, Emit)]
     assert isinstance(due.event, ReplyRejected)
     other = ReplyRejected(ActionError(due.event.error.type, "in other words"), broken)
-    run = replay([Asked("hi"), Offered(catalog("echo"), "S"), Replied(broken), other])
+    run = replay([RunRequested("hi"), Offered(catalog("echo"), "S"), Replied(broken), other])
     assert not [c for c in run.pending if isinstance(c, Emit)]
 
 
 def test_a_result_in_other_words_is_settled_all_the_same():
     calls = '[{"tool": "a", "id": "x"}, {"tool": "b", "after": ["x"]}]'
     failed = Returned(Result("call_1_1", "no", error="failed"), "tool", "a")
-    events = [Asked("hi"), Offered(catalog("a", "b"), "S"), Replied(calls), failed]
+    events = [RunRequested("hi"), Offered(catalog("a", "b"), "S"), Replied(calls), failed]
     (skipped,) = [c.event for c in replay(events).pending if isinstance(c, Emit)]
     other = replace(skipped, result=replace(skipped.result, text="in other words"))
     run = replay([*events, other])
@@ -416,7 +416,7 @@ def test_a_result_in_other_words_is_settled_all_the_same():
 
 def test_a_run_that_was_given_up_by_its_model_twice_settles_its_end():
     events = [
-        Asked("hi"),
+        RunRequested("hi"),
         Offered(catalog(), "S", LoopSettings()),
         Replied("{}"),
         Replied(""),
@@ -434,6 +434,6 @@ def test_of_calls_that_have_not_begun_only_a_lost_tail_makes_a_difference(lost_t
 
     offered = Catalog((tool("charge"), tool("look", read_only=True)))
     calls = '[{"tool": "charge"}, {"tool": "look"}]'
-    events = [Asked("hi"), Offered(offered, "S"), Replied(calls), OwnerChanged(lost_tail)]
+    events = [RunRequested("hi"), Offered(offered, "S"), Replied(calls), OwnerChanged(lost_tail)]
     kinds = [type(command).__name__ for command in replay(events).pending]
     assert kinds == (["Emit", "MakeCall"] if lost_tail else ["MakeCall", "MakeCall"])

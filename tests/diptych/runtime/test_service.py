@@ -6,7 +6,7 @@ import pytest
 from support.doubles import FunctionAgents, FunctionTools, ListeningModel, facts, house, tool, types
 from support.virtual_time import run_virtually
 
-from diptych.adapters.memory.store import Bounds
+from diptych.adapters.in_memory.store import Bounds
 from diptych.errors import (
     InvalidRequest,
     ModelError,
@@ -89,7 +89,12 @@ async def test_a_delegation_is_told_step_by_step():
     assert (
         Notice(
             "delegation_progress",
-            {"call_id": "call_1_1", "target": "researcher", "content": "looking"},
+            {
+                "call_id": "call_1_1",
+                "target": "researcher",
+                "path": ["call_1_1"],
+                "content": "looking",
+            },
         )
         in told
     )

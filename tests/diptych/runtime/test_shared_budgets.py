@@ -18,11 +18,11 @@ from diptych.loop.events import LoopSettings
 from diptych.loop.messages import Message, Usage, Used
 from diptych.ports import Delta, Reply
 from diptych.ports.budgets import Account
-from diptych.runtime import shared_budget
+from diptych.runtime import shared_budget_meter
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
-from diptych.runtime.budget_book import day_key, session_key
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.effects import Backends
+from diptych.runtime.ledger_client import day_key, session_key
 from diptych.runtime.request import RunRequest
 from diptych.runtime.service import RunService
 from diptych.runtime.stores import Stores
@@ -129,7 +129,7 @@ async def test_model_calls_are_never_more_than_the_day_has(server: RedisServer) 
 async def test_redis_lost_in_between_fails_closed_and_says_so(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_budget, "AWAY_SECONDS", 1.0)
+    monkeypatch.setattr(shared_budget_meter, "AWAY_SECONDS", 1.0)
     async with replicas(server.url, 1, tokens=10_000) as [one]:
         one.model.may_reply.clear()
         run_id = await one.start()
@@ -165,7 +165,7 @@ async def _die_in_the_answer(dead: Replica) -> str:
     async def lose(*_: Any) -> list[Used]:
         return []
 
-    dead.budgets._book.ledger.settle = lose  # type: ignore[method-assign] # it dies before
+    dead.budgets._client.ledger.settle = lose  # type: ignore[method-assign] # it dies before
     dead.model.free = 1
     dead.model.may_reply.clear()
     run_id = await dead.start()

@@ -192,7 +192,7 @@ def simulated(seed: int, learned: int | None = None) -> tuple[House, random.Rand
     )
     definition = AgentDefinition("", settings, chance.choice([None, 5, 60]))
     if window.is_known:
-        definition = replace(definition, context_tokens=window.limit)
+        definition = replace(definition, context_max_tokens=window.limit)
     agents = FunctionAgents({"peer": delegate})
     return house(
         model=RandomModel(chance, window), tools=tools, agents=agents, definition=definition

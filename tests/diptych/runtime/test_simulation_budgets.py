@@ -14,7 +14,7 @@ import pytest
 from support.virtual_time import run_virtually
 from support.world import World, now
 
-from diptych.adapters.memory.budgets import MemoryLedger
+from diptych.adapters.in_memory.budgets import MemoryLedger
 from diptych.loop.budget import LIMITS, Budget, SharedBudgets
 from diptych.loop.events import LoopSettings
 from diptych.loop.messages import Used

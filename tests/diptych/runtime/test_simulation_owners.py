@@ -153,7 +153,7 @@ class Restarting(RunService):
 
 
 def _first_problem(sign, **breaks):
-    for seed in range(300):
+    for seed in range(600):
         for problem in found(seed, **breaks):
             if problem.startswith(sign):
                 return problem

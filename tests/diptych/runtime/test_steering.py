@@ -17,13 +17,13 @@ from diptych.loop.commands import AskModel
 from diptych.loop.events import (
     Aborted,
     Answered,
-    Asked,
     Called,
     Completed,
     LoopSettings,
     Offered,
     Origin,
     Replied,
+    RunRequested,
     StepsExhausted,
     Streamed,
 )
@@ -52,7 +52,7 @@ def said(run):
 
 
 def test_before_the_run_begins_it_stands_behind_the_question():
-    run, (ask,) = feed(Run(), Asked("hi"), MORE, Offered(Catalog(), "SYSTEM"))
+    run, (ask,) = feed(Run(), RunRequested("hi"), MORE, Offered(Catalog(), "SYSTEM"))
     assert [m.content for m in ask.request.messages] == ["SYSTEM", "hi\n\nand in French"]
     assert run.undelivered == ()
 
@@ -141,7 +141,7 @@ def test_an_end_that_comes_first_leaves_it_in_the_conversation():
 
 def test_a_run_is_replayed_with_all_that_it_heard():
     offered = Offered(Catalog(), "SYSTEM")
-    events = [Asked("hi"), offered, Replied("{}"), Streamed("Hello."), MORE]
+    events = [RunRequested("hi"), offered, Replied("{}"), Streamed("Hello."), MORE]
     run = replay(events)
     assert run.undelivered == (MORE,)
     events += [Replied(""), Answered("Hello.")]

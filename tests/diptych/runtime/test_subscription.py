@@ -16,8 +16,8 @@ from support.stack import until
 from support.stories import SLOWLY, TAKEN_UP, begin, log, virtually
 from support.world import found
 
-from diptych.adapters.memory.leases import NullFeed
-from diptych.adapters.memory.store import MemoryStore
+from diptych.adapters.in_memory.leases import NullFeed
+from diptych.adapters.in_memory.store import MemoryStore
 from diptych.errors import StoreError
 from diptych.http.disconnect import cancel_if_abandoned
 from diptych.loop.codec import Record

@@ -31,7 +31,7 @@ from diptych.loop.events import Origin
 from diptych.loop.messages import Message
 from diptych.runtime.admission import MAX_DEATHS
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.executor import MAX_OWNERS
+from diptych.runtime.executor import MAX_OWNER_CHANGES
 
 # What the next owner does
 
@@ -333,7 +333,7 @@ async def test_a_run_that_kills_its_owners_is_given_up(during):
 async def test_a_run_that_has_had_ten_owners_is_given_up_however_they_went():
     store = SharedStore()
     run_id = await begin(owner := replica(store, "0", model=Hung()))
-    for n in range(1, MAX_OWNERS + 2):
+    for n in range(1, MAX_OWNER_CHANGES + 2):
         await asyncio.sleep(1)
         owner.kill()
         owner = replica(store, str(n), model=Hung())
@@ -341,7 +341,7 @@ async def test_a_run_that_has_had_ten_owners_is_given_up_however_they_went():
         await asyncio.sleep(TAKEN_UP)
     (*_, last) = log(store, run_id)
     assert (last.event_type, last.metadata["code"]) == ("failed", "too_many_owners")
-    assert sum(r.event_type == "owner_changed" for r in log(store, run_id)) == MAX_OWNERS
+    assert sum(r.event_type == "owner_changed" for r in log(store, run_id)) == MAX_OWNER_CHANGES
 
 
 # Owners that are not dead

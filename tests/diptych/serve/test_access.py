@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from support.virtual_time import run_virtually
 
 from diptych.adapters.oidc import MAX_AGE_SECONDS, IssuerKeys
-from diptych.adapters.openai_chat.completions import open_session
+from diptych.adapters.openai_chat.chat_model import open_http_session
 from diptych.config.access_settings import AccessConfig, IssuerConfig
 from diptych.config.loader import LocalOptions, load_agents
 from diptych.config.settings import AgentConfig
@@ -55,7 +55,7 @@ def config(tmp_path: Path, access: str, **environ: str) -> AgentConfig:
 
 @asynccontextmanager
 async def served(configured: AgentConfig) -> AsyncIterator[httpx.AsyncClient]:
-    async with open_session() as session, HostedAgent(configured, session) as agent:
+    async with open_http_session() as session, HostedAgent(configured, session) as agent:
         transport = httpx.ASGITransport(agent.app(on_loopback=False))
         async with httpx.AsyncClient(transport=transport, base_url="http://helper") as http:
             yield http
@@ -173,7 +173,7 @@ def test_a_key_that_its_issuer_withdrew_is_gone_within_the_hour_and_one_of_an_is
     async def told() -> list[int]:
         loop = asyncio.get_running_loop()
         monkeypatch.setattr(access_module.time, "monotonic", loop.time)
-        async with open_session() as session:
+        async with open_http_session() as session:
             access = AgentAccess(AccessConfig(issuers=(IssuerConfig(url, "agents"),)), session)
             await access.start()
             counts = []

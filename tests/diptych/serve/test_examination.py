@@ -8,7 +8,7 @@ from support.stack import stage
 from support.upstream_habits import said, whole
 from support.upstream_server import Answer, upstream_server
 
-from diptych.adapters.openai_chat.completions import open_session
+from diptych.adapters.openai_chat.chat_model import open_http_session
 from diptych.config.settings import AgentConfig, ModelConfig, PeerConfig, ToolServerConfig
 from diptych.serve.examination import AgentFindings, Examiner, PeerFindings
 
@@ -18,7 +18,7 @@ def hello(body: Mapping[str, Any]) -> Answer:
 
 
 async def examined(*configs: AgentConfig) -> tuple[list[AgentFindings], Examiner]:
-    async with open_session() as session:
+    async with open_http_session() as session:
         examiner = Examiner(session, ["http://0.agent.invalid"])
         return [await examiner.examine(config) for config in configs], examiner
 

@@ -12,7 +12,7 @@ import pytest
 from support.oidc_issuer import DISCOVERY, Authority, OidcIssuer, oidc_issuer
 
 from diptych.adapters import oidc
-from diptych.adapters.openai_chat.completions import open_session
+from diptych.adapters.openai_chat.chat_model import open_http_session
 from diptych.adapters.openai_chat.connection import allow_url
 from diptych.config.loader import LocalOptions, load_agents
 from diptych.config.settings import AgentConfig
@@ -51,7 +51,7 @@ def configured(folder: Path, issuer: dict[str, Any], **environ: str) -> AgentCon
 
 @asynccontextmanager
 async def served(config: AgentConfig) -> AsyncIterator[httpx.AsyncClient]:
-    async with open_session() as session, HostedAgent(config, session) as agent:
+    async with open_http_session() as session, HostedAgent(config, session) as agent:
         transport = httpx.ASGITransport(agent.app(on_loopback=False))
         async with httpx.AsyncClient(transport=transport, base_url="http://helper") as http:
             yield http
@@ -127,7 +127,7 @@ async def test_a_ca_that_comes_or_changes_is_used_at_the_next_fetch(
     old, new, issuer = Authority("old"), Authority("new"), OidcIssuer()
     issuer.add_key("one")
     given: list[str | None] = [None]
-    async with open_session() as session, oidc_issuer(old, issuer):
+    async with open_http_session() as session, oidc_issuer(old, issuer):
         keys = oidc.IssuerKeys(issuer.url, session, float, lambda: given[0])
         allow_url(session, issuer.url)
         for ca, count in ((None, 0), ("nonsense", 0), (new.pem, 0), (old.pem + new.pem, 1)):
@@ -137,7 +137,7 @@ async def test_a_ca_that_comes_or_changes_is_used_at_the_next_fetch(
     for said in ("authority are missing", "no certificates", "its certificate is not trusted"):
         assert said in caplog.text
     issuer.add_key("two")
-    async with open_session() as session, oidc_issuer(new, issuer):
+    async with open_http_session() as session, oidc_issuer(new, issuer):
         allow_url(session, issuer.url)
         keys._session = session
         await keys.refresh(is_unknown_key=True)

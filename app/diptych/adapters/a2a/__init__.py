@@ -8,6 +8,7 @@ Not here: requests of other agents to this one (`http.a2a`).
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import cast
 from uuid import uuid4
@@ -20,12 +21,13 @@ from a2a.utils.errors import InternalError
 from google.protobuf.json_format import ParseDict
 
 from diptych.adapters.a2a.decisions import send_decision
-from diptych.adapters.a2a.delegation import DelegationTask
+from diptych.adapters.a2a.delegation import RECONNECT_SECONDS, DelegationTask
 from diptych.adapters.a2a.http_client import card_url, http_client, identity
 from diptych.adapters.a2a.peer import PeerMonitor, ResolvedPeer
 from diptych.adapters.a2a.run_tree import fetch_tree
 from diptych.config.settings import PeerConfig
 from diptych.errors import DecisionRefused, DelegationError
+from diptych.loop import prompt
 from diptych.loop.catalog import Peer, Unavailable
 from diptych.loop.messages import JSON, CallOutput, ChildRun, JSONObject, ParentCall
 from diptych.loop.text import well_formed
@@ -38,6 +40,7 @@ __all__ = ["A2aAgents", "http_client"]
 
 MAX_DEPTH = 5  # agents that a request may come through (loop.md §5)
 DEFAULT_TIMEOUT = 300.0  # seconds, of a delegation whose run has no deadline
+CARD_POLL_SECONDS = 0.05
 CANCEL_GRACE_PERIOD = 0.8  # seconds that a delegation waits for its cancellation to arrive
 
 
@@ -143,7 +146,7 @@ class A2aAgents:
     async def _delegate(
         self, request: DelegationRequest, progress: DelegationProgress
     ) -> CallOutput:
-        monitor, peer = self._peer(request.agent)
+        monitor, peer = await self._peer_of(request)
         path = self._path(request, peer)
         seconds = DEFAULT_TIMEOUT if request.seconds_left is None else request.seconds_left
         if seconds <= 0:
@@ -156,12 +159,13 @@ class A2aAgents:
             request.subject,
             self._parent(request),
             deadline_pauses=request.deadline_pauses,
+            lease=a2a_extension.LEASE_SECONDS if _is_followed(peer) else None,
             budget=request.budget,
         )
         message = _send_request(request, monitor.config, about)
         message.configuration.return_immediately = not peer.card.capabilities.streaming
         try:
-            return await self._run(task, message, seconds)
+            return await self._run(task, request, message, seconds)
         except DelegationError as error:
             error.child = task.child
             is_busy = isinstance(error.__cause__, InternalError)
@@ -194,19 +198,42 @@ class A2aAgents:
             )
         return path
 
+    async def _peer_of(self, request: DelegationRequest) -> tuple[PeerMonitor, ResolvedPeer]:
+        """Give the agent of a delegation. One that another process sent it to is waited for."""
+        monitor = self._monitors.get(request.agent)
+        if request.is_resumed and monitor:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RECONNECT_SECONDS):
+                    while monitor.resolved is None:  # noqa: ASYNC110 - its card is being read
+                        await asyncio.sleep(CARD_POLL_SECONDS)
+            if monitor.resolved is None:
+                raise DelegationError("unknown", prompt.OUTCOME_UNKNOWN)
+        return self._peer(request.agent)
+
     async def _run(
-        self, task: DelegationTask, request: SendMessageRequest, seconds: float
+        self,
+        task: DelegationTask,
+        request: DelegationRequest,
+        sent: SendMessageRequest,
+        seconds: float,
     ) -> CallOutput:
         """Take the task to its end within its time; if that fails, cancel it at its agent, too."""
         try:
             async with task.time_limit.within(seconds):
-                return await task.run(request)
+                if request.is_resumed:
+                    is_streamed = not sent.configuration.return_immediately
+                    return await task.take_up(request.context_id, is_streamed=is_streamed)
+                return await task.run(sent)
         except TimeoutError as error:
             await self._cancel_at_agent(task)
             raise DelegationError(
                 "timeout", f"there was no answer within {seconds:.3g} s; the agent was told to stop"
             ) from error
-        except (asyncio.CancelledError, DelegationError):
+        except asyncio.CancelledError:
+            if not request.leaves_task():
+                await self._cancel_at_agent(task)
+            raise
+        except DelegationError:
             await self._cancel_at_agent(task)
             raise
 
@@ -216,6 +243,11 @@ class A2aAgents:
         self._cancellations.add(task)
         task.add_done_callback(self._cancellations.discard)
         await asyncio.wait([task], timeout=CANCEL_GRACE_PERIOD)
+
+
+def _is_followed(peer: ResolvedPeer) -> bool:
+    """Whether a task there has a stream for as long as somebody waits for it."""
+    return peer.speaks_extension and peer.card.capabilities.streaming
 
 
 def _redacted(event: ChildEvent) -> ChildEvent:

@@ -6,7 +6,8 @@ Not here: which agent, and whether it may be asked (the package itself); what th
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
 
 import httpx
 from a2a.client import Client, ClientCallContext
@@ -15,9 +16,11 @@ from a2a.extensions.common import HTTP_EXTENSION_HEADER
 from a2a.types import (
     CancelTaskRequest,
     GetTaskRequest,
+    ListTasksRequest,
     SendMessageRequest,
     StreamResponse,
     SubscribeToTaskRequest,
+    Task,
 )
 from a2a.utils.errors import A2AError, InternalError
 from google.protobuf.json_format import MessageToDict
@@ -27,7 +30,8 @@ from diptych.adapters.a2a.http_client import MALFORMED_ANSWER_ERRORS
 from diptych.adapters.a2a.task_progress import Stage, TaskProgress
 from diptych.adapters.a2a.time_limit import TimeLimit
 from diptych.errors import DelegationError
-from diptych.loop.messages import CallOutput, ChildRun, Usage, Used
+from diptych.loop import prompt
+from diptych.loop.messages import JSON, CallOutput, ChildRun, Usage, Used
 from diptych.net import a2a_extension
 from diptych.net.a2a_events import read_event
 from diptych.net.backoff import Backoff
@@ -37,6 +41,8 @@ STREAM_END_TIMEOUT = 1.0  # seconds that a stream may take to end after its last
 INITIAL_POLL_DELAY, MAX_POLL_DELAY = 0.05, 1.0  # seconds between polls of a task without a stream
 CANCEL_TIMEOUT = 5.0  # seconds
 MAX_REASON_CHARS = 500
+RECONNECT_SECONDS = 30.0  # in which an agent that went away must answer again
+MAX_FOUND = 10  # tasks of one context; ours have one
 
 NOT_SENT_ERRORS = (
     httpx.ConnectError,
@@ -53,6 +59,8 @@ CLOSING = frozenset(
 )
 """Events after which a call waits for nobody any more."""
 BUSY_STATUSES = frozenset({429, 502, 503})
+
+Found = TypeVar("Found")
 
 _logger = logging.getLogger(__name__)
 
@@ -95,6 +103,45 @@ class DelegationTask:
             await self._resume(is_streamed=not request.configuration.return_immediately)
         return self._progress.call_output(self._agent)
 
+    async def take_up(self, context_id: str, *, is_streamed: bool) -> CallOutput:
+        """Go on with a task that another process has sent under this context.
+
+        Raises `DelegationError`: `unknown` if its agent does not know of it, or cannot be asked.
+        """
+        found = await self._persistently(lambda: self._find(context_id))
+        if found is None:
+            raise DelegationError("unknown", prompt.OUTCOME_UNKNOWN)
+        self._tell(self._progress.apply_task(found))
+        if self._progress.stage is not Stage.ENDED:
+            await self._resume(is_streamed=is_streamed)
+        return self._progress.call_output(self._agent)
+
+    async def _find(self, context_id: str) -> Task | None:
+        request = ListTasksRequest(context_id=context_id, page_size=MAX_FOUND)
+        listed = await self._client.list_tasks(request, context=self._context)
+        tasks = [task for task in listed.tasks if task.context_id == context_id]
+        if not tasks:
+            return None
+        self._progress.task_id = tasks[0].id
+        self._tell("")
+        return await self._get(tasks[0].id)
+
+    async def _persistently(self, ask: Callable[[], Awaitable[Found]]) -> Found:
+        """Ask an agent that may be starting anew, for a while. Raises `DelegationError`."""
+        backoff = Backoff(INITIAL_POLL_DELAY, MAX_POLL_DELAY, budget=RECONNECT_SECONDS)
+        while True:
+            try:
+                return await ask()
+            except (A2AError, *MALFORMED_ANSWER_ERRORS) as error:
+                is_away = _is_not_sent(error) or _is_lost(error) or _is_busy(error)
+                if not is_away or backoff.is_exhausted:
+                    message = (
+                        f"the connection to agent {self._agent} was lost: it is not known what "
+                        "became of the task"
+                    )
+                    raise DelegationError("unknown", message) from error
+                await asyncio.sleep(backoff.next_delay())
+
     @property
     def child(self) -> ChildRun:
         """What is known of the task by now."""
@@ -134,16 +181,14 @@ class DelegationTask:
         task_id = self._progress.task_id
         if not task_id:
             raise DelegationError("failed", f"agent {self._agent} answered nothing")
-        try:
+        polls = Backoff(INITIAL_POLL_DELAY, MAX_POLL_DELAY)
+        while True:
             if is_streamed:
-                await self._subscribe(task_id)
-            await self._poll(task_id)
-        except (A2AError, *MALFORMED_ANSWER_ERRORS) as error:
-            raise DelegationError(
-                "unknown",
-                f"the connection to agent {self._agent} was lost: it is not known what became of "
-                "the task",
-            ) from error
+                await self._persistently(lambda: self._subscribe(task_id))
+            await self._persistently(lambda: self._look(task_id))
+            if self._progress.is_settled:
+                return
+            await asyncio.sleep(polls.next_delay())
 
     async def _subscribe(self, task_id: str) -> None:
         request = SubscribeToTaskRequest(id=task_id)
@@ -153,22 +198,30 @@ class DelegationTask:
             if _is_lost(error) or _is_not_sent(error):
                 raise  # any other error: a task that has ended cannot be subscribed to
 
-    async def _poll(self, task_id: str) -> None:
-        backoff = Backoff(INITIAL_POLL_DELAY, MAX_POLL_DELAY)
-        while not self._progress.is_settled:
-            task = await self._client.get_task(GetTaskRequest(id=task_id), context=self._context)
-            self._tell(self._progress.apply_task(task))
-            if not self._progress.is_settled:
-                await asyncio.sleep(backoff.next_delay())
+    async def _look(self, task_id: str) -> None:
+        if not self._progress.is_settled:
+            self._tell(self._progress.apply_task(await self._get(task_id)))
 
     def _tell_event(self, update: StreamResponse) -> None:
         """Tell what happened in the task, if the update says so."""
         if not (self._takes_events and update.HasField("status_update")):
             return
         metadata = update.status_update.metadata
-        if a2a_extension.URI not in metadata:
-            return
-        event = read_event(MessageToDict(metadata)[a2a_extension.URI])
+        if a2a_extension.URI in metadata:
+            self._admit(MessageToDict(metadata)[a2a_extension.URI])
+
+    async def _get(self, task_id: str) -> Task:
+        """Read a task, and tell what happened in it that was missed."""
+        task = await self._client.get_task(GetTaskRequest(id=task_id), context=self._context)
+        if self._takes_events and a2a_extension.URI in task.metadata:
+            match MessageToDict(task.metadata)[a2a_extension.URI]:
+                case {"events": list(events)}:
+                    for event in events:
+                        self._admit({"event": event})
+        return task
+
+    def _admit(self, told: JSON) -> None:
+        event = read_event(told)
         if event and (admitted := self._events.admit(event)):
             self._report(admitted)
             self._note_waiting(admitted)
@@ -228,6 +281,15 @@ def _is_lost(error: Exception) -> bool:
         and isinstance(error.__cause__, httpx.TransportError)
         and not isinstance(error.__cause__, NOT_SENT_ERRORS)
     )
+
+
+def _is_busy(error: Exception) -> bool:
+    """Say whether an agent takes no requests for a moment."""
+    match error:
+        case A2AClientError(__cause__=httpx.HTTPStatusError(response=response)):
+            return response.status_code in BUSY_STATUSES
+        case _:
+            return isinstance(error, InternalError) and bool(error.data)
 
 
 def _http_error(agent: str, status: int) -> DelegationError:

@@ -2,7 +2,7 @@
 
 Pure but for its clock, which can be given. https://martinfowler.com/bliki/CircuitBreaker.html
 
-Not here: which failures count (`failures`), and what is asked instead (`completions`).
+Not here: which failures count (`failures`), and what is asked instead (`chat_model`).
 """
 
 import time

@@ -35,7 +35,7 @@ _PATH = "/chat/completions"
 _WRONG_PATH_STATUSES = frozenset({404, 405})
 
 
-def open_session() -> aiohttp.ClientSession:
+def open_http_session() -> aiohttp.ClientSession:
     """Open the one HTTP client of the process; needs a running loop, and must be closed.
 
     It connects to public addresses, and to others only where a host is named (`allow_url`).
@@ -56,7 +56,7 @@ def open_session() -> aiohttp.ClientSession:
 
 
 def allow_url(session: aiohttp.ClientSession, url: str | None) -> None:
-    """Let a session of `open_session` reach the host of a URL at private addresses, too."""
+    """Let a session of `open_http_session` reach the host of a URL at private addresses, too."""
     if url and isinstance(session.connector, GuardedConnector):
         session.connector.policy.allow(url)
 
@@ -87,7 +87,10 @@ class Connection:
     """
 
     def __init__(self, session: aiohttp.ClientSession, settings: ModelConfig) -> None:
-        """Take a session from `open_session`. Raises `ConfigError` if the endpoint is no URL."""
+        """Take a session of `open_http_session`.
+
+        Raises `ConfigError` if the endpoint is no URL.
+        """
         self._session = session
         self.request_count = 0
         self._settings = settings

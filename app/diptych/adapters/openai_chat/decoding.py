@@ -3,7 +3,7 @@
 Pure. There is a chunk for each token, so decoding one is kept cheap: no pydantic models, no copies.
 
 Not here: requests (`encoding`), native calls (`native_calls`), server-sent events (`net`), retries
-(`completions`).
+(`chat_model`).
 """
 
 import json

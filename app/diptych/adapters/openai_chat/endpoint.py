@@ -1,7 +1,7 @@
 """One endpoint: asks it in its dialect, and learns what it takes.
 
 Not here: HTTP (`connection`), reading replies (`reply_stream`), retries and other endpoints
-(`completions`), what a refusal means (`dialect`, `refusals`).
+(`chat_model`), what a refusal means (`dialect`, `refusals`).
 """
 
 import asyncio
@@ -65,7 +65,10 @@ class ChatEndpoint:
     """
 
     def __init__(self, session: aiohttp.ClientSession, settings: ModelConfig) -> None:
-        """Take a session from `open_session`. Raises `ConfigError` if the endpoint is no URL."""
+        """Take a session of `open_http_session`.
+
+        Raises `ConfigError` if the endpoint is no URL.
+        """
         self.settings = settings
         self.circuit = CircuitBreaker()
         self.takes_tools: bool | None = None

@@ -95,7 +95,7 @@ class EndpointFindings:
 
 
 async def probe_endpoint(session: aiohttp.ClientSession, settings: ModelConfig) -> EndpointFindings:
-    """Ask one endpoint; its fallbacks are not asked. Takes a session from `open_session`.
+    """Ask one endpoint; its fallbacks are not asked. Takes a session from `open_http_session`.
 
     Raises `ConfigError` if the endpoint is no URL.
     """

@@ -1,6 +1,6 @@
 """A streamed reply that is being read, one `Delta` for each network read.
 
-Not here: the limits of time (`timed_body`), what chunks mean (`decoding`), retries (`completions`).
+Not here: the limits of time (`timed_body`), what chunks mean (`decoding`), retries (`chat_model`).
 """
 
 from collections.abc import Collection

@@ -70,7 +70,7 @@ def _say_ok(files: Sequence[Path], *, as_json: bool) -> None:
 
 
 async def _check_online(loaded: "LoadedAgents", *, as_json: bool) -> int:
-    from diptych.adapters.openai_chat.connection import open_session
+    from diptych.adapters.openai_chat.connection import open_http_session
     from diptych.cli.exit_codes import COMPLETED, FAILED
     from diptych.cli.output.findings import sentences
     from diptych.cli.output.marks import Mark
@@ -79,7 +79,7 @@ async def _check_online(loaded: "LoadedAgents", *, as_json: bool) -> int:
     urls = [f"http://{number}.agent.invalid" for number in range(len(loaded.names))]
     configs = loaded.resolve(urls)
     is_ok = True
-    async with open_session() as session:
+    async with open_http_session() as session:
         examiner = Examiner(session, urls)
         for config, (manifest, location) in zip(configs, loaded.manifests, strict=True):
             found = await examiner.examine(config)

@@ -9,9 +9,9 @@ from pydantic import Field, WithJsonSchema
 
 from diptych.config.manifest.field_types import DnsLabel, NonEmptyList, OneLine, ShortList
 from diptych.config.manifest.references import KeyRef, TextSource
-from diptych.config.manifest.rules import Pattern, UniqueNames
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.urls import Url
+from diptych.config.manifest.validators import Pattern, UniqueNames
 
 
 class AccessKey(StrictModel):

@@ -36,10 +36,10 @@ from diptych.config.manifest.peers import PeerSpec
 from diptych.config.manifest.pod_template import PodTemplate
 from diptych.config.manifest.policy import PolicyRuleSpec
 from diptych.config.manifest.references import TextSource
-from diptych.config.manifest.rules import CelRule, Pattern, UniqueNames, rule_error
 from diptych.config.manifest.sessions import SessionsSpec
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.tools import ToolServerSpec
+from diptych.config.manifest.validators import CelRule, Pattern, UniqueNames, rule_error
 from diptych.config.settings import NAMESPACE
 
 API_VERSION = "diptych.dev/v1alpha1"

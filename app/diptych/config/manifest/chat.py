@@ -6,8 +6,8 @@ Not here: what becomes of it (`http`), who may ask at all (a later version's `ac
 from typing import Annotated, Literal, TypeAlias
 
 from diptych.config.manifest.field_types import ShortList
-from diptych.config.manifest.rules import Pattern
 from diptych.config.manifest.strict_model import StrictModel
+from diptych.config.manifest.validators import Pattern
 from diptych.config.settings import CallerParameter, ChatConfig
 
 _DEFAULTS = ChatConfig()

@@ -18,8 +18,8 @@ from diptych.config.manifest.field_types import (
     VariableName,
 )
 from diptych.config.manifest.references import KeyRef
-from diptych.config.manifest.rules import IntOrPattern, Pattern, UniqueNames
 from diptych.config.manifest.strict_model import StrictModel
+from diptych.config.manifest.validators import IntOrPattern, Pattern, UniqueNames
 
 Quantity: TypeAlias = Annotated[
     int | str,

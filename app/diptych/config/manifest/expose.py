@@ -8,8 +8,8 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from diptych.config.manifest.field_types import DnsLabel, ObjectName
-from diptych.config.manifest.rules import CelRule, Pattern, rule_error
 from diptych.config.manifest.strict_model import StrictModel
+from diptych.config.manifest.validators import CelRule, Pattern, rule_error
 
 _CERTIFICATE = "a gateway has its certificate itself: leave tls.secretName out"
 

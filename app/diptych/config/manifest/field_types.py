@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from diptych.config.manifest.rules import CEL_RULES, CelRule, Pattern, cel_matches, rule_error
+from diptych.config.manifest.validators import CEL_RULES, CelRule, Pattern, cel_matches, rule_error
 from diptych.loop.output_schema import schema_problem
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

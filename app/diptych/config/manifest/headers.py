@@ -7,8 +7,8 @@ from typing import Annotated, TypeAlias
 
 from diptych.config.manifest.field_types import HeaderName, HeaderValue, ShortList
 from diptych.config.manifest.references import SecretSource
-from diptych.config.manifest.rules import UniqueNames
 from diptych.config.manifest.strict_model import StrictModel
+from diptych.config.manifest.validators import UniqueNames
 
 
 class Header(StrictModel):

@@ -11,9 +11,9 @@ from pydantic import AfterValidator
 from diptych.config.manifest.durations import DurationRange
 from diptych.config.manifest.headers import Headers
 from diptych.config.manifest.references import SecretSource
-from diptych.config.manifest.rules import CelRule, cel_matches, rule_error
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.urls import Url
+from diptych.config.manifest.validators import CelRule, cel_matches, rule_error
 from diptych.config.settings import HOOK_TIMEOUT
 
 _PRIVATE = re.compile(

@@ -9,9 +9,9 @@ from diptych.config.manifest.durations import Duration
 from diptych.config.manifest.field_types import OneLine, ShortList, Temperature
 from diptych.config.manifest.headers import Headers
 from diptych.config.manifest.references import SecretSource
-from diptych.config.manifest.rules import CelRule, rule_error
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.urls import Url
+from diptych.config.manifest.validators import CelRule, rule_error
 from diptych.config.settings import InputKind, TimeoutConfig
 from diptych.loop.events import LoopSettings
 

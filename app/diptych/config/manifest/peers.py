@@ -8,9 +8,9 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from diptych.config.manifest.field_types import DnsLabel
-from diptych.config.manifest.rules import CelRule, rule_error
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.urls import Url
+from diptych.config.manifest.validators import CelRule, rule_error
 
 
 class PeerSpec(StrictModel):

@@ -9,8 +9,8 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from diptych.config.manifest.durations import Duration
 from diptych.config.manifest.field_types import OneLine
-from diptych.config.manifest.rules import rule_error
 from diptych.config.manifest.strict_model import StrictModel
+from diptych.config.manifest.validators import rule_error
 from diptych.policy.rules import EXPIRES
 from diptych_cel.expressions import MAX_EXPRESSION, InvalidExpression, check_expression
 

@@ -10,8 +10,8 @@ from pydantic import model_validator
 from diptych.config.manifest.durations import Retention
 from diptych.config.manifest.field_types import DnsLabel, Port
 from diptych.config.manifest.references import SecretSource
-from diptych.config.manifest.rules import CelRule, rule_error
 from diptych.config.manifest.strict_model import StrictModel
+from diptych.config.manifest.validators import CelRule, rule_error
 from diptych.config.settings import RETENTION
 
 _RETENTION_NEEDS_REDIS = "retention needs redis: without it sessions end with their pod"

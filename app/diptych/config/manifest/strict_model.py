@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from diptych.config.manifest.rules import CelRule, rule_error
+from diptych.config.manifest.validators import CelRule, rule_error
 
 StringMap: TypeAlias = Annotated[
     dict[

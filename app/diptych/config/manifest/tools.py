@@ -22,9 +22,9 @@ from diptych.config.manifest.field_types import (
 )
 from diptych.config.manifest.headers import Headers
 from diptych.config.manifest.references import SecretSource
-from diptych.config.manifest.rules import CelRule, Pattern, UniqueNames, rule_error
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.urls import Url
+from diptych.config.manifest.validators import CelRule, Pattern, UniqueNames, rule_error
 from diptych.config.settings import ALL_TOOLS, CALL_TIMEOUT
 from diptych.loop.catalog import RESULT_SERVER
 

@@ -33,17 +33,19 @@ from a2a.utils.errors import (
 from a2a.utils.proto_utils import validate_proto_required_fields
 from a2a.utils.task import validate_history_length
 
+from diptych.http.a2a.attending import attending
 from diptych.http.a2a.errors import ErrorTranslation
 from diptych.http.a2a.listing import list_tasks
 from diptych.http.a2a.message import read_a2a_request, read_steering
 from diptych.http.a2a.task import TaskUpdates, Update, submitted_task, task_snapshot
+from diptych.http.a2a.task_events import add_events
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.loop.codec import TERMINAL, Record
 from diptych.net import a2a_extension
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
 from diptych.runtime.answers import collect
-from diptych.runtime.approvals import open_approvals
+from diptych.runtime.approval_records import open_approvals
 
 
 class TaskHandler(RequestHandler):
@@ -90,13 +92,14 @@ class TaskHandler(RequestHandler):
                 yield event
 
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
-        del context
         with ErrorTranslation():
             validate_proto_required_fields(params)
             validate_history_length(params)
             entry = await self._runs.entry(params.id)
+            self._runs.attend(params.id)  # who has no stream asks again and again
             records = await self._runs.records(params.id)
-            return task_snapshot(entry, records, _history_length(params))
+            task = task_snapshot(entry, records, _history_length(params))
+            return add_events(task, records) if _wants_events(context) else task
 
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
         del context
@@ -177,6 +180,13 @@ class TaskHandler(RequestHandler):
     async def _updates(
         self, entry: RunEntry, updates: TaskUpdates, after: int = 0
     ) -> AsyncIterator[Update]:
+        async with attending(self._runs, entry.run_id):
+            async for update in self._live(entry, updates, after):
+                yield update
+
+    async def _live(
+        self, entry: RunEntry, updates: TaskUpdates, after: int
+    ) -> AsyncIterator[Update]:
         async for batch in self._runs.subscribe(entry.run_id, after):
             if any(isinstance(item, Notice) and item.type == "reset" for item in batch):
                 return
@@ -191,7 +201,11 @@ class TaskHandler(RequestHandler):
 
 def _updates_for(entry: RunEntry, context: ServerCallContext) -> TaskUpdates:
     """Make the updates of a task, with events for who asked for our extension."""
-    return TaskUpdates(entry, tells_events=a2a_extension.URI in context.requested_extensions)
+    return TaskUpdates(entry, tells_events=_wants_events(context))
+
+
+def _wants_events(context: ServerCallContext) -> bool:
+    return a2a_extension.URI in context.requested_extensions
 
 
 def _history_length(params: GetTaskRequest | SendMessageConfiguration) -> int | None:

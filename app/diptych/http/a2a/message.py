@@ -46,7 +46,12 @@ def read_a2a_request(request: SendMessageRequest, headers: Mapping[str, str]) ->
     return RunRequest(
         messages=(*context, messages.Message("user", task)),
         session_id=message.context_id or None,
-        origin=replace(comes_from, parent=about.parent, deadline_pauses=about.deadline_pauses),
+        origin=replace(
+            comes_from,
+            parent=about.parent,
+            deadline_pauses=about.deadline_pauses,
+            lease=about.lease,
+        ),
         idempotency_key=_idempotency_key(message),
         subject=about.subject,
         budget=about.budget,

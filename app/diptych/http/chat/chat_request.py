@@ -29,7 +29,7 @@ _NO_TOOLS = (
 
 
 @dataclass(frozen=True, slots=True)
-class ChatPolicy:
+class ChatTerms:
     """What chats of an agent may bring; `inputs` is what its model takes besides text."""
 
     name: str
@@ -51,7 +51,7 @@ class ChatRequest:
     headers: Mapping[str, str]
 
 
-async def read_chat(request: Request, policy: ChatPolicy) -> ChatRequest:
+async def read_chat(request: Request, policy: ChatTerms) -> ChatRequest:
     """Read a chat. Raises `InvalidRequest`."""
     body = await read_body(request, ChatBody)
     check_model(body.model, policy.name)

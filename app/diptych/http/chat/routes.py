@@ -18,7 +18,7 @@ from fastapi import APIRouter, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from diptych.http.chat.chat_request import ChatPolicy, check_model, read_chat
+from diptych.http.chat.chat_request import ChatTerms, check_model, read_chat
 from diptych.http.chat.completion import CompletionFormat
 from diptych.http.chat.reader import ChatReader
 from diptych.http.disconnect import (
@@ -35,7 +35,7 @@ from diptych.net.sse import frame
 FIRST_FRAME_SECONDS = 10.0  # for which the headers of a stream wait for its first frame
 
 
-def chat_routes(policy: ChatPolicy, runs: GuardedRuns) -> APIRouter:
+def chat_routes(policy: ChatTerms, runs: GuardedRuns) -> APIRouter:
     """Give the routes of an agent whose chats may bring what `policy` says."""
     router = APIRouter()
     name, started = policy.name, int(time.time())

@@ -12,7 +12,7 @@ from diptych.http.guarded_approvals import GuardedApprovals
 from diptych.http.openapi import operations
 from diptych.http.views import approval_view
 from diptych.loop.text import well_formed
-from diptych.runtime.approvals import approvals_of
+from diptych.runtime.approval_records import approvals_of
 from diptych.runtime.decisions import DecisionRequest
 
 MAX_LIMIT = 1_000

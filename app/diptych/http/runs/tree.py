@@ -7,7 +7,8 @@ Not here: what stands on this agent's record (`runtime.run_tree`).
 """
 
 import asyncio
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, TypeAlias
 
 import orjson
 from fastapi import APIRouter, Query
@@ -17,9 +18,13 @@ from diptych.errors import DelegationError
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import operations
 from diptych.http.views import run_status
+from diptych.loop.messages import JSON
 from diptych.ports import ChildRef
 from diptych.runtime.run_tree import run_node
+from diptych.runtime.service import RunService
 
+Ask: TypeAlias = Callable[[str, ChildRef], Awaitable[JSON]]
+"""Asks an agent, by its name, for a run of a delegation; see `Agents.run_tree`."""
 MAX_DEPTH = 5  # of delegations below the run
 MAX_ASKED = 64  # delegations of one run that are followed, the newest
 _AT_ONCE = 8
@@ -29,44 +34,43 @@ Depth = Annotated[
 ]
 
 
-def tree_routes(runs: GuardedRuns, agent: str) -> APIRouter:
-    """Give the route of trees; `agent` is this agent's name."""
+def tree_routes(runs: GuardedRuns, agent: str, service: RunService) -> APIRouter:
+    """Give the route of trees; `agent` is this agent's name, `service` asks other agents."""
     router = APIRouter()
 
     @router.get("/v1/runs/{run_id}/tree", **operations.READ_RUN_TREE)
     async def read_tree(run_id: str, depth: Depth = MAX_DEPTH) -> Response:
-        view = await run_tree(runs, agent, run_id, depth)
-        return Response(orjson.dumps(view), media_type="application/json")
+        node = {"object": "run.tree", "agent": agent, **await _own_node(runs, run_id)}
+        if depth > 0:
+            await _follow_all(node["delegations"][-MAX_ASKED:], depth - 1, service.child_tree)
+        return Response(orjson.dumps(node), media_type="application/json")
 
     return router
 
 
-async def run_tree(runs: GuardedRuns, agent: str, run_id: str, depth: int) -> dict[str, Any]:
-    """Give the tree of a run that the caller may see. Raises `RunNotFound`."""
+async def _own_node(runs: GuardedRuns, run_id: str) -> dict[str, Any]:
     entry = await runs.entry(run_id)
     records = await runs.records(run_id)
-    node: dict[str, Any] = {"object": "run.tree", "agent": agent}
-    node |= run_node(records, run_status(entry, records))
-    if depth > 0:
-        limit = asyncio.Semaphore(_AT_ONCE)
-        await asyncio.gather(
-            *(_follow(runs, call, depth - 1, limit) for call in node["delegations"][-MAX_ASKED:])
-        )
-    return node
+    return dict(run_node(records, run_status(entry, records)))
 
 
-async def _follow(
-    runs: GuardedRuns, call: dict[str, Any], depth: int, limit: asyncio.Semaphore
-) -> None:
+async def _follow_all(calls: Sequence[dict[str, Any]], depth: int, ask: Ask) -> None:
+    limit = asyncio.Semaphore(_AT_ONCE)
+
+    async def follow(call: dict[str, Any]) -> None:
+        async with limit:
+            await _follow(call, depth, ask)
+
+    await asyncio.gather(*map(follow, calls))
+
+
+async def _follow(call: dict[str, Any], depth: int, ask: Ask) -> None:
     """Put the child's run below a delegation, or why it is not there."""
     child = call.get("child", {})
     known = child.get("task_id", ""), child.get("url", "")
     if call["ended_at"] is not None and not known[0]:
         return  # it never became a task
     try:
-        async with limit:
-            call["run"] = await runs.child_tree(
-                call["agent"], ChildRef(*known, call["context_id"], depth)
-            )
+        call["run"] = await ask(call["agent"], ChildRef(*known, call["context_id"], depth))
     except DelegationError as error:
         call["problem"] = error.message

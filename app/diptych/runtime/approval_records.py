@@ -1,6 +1,7 @@
 """Approvals as a run's records have them: what waits, what was decided, and for how long.
 
-Not here: what a decision leads to (`loop.approvals`), sending one (`signals`), who may (`http`).
+Not here: what a decision leads to (`loop.approval_decisions`), sending one (`signals`), who may
+(`http`).
 """
 
 from collections.abc import Iterable, Sequence

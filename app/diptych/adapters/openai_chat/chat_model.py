@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 import aiohttp
 
 from diptych.adapters.openai_chat.circuit import CircuitState
-from diptych.adapters.openai_chat.connection import open_session, with_proxies
+from diptych.adapters.openai_chat.connection import open_http_session, with_proxies
 from diptych.adapters.openai_chat.endpoint import ChatEndpoint, Limits
 from diptych.adapters.openai_chat.failures import AttemptFailure
 from diptych.adapters.openai_chat.model_watch import ModelWatch
@@ -22,7 +22,7 @@ from diptych.loop.model_request import ModelRequest
 from diptych.net.backoff import Backoff
 from diptych.ports import Delta, Reply
 
-__all__ = ["ChatModel", "open_session", "with_proxies"]
+__all__ = ["ChatModel", "open_http_session", "with_proxies"]
 
 MAX_ATTEMPTS = 3  # of each endpoint
 INITIAL_DELAY = 0.25  # seconds, as all times here
@@ -57,7 +57,7 @@ class ChatModel:
         random: Callable[[], float] = random.random,
         observe: ModelObserver | None = None,
     ) -> None:
-        """Take a session from `open_session`; `random` gives a number in [0, 1) for jitter.
+        """Take a session from `open_http_session`; `random` gives a number in [0, 1) for jitter.
 
         Raises `ConfigError` if an endpoint is no HTTP URL.
         """

@@ -1,6 +1,7 @@
-"""What a run asks of its budget before it calls, and tells it after: the part that all runs have.
+"""Meters what one run uses: asked before it calls, and told after. The part that all runs have.
 
-Not here: budgets that runs share (`shared_budget`), what the run's own leads to (`loop.spending`).
+Not here: budgets that runs share (`shared_budget_meter`), the limits themselves (`loop.budget`),
+what happens when one is used up (`loop.spending`).
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -40,8 +41,8 @@ class ModelCall:
         return replied
 
 
-class RunBudget:
-    """What a run uses of what nobody shares with it: it counts that by itself (`loop.spending`).
+class BudgetMeter:
+    """Meters nothing: the loop counts what a run uses of its own budget (`loop.spending`).
 
     `shares` is what delegations that are admitted are given of the budget, by their ids.
     """
@@ -70,8 +71,8 @@ class RunBudget:
         """End the counting: the run has ended, or another process goes on with it."""
 
 
-class EstimatedBudget(RunBudget):
-    """The budget of a run that shares none: only the usage of its replies must be known."""
+class EstimatingMeter(BudgetMeter):
+    """For a run that shares no budget: estimates the usage of replies that do not say theirs."""
 
     @asynccontextmanager
     async def model_call(self, command: AskModel) -> AsyncIterator[ModelCall]:

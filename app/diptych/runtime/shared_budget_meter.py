@@ -1,4 +1,4 @@
-"""The budgets that a run shares with others, as it uses them: those of its session and of the day.
+"""Meters what a run uses of budgets that it shares with others: its session's, and the day's.
 
 Before the model is asked, an estimate of what it will take is reserved in the ledger; its reply
 settles that. Where nothing is left, or nobody can say whether anything is, the call is not made.
@@ -22,9 +22,9 @@ from diptych.loop.tokens import request_weight
 from diptych.net.backoff import Backoff
 from diptych.ports import Notice
 from diptych.ports.budgets import Account
-from diptych.runtime.budget_book import DAY_SECONDS, Book, day_key, session_key
+from diptych.runtime.budget_meter import BudgetMeter, BudgetRefused, ModelCall
 from diptych.runtime.budget_notices import budget_warning
-from diptych.runtime.run_budget import BudgetRefused, ModelCall, RunBudget
+from diptych.runtime.ledger_client import DAY_SECONDS, LedgerClient, day_key, session_key
 
 AWAY_SECONDS = 10.0  # for which a call waits for a ledger that is away; then it is not made
 _LENT_PARTS = 4  # of what is left, for one delegation of a run without a limit of its own
@@ -33,8 +33,8 @@ UNAVAILABLE = "budget_unavailable"
 
 
 @dataclass
-class Hooks:
-    """What a run's counting needs of its surroundings.
+class CountedRun:
+    """The run that is metered, as its executor knows it.
 
     `token` is new for each owner of the run. `executed_ms` says for how long the run has executed
     here, `recorded` what its record said it had used when this process took it up, by days.
@@ -48,7 +48,7 @@ class Hooks:
     recorded: Callable[[], Sequence[tuple[str, Used]]]
 
 
-class SharedBudget(RunBudget):
+class SharedBudgetMeter(BudgetMeter):
     """Counts what one run uses of its session's budget, and of the day's."""
 
     def __init__(
@@ -56,17 +56,17 @@ class SharedBudget(RunBudget):
         run_id: str,
         session_id: str,
         settings: LoopSettings,
-        book: Book,
-        hooks: Hooks,
+        client: LedgerClient,
+        counted: CountedRun,
     ) -> None:
         super().__init__()
         self._run_id = run_id
         self._session_id = session_id
         self._settings = settings
-        self._book = book
-        self._hooks = hooks
-        self._owner = hooks.token
-        self._must_adopt = bool(hooks.recorded())
+        self._client = client
+        self._counted = counted
+        self._owner = counted.token
+        self._must_adopt = bool(counted.recorded())
         self._entries = 0
         self._settled_ms = 0
         self._used: dict[str, Account] = {}
@@ -74,12 +74,13 @@ class SharedBudget(RunBudget):
 
     @asynccontextmanager
     async def model_call(self, command: AskModel) -> AsyncIterator[ModelCall]:
-        estimate = self._book.estimate
+        estimate = self._client.estimate
         is_step = command.purpose in ("actions", "either")
-        expected = self._amount(estimate.reserved(command), is_step=is_step)
+        sent = request_weight(command.request)
+        expected = self._amount(estimate.reserved(command, sent), is_step=is_step)
         accounts = self._accounts()
         entry = await self._reserve(accounts, expected)
-        call = ModelCall(request_weight(command.request))
+        call = ModelCall(sent)
         try:
             yield call
         except asyncio.CancelledError:  # its server has read the request, and maybe charged it
@@ -89,7 +90,7 @@ class SharedBudget(RunBudget):
             used = Used() if call.used is None else self._amount(call.used, is_step=is_step)
             await self._settle(accounts, entry, used)
         if call.used:
-            estimate.learn(command, call.used)
+            estimate.learn(sent, call.used)
 
     async def admit(
         self, commands: Sequence[MakeCall], run: Run, refuse: Callable[[Returned], None]
@@ -114,26 +115,26 @@ class SharedBudget(RunBudget):
         lent = self._lent.pop(result.call_id, None)
         if lent or used != Used():
             accounts, entry = lent or (self._accounts(), self._new_entry())
-            self._book.spawn(self._settle(accounts, entry, used))
+            self._client.spawn(self._settle(accounts, entry, used))
 
     async def close(self, *, has_ended: bool) -> None:
         try:
             for accounts, entry in self._lent.values():
-                await self._book.settle(accounts, entry, self._run_id, Used())
+                await self._client.settle(accounts, entry, self._run_id, Used())
             if self._must_adopt or self._lent:  # what children used is on record by now
                 await self._adopt()
             accounts = self._accounts()
             if elapsed := self._elapsed(accounts):
-                await self._book.settle(accounts, self._new_entry(), self._run_id, elapsed)
+                await self._client.settle(accounts, self._new_entry(), self._run_id, elapsed)
             if has_ended:
-                await self._book.ledger.forget(list(self._used.values()), self._run_id)
+                await self._client.ledger.forget(list(self._used.values()), self._run_id)
         except StoreError:
             pass  # a new owner adopts it; what has ended is only kept for longer
 
     # Accounts
 
     def _accounts(self) -> list[Account]:
-        accounts = accounts_of(self._book, session_key(self._session_id), self._hooks.now())
+        accounts = accounts_of(self._client, session_key(self._session_id), self._counted.now())
         self._used |= {account.key: account for account in accounts}
         return accounts
 
@@ -153,7 +154,7 @@ class SharedBudget(RunBudget):
         Where the run itself has no limit, it is a part of what is left: others are to go on.
         """
         try:
-            sums = await self._book.ledger.used(accounts)
+            sums = await self._client.ledger.used(accounts)
         except StoreError as error:
             raise BudgetRefused(_unavailable()) from error
         share = self.shares[call.id]
@@ -173,7 +174,7 @@ class SharedBudget(RunBudget):
             try:
                 if self._must_adopt:
                     await self._adopt()
-                found = await self._book.ledger.reserve(accounts, entry, amount)
+                found = await self._client.ledger.reserve(accounts, entry, amount)
             except StoreError as error:
                 if loop.time() >= away_until:
                     raise BudgetRefused(_unavailable()) from error
@@ -183,31 +184,31 @@ class SharedBudget(RunBudget):
                     end = failed(found.limit, used, account.budget, account.scope)
                     raise BudgetRefused(end)
                 if found.outcome == "ok":
-                    self._book.hold(accounts, entry)
+                    self._client.hold(accounts, entry)
                     return entry
                 away_until = loop.time() + AWAY_SECONDS
             await asyncio.sleep(_FIRST_WAIT / 2 + backoff.next_delay())
 
     async def _settle(self, accounts: Sequence[Account], entry: str, used: Used) -> None:
         used = used + self._elapsed(accounts)
-        sums = await self._book.settle_surely(accounts, entry, self._run_id, used)
+        sums = await self._client.settle_surely(accounts, entry, self._run_id, used)
         for account, after in zip(accounts, sums, strict=False):
-            self._hooks.observe(account, after)
+            self._counted.observe(account, after)
             for name in account.budget.warnings(after - used, after):
                 notice = budget_warning(name, after, account.budget, account.scope)
-                self._hooks.notify(notice)
+                self._counted.notify(notice)
 
     def _elapsed(self, accounts: Sequence[Account]) -> Used:
         """Give the time that was not settled yet, where it is limited."""
         if all(account.budget.wall_clock is None for account in accounts):
             return Used()
-        executed = self._hooks.executed_ms()
+        executed = self._counted.executed_ms()
         due, self._settled_ms = executed - self._settled_ms, executed
         return Used(wall_clock=max(0, due))
 
     async def _adopt(self) -> None:
         """Count what the record has, and a former owner did not come to settle."""
-        ledger, recorded = self._book.ledger, self._hooks.recorded()
+        ledger, recorded = self._client.ledger, self._counted.recorded()
         whole = Used()
         for account in self._accounts():
             if account.scope == "perDay":
@@ -220,11 +221,11 @@ class SharedBudget(RunBudget):
         self._must_adopt = False
 
 
-def accounts_of(book: Book, session: str, now: float) -> list[Account]:
+def accounts_of(client: LedgerClient, session: str, now: float) -> list[Account]:
     """Give the accounts that a run of a session shares at a time, as far as they are limited."""
-    budgets, accounts = book.budgets, []
+    budgets, accounts = client.budgets, []
     if budgets.per_session:
-        seconds = book.session_seconds
+        seconds = client.session_seconds
         accounts.append(Account("perSession", session, budgets.per_session, seconds))
     if budgets.per_day:
         accounts.append(Account("perDay", day_key(now), budgets.per_day, DAY_SECONDS))

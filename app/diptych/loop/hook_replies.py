@@ -1,4 +1,4 @@
-"""What follows from what hooks say: of a call before it is made, of a step, of an answer (§5, §7).
+"""What follows from the replies of hooks: about a call, a step or an answer (loop.md §5, §7).
 
 Not here: asking them (`runtime.hooks`), when they are asked (`act`, `answer`).
 """
@@ -16,7 +16,7 @@ from diptych.loop.state import Run, updated
 _APPROVED = "would change what was approved"
 
 
-def judge_call(run: Run, event: CallJudged) -> Next:
+def take_judged_call(run: Run, event: CallJudged) -> Next:
     """Make a call as the hooks leave it, as soon as there is a place; or deny it."""
     run = updated(run, judging=run.judging - {event.call_id})
     call = next(each for each in run.calls if each.id == event.call_id)
@@ -36,12 +36,12 @@ def judge_call(run: Run, event: CallJudged) -> Next:
     return start_ready(updated(run, judged=run.judged | {call.id}))
 
 
-def judge_step(run: Run, event: StepJudged) -> Next:
+def take_judged_step(run: Run, event: StepJudged) -> Next:
     """Go on with the next step, or with the answer; a message that waits is heard first."""
     return ask_for_answer(run) if event.ends and not run.undelivered else next_step(run)
 
 
-def judge_answer(run: Run, event: AnswerJudged) -> Next:
+def take_judged_answer(run: Run, event: AnswerJudged) -> Next:
     """Tell the answer, or ask for it again with what is wrong with it."""
     answer = run.candidate
     if answer is None:

@@ -3,14 +3,21 @@
 Not here: the manifest's form (`manifest.budget`), what is counted (`loop.spending`).
 """
 
+from typing import Any
+
 from diptych.config.manifest.budget import BudgetSpec, SharedBudgetSpec
 from diptych.config.manifest.model import ModelSpec
 from diptych.loop.budget import Budget, Prices, SharedBudgets
 
 
-def run_budget(spec: BudgetSpec) -> Budget:
-    """Give the budget of one run; its wall clock is a deadline (`run_deadline`)."""
-    return Budget(spec.tokens, spec.cost, spec.model_calls, spec.tool_calls, spec.steps)
+def budget_fields(spec: BudgetSpec, model: ModelSpec | None) -> dict[str, Any]:
+    """Give the budget of one run, and the prices, as `LoopSettings` has them.
+
+    Its wall clock is a deadline (`run_deadline`).
+    """
+    budget = Budget(spec.tokens, spec.cost, spec.model_calls, spec.tool_calls, spec.steps)
+    given = model and model.prices
+    return {"budget": budget, "prices": Prices(given.input, given.output) if given else None}
 
 
 def run_deadline(deadline: float, spec: BudgetSpec) -> float:
@@ -21,12 +28,6 @@ def run_deadline(deadline: float, spec: BudgetSpec) -> float:
 def shared_budgets(spec: BudgetSpec) -> SharedBudgets:
     """Give the budgets that runs share."""
     return SharedBudgets(_shared(spec.per_session), _shared(spec.per_day))
-
-
-def prices(model: ModelSpec | None) -> Prices | None:
-    """Give what the model costs, if the manifest says so."""
-    given = model and model.prices
-    return Prices(given.input, given.output) if given else None
 
 
 def _shared(spec: SharedBudgetSpec) -> Budget:

@@ -1,6 +1,6 @@
-"""What the records of a run say that it and its children have used.
+"""The tokens that a run and its children have used, by its records: for views of runs.
 
-Not here: what a run has used by now, while it executes (`loop.state`).
+Not here: what counts for budgets (`recorded_use`), a run while it executes (`loop.spending`).
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,7 @@
 """The ledger as the runs of one process use it: what they hold of it, and what is due to it.
 
-Not here: the ledger itself (`ports.budgets`), what one run reserves and settles (`shared_budget`).
+Not here: the ledger itself (`ports.budgets`), what one run reserves and settles
+(`shared_budget_meter`).
 """
 
 import asyncio
@@ -14,14 +15,12 @@ from diptych.errors import StoreError
 from diptych.loop.budget import SharedBudgets
 from diptych.loop.commands import AskModel
 from diptych.loop.messages import Usage, Used
-from diptych.loop.tokens import request_weight
 from diptych.net.backoff import Backoff
 from diptych.ports.budgets import RESERVED_SECONDS, Account, Ledger
 
 REPLY_TOKENS = 4_096  # that a reply may have, until a longer one came, if nothing bounds it
 DAY_SECONDS = 2 * 24 * 3600.0  # for which a day's account is kept
 _TELLING_WEIGHT = 200  # of a prompt: a shorter one is mostly the template
-_SETTLING_SECONDS = 0.5  # for which a run waits for what it has used to be settled
 _FIRST_RETRY, _LONGEST_RETRY = 0.02, 1.0  # seconds
 
 
@@ -38,18 +37,16 @@ class Estimate:
     factor: float = 1.0  # tokens of a unit of weight, of prompts that are long enough to say so
     longest: int = 0  # of the replies
 
-    def reserved(self, command: AskModel) -> Usage:
-        """Give what a request will use at most, as far as one can know."""
-        sent = request_weight(command.request)
+    def reserved(self, command: AskModel, sent: int) -> Usage:
+        """Give what a request of the weight `sent` will use at most, as far as one can know."""
         overhead = REPLY_TOKENS if self.overhead is None else self.overhead
         prompt = max(sent + overhead, math.ceil(sent * self.factor))
         bound = command.request.parameters.get("max_tokens", self.reply_tokens)
         reply = bound if isinstance(bound, int) else max(REPLY_TOKENS, self.longest)
         return Usage(prompt, reply)
 
-    def learn(self, command: AskModel, used: Usage) -> None:
+    def learn(self, sent: int, used: Usage) -> None:
         """Learn from a reply."""
-        sent = request_weight(command.request)
         self.longest = max(self.longest, used.completion_tokens)
         self.overhead = max(self.overhead or 0, used.prompt_tokens - sent)
         if sent >= _TELLING_WEIGHT:
@@ -66,8 +63,8 @@ def day_key(now: float) -> str:
     return f"day:{datetime.fromtimestamp(now, UTC):%Y-%m-%d}"
 
 
-class Book:
-    """The ledger of an agent, for its runs in this process.
+class LedgerClient:
+    """Reaches the ledger of an agent, for its runs in this process; settles until it is done.
 
     The account of a session is kept for `session_seconds` after it was used last.
     """
@@ -96,12 +93,18 @@ class Book:
     async def settle_surely(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Sequence[Used]:
-        """Settle, whoever cancels the caller, and however long the store is away."""
-        task = self.spawn(self._settle_until_done(accounts, entry, run_id, used))
-        sums: Sequence[Used] = ()
-        done, _ = await asyncio.wait([task], timeout=_SETTLING_SECONDS)
-        if done:
-            sums = task.result()
+        """Settle, whoever cancels the caller, and however long the store is away.
+
+        Gives nothing if it is not done yet.
+        """
+        try:
+            sums = await self.ledger.settle(accounts, entry, run_id, used)
+        except (StoreError, asyncio.CancelledError) as error:
+            self.spawn(self._settle_until_done(accounts, entry, run_id, used))
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            return ()
+        self._held.pop(entry, None)
         return sums
 
     async def settle(
@@ -126,16 +129,16 @@ class Book:
 
     async def _settle_until_done(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
-    ) -> Sequence[Used]:
+    ) -> None:
         backoff = Backoff(_FIRST_RETRY, _LONGEST_RETRY)
         while True:
             try:
-                sums = await self.ledger.settle(accounts, entry, run_id, used)
+                await self.ledger.settle(accounts, entry, run_id, used)
             except StoreError:
                 await asyncio.sleep(backoff.next_delay())
             else:
-                self._held.pop(entry, None)
-                return sums
+                break
+        self._held.pop(entry, None)
 
     async def _renew(self) -> None:
         while self._held:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice
 
-from diptych.adapters.memory.leases import MemoryLeases
-from diptych.adapters.memory.rows import StoredRun, StoredSession, size_of
+from diptych.adapters.in_memory.leases import MemoryLeases
+from diptych.adapters.in_memory.rows import StoredRun, StoredSession, size_of
 from diptych.errors import (
     BlobMissing,
     IdempotencyMismatch,

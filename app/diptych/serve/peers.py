@@ -1,0 +1,21 @@
+"""The other agents of an agent, if it has any.
+
+Not here: what they are asked (`adapters.a2a`).
+"""
+
+from typing import TYPE_CHECKING
+
+from diptych.adapters.no_agents import NoAgents
+from diptych.config.settings import AgentConfig
+
+if TYPE_CHECKING:
+    from diptych.adapters.a2a import A2aAgents
+
+
+def agent_client(config: AgentConfig, url: str) -> "A2aAgents | NoAgents":
+    """Give what reaches them; `url` is where the agent itself is served."""
+    if not config.agents:
+        return NoAgents()
+    from diptych.adapters.a2a import A2aAgents  # noqa: PLC0415 - heavy, and only needed here
+
+    return A2aAgents(config.agents, config.public_url or url, own_name=config.name)

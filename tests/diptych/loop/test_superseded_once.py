@@ -1,0 +1,37 @@
+"""A message supersedes a call that waits once, however many results come at the same time."""
+
+from support.doubles import catalog
+
+from diptych.loop.approval_events import ApprovalRequested
+from diptych.loop.commands import Emit
+from diptych.loop.events import (
+    Called,
+    LoopSettings,
+    Offered,
+    OwnerChanged,
+    Replied,
+    Returned,
+    RunRequested,
+    Steered,
+)
+from diptych.loop.reducer import advance, apply_all
+from diptych.loop.state import Run
+
+CALLS = '[{"tool": "a"}, {"tool": "b"}, {"tool": "c"}]'
+
+
+def test_a_call_that_waits_is_skipped_once_when_two_others_are_unknown():
+    offered = Offered(catalog("a", "b", "c"), "SYSTEM", LoopSettings())
+    run = apply_all(Run(), [RunRequested("hi"), offered, Replied(CALLS)])
+    a, b, c = run.calls
+    events = [ApprovalRequested(c, 1, "", 9.0), Called(a, 1), Called(b, 1)]
+    run = apply_all(run, [*events, OwnerChanged()])
+    run = apply_all(run, [Steered("stop", "m-1")])
+    emitted, todo = [], [c for c in run.pending if isinstance(c, Emit)]
+    while todo:
+        emit = todo.pop(0)
+        assert isinstance(emit.event, Returned)
+        emitted.append(emit.event.result.call_id)
+        run, more = advance(run, emit.event)
+        todo += [c for c in more if isinstance(c, Emit)]
+    assert sorted(emitted) == ["call_1_1", "call_1_2", "call_1_3"]
