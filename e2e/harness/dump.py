@@ -26,6 +26,8 @@ _CHANCE = {
     "uid",
 }
 
+_UID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+
 
 def normalised(kubectl: Kubectl) -> Mapping[str, Any]:
     """Give the objects by kind and name; of a Deployment its status is not the operator's."""
@@ -65,6 +67,7 @@ def _without_chance(value: Any, namespace: str) -> Any:
             return [_without_chance(inner, namespace) for inner in lasting]
         case str():
             # Digests are of contents that name the namespace.
-            return re.sub(r"\b[0-9a-f]{10,64}\b", "DIGEST", value.replace(namespace, "NAMESPACE"))
+            value = _UID.sub("UID", value.replace(namespace, "NAMESPACE"))
+            return re.sub(r"\b[0-9a-f]{10,64}\b", "DIGEST", value)
         case _:
             return value

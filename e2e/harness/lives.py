@@ -154,7 +154,11 @@ def _settings(release: Release, folder: Path) -> dict[str, str]:
     """Give what the release's own operator has in its environment."""
     deployment = release.kubectl.get("deployment", release.name)
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    files = {"POD_TEMPLATE": "pod-template.yaml", "ACCESS": "access.yaml"}
+    files = {
+        "POD_TEMPLATE": "pod-template.yaml",
+        "AGENTS": "agents.yaml",
+        "ACCESS": "access.yaml",
+    }
     for name in files.values():
         (folder / name).write_text(release.kubectl.get("configmap", release.name)["data"][name])
     given = {item["name"]: item["value"] for item in container["env"] if item.get("value")}

@@ -18,7 +18,7 @@ from diptych.loop.codec import Record
 from diptych.loop.messages import JSON
 from diptych.ports import FeedItem, Gap, Item, Notice
 from diptych.runtime.active_run import ActiveRun
-from diptych.runtime.buffer import MAX_BUFFERED_CHARS, SubscriberBuffer, record_chars
+from diptych.runtime.buffer import MAX_BUFFERED_CHARS, SubscriberBuffer, is_terminal, record_chars
 from diptych.runtime.position import Position
 from diptych.runtime.stores import Stores
 
@@ -174,13 +174,14 @@ class Subscription(AsyncIterator[Sequence[Item]]):
     async def _newest_still_held(self, active: ActiveRun | None) -> Record | None:
         """Look for the newest record that the subscriber has seen and that is still the same.
 
-        After a loss, records with the same numbers may be different ones.
+        After a loss others have the same numbers: a terminal one, if it has seen later ones.
         """
         position, held = self._position, None
         while True:
             found = await self._records(active, held.seq if held else 0, self._batch_limit)
             for record in found:
-                if record.seq > position.seq or position.is_new_restart(record):
+                is_other = is_terminal(record) and record.seq < position.seq
+                if record.seq > position.seq or is_other or position.is_new_restart(record):
                     return held
                 held = record
             if len(found) < self._batch_limit:

@@ -7,7 +7,6 @@ import pytest
 from support.face import HI, Face, Speaker, error_of, face
 from support.stack import until
 
-from diptych.http import memory
 from diptych.http.memory_guard import SLICE, MemoryGuard
 from diptych.net.memory_budget import MemoryBudget
 
@@ -132,7 +131,7 @@ async def test_events_come_in_pages_that_hold_little_and_miss_nothing(
             await until(lambda: helper.house.runs.active_count == 0)
         everything = (await helper.http.get("/memory/events")).json()
         assert everything["next_before"] is None
-        monkeypatch.setattr(memory, "MAX_PAGE_SIZE", 2_000)
+        monkeypatch.setattr(session_memory, "MAX_PAGE_SIZE", 2_000)
         for query in ({}, {"session_id": "s1"}, {"limit": 1}):
             whole = [
                 event

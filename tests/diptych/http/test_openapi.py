@@ -14,6 +14,7 @@ from support.face import HI, Face, Speaker, face
 from support.stack import call, frames, until
 
 from diptych.http.health import unavailable_value
+from diptych.http.openapi.document import document
 from diptych.loop.catalog import Unavailable
 
 ROOT = Path(__file__).parents[3]
@@ -209,3 +210,10 @@ async def test_ready_names_what_is_missing_as_the_document_says() -> None:
 def test_the_committed_reference_is_what_the_generator_writes() -> None:
     generator = runpy.run_path(str(ROOT / "tools" / "reference" / "http_api.py"))
     assert generator["text"]() == generator["FILE"].read_text(encoding="utf-8"), "run `make format`"
+
+
+async def test_a_closed_agents_document_changes_no_other() -> None:
+    async with face() as helper:
+        before = document_of(helper)
+        assert "401" in json.dumps(document(helper.app, needs_credential=True)["paths"]["/a2a"])
+        assert document(helper.app, needs_credential=False) == before

@@ -35,3 +35,13 @@ def test_a_call_that_waits_is_skipped_once_when_two_others_are_unknown():
         run, more = advance(run, emit.event)
         todo += [c for c in more if isinstance(c, Emit)]
     assert sorted(emitted) == ["call_1_1", "call_1_2", "call_1_3"]
+
+
+def test_calls_that_a_message_superseded_are_not_unknown_too_when_records_were_lost():
+    offered = Offered(catalog("a", "b"), "SYSTEM", LoopSettings())
+    run = apply_all(Run(), [RunRequested("hi"), offered, Replied(CALLS.replace("c", "b"))])
+    waiting = [ApprovalRequested(call, 1, "", 9.0) for call in run.calls]
+    run = apply_all(run, [*waiting, Steered("stop", "m-1"), OwnerChanged(lost_tail=True)])
+    results = [c.event.result for c in run.pending if isinstance(c, Emit)]
+    assert [result.call_id for result in results] == [call.id for call in run.calls]
+    assert {result.error for result in results} == {"skipped"}

@@ -148,6 +148,22 @@ async def test_who_hangs_up_has_no_more_than_the_beginning_read() -> None:
 
 
 @virtually
+async def test_a_reader_that_saw_more_than_the_run_now_has_is_told_its_end() -> None:
+    store = SharedStore()
+    a, b = (replica(store, n, "{}", SLOWLY) for n in "ab")
+    run_id = await begin(a)
+    await asyncio.sleep(4)
+    a.kill()
+    seen = len(log(store, run_id))
+    store.lose_tail(run_id, 3)
+    left = [*log(store, run_id)]
+    end = replace(left[-1], seq=left[-1].seq + 1, event_type="failed", metadata={"code": "x"})
+    store.runs[run_id].records.append(end)
+    reset, *rest = await told(b, run_id, seen)
+    assert (reset.fields["last_seq"], rest) == (left[-1].seq, [end])
+
+
+@virtually
 async def test_a_loss_after_what_a_reader_has_seen_is_not_told_it() -> None:
     store = SharedStore()
     a, b = (replica(store, n, "{}", SLOWLY) for n in "ab")

@@ -5,6 +5,7 @@ as they are, and A2A's paths, whose routes are built later.
 """
 
 from collections.abc import Iterator
+from copy import deepcopy
 from http import HTTPStatus
 from typing import Any
 
@@ -132,7 +133,7 @@ def document(app: FastAPI, *, needs_credential: bool) -> dict[str, Any]:
         description=f"{app.description}{_DESCRIPTION}".strip(),
         routes=app.routes,
     )
-    built["paths"] |= _A2A_PATHS
+    built["paths"] |= deepcopy(_A2A_PATHS)  # what is below changes it
     for path, operation in operations(built):
         if needs_credential:
             is_open = path in OPEN_PATHS
