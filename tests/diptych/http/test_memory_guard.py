@@ -7,6 +7,7 @@ import pytest
 from support.face import HI, Face, Speaker, error_of, face
 from support.stack import until
 
+from diptych.http import session_memory
 from diptych.http.memory_guard import SLICE, MemoryGuard
 from diptych.net.memory_budget import MemoryBudget
 
