@@ -1,5 +1,6 @@
 """Routes of Agents at an API: made, mended, removed; where the cluster lacks their kind, missed."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from support.kubernetes import ErrorResponse
 from support.reconciler_harness import NAME, Harness, served
 
 from diptych_operator.desired.expose import ExposeSettings, WaySettings
+from diptych_operator.kubernetes.errors import NotFoundError
 from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, HTTP_ROUTE, INGRESS
 
 ON = WaySettings(True)
@@ -119,6 +121,43 @@ async def test_a_cluster_without_the_gateway_api_says_so_and_the_pods_run(harnes
     await harness.until_done()
     assert harness.api.get(HTTP_ROUTE, NAME)
     assert "Stalled" not in harness.conditions()
+
+
+async def test_agents_reconciled_at_a_time_all_learn_that_the_kind_is_missing(harness):
+    """One looks for its route again while another has found that there can be none."""
+    has_found, goes_on = asyncio.Event(), asyncio.Event()
+    second = ("team", "second")
+    apply, find = harness.client.apply, harness.client.find
+    seen = []
+
+    async def lacking_find(kind, name):
+        if kind is not HTTP_ROUTE:
+            return await find(kind, name)
+        if name == second:
+            await goes_on.wait()
+        raise NotFoundError("the server could not find the requested resource")
+
+    async def slow_apply(desired, uid):
+        seen.append(desired["kind"])
+        if desired["metadata"]["name"] == NAME[1]:
+            has_found.set()
+            await asyncio.sleep(0)
+        return await apply(desired, uid)
+
+    harness.client.find, harness.client.apply = lacking_find, slow_apply
+    put(harness, expose=BY_GATEWAY)
+    other = {**BY_GATEWAY, "host": "b.example.com"}
+    harness.api.put(AGENT, agent_object("second", expose=other))
+    await harness.observe()
+    first = asyncio.create_task(harness.reconciler.reconcile(NAME))
+    await has_found.wait()
+    later = asyncio.create_task(harness.reconciler.reconcile(second))
+    await first
+    goes_on.set()
+    await later
+    assert "HTTPRoute" not in seen
+    for name in (NAME, second):
+        assert harness.conditions(name)["Progressing"] == ("False", "KindMissing")
 
 
 async def test_of_two_agents_of_one_host_the_younger_is_refused_until_the_older_goes(harness):
