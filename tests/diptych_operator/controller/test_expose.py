@@ -10,9 +10,10 @@ from support.reconciler_harness import NAME, Harness, served
 
 from diptych_operator.desired.expose import ExposeSettings, WaySettings
 from diptych_operator.kubernetes.errors import NotFoundError
-from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, HTTP_ROUTE, INGRESS
+from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, HTTP_ROUTE, INGRESS, NETWORK_POLICY
 
-ON = WaySettings(True)
+GATEWAYS = {"namespaceSelector": {"matchLabels": {"team": "gateways"}}}
+ON = WaySettings(True, (GATEWAYS,))
 EXPOSING = replace(PLATFORM, expose=ExposeSettings(("*.example.com",), ON, ON))
 BY_GATEWAY = {"host": "a.example.com", "gateway": {"name": "public"}, "tls": {}}
 BY_INGRESS = {"host": "a.example.com", "ingress": {}}
@@ -182,3 +183,23 @@ async def test_where_it_is_not_switched_on_no_route_is_looked_for():
         await harness.until_done()
         assert harness.conditions()["Accepted"] == ("False", "ExposeNotAllowed")
         assert not [path for path in seen if "httproutes" in path or "ingresses" in path]
+
+
+async def test_what_is_switched_off_stays_open_until_the_manifest_says_so_no_more(harness):
+    def admits_gateways():
+        return {
+            "from": [GATEWAYS],
+            "ports": [{"port": 8000, "protocol": "TCP"}],
+        } in harness.api.get(NETWORK_POLICY, NAME)["spec"]["ingress"]
+
+    put(harness, expose=BY_GATEWAY)
+    await harness.until_done()
+    assert admits_gateways()
+    later = Harness(harness.api, harness.client)
+    await later.until_done()
+    assert later.conditions()["Accepted"] == ("False", "ExposeNotAllowed")
+    assert admits_gateways()
+    put(later)
+    await later.until_done()
+    assert not admits_gateways()
+    assert harness.api.get(HTTP_ROUTE, NAME)
