@@ -234,10 +234,7 @@ class ObjectCache:
         affected = set(self._referrers.of((kind.name, namespace, name)))
         if kind is POD and (agent_name := agent_name_of(content)):
             affected.add(agent_name)
-        elif kind is AGENT or kind in (
-            *CHILD_KINDS,
-            *self.route_kinds,
-        ):  # a child has the name of its Agent
+        elif kind is AGENT or kind in self._child_kinds:  # a child has the name of its Agent
             affected.add((namespace, name))
         agents = {one for one in affected if one in self._objects[AGENT] or kind is AGENT}
         if kind is JOB and (agent_name := agent_name_of(content)):  # its Agent may be gone

@@ -11,6 +11,7 @@ retried (`work_queue`).
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import Counter
@@ -142,7 +143,6 @@ class Reconciler:
         self._throttle = writers.throttle
         self._applier = Applier(client, cache)
         self._purge_jobs = PurgeJobs(client, cache)
-        self._missing_kinds: set[Kind] = set()
         self._failures: Counter[NamespacedName] = Counter()
         """How often in a row an Agent's children could not be written."""
 
@@ -203,8 +203,8 @@ class Reconciler:
 
     async def _apply_children(self, agent: Agent, children: Children) -> None:
         """Apply children that have drifted, and delete those that are not desired any more."""
-        live = [await self._find_live(agent, child) for child in children.to_apply]
-        check_ownership(agent, children, live)
+        live = await self._find_live(agent, children)
+        check_ownership(agent, children, [live.get(kind_of(one)) for one in children.to_apply])
         mounted = mounted_config_map(self._cache.deployment(agent))
         for obsolete in children.obsolete_config_maps:  # first: applying removes the list of them
             await self._config_maps.delete(agent, obsolete)
@@ -216,8 +216,8 @@ class Reconciler:
                 raise name_conflict("ConfigMap", name, "delete it")
             await self._ensure_access_file(agent)
             await self._purge_jobs.ensure(agent, children.purge_job)
-            for child, found in zip(children.to_apply, live, strict=True):
-                obstacle = await self._apply(agent, child, found) or obstacle
+            for child in children.to_apply:
+                obstacle = await self._apply(agent, child, live) or obstacle
         except InvalidError as error:
             if name != mounted:  # no pod will ever mount it
                 await self._config_maps.delete(agent, name)
@@ -241,29 +241,36 @@ class Reconciler:
                 message = f"The cluster's issuer of tokens is not known, so no pod starts: {why}"
                 raise Blocked(Problem("IssuerUnknown", message))
 
-    async def _apply(self, agent: Agent, child: Object, live: Object | None) -> Blocked | None:
+    async def _apply(
+        self, agent: Agent, child: Object, live: Mapping[Kind, Object | None]
+    ) -> Blocked | None:
         """Apply a child; give the obstacle if that is not possible now, and others may go on."""
-        if kind_of(child) is DEPLOYMENT and self._throttle.must_wait(agent, child, live):
-            return waits_for_others(self._throttle.at_once)
-        if kind_of(child) in self._missing_kinds:
+        kind = kind_of(child)
+        if kind not in live:
             return kind_missing(child)
-        await self._applier.apply(agent, child, live)
+        if kind is DEPLOYMENT and self._throttle.must_wait(agent, child, live[kind]):
+            return waits_for_others(self._throttle.at_once)
+        await self._applier.apply(agent, child, live[kind])
         return None
 
-    async def _find_live(self, agent: Agent, child: Object) -> Object | None:
-        """Find the live object of a child's name, whoever owns it."""
-        kind, name = kind_of(child), namespaced_name_of(child)
-        live = self._cache.find(kind, name)
-        if live and kind in ROUTE_KINDS and not is_owned_by(live, agent):  # it may be gone by now
-            self._cache.remove(kind, live)
-            live = None
-        if live is None and kind is not SERVICE:  # of other kinds, the cache has our own only
-            self._missing_kinds.discard(kind)
-            try:
-                live = await self._client.find(kind, name)
-            except NotFoundError:  # the cluster may lack the kind of a route
-                self._missing_kinds.add(kind)
-        return live
+    async def _find_live(self, agent: Agent, children: Children) -> dict[Kind, Object | None]:
+        """Find the objects of the children's names, whoever owns them.
+
+        A kind that the cluster does not have, as it may lack that of a route, is left out.
+        """
+        found: dict[Kind, Object | None] = {}
+        for child in children.to_apply:
+            kind, name = kind_of(child), namespaced_name_of(child)
+            live = self._cache.find(kind, name)
+            if live and kind in ROUTE_KINDS and not is_owned_by(live, agent):  # it may be gone now
+                self._cache.remove(kind, live)
+                live = None
+            if live is None and kind is not SERVICE:  # of other kinds, the cache has our own only
+                with contextlib.suppress(NotFoundError):
+                    found[kind] = await self._client.find(kind, name)
+            else:
+                found[kind] = live
+        return found
 
     async def _delete_surplus(self, agent: Agent, children: Children) -> None:
         desired = {kind_of(child) for child in children.to_apply}

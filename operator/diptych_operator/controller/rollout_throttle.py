@@ -50,7 +50,7 @@ class RolloutThrottle:
         """End the writing of an Agent's Deployment, and queue those that wait, if there is room."""
         self._admitted.discard(name)
         self._metrics.set_waiting(len(self._waiting))
-        if self._waiting:
+        if self._waiting and name not in self._waiting:  # one that waits has just found no room
             room = self.at_once - len(self._rolling())
             for waiting in list(self._waiting)[: max(room, 0)]:
                 self._queue.add(waiting)

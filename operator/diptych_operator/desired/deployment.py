@@ -10,7 +10,7 @@ Not here: how far the rollout of a live Deployment is (`rollout`).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 from diptych_operator.desired.access import access_source, token_sources
 from diptych_operator.desired.locked_fields import LockedField, check_locked
@@ -23,6 +23,22 @@ from diptych_operator.resources.labels import child_labels, selector_labels
 
 CONTAINER = "agent"
 VOLUME = "diptych"
+
+RESTRICTED_POD: Final[Mapping[str, Any]] = {
+    "automountServiceAccountToken": False,
+    "enableServiceLinks": False,
+    "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+}
+"""What the spec of every pod has that the operator makes."""
+RESTRICTED_CONTAINER: Final[Mapping[str, Any]] = {
+    "terminationMessagePolicy": "FallbackToLogsOnError",
+    "securityContext": {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    },
+}
+"""What every container has that the operator makes."""
 
 _PRE_STOP_SECONDS = 5  # until every node's proxy stops sending requests to a terminating pod
 _MIN_READY_SECONDS = 2  # until every node's proxy sends requests to a ready pod
@@ -152,10 +168,8 @@ _AGENTS_WORD = (
 def _pod_spec(agent: Agent, sources: list[Object], defaults: PodDefaults) -> dict[str, Any]:
     pod: dict[str, Any] = {
         "serviceAccountName": agent.name,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
-        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        **RESTRICTED_POD,
         "containers": [_container(agent, defaults)],
         "volumes": [
             {"name": VOLUME, "projected": {"sources": sources}},
@@ -191,12 +205,7 @@ def _container(agent: Agent, defaults: PodDefaults) -> dict[str, Any]:
         "livenessProbe": _probe("/health", periodSeconds=10, timeoutSeconds=5, failureThreshold=6),
         "readinessProbe": _probe("/ready", periodSeconds=3, timeoutSeconds=3, failureThreshold=2),
         "lifecycle": {"preStop": {"sleep": {"seconds": _PRE_STOP_SECONDS}}},
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        **RESTRICTED_CONTAINER,
         "volumeMounts": [
             {"name": VOLUME, "mountPath": FOLDER, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108

@@ -9,12 +9,17 @@ Not here: when it is started (`controller.purge_jobs`), what it deletes (`diptyc
 import json
 from typing import Any
 
-from diptych_operator.desired.deployment import CONTAINER, PodDefaults
+from diptych_operator.desired.deployment import (
+    CONTAINER,
+    RESTRICTED_CONTAINER,
+    RESTRICTED_POD,
+    PodDefaults,
+)
 from diptych_operator.desired.drift import digest
 from diptych_operator.desired.network_policy import NetworkSettings, redis_egress_rules
 from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.strategic_merge import strategic_merge
-from diptych_operator.resources.agent import REDIS_PORT, Agent
+from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import JOB, NETWORK_POLICY, Object
 from diptych_operator.resources.labels import INSTANCE, PURGE_POD_LABELS, child_labels
 
@@ -106,18 +111,11 @@ def _pod_template(agent: Agent, labels: dict[str, str], pods: PodDefaults) -> di
             "requests": {"cpu": "20m", "memory": "64Mi"},
             "limits": {"memory": "256Mi"},
         },
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        **RESTRICTED_CONTAINER,
     }
     spec = {
         "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        **RESTRICTED_POD,
         "containers": [container],
     }
     template = {"metadata": {"labels": labels}, "spec": spec}
@@ -133,8 +131,8 @@ def _arguments(agent: Agent) -> list[str]:
 
 
 def _redis_url(agent: Agent) -> dict[str, Any]:
-    if source := agent.redis.get("urlFrom"):
-        return {"name": "REDIS_URL", "valueFrom": source}
-    ref = agent.redis["serviceRef"]
-    host = f"{ref['name']}.{ref.get('namespace', agent.namespace)}"
-    return {"name": "REDIS_URL", "value": f"redis://{host}:{ref.get('port', REDIS_PORT)}"}
+    ref = agent.redis_service
+    if ref is None:
+        return {"name": "REDIS_URL", "valueFrom": agent.redis["urlFrom"]}
+    namespace, name = ref.name
+    return {"name": "REDIS_URL", "value": f"redis://{name}.{namespace}:{ref.port}"}

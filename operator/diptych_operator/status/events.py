@@ -11,7 +11,7 @@ from typing import Any
 
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import AGENT, EVENT, LEASE, OPERATOR_NAME, Object
-from diptych_operator.status.problem import FORMER_AGENT
+from diptych_operator.status.problem import FORMER_AGENT, GOES_ON_BY_ITSELF
 
 _GOOD_STATUS = {
     "Accepted": "True",
@@ -22,7 +22,7 @@ _GOOD_STATUS = {
     "Progressing": "True",
     "ToolsDrifted": "False",
 }
-_EXPECTED_REASONS = {"WaitsForOthers", "RollingOut", "ScaledToZero", FORMER_AGENT}
+_EXPECTED_REASONS = {"RollingOut", "ScaledToZero", *GOES_ON_BY_ITSELF}
 _AT_REST = {"UpToDate", "NotAccepted", "Stuck", FORMER_AGENT}
 """Reasons of Progressing=False that are no obstacle, or of which another condition says more."""
 PATIENCE = 8.0

@@ -1,5 +1,6 @@
 """Routes of Agents at an API: made, mended, removed; where the cluster lacks their kind, missed."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -8,9 +9,11 @@ from support.kubernetes import ErrorResponse
 from support.reconciler_harness import NAME, Harness, served
 
 from diptych_operator.desired.expose import ExposeSettings, WaySettings
-from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, HTTP_ROUTE, INGRESS
+from diptych_operator.kubernetes.errors import NotFoundError
+from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, HTTP_ROUTE, INGRESS, NETWORK_POLICY
 
-ON = WaySettings(True)
+GATEWAYS = {"namespaceSelector": {"matchLabels": {"team": "gateways"}}}
+ON = WaySettings(True, (GATEWAYS,))
 EXPOSING = replace(PLATFORM, expose=ExposeSettings(("*.example.com",), ON, ON))
 BY_GATEWAY = {"host": "a.example.com", "gateway": {"name": "public"}, "tls": {}}
 BY_INGRESS = {"host": "a.example.com", "ingress": {}}
@@ -121,6 +124,43 @@ async def test_a_cluster_without_the_gateway_api_says_so_and_the_pods_run(harnes
     assert "Stalled" not in harness.conditions()
 
 
+async def test_agents_reconciled_at_a_time_all_learn_that_the_kind_is_missing(harness):
+    """One looks for its route again while another has found that there can be none."""
+    has_found, goes_on = asyncio.Event(), asyncio.Event()
+    second = ("team", "second")
+    apply, find = harness.client.apply, harness.client.find
+    seen = []
+
+    async def lacking_find(kind, name):
+        if kind is not HTTP_ROUTE:
+            return await find(kind, name)
+        if name == second:
+            await goes_on.wait()
+        raise NotFoundError("the server could not find the requested resource")
+
+    async def slow_apply(desired, uid):
+        seen.append(desired["kind"])
+        if desired["metadata"]["name"] == NAME[1]:
+            has_found.set()
+            await asyncio.sleep(0)
+        return await apply(desired, uid)
+
+    harness.client.find, harness.client.apply = lacking_find, slow_apply
+    put(harness, expose=BY_GATEWAY)
+    other = {**BY_GATEWAY, "host": "b.example.com"}
+    harness.api.put(AGENT, agent_object("second", expose=other))
+    await harness.observe()
+    first = asyncio.create_task(harness.reconciler.reconcile(NAME))
+    await has_found.wait()
+    later = asyncio.create_task(harness.reconciler.reconcile(second))
+    await first
+    goes_on.set()
+    await later
+    assert "HTTPRoute" not in seen
+    for name in (NAME, second):
+        assert harness.conditions(name)["Progressing"] == ("False", "KindMissing")
+
+
 async def test_of_two_agents_of_one_host_the_younger_is_refused_until_the_older_goes(harness):
     first = put(harness, expose=BY_INGRESS)
     second = agent_object("second", expose=BY_INGRESS)
@@ -143,3 +183,23 @@ async def test_where_it_is_not_switched_on_no_route_is_looked_for():
         await harness.until_done()
         assert harness.conditions()["Accepted"] == ("False", "ExposeNotAllowed")
         assert not [path for path in seen if "httproutes" in path or "ingresses" in path]
+
+
+async def test_what_is_switched_off_stays_open_until_the_manifest_says_so_no_more(harness):
+    def admits_gateways():
+        return {
+            "from": [GATEWAYS],
+            "ports": [{"port": 8000, "protocol": "TCP"}],
+        } in harness.api.get(NETWORK_POLICY, NAME)["spec"]["ingress"]
+
+    put(harness, expose=BY_GATEWAY)
+    await harness.until_done()
+    assert admits_gateways()
+    later = Harness(harness.api, harness.client)
+    await later.until_done()
+    assert later.conditions()["Accepted"] == ("False", "ExposeNotAllowed")
+    assert admits_gateways()
+    put(later)
+    await later.until_done()
+    assert not admits_gateways()
+    assert harness.api.get(HTTP_ROUTE, NAME)

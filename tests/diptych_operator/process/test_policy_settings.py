@@ -34,6 +34,8 @@ def test_with_rules_what_the_container_runs_is_locked():
         ([RULE] * 65, "of 64 rules at most"),
         (["x"], "policy[0] must be a mapping"),
         ([RULE, {**RULE, "doo": 1}], "policy[1] has unknown fields: doo"),
+        ([{**RULE, "repeat": "deny"}], "policy[0] has unknown fields: repeat"),
+        ([{**RULE, "expires": "1m30s"}], "policy[0].expires does not have its form"),
         ([{"do": "deny"}], "policy[0].match needs exactly one of tool, agent"),
         ([{"match": {"tool": "a", "agent": "b"}, "do": "deny"}], "needs exactly one of"),
         ([{"match": {"tool": 1}, "do": "deny"}], "needs exactly one of"),
