@@ -112,13 +112,7 @@ def test_a_peer_is_let_in_by_allowed_namespaces_and_a_stranger_is_not(
     other_space.kubectl.apply(EVERYBODY)
     space.kubectl.apply(EVERYBODY)
     for pod in ("probe", bystander):
-        stranger = Probe(space.kubectl, pod)
-        eventually(lambda: stranger.reaches(host), seconds=20, what="the policies let all in")  # noqa: B023
-        assert ask(stranger, host, "").status == 401
-        assert ask(stranger, host, space.kubectl.token("diptych.dev/x/y")).status == 401
-        # Who proves to be a stranger has no right: it is told which one, and nothing else.
-        proved = ask(stranger, host, stranger.token(host))
-        assert (proved.status, "'ask'" in proved.text) == (403, True)
+        _is_kept_out_without_policies(space, Probe(space.kubectl, pod), host)
     own = space.kubectl.token(f"diptych.dev/{other_space.name}/lawyer", "bystander")
     assert ask(space.probe, host, own).status == 403
     assert ask(Probe(space.kubectl, asker), host, token).status == 200
@@ -131,6 +125,15 @@ def test_a_peer_is_let_in_by_allowed_namespaces_and_a_stranger_is_not(
         seconds=120,
         what="the peer is not let in any more",
     )
+
+
+def _is_kept_out_without_policies(space: Space, stranger: Probe, host: str) -> None:
+    eventually(lambda: stranger.reaches(host), seconds=20, what="the policies let all in")
+    assert ask(stranger, host, "").status == 401
+    assert ask(stranger, host, space.kubectl.token("diptych.dev/x/y")).status == 401
+    # Who proves to be a stranger has no right: it is told which one, and nothing else.
+    proved = ask(stranger, host, stranger.token(host))
+    assert (proved.status, "'ask'" in proved.text) == (403, True)
 
 
 def test_an_open_agent_asks_nobody_and_says_so(space: Space):

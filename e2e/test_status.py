@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from harness import objects
 from harness.kubectl import AGENT_PODS, eventually
 from harness.objects import agent
 from harness.space import Space
@@ -31,29 +32,7 @@ def patch(space: Space, **spec: Any) -> None:
 
 
 def gone_webhook(space: Space) -> None:
-    rule = {
-        "apiGroups": ["apps"],
-        "apiVersions": ["v1"],
-        "operations": ["UPDATE"],
-        "resources": ["deployments"],
-    }
-    hook = {
-        "name": "gone.example.com",
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "failurePolicy": "Fail",
-        "clientConfig": {"service": {"namespace": space.name, "name": "gone", "port": 443}},
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": space.name}},
-        "rules": [rule],
-    }
-    space.kubectl.apply(
-        {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingWebhookConfiguration",
-            "metadata": {"name": space.name},
-            "webhooks": [hook],
-        }
-    )
+    space.kubectl.apply(objects.gone_webhook(space.name))
     patch(space, instructions="New.")
 
 

@@ -598,7 +598,7 @@ def test_artifact_hubs_annotations_are_lists_and_the_example_is_a_valid_agent(tm
     (example,) = yaml.safe_load(annotations["artifacthub.io/crdsExamples"])
     file = tmp_path / "agent.yaml"
     file.write_text(yaml.safe_dump(example))
-    assert check_files([file]) == []
+    assert check_files([file]).problems == []
 
 
 @pytest.mark.parametrize(

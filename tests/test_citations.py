@@ -26,6 +26,7 @@ _CITATION = re.compile(
     r"(?:\s+(?P<id>[A-Z]\d{1,2})\b)?"
 )
 _LINK = re.compile(r"\]\((?!https?:|#)(?P<target>[^)#\s]+)(?:#[^)]*)?\)")
+_TEST = re.compile(r"`(?P<test>(?:tests|e2e)/[\w/.]+)`")
 _ANY_PAGE = re.compile(r"(?<![\w/.-])(?P<page>[a-z][\w-]*\.md)\b")
 
 
@@ -73,6 +74,13 @@ def test_every_page_that_code_names_is_in_the_repository():
 def test_links_of_a_document_lead_somewhere(page: Path):
     targets = [found["target"] for found in _LINK.finditer(page.read_text())]
     assert not [t for t in targets if t != "…" and not (page.parent / t).exists()]
+
+
+@pytest.mark.parametrize("page", [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))])
+def test_tests_that_a_document_names_are_there(page: Path):
+    if page.name != "CHANGELOG.md":  # it tells of what was
+        tests = [found["test"] for found in _TEST.finditer(page.read_text())]
+        assert not [test for test in tests if not (ROOT / test).exists()]
 
 
 @pytest.mark.parametrize("text", ["loop.md §99", 'loop.md §3, "Nowhere"', "faults.md C99"])

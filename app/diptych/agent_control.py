@@ -55,7 +55,7 @@ class AgentControl(ABC):
         hosted = await self.start()
         before = len(await hosted.runs.records(run_id))
         steps = asyncio.ensure_future(hosted.gate.step(run_id))
-        ends = asyncio.ensure_future(_end_of(hosted, run_id))
+        ends = asyncio.ensure_future(_end_of(hosted, run_id, before))
         await asyncio.wait((steps, ends), return_when=asyncio.FIRST_COMPLETED)
         for waiting in (steps, ends):
             waiting.cancel()
@@ -136,8 +136,8 @@ def _changed(
     return DecisionRequest(decision, "", arguments, call)
 
 
-async def _end_of(hosted: HostedAgent, run_id: str) -> None:
-    """Wait until a run has ended, or goes on at another process."""
-    async with aclosing(hosted.runs.subscribe(run_id)) as batches:
+async def _end_of(hosted: HostedAgent, run_id: str, after: int) -> None:
+    """Wait until a run has ended, or goes on at another process; `after` is a seq on record."""
+    async with aclosing(hosted.runs.subscribe(run_id, after)) as batches:
         async for _ in batches:
             pass

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from threading import Thread
 from typing import Any, TypeAlias
 
+from diptych.config.settings import HOOK_TIMEOUT
 from diptych.errors import ConfigError
 from diptych.loop.hook_events import HookPoint
 from diptych.loop.messages import JSON, JSONObject
-from diptych.runtime.hooks import SECONDS, ContextProvider, Hook, Hooks
+from diptych.runtime.hooks import ContextProvider, Hook, Hooks
 
 HookFunction: TypeAlias = Callable[..., Any]
 HookFunctions: TypeAlias = HookFunction | Sequence[HookFunction]
@@ -74,7 +75,7 @@ def function_hooks(
     seconds: float | None,
 ) -> Hooks:
     """Make hooks of functions. Raises `ConfigError` for what is no function."""
-    timeout = SECONDS if seconds is None else seconds
+    timeout = HOOK_TIMEOUT if seconds is None else seconds
     if timeout <= 0:
         raise ConfigError("hook_seconds must be more than 0")
     hooks = tuple(

@@ -202,9 +202,11 @@ def closed(app: str) -> Object:
 
 def dependencies(space: Space) -> list[Fault]:
     """Give the faults of what Agents use; servers of their own are in `before`."""
-    tools = {name: objects.tool_server(name, space.image) for name in ("gone", "shut", "port")}
+    return [*_of_models(space), *_of_tools(space), *_of_peers(space), *_of_stores()]
+
+
+def _of_models(space: Space) -> list[Fault]:
     models = {name: objects.model_server(name, space.image) for name in ("m-gone", "m-key")}
-    stored = agent("store", HELLO, sessions={"redis": {"serviceRef": {"name": "redis"}}})
     keyed = agent("key", None, model=model_of("m-key", apiKey=_key("models")))
     return [
         Fault(
@@ -246,6 +248,12 @@ def dependencies(space: Space) -> list[Fault]:
             ),
             is_ready=False,
         ),
+    ]
+
+
+def _of_tools(space: Space) -> list[Fault]:
+    tools = {name: objects.tool_server(name, space.image) for name in ("gone", "shut", "port")}
+    return [
         Fault(
             "a tool server that dies",
             "tool",
@@ -281,6 +289,11 @@ def dependencies(space: Space) -> list[Fault]:
             is_ready=False,
             labels={"agent": "wrong-port"},
         ),
+    ]
+
+
+def _of_peers(space: Space) -> list[Fault]:
+    return [
         Fault(
             "a peer that is not there",
             "peer",
@@ -298,6 +311,23 @@ def dependencies(space: Space) -> list[Fault]:
             run("scale", "agents.diptych.dev/helper", "--replicas=0"),
             run("scale", "agents.diptych.dev/helper", "--replicas=1"),
         ),
+        Fault(
+            "no right to ask another namespace's Agent",
+            "stranger",
+            ("ResolvedRefs", "False", "AgentNotAllowed"),
+            [],
+            apply(
+                agent("stranger", HELLO, agents=[{"name": "aide", "namespace": f"{space.name}-2"}])
+            ),
+            apply(agent("stranger", HELLO)),
+            is_ready=False,
+        ),
+    ]
+
+
+def _of_stores() -> list[Fault]:
+    stored = agent("store", HELLO, sessions={"redis": {"serviceRef": {"name": "redis"}}})
+    return [
         Fault(
             "a Redis that is away",
             "store",
@@ -318,17 +348,6 @@ def dependencies(space: Space) -> list[Fault]:
             ),
             is_ready=False,
         ),
-        Fault(
-            "no right to ask another namespace's Agent",
-            "stranger",
-            ("ResolvedRefs", "False", "AgentNotAllowed"),
-            [],
-            apply(
-                agent("stranger", HELLO, agents=[{"name": "aide", "namespace": f"{space.name}-2"}])
-            ),
-            apply(agent("stranger", HELLO)),
-            is_ready=False,
-        ),
     ]
 
 
@@ -341,29 +360,7 @@ def changed(name: str) -> Callable[[Space], Any]:
 
 
 def gone_webhook(space: Space) -> None:
-    rule = {
-        "apiGroups": ["apps"],
-        "apiVersions": ["v1"],
-        "operations": ["UPDATE"],
-        "resources": ["deployments"],
-    }
-    hook = {
-        "name": "gone.example.com",
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "failurePolicy": "Fail",
-        "clientConfig": {"service": {"namespace": space.name, "name": "gone", "port": 443}},
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": space.name}},
-        "rules": [rule],
-    }
-    space.kubectl.apply(
-        {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingWebhookConfiguration",
-            "metadata": {"name": space.name},
-            "webhooks": [hook],
-        }
-    )
+    space.kubectl.apply(objects.gone_webhook(space.name))
     changed("webhook")(space)
 
 

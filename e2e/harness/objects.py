@@ -120,6 +120,31 @@ def redis(name: str, password: str = "") -> list[dict[str, Any]]:
     return [deployment, _service(name, 6379)]
 
 
+def gone_webhook(namespace: str) -> dict[str, Any]:
+    """A webhook that must be asked about a namespace's Deployments, and that nobody serves."""
+    rule = {
+        "apiGroups": ["apps"],
+        "apiVersions": ["v1"],
+        "operations": ["UPDATE"],
+        "resources": ["deployments"],
+    }
+    hook = {
+        "name": "gone.example.com",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Fail",
+        "clientConfig": {"service": {"namespace": namespace, "name": "gone", "port": 443}},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "rules": [rule],
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": namespace},
+        "webhooks": [hook],
+    }
+
+
 def probe(image: str, name: str = "probe") -> dict[str, Any]:
     """Make a pod from which a test asks: it does nothing by itself."""
     return _pod(name, image, ["sleep", "3600"])

@@ -106,6 +106,18 @@ async def all_served(apps: Sequence[Callable[..., Any]]) -> AsyncIterator[list[s
         yield [await stack.enter_async_context(serving(app)) for app in apps]
 
 
+async def failed_calls(what: str, event_type: str, given: Mapping[str, str]) -> list[str]:
+    """Let a pod's chats be attacked by what they call; gives the texts of the calls that failed."""
+    with limited_pods(**given) as (pod,):
+        pod.start()
+        await pod.ready()
+        told = await attacked(pod, what, EACH)
+        assert [text_of(each) for each in told] == ["Hello."] * EACH
+        failed = await texts_of(pod, event_type)
+        tell("\n".join(f"    {n} {text[:150]}" for text, n in Counter(failed).items()))
+        return failed
+
+
 async def test_the_answers_of_tools() -> None:
     apps = [
         answering_calls(mcp_app([listed(f"t{n}")]), EndlesslyOften(body), **headers)
@@ -116,16 +128,11 @@ async def test_the_answers_of_tools() -> None:
         servers = {f"MCP_SERVER_S{n}_URL": f"{url}/mcp" for n, url in enumerate(urls)}
         names = ",".join(f"s{n}" for n in range(len(urls)))
         answers = script(json.dumps(calls), "{}", "Hello.")
-        with limited_pods(DEBUG_MOCK_RESPONSES=answers, MCP_SERVERS=names, **servers) as (pod,):
-            pod.start()
-            await pod.ready()
-            told = await attacked(pod, "hostile answers of tools", EACH)
-            assert [text_of(each) for each in told] == ["Hello."] * EACH
-            failed = await texts_of(pod, "tool_error")
-            tell("\n".join(f"    {n} {text[:150]}" for text, n in Counter(failed).items()))
-            assert len(failed) == EACH * len(calls)
-            for reason in REASONS:
-                assert reason in "\n".join(failed)
+        given = {"DEBUG_MOCK_RESPONSES": answers, "MCP_SERVERS": names, **servers}
+        failed = await failed_calls("hostile answers of tools", "tool_error", given)
+        assert len(failed) == EACH * len(calls)
+        for reason in REASONS:
+            assert reason in "\n".join(failed)
 
 
 @pytest.mark.parametrize("attack", SCHEMAS)
@@ -150,14 +157,9 @@ async def test_the_answers_of_agents() -> None:
         peers = {f"PEER_AGENT_P{n}_CARD_URL": url for n, url in enumerate(urls)}
         names = ",".join(f"p{n}" for n in range(len(urls)))
         answers = script(json.dumps(calls), "{}", "Hello.")
-        with limited_pods(DEBUG_MOCK_RESPONSES=answers, PEER_AGENTS=names, **peers) as (pod,):
-            pod.start()
-            await pod.ready()
-            told = await attacked(pod, "hostile answers of agents", EACH)
-            assert [text_of(each) for each in told] == ["Hello."] * EACH
-            failed = await texts_of(pod, "delegation_error")
-            tell("\n".join(f"    {n} {text[:150]}" for text, n in Counter(failed).items()))
-            assert len(failed) == EACH * len(calls)
+        given = {"DEBUG_MOCK_RESPONSES": answers, "PEER_AGENTS": names, **peers}
+        failed = await failed_calls("hostile answers of agents", "delegation_error", given)
+        assert len(failed) == EACH * len(calls)
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -49,18 +49,27 @@ async def middle(leaf: Stage, folder: Path, count: int) -> AsyncIterator[list[Po
         yield pods
 
 
-async def run_at(pod: PodProcess, run_id: str) -> Any:
-    async with (
-        aiohttp.ClientSession() as http,
-        http.get(f"{pod.url}/v1/runs/{run_id}") as reply,
-    ):
-        return await reply.json()
+async def got(pod: PodProcess, path: str) -> Any:
+    """Ask a pod, over a connection of its own; gives JSON, or the events of a stream."""
+    async with aiohttp.ClientSession() as http, http.get(pod.url + path) as reply:
+        if reply.content_type != "text/event-stream":
+            return await reply.json()
+        return [frame.json for frame in frames(await reply.text()) if frame.id]
 
 
-async def until_patiently(claim: Any) -> None:
+async def until_patiently(claim: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not await claim():  # noqa: ASYNC110
             await asyncio.sleep(0.1)
+
+
+async def reaches(run: Callable[[], Awaitable[Any]], status: str) -> None:
+    """Wait until a run, as it is read each time, has a status."""
+
+    async def has_it() -> bool:
+        return bool((await run())["status"] == status)
+
+    await until_patiently(has_it)
 
 
 async def test_a_new_owner_goes_on_with_the_task_that_its_predecessor_sent(tmp_path: Path) -> None:
@@ -90,25 +99,12 @@ async def test_a_new_owner_goes_on_with_the_task_that_its_predecessor_sent(tmp_p
         one.kill()
 
         async def is_taken_over() -> bool:
-            async with (
-                aiohttp.ClientSession() as http,
-                http.get(f"{two.url}/v1/runs/{run_id}/tree?depth=0") as reply,
-            ):
-                await reply.read()
-            return (await run_at(two, run_id))["last_seq"] > 4
+            return bool((await got(two, f"/v1/runs/{run_id}"))["last_seq"] > 4)
 
         await until_patiently(is_taken_over)
         gate.set()
-
-        async def has_ended() -> bool:
-            return (await run_at(two, run_id))["status"] == "completed"
-
-        await until_patiently(has_ended)
-        async with (
-            aiohttp.ClientSession() as http,
-            http.get(f"{two.url}/memory/events") as reply,
-        ):
-            events = (await reply.json())["events"]
+        await reaches(lambda: got(two, f"/v1/runs/{run_id}"), "completed")
+        events = (await got(two, "/memory/events"))["events"]
         (down,) = [e for e in events if e["event_type"].startswith("delegation_re")][1:]
         assert (down["event_type"], down["content"]) == ("delegation_response", "Leaf.")
         (below,) = (await leaf.http.get("/v1/runs")).json()["data"]
@@ -138,10 +134,7 @@ async def test_what_waits_below_a_middle_that_dies_is_decided_at_the_top(tmp_pat
             run_id = await top.start()
             following = asyncio.create_task(told(top, run_id))
 
-            async def waits() -> bool:
-                return (await top.run(run_id))["status"] == "input-required"
-
-            await until_patiently(waits)
+            await reaches(lambda: top.run(run_id), "input-required")
             pod.kill()
             pod.start()
             await pod.ready(PATIENCE)
@@ -154,22 +147,13 @@ async def test_what_waits_below_a_middle_that_dies_is_decided_at_the_top(tmp_pat
                 return reply.status_code != 503
 
             await until_patiently(is_decided)
-
-            async def has_ended() -> bool:
-                return (await top.run(run_id))["status"] == "completed"
-
-            await until_patiently(has_ended)
+            await reaches(lambda: top.run(run_id), "completed")
             assert paid == [1]
             assert "delegation_response" in await top.facts()
-            assert len((await leaf.http.get("/v1/runs")).json()["data"]) == 1
             (below,) = (await leaf.http.get("/v1/runs")).json()["data"]
-            async with aiohttp.ClientSession() as http:
-                async with http.get(f"{pod.url}/v1/runs") as reply:
-                    (between,) = (await reply.json())["data"]
-                async with http.get(f"{pod.url}/v1/runs/{between['id']}/events") as reply:
-                    events = [frame.json for frame in frames(await reply.text()) if frame.id]
+            (between,) = (await got(pod, "/v1/runs"))["data"]
             records = {
-                ("call_1_1",): events,
+                ("call_1_1",): await got(pod, f"/v1/runs/{between['id']}/events"),
                 ("call_1_1", "call_1_1"): await recorded(leaf, below["id"]),
             }
             # Of the middle nothing is missing; of the leaf what it did while nobody passed it on.

@@ -203,7 +203,8 @@ def _hooks():
 
     points = ("beforeCall", "afterCall", "afterStep", "validateAnswer")
     functions = (cap, hide, end, polite)
-    return Hooks(tuple(Hook(f.__name__, at, f) for at, f in zip(points, functions, strict=True)))
+    pairs = zip(points, functions, strict=True)
+    return Hooks(tuple(Hook(f.__name__, at, f, timeout=2.0) for at, f in pairs))
 
 
 RUNS = {

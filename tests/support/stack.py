@@ -17,6 +17,7 @@ import uvicorn
 from mcp.server import MCPServer
 from support.model_server import ModelServer
 
+from diptych.adapters.openai_chat.connection import open_http_session
 from diptych.config.settings import (
     AgentConfig,
     ModelConfig,
@@ -135,6 +136,15 @@ class Stage:
 
     async def facts(self, **query: Any) -> list[str]:
         return [event["event_type"] for event in await self.memory(**query)]
+
+
+@asynccontextmanager
+async def beyond_loopback(config: AgentConfig) -> AsyncIterator[httpx.AsyncClient]:
+    """An agent as it is served beyond loopback, where it asks who asks; no socket is opened."""
+    async with open_http_session() as session, HostedAgent(config, session) as agent:
+        transport = httpx.ASGITransport(agent.app(on_loopback=False))
+        async with httpx.AsyncClient(transport=transport, base_url="http://helper") as http:
+            yield http
 
 
 @asynccontextmanager

@@ -24,6 +24,7 @@ from diptych.config.settings import HookConfig
 from diptych.loop.messages import JSONObject
 from diptych.net.guarded_backend import GuardedBackend
 from diptych.net.outgoing import OutgoingPolicy, host_of
+from diptych.net.received import is_compressed
 from diptych.runtime.hooks import Hook, HookFailed
 
 MAX_ANSWER = 1024 * 1024  # bytes
@@ -80,7 +81,7 @@ def _name(config: HookConfig) -> str:
 
 async def _read(name: str, response: httpx.Response) -> bytes:
     """Read an answer, bounded before it is held; one that is compressed was not asked for."""
-    if response.headers.get("content-encoding", "identity").lower() != "identity":
+    if is_compressed(response.headers):
         raise HookFailed(name, "gave a compressed answer")
     answer = bytearray()
     async for chunk in response.aiter_raw():

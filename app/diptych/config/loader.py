@@ -93,8 +93,23 @@ def load_agents(files: Sequence[Path], options: LocalOptions) -> LoadedAgents:
     return LoadedAgents(contents.manifests, targets, tuple(contents.notes))
 
 
-def check_files(files: Sequence[Path]) -> list[str]:
-    """List the problems of files as a cluster would; it follows no reference."""
+@dataclass(frozen=True, slots=True)
+class CheckedFiles:
+    """What a cluster would say of files: their problems, or their Agents, each with its file.
+
+    `notes` has a line for each object of a kind of somebody else's, as Kustomize writes.
+    """
+
+    problems: list[str]
+    notes: list[str]
+    agents: list[tuple[Path, str]]
+
+
+def check_files(files: Sequence[Path]) -> CheckedFiles:
+    """Check files as a cluster would; it follows no reference.
+
+    Each is read once: it may be a pipe.
+    """
     contents = _read_files(files)
     try:
         SecretSources({}, documents=contents.key_documents)
@@ -107,12 +122,8 @@ def check_files(files: Sequence[Path]) -> list[str]:
         if manifest.spec.model is None
         and MOCK not in {variable.name for variable in manifest.spec.container.env}
     ]
-    return [*contents.problems, *without_model, *_pod_template_problems(contents)]
-
-
-def passed_over(files: Sequence[Path]) -> tuple[str, ...]:
-    """Give a line for each object of a kind of somebody else's in files, as Kustomize writes."""
-    return tuple(_read_files(files).notes)
+    problems = [*contents.problems, *without_model, *_pod_template_problems(contents)]
+    return CheckedFiles(problems, contents.notes, contents.names)
 
 
 def config_from_environment(environ: Mapping[str, str]) -> AgentConfig:
@@ -147,11 +158,12 @@ def config_from_content(
 class _FileContents:
     """What files hold: valid manifests, the names of all Agents, Secrets, and problems.
 
-    `agents` maps (namespace, name) to the document.
+    `agents` maps (namespace, name) to the document, `names` has the files of the valid manifests.
     """
 
     manifests: tuple[tuple[AgentManifest, SourceLocation], ...] = ()
     agents: dict[tuple[str, str], str] = field(default_factory=dict)
+    names: list[tuple[Path, str]] = field(default_factory=list)
     key_documents: list[Document] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -219,8 +231,10 @@ def _read_files(files: Sequence[Path]) -> _FileContents:
         except ConfigError as error:
             contents.problems += error.problems
             continue
+        before = len(contents.manifests)
         for document in documents:
             contents.add(document)
+        contents.names += ((file, m.metadata.name) for m, _ in contents.manifests[before:])
     if not contents.agents and not contents.problems:
         names = ", ".join(map(str, files)) or "the command line"
         contents.problems.append(f"{names}: there is no Agent in it")

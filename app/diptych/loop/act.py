@@ -144,12 +144,6 @@ def take_result(run: Run, event: Returned) -> Next:
     return next_step(run)
 
 
-def _due_results(run: Run) -> set[str]:
-    """Give the calls whose result is commanded and not applied yet."""
-    emits = (each.event for each in run.pending if isinstance(each, Emit))
-    return {event.result.call_id for event in emits if isinstance(event, Returned)}
-
-
 def start_ready(run: Run) -> Next:
     """Command each call that can be made now; record each that never will be as skipped."""
     done = {result.call_id: result for result in run.results}
@@ -166,13 +160,11 @@ def start_ready(run: Run) -> Next:
     )
     commands: list[Command] = []
     ids, judging = set(run.issued), set(run.judging)
-    due = _due_results(run)  # of a call that waits, a message may have brought one already
     most = run.settings.max_parallel_calls
     for decision in graph.superseded() if run.undelivered else graph.startable(most):
         if isinstance(decision, Returned):
             ids.add(decision.result.call_id)
-            if decision.result.call_id not in due:
-                commands.append(Emit(decision))
+            commands.append(Emit(decision))
         elif decision.id in unjudged:
             judging.add(decision.id)
             commands.append(JudgeCall(decision, run.step))

@@ -5,7 +5,6 @@ With a new owner some of them are done again, and some must not be.
 Not here: which commands are given when (`reducer`).
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from diptych.loop import prompt
@@ -59,18 +58,11 @@ def take_over(run: Run, event: OwnerChanged) -> Next:
     revised = [_for_new_owner(run, c, event) for c in run.pending]
     if event.lost_tail:  # the lost records may hold starts of calls that seem not issued
         known = run.issued - waiting_calls(run)  # one may have been approved, and made
-        known |= _superseded(revised)
         due = [c for c in run.calls if c.id in open_calls(run) and c.id not in known]
         lost = [c for c in due if not is_repeatable(c, run.catalog)]
         revised += [Emit(failure(c, "unknown", prompt.OUTCOME_UNKNOWN)) for c in lost]
         run = updated(run, issued=run.issued | {c.id for c in lost})
     return issue(updated(run, pending=()), *revised)
-
-
-def _superseded(commands: Iterable[Command]) -> frozenset[str]:
-    """The calls whose results are given already: nobody has made those."""
-    events = (command.event for command in commands if isinstance(command, Emit))
-    return frozenset(e.result.call_id for e in events if isinstance(e, Returned))
 
 
 def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:

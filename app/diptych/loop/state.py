@@ -12,9 +12,9 @@ from diptych.loop.answer_prompt import Repair
 from diptych.loop.approval_events import ApprovalRequested, ChildApprovalRequested
 from diptych.loop.budget import Budget
 from diptych.loop.catalog import Catalog
-from diptych.loop.commands import Command
+from diptych.loop.commands import Command, Emit
 from diptych.loop.context_window import ContextWindow
-from diptych.loop.events import CallFormat, LoopSettings, Origin, Terminal
+from diptych.loop.events import CallFormat, LoopSettings, Origin, Returned, Terminal
 from diptych.loop.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage, Used
 from diptych.loop.queue_events import Steered
 
@@ -172,5 +172,9 @@ def open_calls(run: Run) -> frozenset[str]:
 
 
 def waiting_calls(run: Run) -> frozenset[str]:
-    """The ids of the calls that wait for a decision."""
-    return frozenset(requested.call.id for requested in run.waiting)
+    """The ids of the calls that wait for a decision; one that was superseded waits no more."""
+    if not run.waiting:
+        return frozenset()
+    events = (command.event for command in run.pending if isinstance(command, Emit))
+    results = {event.result.call_id for event in events if isinstance(event, Returned)}
+    return frozenset(requested.call.id for requested in run.waiting) - results

@@ -1,4 +1,4 @@
-"""Amounts that another agent names: what a task may use, or has used.
+"""Numbers from another agent: what a task may use or has used, and what protobuf makes of them.
 
 Not here: where they stand (`a2a_extension`, `a2a_reports`).
 """
@@ -40,3 +40,16 @@ def read_amounts(value: JSON) -> dict[str, Any] | None:
             return None
         found[name] = read
     return found
+
+
+def with_integers(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Make whole numbers integers again: protobuf's `Value` knows only floats."""
+    match value:
+        case float() if value.is_integer() and abs(value) < 2**53:
+            return int(value)
+        case list():
+            return [with_integers(item) for item in value]
+        case dict():
+            return {key: with_integers(item) for key, item in value.items()}
+        case _:
+            return value

@@ -23,6 +23,7 @@ import orjson
 
 from diptych.loop.codec import Record
 from diptych.loop.messages import JSON, JSONObject
+from diptych.net.a2a_amounts import with_integers
 from diptych.ports import ChildEvent, Notice
 
 DELEGATION_PROGRESS = "delegation_progress"
@@ -93,7 +94,8 @@ def read_event(value: JSON) -> ChildEvent | None:
     ):
         return None
     seq, timestamp = _number(event.get("seq")), _number(event.get("timestamp"))
-    return ChildEvent(kind, tuple(path), int(seq), timestamp, _whole(content), _whole(metadata))
+    content, metadata = with_integers(content), with_integers(metadata)
+    return ChildEvent(kind, tuple(path), int(seq), timestamp, content, metadata)
 
 
 def _event(
@@ -153,16 +155,3 @@ def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     return value if 0 <= value <= MAX_NUMBER else 0
-
-
-def _whole(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Make whole numbers integers again: protobuf's `Value` knows only floats."""
-    match value:
-        case float() if value.is_integer() and abs(value) < 2**53:
-            return int(value)
-        case list():
-            return [_whole(item) for item in value]
-        case dict():
-            return {key: _whole(item) for key, item in value.items()}
-        case _:
-            return value

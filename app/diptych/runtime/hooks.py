@@ -22,7 +22,6 @@ from diptych.loop.hook_events import CallJudged, HookPoint
 from diptych.loop.messages import JSON, Call, Delegation, JSONObject, Message, Result, ToolCall
 from diptych.loop.text import bounded, well_formed
 
-SECONDS = 2.0  # for the reply of a hook, unless it says otherwise
 MAX_REASON = 4_096  # characters, of what a hook tells the model
 MAX_CONTEXT = 65_536  # characters, of all that providers add to one request
 _STRICTLY = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
@@ -51,7 +50,7 @@ class Hook:
     name: str
     point: HookPoint
     ask: Callable[[JSONObject], Awaitable[Any]]
-    timeout: float = SECONDS
+    timeout: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class ContextProvider:
 
     name: str
     ask: Callable[[JSONObject], Awaitable[Sequence[str]]]
-    timeout: float = SECONDS
+    timeout: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The commands as a person types them: what they print where, and their exit codes."""
 
+import os
 import socket
 import tomllib
 from collections.abc import Callable
@@ -79,6 +80,16 @@ def test_check_and_serve_pass_over_kinds_of_somebody_else(typed: Type, tmp_path:
     assert (outcome.code, outcome.out) == (0, f"{file}: helper: ok\n")
     note = f"note: {file}: document 2 (tools): a Service of v1 is passed over\n"
     assert outcome.err == note
+
+
+def test_check_takes_a_pipe_which_can_be_read_once(typed: Type, tmp_path: Path) -> None:
+    """As `kustomize build | diptych check /dev/stdin`."""
+    reading, writing = os.pipe()
+    os.write(writing, Path(file_of(tmp_path, "{}")).read_bytes())
+    os.close(writing)
+    outcome = typed("check", f"/dev/fd/{reading}")
+    os.close(reading)
+    assert (outcome.code, outcome.out) == (0, f"/dev/fd/{reading}: helper: ok\n")
 
 
 def test_check_says_what_is_wrong_a_line_each(typed: Type, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from diptych.config.loader import (
     check_files,
     config_from_content,
     load_agents,
-    passed_over,
 )
 from diptych.config.settings import AgentConfig, ChatConfig
 from diptych.config.source_location import SourceLocation
@@ -355,8 +354,9 @@ def test_objects_of_other_kinds_are_passed_over_with_a_note() -> None:
     )
     loaded = load_agents([file], MOCKED)
     assert (loaded.names, loaded.notes) == (("a",), notes)
-    assert passed_over([file]) == notes
-    assert all("tools" not in line for line in check_files([file]))
+    checked = check_files([file])
+    assert checked.notes == list(notes)
+    assert all("tools" not in line for line in checked.problems)
 
 
 def test_a_list_holds_what_it_lists() -> None:
@@ -372,11 +372,11 @@ def test_a_list_holds_what_it_lists() -> None:
 
 def test_check_judges_as_a_cluster_would_and_follows_no_reference() -> None:
     file = write("agent.yaml", COORDINATOR, RESEARCHER)
-    assert check_files([file]) == []
-    assert check_files([write("agent.yaml", agent())]) == [
+    assert check_files([file]).problems == []
+    assert check_files([write("agent.yaml", agent())]).problems == [
         "agent.yaml: spec.model: is required, unless DEBUG_MOCK_RESPONSES is set in container.env"
     ]
-    assert check_files([]) == ["the command line: there is no Agent in it"]
+    assert check_files([]).problems == ["the command line: there is no Agent in it"]
 
 
 def test_a_library_gives_content_and_names_of_its_own() -> None:

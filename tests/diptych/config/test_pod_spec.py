@@ -34,7 +34,7 @@ def test_what_a_cluster_takes_is_no_mistake(spec):
 def test_check_reports_it_with_the_file(tmp_path):
     file = tmp_path / "agent.yaml"
     file.write_text(MANIFEST)
-    assert check_files([file]) == [
+    assert check_files([file]).problems == [
         (
             f"{file}: spec.podTemplate.spec.nodeSelectr: is not a field of a Kubernetes PodSpec "
             '(did you mean "nodeSelector"?)'

@@ -156,9 +156,9 @@ def test_one_replica_or_none_needs_no_redis(replicas: int) -> None:
 
 def test_check_says_the_same_and_follows_no_reference(tmp_path: Path) -> None:
     file = write(tmp_path, manifest(replicas=2))
-    assert check_files([file]) == [f"{file}: {REPLICAS}"]
+    assert check_files([file]).problems == [f"{file}: {REPLICAS}"]
     file = write(tmp_path, manifest({"redis": SERVICE}, replicas=2))
-    assert check_files([file]) == []
+    assert check_files([file]).problems == []
 
 
 # ---- on a laptop

@@ -297,7 +297,7 @@ async def test_context_is_for_one_request_and_never_recorded():
     async def now(about):
         return [f"It is {len(about['question'])} pm."]
 
-    hooks = Hooks(providers=(ContextProvider("now", now),))
+    hooks = Hooks(providers=(ContextProvider("now", now, 2.0),))
     rooms = rooms_with(hooks)
     items = await rooms.ask()
     assert all("2 pm" in sent[-1].content for sent in rooms.model.requests)
@@ -314,7 +314,7 @@ async def test_a_provider_that_fails_ends_the_run_by_its_name(given):
             raise given
         return given
 
-    rooms = rooms_with(Hooks(providers=(ContextProvider("now", now),)))
+    rooms = rooms_with(Hooks(providers=(ContextProvider("now", now, 2.0),)))
     end = (await rooms.ask())[-1]
     assert (end.metadata["code"], "the hook now" in end.content) == ("hook_failed", True)
 
@@ -355,7 +355,7 @@ async def test_a_new_owner_asks_nothing_again_that_is_on_record(dies_at):
             ("validateAnswer", {"problem": "say please"}),
         )
     }
-    hooks = Hooks(tuple(Hook(point, point, ask) for point, ask in asks.items()))
+    hooks = Hooks(tuple(Hook(point, point, ask, 2.0) for point, ask in asks.items()))
     tools = FunctionTools({"pay": pay}, (tool("pay", schema=SCHEMA, idempotent=True),))
 
     def trouble(call):
@@ -386,5 +386,5 @@ async def test_a_new_owner_asks_nothing_again_that_is_on_record(dies_at):
 
 def test_hooks_say_once_where_they_are_asked():
     hooks = at("beforeCall", Asked(), Asked())
-    more = replace(hooks, hooks=(*hooks.hooks, Hook("x", "afterStep", Asked())))
+    more = replace(hooks, hooks=(*hooks.hooks, Hook("x", "afterStep", Asked(), 2.0)))
     assert more.points == ("beforeCall", "afterStep")

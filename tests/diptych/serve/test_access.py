@@ -3,8 +3,6 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import httpx
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
+from support.stack import beyond_loopback
 from support.virtual_time import run_virtually
 
 from diptych.adapters.oidc import MAX_AGE_SECONDS, IssuerKeys
@@ -23,7 +22,6 @@ from diptych.config.settings import AgentConfig
 from diptych.errors import ConfigError
 from diptych.serve import access as access_module
 from diptych.serve.access import AgentAccess
-from diptych.serve.hosted_agent import HostedAgent
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 KEY = rsa.generate_private_key(65537, 2048)
@@ -53,14 +51,6 @@ def config(tmp_path: Path, access: str, **environ: str) -> AgentConfig:
     return loaded
 
 
-@asynccontextmanager
-async def served(configured: AgentConfig) -> AsyncIterator[httpx.AsyncClient]:
-    async with open_http_session() as session, HostedAgent(configured, session) as agent:
-        transport = httpx.ASGITransport(agent.app(on_loopback=False))
-        async with httpx.AsyncClient(transport=transport, base_url="http://helper") as http:
-            yield http
-
-
 async def ask(http: httpx.AsyncClient, credential: str | None) -> httpx.Response:
     headers = {"Authorization": f"Bearer {credential}"} if credential else {}
     return await http.post("/v1/chat/completions", json=CHAT, headers=headers)
@@ -79,7 +69,7 @@ def token(**claims: Any) -> str:
 
 async def test_the_holder_of_a_key_may_ask_and_nobody_else(tmp_path: Path) -> None:
     access = "{keys: [{name: ci, secretKeyRef: {name: agent-keys, key: ci}}]}"
-    async with served(config(tmp_path, access, AGENT_KEYS_CI="s3cret")) as http:
+    async with beyond_loopback(config(tmp_path, access, AGENT_KEYS_CI="s3cret")) as http:
         assert (await ask(http, "s3cret")).status_code == 200
         assert (await ask(http, "other")).status_code == 401
         assert (await ask(http, None)).status_code == 401
@@ -88,12 +78,12 @@ async def test_the_holder_of_a_key_may_ask_and_nobody_else(tmp_path: Path) -> No
 
 async def test_without_a_way_to_prove_anything_it_does_not_listen(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--open"):
-        async with served(config(tmp_path, "{}")):
+        async with beyond_loopback(config(tmp_path, "{}")):
             pass
 
 
 async def test_open_lets_everybody_in_and_says_so(tmp_path: Path) -> None:
-    async with served(config(tmp_path, "{mode: open}")) as http:
+    async with beyond_loopback(config(tmp_path, "{mode: open}")) as http:
         assert (await ask(http, None)).status_code == 200
         assert "access is open" in (await http.get("/ready")).text
 
@@ -102,7 +92,7 @@ async def test_an_issuer_s_users_have_the_rights_of_their_grants(tmp_path: Path)
     issuer = {"url": CLUSTER, "audience": "agents", "jwks": JWKS}
     grants = [{"to": [{"group": "support"}], "may": ["ask"]}]
     access = json.dumps({"issuers": [issuer], "grants": grants})
-    async with served(config(tmp_path, access)) as http:
+    async with beyond_loopback(config(tmp_path, access)) as http:
         support = token(aud="agents", sub="ada", groups=["support"])
         assert (await ask(http, support)).status_code == 200
         assert (await ask(http, token(aud="agents", sub="eve"))).status_code == 403
@@ -124,7 +114,7 @@ async def test_the_platform_s_file_lets_agents_in_and_changes_while_it_runs(tmp_
     plain = config(tmp_path, "{}")
     configured = replace(plain, access=replace(plain.access, platform=lambda: text[0]))
     lawyer = token(sub="system:serviceaccount:legal:lawyer")
-    async with served(configured) as http:
+    async with beyond_loopback(configured) as http:
         assert (await ask(http, token())).status_code == 200  # of its own namespace
         assert (await ask(http, lawyer)).status_code == 200
         stranger = token(sub="system:serviceaccount:other:web")

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from support.oidc_issuer import DISCOVERY, Authority, OidcIssuer, oidc_issuer
+from support.stack import beyond_loopback
 
 from diptych.adapters import oidc
 from diptych.adapters.openai_chat.chat_model import open_http_session
@@ -17,7 +18,6 @@ from diptych.adapters.openai_chat.connection import allow_url
 from diptych.config.loader import LocalOptions, load_agents
 from diptych.config.settings import AgentConfig
 from diptych.errors import ConfigError
-from diptych.serve.hosted_agent import HostedAgent
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 MANIFEST = """
@@ -36,7 +36,7 @@ async def asked_with(
     folder: Path, issuer: dict[str, Any], **environ: str
 ) -> AsyncIterator[httpx.AsyncClient]:
     """Serve an agent that takes this issuer's tokens."""
-    async with served(configured(folder, issuer, **environ)) as http:
+    async with beyond_loopback(configured(folder, issuer, **environ)) as http:
         yield http
 
 
@@ -47,14 +47,6 @@ def configured(folder: Path, issuer: dict[str, Any], **environ: str) -> AgentCon
     file.write_text(MANIFEST.format(access=json.dumps(content)))
     (config,) = load_agents([file], LocalOptions(environ)).resolve(["http://127.0.0.1:1"])
     return config
-
-
-@asynccontextmanager
-async def served(config: AgentConfig) -> AsyncIterator[httpx.AsyncClient]:
-    async with open_http_session() as session, HostedAgent(config, session) as agent:
-        transport = httpx.ASGITransport(agent.app(on_loopback=False))
-        async with httpx.AsyncClient(transport=transport, base_url="http://helper") as http:
-            yield http
 
 
 async def status(http: httpx.AsyncClient, token: str) -> int:
@@ -95,7 +87,7 @@ async def test_the_platform_s_issuer_is_trusted_by_the_ca_that_its_file_names(
         named = {"url": issuer.url, "audience": "agents", "ca": authority.pem}
         text = json.dumps({"issuers": [named]})
         access = replace(config.access, platform=lambda: text)
-        async with served(replace(config, access=access)) as http:
+        async with beyond_loopback(replace(config, access=access)) as http:
             assert await status(http, issuer.token("one")) == 200
 
 

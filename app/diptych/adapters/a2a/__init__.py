@@ -120,7 +120,7 @@ class A2aAgents:
     async def decide(self, decision: ChildDecision) -> None:
         try:
             monitor, peer = self._peer(decision.agent)
-            headers = monitor.headers() if peer.takes_headers else {}
+            headers = monitor.headers_for(peer)
         except DelegationError as error:
             raise DecisionRefused(error.message, code="agent_unavailable") from error
         if not (monitor.config.share_context and peer.base_url == decision.url):
@@ -131,7 +131,7 @@ class A2aAgents:
         monitor, peer = self._peer(agent)
         if not monitor.config.share_context:
             raise DelegationError("refused", "the agent is a stranger")
-        headers = monitor.headers() if peer.takes_headers else {}
+        headers = monitor.headers_for(peer)
         return await fetch_tree(self._http, peer, headers, child)
 
     def _peer(self, agent: str) -> tuple[PeerMonitor, ResolvedPeer]:
@@ -258,7 +258,7 @@ def _redacted(event: ChildEvent) -> ChildEvent:
 def _call_context(
     request: DelegationRequest, monitor: PeerMonitor, peer: ResolvedPeer
 ) -> ClientCallContext:
-    headers = monitor.headers() if peer.takes_headers else {}
+    headers = monitor.headers_for(peer)
     if monitor.config.share_context and peer.speaks_extension:
         headers[HTTP_EXTENSION_HEADER] = a2a_extension.URI
     if request.traceparent:

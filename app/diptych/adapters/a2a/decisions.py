@@ -15,7 +15,6 @@ from diptych.adapters.a2a.peer import ResolvedPeer
 from diptych.errors import DecisionRefused
 from diptych.loop.messages import JSON
 from diptych.loop.text import one_line
-from diptych.net.received import TooMuchReceived
 from diptych.net.redaction import SECRETS
 from diptych.ports import ChildDecision
 
@@ -47,7 +46,7 @@ async def send_decision(
             http.stream("POST", url, content=content, headers=headers) as response,
         ):
             reply = await _read(response)
-    except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, TooMuchReceived) as error:
+    except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
         message = f"agent {decision.agent}, which leads to the call, cannot be reached: try again"
         raise DecisionRefused(message, code="agent_unavailable") from error
     if response.status_code != httpx.codes.OK:

@@ -104,6 +104,13 @@ class PeerMonitor:
         SECRETS.remember(token)
         return found | {"Authorization": f"Bearer {token.strip()}"}
 
+    def headers_for(self, peer: ResolvedPeer) -> dict[str, str]:
+        """Give the headers of a request to the agent: none if it is on another host than its card.
+
+        Raises `DelegationError`.
+        """
+        return self.headers() if peer.takes_headers else {}
+
     async def run(self) -> None:
         """Read the card again and again, until cancelled."""
         backoff = Backoff(INITIAL_DELAY, MAX_DELAY)

@@ -13,7 +13,6 @@ from diptych.adapters.a2a.peer import ResolvedPeer
 from diptych.errors import DelegationError
 from diptych.loop.messages import JSON
 from diptych.net.a2a_tree import read_tree
-from diptych.net.received import TooMuchReceived
 from diptych.net.redaction import SECRETS
 from diptych.ports import ChildRef
 
@@ -39,7 +38,7 @@ async def fetch_tree(
             found = read_tree(await _get(http, path, headers), child.depth)
     except TimeoutError as error:
         raise DelegationError("timeout", "the agent did not answer in time") from error
-    except (httpx.HTTPError, httpx.InvalidURL, TooMuchReceived, ValueError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise DelegationError("unavailable", "the agent cannot be reached") from error
     if found is None:
         raise DelegationError("failed", "the agent gave no tree")

@@ -15,6 +15,7 @@ from diptych.errors import DelegationError
 from diptych.loop.messages import JSON, CallOutput, ChildRun, FinishReason, Usage, Used
 from diptych.loop.text import one_line, well_formed
 from diptych.net import a2a_extension
+from diptych.net.a2a_amounts import with_integers
 from diptych.net.a2a_reports import TaskReport, read_report
 from diptych.net.redaction import SECRETS
 
@@ -232,7 +233,7 @@ class _Content:
         new: list[str] = []
         for part in parts:
             if part.HasField("data"):
-                self.value = _with_integers(MessageToDict(part.data))
+                self.value = with_integers(MessageToDict(part.data))
             elif (text := _part_text(part)) and self.size <= MAX_ANSWER_CHARS:
                 self.size += len(text)
                 new.append(text)
@@ -264,16 +265,3 @@ def _part_text(part: Part) -> str:
             return f"[{part.filename or 'a file'} of {len(part.raw)} bytes, not shown]"
         case _:
             return ""
-
-
-def _with_integers(value: JSON) -> JSON:
-    """Make whole numbers integers again: protobuf's `Value` knows only floats."""
-    match value:
-        case float() if value.is_integer() and abs(value) < 2**53:
-            return int(value)
-        case list():
-            return [_with_integers(item) for item in value]
-        case dict():
-            return {key: _with_integers(item) for key, item in value.items()}
-        case _:
-            return value

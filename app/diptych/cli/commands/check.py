@@ -42,9 +42,10 @@ def check(
 
     if not online and (secrets or service):
         raise ConfigError("--secrets and --service go with --online; else no reference is followed")
-    if problems := loader.check_files(files):
-        raise ConfigError(*problems)
-    for note in loader.passed_over(files):
+    checked = loader.check_files(files)
+    if checked.problems:
+        raise ConfigError(*checked.problems)
+    for note in checked.notes:
         typer.echo(f"note: {note}", err=True)
     if online:
         from diptych.cli.environment import local_options, set_up_quiet_logging
@@ -53,20 +54,11 @@ def check(
         set_up_quiet_logging()
         loaded = loader.load_agents(files, local_options(secrets, service))
         raise typer.Exit(run_interruptible(_check_online(loaded, as_json=as_json)))
-    _say_ok(files, as_json=as_json)
-
-
-def _say_ok(files: Sequence[Path], *, as_json: bool) -> None:
-    from diptych.config.documents import read_documents
-
-    for file in files:
-        for document in read_documents(file):
-            if document.content["kind"] == "Agent":
-                name = document.content["metadata"]["name"]
-                if as_json:
-                    _print_json({"file": str(file), "agent": name, "ok": True})
-                else:
-                    typer.echo(f"{file}: {name}: ok")
+    for file, name in checked.agents:
+        if as_json:
+            _print_json({"file": str(file), "agent": name, "ok": True})
+        else:
+            typer.echo(f"{file}: {name}: ok")
 
 
 async def _check_online(loaded: "LoadedAgents", *, as_json: bool) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from diptych.cli.output.screen import Line, Part
-from diptych.cli.output.wording import one_line
+from diptych.cli.output.wording import one_line, tool_call_text
 
 MIN_TEXT_WIDTH = 30
 _CALLS = ("tool_call", "delegation_request")
@@ -41,6 +41,8 @@ class TreeLines:
         room = max(width - 2 * len(path) - 6, MIN_TEXT_WIDTH)
         if skipped := event.get("skipped"):
             yield margin, (f"… {skipped} events were not told", "yellow")
+        if kind == "agent_response" and len(path) == 1:
+            return  # the caller quotes the answer of its own delegations as it comes
         if parts := _parts(kind, event, room):
             yield margin, (f"{self._agents.get(path, '?')}  ", "dim"), *parts
 
@@ -82,8 +84,7 @@ def _agent_of(content: object) -> str:
 def _call_text(content: object) -> str:
     match content:
         case {"tool": tool, "arguments": {**arguments}}:
-            given = ", ".join(f"{name}: {value}" for name, value in arguments.items())
-            return f"{tool}({given})"
+            return tool_call_text(tool, arguments)
         case {"agent": agent, "task": task}:
             return f"→ {agent}: {task}"
         case _:

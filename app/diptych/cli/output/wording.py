@@ -22,13 +22,22 @@ def call_text(record: Record) -> str:
     content: Any = record.content
     if "agent" in content:
         return f"{content['agent']}: {one_line(content['task'], 200)}"
-    return _call(content)
+    return tool_call_text(content["tool"], content["arguments"])
+
+
+def tool_call_text(tool: object, arguments: Mapping[Any, Any]) -> str:
+    """Write a call of a tool: `calculate(expression="2 + 2")`."""
+    given = ", ".join(f"{name}={_json(value)}" for name, value in arguments.items())
+    return f"{tool}({given})"
 
 
 def approval_text(approval: Mapping[str, Any]) -> str:
     """Write a call that waits, as `/v1/approvals` lists it, on one line."""
     call = approval["call"]
-    what = f"{call['agent']}: {call['task']}" if "agent" in call else _call(call)
+    if "agent" in call:
+        what = f"{call['agent']}: {call['task']}"
+    else:
+        what = tool_call_text(call["tool"], call["arguments"])
     why = f" · {one_line(approval['reason'], 200)}" if approval["reason"] else ""
     text = f"{approval['run_id']}  {approval['call_id']}  {one_line(what, APPROVED_CHARS)}{why}"
     return f"{text}  · until {approval['expires_at']}"
@@ -75,11 +84,6 @@ def unavailable_text(unavailable: Unavailable) -> str:
     names = {"server": "the tools of", "tool": "some tools of", "agent": "the agent"}
     what = names.get(unavailable.kind, unavailable.kind)
     return f"{what} {unavailable.name}: {unavailable.reason}"
-
-
-def _call(content: Any) -> str:  # noqa: ANN401 - a record's
-    arguments = ", ".join(f"{name}={_json(value)}" for name, value in content["arguments"].items())
-    return f"{content['tool']}({arguments})"
 
 
 def _json(value: JSON) -> str:

@@ -41,6 +41,20 @@ def _operation(  # noqa: PLR0913 - each is a part of OpenAPI's Operation Object
     }
 
 
+def _message_operation(operation_id: str, summary: str, effect: str) -> dict[str, Any]:
+    """Describe a route that takes a message to a run; `effect` is what becomes of it."""
+    return _operation(
+        operation_id,
+        summary,
+        f"{effect} The reply comes when it is on record, or is kept for a run that waits for its "
+        "turn.",
+        {202: _json("Run", "The run.")},
+        body="MessageBody",
+        headers=("Idempotency-Key",),
+        errors=(409, 422, *_RUN_ERRORS),
+    )
+
+
 def _json(schema: str, description: str, headers: Sequence[str] = ()) -> dict[str, Any]:
     response: dict[str, Any] = {"description": description, "content": json_content(schema)}
     if headers:
@@ -160,25 +174,15 @@ READ_RUN_EVENTS = _operation(
     headers=("Last-Event-ID",),
     errors=_RUN_ERRORS,
 )
-STEER_RUN = _operation(
+STEER_RUN = _message_operation(
     "steer_run",
     "Send a message to a run",
-    "The message joins the run's conversation, at whatever replica the run is. The reply comes "
-    "when it is on record, or is kept for a run that waits for its turn.",
-    {202: _json("Run", "The run.")},
-    body="MessageBody",
-    headers=("Idempotency-Key",),
-    errors=(409, 422, *_RUN_ERRORS),
+    "The message joins the run's conversation, at whatever replica the run is.",
 )
-FOLLOW_UP_RUN = _operation(
+FOLLOW_UP_RUN = _message_operation(
     "follow_up_run",
     "Queue a message for a run's next turn",
-    "The message begins the run's next turn when this one has its answer. The reply comes when it "
-    "is on record, or is kept for a run that waits for its turn.",
-    {202: _json("Run", "The run.")},
-    body="MessageBody",
-    headers=("Idempotency-Key",),
-    errors=(409, 422, *_RUN_ERRORS),
+    "The message begins the run's next turn when this one has its answer.",
 )
 CLEAR_QUEUE = _operation(
     "clear_queue",

@@ -27,7 +27,7 @@ def test_each_agent_is_named_and_its_lines_are_set_in_by_depth() -> None:
         notice("failed", "it broke", "c2"),
     ) == [
         "  │ a  ● step 1  → b: add",
-        "  │ │ b  ● step 1  sum(n: 1)",
+        "  │ │ b  ● step 1  sum(n=1)",
         "  │ │ b  ✗ sum  no luck",
         "  │ a  ✓ b  4",
         "  │ │ b  ✗ failed: it broke",
@@ -43,6 +43,13 @@ def test_an_event_that_is_told_again_is_shown_once_and_gaps_are_named() -> None:
         "  │ … 5 events were not told",
         "  │ a  ✓ sum  5",
     ]
+
+
+def test_the_answer_of_an_own_delegation_is_left_to_its_text() -> None:
+    own = notice("agent_response", "told as text", seq=8)
+    below = notice("agent_response", "told by nothing else", "c2", seq=8)
+    (line,) = shown(own, below)
+    assert line.endswith("told by nothing else")
 
 
 def test_what_says_nothing_to_a_person_is_not_shown() -> None:
