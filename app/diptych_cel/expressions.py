@@ -47,6 +47,21 @@ class CallFacts:
 
     def __init__(self, variables: Mapping[str, Mapping[str, Any]]) -> None:
         self.variables = variables
+        self._activation: cel.Activation | None = None
+        self._cost = 0  # of all evaluations that the activation was for
+
+    def activation(self, cost: int) -> "cel.Activation":
+        """Give the variables as the library reads them, for an evaluation of such a cost.
+
+        It reads them once, as that takes longer than most evaluations. Whatever these make is kept
+        in memory with it: so all that share one cost together no more than one of them may.
+        """
+        self._cost += cost
+        if self._activation is None or self._cost > COST_LIMIT:
+            about: About = "tool" if "tool" in self.variables else "agent"
+            self._activation = _environment(about).Activation(data=self.variables)
+            self._cost = cost
+        return self._activation
 
     @cached_property
     def args_size(self) -> tuple[int, int]:
@@ -68,16 +83,19 @@ class Expression:
     text: str
     _program: "cel.Expression"
     _tree: Node
+    _usual_cost: int  # for arguments of the usual size, at most
 
     def holds(self, facts: CallFacts) -> bool:
         """Evaluate it. Raises `EvaluationFailed` if it fails, is too costly, or is no bool."""
         size, elements = facts.args_size
         is_usual = size <= USUAL_ARGS and elements <= USUAL_ELEMENTS
-        if not is_usual and estimate(self._tree, size, elements).cost > COST_LIMIT:
+        cost = self._usual_cost if is_usual else estimate(self._tree, size, elements).cost
+        if cost > COST_LIMIT:
             raise EvaluationFailed("the arguments are too long for this rule")
         try:
-            value = self._program.eval(data=facts.variables)
-            kind, plain = value.type().name(), value.plain_value()
+            value = self._program.eval(facts.activation(cost))
+            plain = value.plain_value()
+            kind = "BOOL" if isinstance(plain, bool) else value.type().name()
         except Exception as error:  # the library's own, whatever it is: fail closed
             raise EvaluationFailed(_short(str(error))) from error
         if kind != "BOOL":
@@ -107,7 +125,7 @@ def check_expression(text: str, about: About) -> Expression:
         is_search = usual.worst is not None and usual.worst.kind == "call"
         remedy = "use a constant pattern with fewer repeats" if is_search else _REMEDY
         raise InvalidExpression(f"{place}: is too costly; {remedy}")
-    return Expression(text, program, tree)
+    return Expression(text, program, tree, usual.cost)
 
 
 @cache

@@ -6,7 +6,9 @@ import time
 
 import pytest
 
+from diptych_cel.cost import COST_LIMIT
 from diptych_cel.expressions import (
+    USUAL_ARGS,
     CallFacts,
     EvaluationFailed,
     InvalidExpression,
@@ -170,6 +172,19 @@ def test_the_worst_search_that_is_still_allowed_is_timed(pattern):
     note = "".join(random.Random(1).choices("ab", k=900_000))
     took = worst_allowed(expression, lambda n: {"note": note[:n]}, 900_000)
     sys.stdout.write(f"{pattern}: {took * 1e3:.1f} ms\n")  # pytest -s shows it
+
+
+def test_the_rules_about_a_call_read_it_once_up_to_what_one_may_cost():
+    facts = CallFacts({"args": {"amount": 1}, "tool": TOOL, "caller": {}})
+    expression = check_expression("args.amount > 5", "tool")
+    first = facts.activation(0)
+    assert [expression.holds(facts) for _ in range(50)] == [False] * 50
+    assert facts.activation(0) is first
+    for _ in range(COST_LIMIT // USUAL_ARGS):  # what evaluations make is freed now and then
+        assert not expression.holds(facts)
+    assert facts.activation(0) is not first
+    last = facts.activation(COST_LIMIT)
+    assert facts.activation(1) is not last
 
 
 def worst_allowed(expression, arguments, most):

@@ -7,11 +7,13 @@ what happens when one is used up (`loop.spending`).
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from diptych.loop.budget import Budget
 from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.events import Failed, Replied, Returned
 from diptych.loop.messages import Result, Usage, Used
+from diptych.loop.model_request import ModelRequest
 from diptych.loop.spending import shares
 from diptych.loop.state import Run
 from diptych.loop.tokens import request_weight, weight
@@ -29,8 +31,13 @@ class BudgetRefused(Exception):
 class ModelCall:
     """One request to a model, while it is counted; `used` is None if it has used nothing."""
 
-    request_tokens: int
+    request: ModelRequest
     used: Usage | None = None
+
+    @cached_property
+    def request_tokens(self) -> int:
+        """Our estimate of its prompt: most replies say it, and few callers need it."""
+        return request_weight(self.request)
 
     def settled(self, replied: Replied) -> Replied:
         """Give a reply with its usage: an estimate, where the endpoint does not say it."""
@@ -76,4 +83,4 @@ class EstimatingMeter(BudgetMeter):
 
     @asynccontextmanager
     async def model_call(self, command: AskModel) -> AsyncIterator[ModelCall]:
-        yield ModelCall(request_weight(command.request))
+        yield ModelCall(command.request)

@@ -18,7 +18,6 @@ from diptych.loop.events import Failed, LoopSettings, Returned
 from diptych.loop.messages import Delegation, Result, Usage, Used
 from diptych.loop.spending import as_used, failed, is_counted, shares
 from diptych.loop.state import Run
-from diptych.loop.tokens import request_weight
 from diptych.net.backoff import Backoff
 from diptych.ports import Notice
 from diptych.ports.budgets import Account
@@ -76,15 +75,15 @@ class SharedBudgetMeter(BudgetMeter):
     async def model_call(self, command: AskModel) -> AsyncIterator[ModelCall]:
         estimate = self._client.estimate
         is_step = command.purpose in ("actions", "either")
-        sent = request_weight(command.request)
+        call = ModelCall(command.request)
+        sent = call.request_tokens
         expected = self._amount(estimate.reserved(command, sent), is_step=is_step)
         accounts = self._accounts()
         entry = await self._reserve(accounts, expected)
-        call = ModelCall(sent)
         try:
             yield call
         except asyncio.CancelledError:  # its server has read the request, and maybe charged it
-            call.used = Usage(call.request_tokens)
+            call.used = Usage(sent)
             raise
         finally:
             used = Used() if call.used is None else self._amount(call.used, is_step=is_step)

@@ -21,7 +21,7 @@ _Vector = list[int]
 class _Account:
     used: _Vector = field(default_factory=lambda: [0] * len(LIMITS))
     reserved: dict[str, tuple[float, _Vector]] = field(default_factory=dict)
-    settled: dict[str, float] = field(default_factory=dict)
+    settled: OrderedDict[str, float] = field(default_factory=OrderedDict)  # the oldest first
     runs: dict[str, _Vector] = field(default_factory=dict)
     last_use: float = 0.0
 
@@ -97,8 +97,8 @@ class MemoryLedger:
             self._accounts.popitem(last=False)
         if any(until < now for until, _ in row.reserved.values()):
             row.reserved = {name: held for name, held in row.reserved.items() if held[0] >= now}
-        if row.settled and next(iter(row.settled.values())) < now:
-            row.settled = {name: until for name, until in row.settled.items() if until >= now}
+        while row.settled and next(iter(row.settled.values())) < now:
+            row.settled.popitem(last=False)
         return row
 
 
