@@ -47,9 +47,9 @@ from diptych.runtime.call_guards import CallGuards, Instead
 from diptych.runtime.call_notices import progress_notice
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.effects import Backends, Effects, TaskCrashed, TextArrived
-from diptych.runtime.late_items import is_late
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.run_writer import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunWriter
+from diptych.runtime.stale_items import is_stale
 from diptych.runtime.timers import RunTimers
 
 DEADLINE_EXCEEDED = Failed("deadline_exceeded", "the run ran out of time")
@@ -158,7 +158,7 @@ class Runner:
             case Replied() if self._effects.has_text:
                 await self._write_text()
                 await self._apply(item)
-            case _ if is_late(self._writer.decided, item):
+            case _ if is_stale(self._writer.decided, item):
                 pass
             case QueueCleared():
                 await self._apply(clearing(self._writer.decided, item))
@@ -260,7 +260,7 @@ class Runner:
         while not self._inbox.empty():
             run = self._writer.decided
             match self._inbox.get_nowait():
-                case late if is_late(run, late):
+                case late if is_stale(run, late):
                     pass
                 case Returned() as result if run.phase is Phase.CALL:
                     await self._writer.record(result)

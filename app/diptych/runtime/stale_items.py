@@ -1,4 +1,4 @@
-"""Whether what arrives at a run comes too late, or a second time, to count.
+"""Whether what arrives at a run is stale: it comes too late, or a second time.
 
 Not here: what becomes of what counts (`loop.reducer`).
 """
@@ -15,7 +15,7 @@ from diptych.loop.queues import takes
 from diptych.loop.state import Run, waiting_calls
 
 
-def is_late(run: Run, item: object) -> bool:
+def is_stale(run: Run, item: object) -> bool:
     """Whether an item of a run's inbox is to be dropped."""
     match item:
         case Steered() | QueueCleared():
