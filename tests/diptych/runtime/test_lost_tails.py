@@ -48,24 +48,24 @@ async def test_a_call_whose_start_is_lost_is_not_begun_by_the_next_owner():
 
 
 @pytest.mark.parametrize(
-    "is_stale", [pytest.param(True, id="no time left"), pytest.param(False, id="cancelled")]
+    "is_late", [pytest.param(True, id="no time left"), pytest.param(False, id="cancelled")]
 )
 @virtually
-async def test_who_reads_a_run_that_ends_in_the_queue_hears_what_was_lost_before(is_stale):
+async def test_who_reads_a_run_that_ends_in_the_queue_hears_what_was_lost_before(is_late):
     store = SharedStore()
     a, b = (replica(store, n, "{}", SLOWLY) for n in "ab")
-    run_id = await begin(a, origin=Origin(seconds=5.0 if is_stale else None))
+    run_id = await begin(a, origin=Origin(seconds=5.0 if is_late else None))
     await asyncio.sleep(2)
     a.kill()
     store.lose_tail(run_id, len(log(store, run_id)) - 1)
-    if not is_stale:
+    if not is_late:
         b.spawn(b.runs.cancel(run_id))
     reader = await told(b, run_id)
     for seen in (2, 3):
         heard = await told(b, run_id, seen)
         assert heard[0] == Notice("reset", {"epoch": store.epoch, "last_seq": 1})
         assert held(heard) == held(reader)[1:] == log(store, run_id)[1:]
-    assert ends(reader) == ["failed" if is_stale else "aborted"]
+    assert ends(reader) == ["failed" if is_late else "aborted"]
 
 
 @virtually
