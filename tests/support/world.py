@@ -33,7 +33,7 @@ from diptych.ports.entries import IdempotencyKey
 from diptych.runtime.approval_records import open_approvals
 from diptych.runtime.decisions import DecisionRequest
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.effects import Backends
+from diptych.runtime.calls import Backends
 from diptych.runtime.service import RunService
 
 TROUBLED = 40.0  # seconds, after which nothing breaks any more

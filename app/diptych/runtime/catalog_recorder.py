@@ -15,7 +15,7 @@ from diptych.loop.tokens import weight
 from diptych.ports import Clock, Model, refuses_tools
 from diptych.ports.event_log import EventLog
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.effects import Backends
+from diptych.runtime.calls import Backends
 
 
 def starting_format(settings: LoopSettings, model: Model) -> CallFormat:

@@ -5,7 +5,7 @@ recorded before they are sent. Only requests to the model may start before the w
 asking twice does no harm, and a slow store must not delay them. Everything that happens to a run,
 its abort and its deadline too, comes through one inbox.
 
-Not here: what is decided (`loop.reducer`), asking and calling (`effects`), when decisions are
+Not here: what is decided (`loop.reducer`), asking and calling (`calls`), when decisions are
 written (`run_writer`), whose turn it is (`scheduler`).
 """
 
@@ -46,7 +46,7 @@ from diptych.runtime.budget_notices import budget_notices, budget_summary
 from diptych.runtime.call_guards import CallGuards, Instead
 from diptych.runtime.call_notices import progress_notice
 from diptych.runtime.deadline import Deadline
-from diptych.runtime.effects import Backends, Effects, TaskCrashed, TextArrived
+from diptych.runtime.calls import Backends, Effects, TaskCrashed, TextArrived
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.run_writer import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunWriter
 from diptych.runtime.stale_items import is_stale

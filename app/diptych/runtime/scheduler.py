@@ -23,7 +23,7 @@ from diptych.ports.entries import Lease
 from diptych.runtime.active_run import ActiveRun, Stage
 from diptych.runtime.admission import Admission
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.effects import Backends
+from diptych.runtime.calls import Backends
 from diptych.runtime.executor import Executor, UnreadableRecord
 from diptych.runtime.run_log import Observer, RunLog
 from diptych.runtime.runner import DEADLINE_EXCEEDED

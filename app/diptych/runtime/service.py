@@ -29,7 +29,7 @@ from diptych.runtime.answers import whole_answer
 from diptych.runtime.attendance import attend
 from diptych.runtime.decisions import DecisionRequest, find_approval
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.effects import Backends
+from diptych.runtime.calls import Backends
 from diptych.runtime.executor import UnreadableRecord
 from diptych.runtime.lease_keeper import LeaseKeeper
 from diptych.runtime.passed_decisions import PassedDecisions, is_below

@@ -28,7 +28,7 @@ from diptych.net.memory_budget import MemoryBudget
 from diptych.ports import Model, refuses_tools
 from diptych.runtime.catalog_recorder import starting_format
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.effects import Backends
+from diptych.runtime.calls import Backends
 from diptych.runtime.hooks import Hooks
 from diptych.runtime.service import RunService
 from diptych.runtime.step_gate import StepGate

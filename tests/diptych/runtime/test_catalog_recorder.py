@@ -8,7 +8,7 @@ from diptych.loop.catalog import Unavailable
 from diptych.loop.events import LoopSettings
 from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.effects import Backends
+from diptych.runtime.calls import Backends
 
 TOOLS_AWAY, AGENT_AWAY = Unavailable("server", "s", "refused"), Unavailable("agent", "a", "refused")
 

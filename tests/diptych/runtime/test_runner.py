@@ -22,7 +22,7 @@ from diptych.loop.reducer import replay
 from diptych.loop.state import Phase
 from diptych.ports import Delta
 from diptych.runtime.deadline import Deadline
-from diptych.runtime.effects import Backends
+from diptych.runtime.calls import Backends
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.run_writer import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS
 from diptych.runtime.runner import Runner
