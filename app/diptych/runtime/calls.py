@@ -1,16 +1,11 @@
-"""The effects of one run: requests to the model, calls of tools and agents, each in its own task.
+"""Makes the calls of one run, of tools and of agents: from `MakeCall` to `Returned`.
 
-A task that is not cancelled ends with one item in the run's inbox.
-
-Not here: one request to the model (`model_caller`), when to ask and what to call (`loop.reducer`),
-what is recorded before and after (`runner`).
+Not here: when one is made (`loop.act`), what may keep it from being made (`call_guards`), what is
+recorded before and after (`runner`).
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field, replace
-from typing import Any
 
 import orjson
 
@@ -19,135 +14,48 @@ from diptych.loop import prompt
 from diptych.loop.approval_events import ChildApproval
 from diptych.loop.budget import Budget
 from diptych.loop.catalog import Tool
-from diptych.loop.commands import AskModel, Judge, MakeCall
-from diptych.loop.events import CallKind, Event, Failed, Returned
+from diptych.loop.commands import MakeCall
+from diptych.loop.events import CallKind, Failed, Returned
 from diptych.loop.messages import JSON, Call, CallOutput, ChildRun, Delegation, Result, ToolCall
 from diptych.loop.rendering import without_native_calls
 from diptych.loop.state import Run, conversation
 from diptych.loop.text import RESULT_BYTES, bounded, well_formed
-from diptych.policy.rules import Policy
-from diptych.ports import Agents, ChildEvent, DelegationRequest, Model, Notice, Tools
-from diptych.runtime.agent_budgets import AgentBudgets
-from diptych.runtime.answer_stream import TextBatcher
-from diptych.runtime.budget_meter import BudgetMeter
+from diptych.ports import ChildEvent, DelegationRequest, Notice
+from diptych.runtime.backends import Backends
 from diptych.runtime.call_notices import delegation_notice, target
 from diptych.runtime.child_approvals import child_approval
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
-from diptych.runtime.hooks import Hooks
-from diptych.runtime.model_caller import ModelCaller, ModelHabits
-from diptych.runtime.step_gate import StepGate
+from diptych.runtime.run_log import RunLog
+from diptych.runtime.tasks import RunTasks
 
-CANCEL_SECONDS = 0.9  # for cancelled tasks to tell their servers: an abort takes effect in 1 s
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Backends:
-    """What a run can reach: the model, the tools and the other agents.
-
-    `habits` is what all runs have learned of the model. `policy` says which calls are made, `hooks`
-    are asked about them. `gate` holds the runs that are taken step by step. Of a run, `budget`
-    counts what it uses; of an agent, `budgets` gives each run that.
-    """
-
-    model: Model
-    tools: Tools
-    agents: Agents
-    habits: ModelHabits = field(default_factory=ModelHabits)
-    policy: Policy = field(default_factory=Policy)
-    hooks: Hooks = field(default_factory=Hooks)
-    gate: StepGate = field(default_factory=StepGate)
-    budgets: AgentBudgets | None = None
-    budget: BudgetMeter = field(default_factory=BudgetMeter)
-
-
-@dataclass(frozen=True, slots=True)
-class TaskCrashed:
-    """A task raised what no adapter should: a bug, to be raised where the run is driven."""
-
-    cause: BaseException
-
-
-@dataclass(frozen=True, slots=True)
-class TextArrived:
-    """Text of the answer is due to be taken and recorded."""
-
-
-class Effects:
-    """Asks and calls for one run. Events go to `put`, notices to `notify`."""
+class Calls:
+    """Makes the calls of one run, each in one of its `tasks`."""
 
     def __init__(
         self,
         backends: Backends,
-        put: Callable[[Event | TaskCrashed | TextArrived], None],
-        notify: Callable[[Notice], None],
+        hooks: HookCaller,
+        log: RunLog,
         deadline: Deadline,
-        run_id: str = "",
+        tasks: RunTasks,
     ) -> None:
         self.children: dict[str, ChildRun] = {}
         """What is known of the tasks of delegations in flight, by call."""
-        self._run_id = run_id
         self._backends = backends
-        self._put = put
-        self._notify = notify
+        self._log = log
         self._deadline = deadline
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._is_cancelled = False
-        self._leaves_tasks = False
-        self._text = TextBatcher(lambda: put(TextArrived()))
-        self._hooks = HookCaller(backends.hooks, run_id, put)
-        self._model = ModelCaller(backends, self._text, put, notify)
+        self._tasks = tasks
+        self._hooks = hooks
 
-    def ask(self, command: AskModel | Judge, run: Run) -> None:
-        """Ask the model of a run, or its hooks; see `ModelCaller` and `HookCaller`."""
-        if not isinstance(command, AskModel):
-            self._spawn(self._hooks.judge(command, run))
-            return
-        request = replace(command.request, seconds_left=self._deadline.seconds_left)
-        self._spawn(self._ask(replace(command, request=request), run))
+    async def make(self, command: MakeCall, run: Run) -> Returned | Failed:
+        """Call a tool, or delegate under the context id that the run has for it.
 
-    @property
-    def has_text(self) -> bool:
-        """Whether text of the answer has arrived, or become void, and was not taken."""
-        return bool(self._text)
-
-    def take_text(self) -> tuple[bool, str]:
-        """Give all text of the answer that has arrived, and whether all before it is void."""
-        return self._text.take()
-
-    def call(self, command: MakeCall, run: Run) -> None:
-        """Call a tool, or delegate under the context id that the run has for it."""
-        self._spawn(self._call(command, run))
-
-    async def cancel_all(self, *, leaves_tasks: bool = False) -> None:
-        """Cancel all tasks, once; those that do not end in 0.9 s are left to end alone.
-
-        With `leaves_tasks` other agents go on with theirs: another process takes the run over.
+        Gives the result as hooks leave it; whatever goes wrong with a call is one.
         """
-        if self._is_cancelled:
-            return
-        self._is_cancelled = True
-        self._leaves_tasks = leaves_tasks
-        tasks = tuple(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
-
-    async def _ask(self, command: AskModel, run: Run) -> None:
-        await self._backends.gate.pass_through(self._run_id)
-        if self._backends.hooks.providers and command.purpose != "summary":
-            messages = await self._hooks.with_context(command.request.messages, run)
-            if isinstance(messages, Failed):
-                self._put(messages)
-                return
-            command = replace(command, request=replace(command.request, messages=messages))
-        await self._model.ask(command, run)
-
-    # Calls
-
-    async def _call(self, command: MakeCall, run: Run) -> None:
         call = command.call
         try:
             output = await self._send(command, run)
@@ -155,7 +63,7 @@ class Effects:
             child = getattr(error, "child", None)
             result = Result(call.id, _result_text(error.message), error=error.kind, child=child)
         except asyncio.CancelledError:
-            if self._is_cancelled:
+            if self._tasks.is_cancelled:
                 raise
             result = Result(call.id, "the call was cancelled from within", error="unknown")
         except LoopError:
@@ -169,9 +77,9 @@ class Effects:
         self.children.pop(call.id, None)
         judged = await self._hooks.after_call(call, result, run)
         if isinstance(judged, Failed):
-            self._put(judged)
-        else:
-            self._put(Returned(judged[0], kind, target(call), judged[1]))
+            return judged
+        result, replaced_by = judged
+        return Returned(result, kind, target(call), replaced_by)
 
     async def _send(self, command: MakeCall, run: Run) -> CallOutput:
         call = command.call
@@ -182,8 +90,8 @@ class Effects:
                 self.children[call.id] = seen
                 return
             if isinstance(seen, ChildEvent) and (event := self._approval_below(call, seen)):
-                self._put(event)
-            self._notify(delegation_notice(call, seen))
+                self._tasks.inbox.put_nowait(event)
+            self._log.notify(delegation_notice(call, seen))
 
         if isinstance(call, Delegation):
             delegation = self._delegation(call, run, is_resumed=command.is_retry)
@@ -191,7 +99,7 @@ class Effects:
         return await self._backends.tools.call(
             _tool_of(call, run),
             call.arguments,
-            lambda text: self._notify(
+            lambda text: self._log.notify(
                 Notice("tool_progress", {**about, "message": well_formed(text)})
             ),
         )
@@ -212,25 +120,13 @@ class Effects:
             seconds_left=self._deadline.seconds_left,
             traceparent=run.origin.traceparent,
             subject=run.subject,
-            run_id=self._run_id,
+            run_id=self._log.run_id,
             call_id=call.id,
             budget=run.shares.get(call.id, Budget()),
             deadline_pauses=self._deadline.pauses,
             is_resumed=is_resumed,
-            leaves_task=lambda: self._leaves_tasks,
+            leaves_task=lambda: self._tasks.leaves_remote,
         )
-
-    # Tasks
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_done)
-
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (cause := task.exception()) is not None:
-            self._put(TaskCrashed(cause))
 
 
 def _tool_of(call: ToolCall, run: Run) -> Tool:
