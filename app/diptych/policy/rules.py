@@ -107,7 +107,7 @@ class Policy:
         is_approved: bool = False,
         repeats: int = 0,
     ) -> Verdict:
-        """Say what becomes of a call whose arguments are filled; one that no rule matches is allowed.
+        """Say what becomes of a call with filled arguments; one that no rule matches is allowed.
 
         What a person has approved is not asked about again, and can still be denied. `repeats` is
         in how many steps just before this one the same effect was asked for. Each verdict is a line

@@ -7,6 +7,7 @@ run which another process owns (`subscription`).
 """
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from diptych.errors import LeaseLost, LogTruncated, OutOfMemory
@@ -103,14 +104,14 @@ class RunLog:
 
     async def restore(self, truncated: LogTruncated) -> None:
         """Put back the records that the store has lost: whoever read them must find them again."""
-        if self.lease and (missing := self.records[truncated.seq :]):
+        if self.lease and (missing := self.after(truncated.seq)):
             waiting = bool(self._waiting)
             await self._stores.log.append(missing, self.lease, awaits_input=waiting)
 
     def notify(self, notice: Notice) -> None:
         """Tell subscribers, here and at other processes, what is not recorded."""
         if notice.type == PROGRESS:
-            self._progress.append((len(self.records), notice))
+            self._progress.append((self.seq, notice))
         self._tell(notice)
         self._stores.feed.publish_notice(self.run_id, notice)
 
@@ -118,16 +119,26 @@ class RunLog:
         """Give the time, in seconds since the epoch."""
         return self._stores.clock.now()
 
+    @property
+    def seq(self) -> int:
+        """The number of the newest record. One that others have overwritten is not in `records`."""
+        return self.records[-1].seq if self.records else 0
+
+    def after(self, seq: int, limit: int | None = None) -> Sequence[Record]:
+        """Give the records after a seq."""
+        start = bisect_right(self.records, seq, key=_seq)
+        return self.records[start : None if limit is None else start + limit]
+
     def new_context_id(self) -> str:
         return f"context-{self._stores.clock.token()}"
 
     def subscribe(self, after: int) -> SubscriberBuffer:
         """Give a buffer that holds what came after seq `after`, and gets what comes next."""
         buffer = SubscriberBuffer()
-        for item in self.with_progress(self.records[after:], after):
+        for item in self.with_progress(self.after(after), after):
             buffer.put(item)
         for place, notice in self._progress:
-            if place == len(self.records):
+            if place == self.seq:
                 buffer.put(notice)
         if self._is_closed:
             buffer.close()
@@ -139,11 +150,11 @@ class RunLog:
 
     def with_progress(self, records: Sequence[Record], after: int) -> list[Item]:
         """Put the progress notices in their places among these records, which follow `after`."""
-        places = iter([p for p in self._progress if after <= p[0] < after + len(records)])
+        places = iter([p for p in self._progress if p[0] >= after])
         place = next(places, None)
         items: list[Item] = []
-        for seq, record in enumerate(records, after):
-            while place and place[0] == seq:
+        for record in records:
+            while place and place[0] < record.seq:
                 items.append(place[1])
                 place = next(places, None)
             items.append(record)
@@ -182,9 +193,7 @@ class RunLog:
         now = self._stores.clock.now()
         return [
             Record(self.run_id, self.session_id, seq, event_type, now, content, metadata)
-            for seq, (event_type, content, metadata) in enumerate(
-                map(encode, events), len(self.records) + 1
-            )
+            for seq, (event_type, content, metadata) in enumerate(map(encode, events), self.seq + 1)
         ]
 
     def _add(self, record: Record, *, is_counted: bool = False) -> None:
@@ -201,6 +210,10 @@ class RunLog:
             observe(item)
         for buffer in self._buffers:
             buffer.put(item)
+
+
+def _seq(record: Record) -> int:
+    return record.seq
 
 
 class RunWriter:
