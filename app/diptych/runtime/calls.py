@@ -2,37 +2,45 @@
 
 Each call is guarded, counted, announced, recorded and sent, in this order.
 
-Not here: when one is made (`loop.act`), the guards (`call_guards`), budgets that runs share
-(`shared_budget_meter`), what becomes of its result (`runner`).
+Not here: when one is made (`loop.act`), rules and their conditions (`diptych.policy`), what is left
+of a budget (`loop.spending`), budgets that runs share (`shared_budget_meter`), what becomes of a
+result (`loop.act`).
 """
 
 import asyncio
 import logging
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import orjson
 
 from diptych.errors import CallError, LoopError
 from diptych.loop import prompt
-from diptych.loop.approval_events import ChildApproval
+from diptych.loop.approval_events import ApprovalRequested, ChildApproval
 from diptych.loop.budget import Budget
+from diptych.loop.call_graph import failure
 from diptych.loop.catalog import Tool
 from diptych.loop.commands import MakeCall
 from diptych.loop.events import Called, CallKind, Failed, Returned
 from diptych.loop.messages import JSON, Call, CallOutput, ChildRun, Delegation, Result, ToolCall
 from diptych.loop.reducer import apply_all
 from diptych.loop.rendering import without_native_calls
+from diptych.loop.spending import denied_call
 from diptych.loop.state import Run, conversation
+from diptych.loop.stuck import repeats, stuck_at
 from diptych.loop.text import RESULT_BYTES, bounded, well_formed
+from diptych.policy.rules import RunCaller
 from diptych.ports import ChildEvent, DelegationRequest, Notice
 from diptych.runtime.backends import Backends
-from diptych.runtime.call_guards import CallGuards, Withheld
 from diptych.runtime.call_notices import delegation_notice, progress_notice, target
 from diptych.runtime.child_approvals import child_approval
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
 from diptych.runtime.run_log import RunWriter
 from diptych.runtime.tasks import RunTasks
+
+Withheld: TypeAlias = Returned | ApprovalRequested
+"""What happens in place of a call that is not made now: it is denied, or waits for a decision."""
 
 _logger = logging.getLogger(__name__)
 
@@ -56,15 +64,34 @@ class Calls:
         self._log = writer.log
         self._deadline = deadline
         self._tasks = tasks
-        self._guards = CallGuards(backends.policy, self._log.run_id, self._log.now)
 
     def withheld(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | Failed | None:
-        """Ask the guards about a call; `before` are those that are about to be made.
+        """Ask the guards about a call, the policy first; `Failed` if the run ends with it.
 
-        What was sent before was decided on then; whoever goes on with a run decides on the rest.
+        `before` are the calls that are about to be made, and not begun. One that was sent before
+        was guarded then; whoever goes on with a run guards the rest.
         """
-        is_guarded = not command.is_retry
-        return self._guards.outcome(self._writer.current, command, before) if is_guarded else None
+        if command.is_retry:
+            return None
+        run, call = self._writer.current, command.call
+        principal, on_behalf = run.caller or run.subject, run.subject if run.caller else ""
+        verdict = self._backends.policy.verdict(
+            call,
+            run.catalog,
+            RunCaller(self._log.run_id, principal, on_behalf),
+            is_approved=command.is_approved,
+            repeats=repeats(run, call),
+        )
+        match verdict.outcome:
+            case "ask":
+                expires_at = self._log.now() + verdict.expires
+                return ApprovalRequested(call, command.step, verdict.reason, expires_at)
+            case "deny":
+                return failure(call, "denied", f"denied: {verdict.reason}")
+            case "stuck":
+                return stuck_at(call, verdict.reason)
+            case "allow":
+                return denied_call(run, command, before)
 
     async def make(self, commands: Sequence[MakeCall]) -> None:
         """Count calls, announce and record those that may be made, and start them."""

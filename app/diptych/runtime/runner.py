@@ -41,8 +41,7 @@ from diptych.ports import Notice
 from diptych.runtime.answer_stream import TextBatcher
 from diptych.runtime.backends import Backends
 from diptych.runtime.budget_notices import budget_notices, budget_summary
-from diptych.runtime.call_guards import Withheld
-from diptych.runtime.calls import Calls
+from diptych.runtime.calls import Calls, Withheld
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
 from diptych.runtime.model_caller import ModelCaller
