@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diptych.config.settings import AgentConfig
-from diptych.runtime.hooks import Hooks
+from diptych.runtime.hooks import HookObserver, Hooks
 
 if TYPE_CHECKING:
     from diptych.adapters.http_hooks import HttpHooks
@@ -22,7 +22,7 @@ def http_hooks(config: AgentConfig) -> "HttpHooks | None":
     return HttpHooks(config.name, config.hooks)
 
 
-def all_hooks(of_manifest: "HttpHooks | None", of_python: Hooks) -> Hooks:
+def all_hooks(of_manifest: "HttpHooks | None", of_python: Hooks, observe: HookObserver) -> Hooks:
     """Give all hooks, in the order in which they are asked."""
     first = of_manifest.hooks if of_manifest else ()
-    return replace(of_python, hooks=(*first, *of_python.hooks))
+    return replace(of_python, hooks=(*first, *of_python.hooks), observe=observe)

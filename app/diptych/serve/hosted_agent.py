@@ -90,7 +90,7 @@ class HostedAgent:
         self._model = agent_model(config, http, in_process.model, self._metrics.observe_model)
         self.gate = StepGate()
         self._http_hooks = http_hooks(config)
-        hooks = all_hooks(self._http_hooks, in_process.hooks)
+        hooks = all_hooks(self._http_hooks, in_process.hooks, self._metrics.observe_hook)
         self._budgets = agent_budgets(config, self._redis, clock, self._metrics.observe_budget)
         self.runs = RunService(
             _definition(config, hooks),
