@@ -13,7 +13,8 @@ from support.stories import begin, log, virtually
 from diptych.loop.events import LoopSettings
 from diptych.loop.messages import Message
 from diptych.loop.queue_events import Steered
-from diptych.policy.rules import Policy, Rule
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
 from diptych.runtime.decisions import DecisionRequest
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.hooks import ContextProvider, Hook, Hooks
