@@ -4,8 +4,8 @@ Not here: budgets that runs share (`shared_budget_meter`), the limits themselves
 what happens when one is used up (`loop.spending`).
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -57,11 +57,10 @@ class BudgetMeter:
     def __init__(self) -> None:
         self.shares: dict[str, Budget] = {}
 
-    @asynccontextmanager
-    async def model_call(self, command: AskModel) -> AsyncIterator[ModelCall | None]:
-        """Count a request to the model. Raises `BudgetRefused`."""
+    def model_call(self, command: AskModel) -> AbstractAsyncContextManager[ModelCall | None]:
+        """Count a request to the model, in a block. To enter it raises `BudgetRefused`."""
         del command
-        yield None
+        return nullcontext()
 
     async def admit(
         self, commands: Sequence[MakeCall], run: Run, refuse: Callable[[Returned], None]
@@ -81,6 +80,5 @@ class BudgetMeter:
 class EstimatingMeter(BudgetMeter):
     """For a run that shares no budget: estimates the usage of replies that do not say theirs."""
 
-    @asynccontextmanager
-    async def model_call(self, command: AskModel) -> AsyncIterator[ModelCall]:
-        yield ModelCall(command.request)
+    def model_call(self, command: AskModel) -> AbstractAsyncContextManager[ModelCall | None]:
+        return nullcontext(ModelCall(command.request))
