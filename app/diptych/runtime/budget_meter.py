@@ -13,10 +13,10 @@ from diptych.loop.budget import Budget
 from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.events import Failed, Replied, Returned
 from diptych.loop.messages import Result, Usage, Used
-from diptych.loop.model_request import ModelRequest
 from diptych.loop.spending import shares
 from diptych.loop.state import Run
-from diptych.loop.tokens import request_weight, weight
+from diptych.loop.text_weight import weight
+from diptych.loop.tokens import request_weight
 
 
 class BudgetRefused(Exception):
@@ -31,13 +31,14 @@ class BudgetRefused(Exception):
 class ModelCall:
     """One request to a model, while it is counted; `used` is None if it has used nothing."""
 
-    request: ModelRequest
+    command: AskModel
     used: Usage | None = None
 
     @cached_property
     def request_tokens(self) -> int:
         """Our estimate of its prompt: most replies say it, and few callers need it."""
-        return request_weight(self.request)
+        weight = self.command.weight
+        return request_weight(self.command.request) if weight is None else weight
 
     def settled(self, replied: Replied) -> Replied:
         """Give a reply with its usage: an estimate, where the endpoint does not say it."""
@@ -81,4 +82,4 @@ class EstimatingMeter(BudgetMeter):
     """For a run that shares no budget: estimates the usage of replies that do not say theirs."""
 
     def model_call(self, command: AskModel) -> AbstractAsyncContextManager[ModelCall | None]:
-        return nullcontext(ModelCall(command.request))
+        return nullcontext(ModelCall(command))

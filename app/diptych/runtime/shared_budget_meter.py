@@ -249,7 +249,7 @@ class _MeteredCall(AbstractAsyncContextManager[ModelCall]):
     def __init__(self, meter: SharedBudgetMeter, command: AskModel) -> None:
         self._meter = meter
         self._command = command
-        self._call = ModelCall(command.request)
+        self._call = ModelCall(command)
 
     async def __aenter__(self) -> ModelCall:
         self._reserved = await self._meter.reserve(self._command, self._call.request_tokens)
