@@ -72,6 +72,8 @@ class SharedBudgetMeter(BudgetMeter):
         self._counted = counted
         self._owner = counted.token
         self._must_adopt = bool(counted.recorded())
+        limits = (client.budgets.per_session.wall_clock, client.budgets.per_day.wall_clock)
+        self._is_timed = limits != (None, None)
         self._day = -1
         self._shared: Sequence[Account] = ()  # of that day
         self._entries = 0
@@ -130,7 +132,7 @@ class SharedBudgetMeter(BudgetMeter):
             if self._must_adopt or self._lent:  # what children used is on record by now
                 await self._adopt()
             accounts = self._accounts()
-            if elapsed := self._elapsed(accounts):
+            if elapsed := self._elapsed():
                 await self._client.settle(accounts, self._new_entry(), self._run_id, elapsed)
             if has_ended:
                 await self._client.ledger.forget(list(self._used.values()), self._run_id)
@@ -200,7 +202,7 @@ class SharedBudgetMeter(BudgetMeter):
             await asyncio.sleep(_FIRST_WAIT / 2 + backoff.next_delay())
 
     async def _settle(self, accounts: Sequence[Account], entry: str, used: Used) -> None:
-        if elapsed := self._elapsed(accounts):
+        if elapsed := self._elapsed():
             used += elapsed
         sums = await self._client.settle_surely(accounts, entry, self._run_id, used)
         for account, after in zip(accounts, sums, strict=False):
@@ -211,9 +213,9 @@ class SharedBudgetMeter(BudgetMeter):
                 notice = budget_warning(name, after, account.budget, account.scope)
                 self._counted.notify(notice)
 
-    def _elapsed(self, accounts: Sequence[Account]) -> Used | None:
+    def _elapsed(self) -> Used | None:
         """Give the time that was not settled yet, where it is limited."""
-        if all(account.budget.wall_clock is None for account in accounts):
+        if not self._is_timed:
             return None
         executed = self._counted.executed_ms()
         due, self._settled_ms = executed - self._settled_ms, executed

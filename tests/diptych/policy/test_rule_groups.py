@@ -41,7 +41,7 @@ def rules(*conditions, **rest):
 
 
 def decide(policy, arguments):
-    return policy.decide(ToolCall("call_1_1", "pay", arguments), catalog("pay"), ADA)
+    return policy.verdict(ToolCall("call_1_1", "pay", arguments), catalog("pay"), ADA)
 
 
 def test_a_policy_decides_as_if_each_rule_was_asked_for_itself(monkeypatch, caplog):

@@ -43,32 +43,36 @@ class MemoryLedger:
         self._settled: OrderedDict[str, float] = OrderedDict()  # entries, until when
 
     async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
-        rows = [self._account(each) for each in accounts]
+        now = self._now()
+        rows = [self._account(each, now) for each in accounts]
         used = [row.used for row in rows]
-        if all(entry in row.reserved for row in rows):
+        reserved = [row.reserved for row in rows if row.reserved]
+        if len(reserved) == len(rows) and all(entry in held for held in reserved):
             return Reserved("ok", used)
         if gone := _first_without(accounts, used, amount):
             return Reserved("gone", used, *gone)
-        if any(row.reserved for row in rows):
+        if reserved:
             claimed = [row.claimed() for row in rows]
             if busy := _first_without(accounts, claimed, amount):
                 return Reserved("busy", used, *busy)
-        held = (self._now() + RESERVED_SECONDS, amount)
+        held = (now + RESERVED_SECONDS, amount)
         for row in rows:
             row.reserved[entry] = held
         return Reserved("ok", used)
 
     async def renew(self, accounts: Sequence[Account], entries: Sequence[str]) -> None:
-        for row in map(self._account, accounts):
+        now = self._now()
+        for row in [self._account(each, now) for each in accounts]:
             for entry in entries:
                 if entry in row.reserved:
-                    until = self._now() + RESERVED_SECONDS
-                    row.reserved[entry] = (until, row.reserved[entry][1])
+                    row.reserved[entry] = (now + RESERVED_SECONDS, row.reserved[entry][1])
 
     async def settle(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Sequence[Used]:
-        rows, is_first = [self._account(each) for each in accounts], self._note_settled(entry)
+        now = self._now()
+        rows = [self._account(each, now) for each in accounts]
+        is_first = self._note_settled(entry, now)
         for row in rows:
             row.reserved.pop(entry, None)
             if is_first:
@@ -77,22 +81,24 @@ class MemoryLedger:
         return [row.used for row in rows]
 
     async def adopt(self, account: Account, run_id: str, recorded: Used) -> None:
-        row = self._account(account)
+        row = self._account(account, self._now())
         known = row.runs.get(run_id, NO_USE)
         missing = _beyond(recorded, known)
         row.used += missing
         row.runs[run_id] = known + missing
 
     async def forget(self, accounts: Sequence[Account], run_id: str) -> None:
-        for row in map(self._account, accounts):
-            row.runs.pop(run_id, None)
+        for account in accounts:
+            if row := self._accounts.get(account.key):
+                row.runs.pop(run_id, None)
 
     async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
-        return [self._account(each).used for each in accounts]
+        now = self._now()
+        return [self._account(each, now).used for each in accounts]
 
-    def _note_settled(self, entry: str) -> bool:
+    def _note_settled(self, entry: str, now: float) -> bool:
         """Note that an entry is settled; False if it was before."""
-        now, settled = self._now(), self._settled
+        settled = self._settled
         while settled and next(iter(settled.values())) < now:
             settled.popitem(last=False)
         is_first = entry not in settled
@@ -100,9 +106,9 @@ class MemoryLedger:
             settled[entry] = now + _SETTLED
         return is_first
 
-    def _account(self, account: Account) -> _Account:
+    def _account(self, account: Account, now: float) -> _Account:
         """Give an account without reservations that nobody holds any more."""
-        now, row = self._now(), self._accounts.get(account.key)
+        row = self._accounts.get(account.key)
         if row is None or row.last_use + account.seconds < now:
             row = self._accounts[account.key] = _Account()
         row.last_use = now
