@@ -7,9 +7,10 @@ from diptych_operator.desired.children import (
     Children,
     Platform,
     TooLargeError,
+    closed_network_policy,
     desired_children,
 )
-from diptych_operator.desired.manifest_error import ManifestError
+from diptych_operator.desired.manifest_error import ExposeError, ManifestError
 from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.strategic_merge import MergeError
 from diptych_operator.kubernetes.errors import ApiError, ForbiddenError
@@ -27,6 +28,14 @@ class Rejected(Exception):
         self.problem = problem
 
 
+class ExposeRefused(Rejected):
+    """The manifest asks to be exposed as it may not be; `network_policy` is one that closes that."""
+
+    def __init__(self, problem: Problem, network_policy: Object) -> None:
+        super().__init__(problem)
+        self.network_policy = network_policy
+
+
 class Blocked(Exception):
     """The manifest is fine, and its children cannot be applied now; `problem` says why."""
 
@@ -39,6 +48,9 @@ def decide_children(agent: Agent, observed: ObservedState, platform: Platform) -
     """Give the desired children. Raises `Rejected` if there can be none."""
     try:
         return desired_children(agent, observed, platform)
+    except ExposeError as error:
+        closed = closed_network_policy(agent, observed, platform)
+        raise ExposeRefused(Problem(error.reason, f"{error}."), closed) from error
     except ManifestError as error:
         raise Rejected(Problem(error.reason, f"{error}.")) from error
     except MergeError as error:
