@@ -29,7 +29,7 @@ class Rejected(Exception):
 
 
 class ExposeRefused(Rejected):
-    """The manifest asks to be exposed as it may not be; `network_policy` is one that closes that."""
+    """The manifest asks to be exposed as it may not be; `network_policy` closes that."""
 
     def __init__(self, problem: Problem, network_policy: Object) -> None:
         super().__init__(problem)

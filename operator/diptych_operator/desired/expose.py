@@ -65,8 +65,8 @@ def check_expose(agent: Agent, observed: ObservedState, settings: ExposeSettings
         allowed = ", ".join(settings.hosts) or "none"
         raise ExposeError(
             "ExposeNotAllowed",
-            f"spec.expose.host {host} is not allowed, and the Agent is not reached from outside: the "
-            f"platform lets Agents take {allowed} (the chart's value agents.expose.hosts)",
+            f"spec.expose.host {host} is not allowed, and the Agent is not reached from outside: "
+            f"the platform lets Agents take {allowed} (the chart's value agents.expose.hosts)",
         )
     if holder := observed.host_holder:
         raise ExposeError(
