@@ -17,7 +17,17 @@ from diptych_operator.kubernetes.errors import ApiError, ForbiddenError
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import AGENT, Object, kind_of
 from diptych_operator.resources.ownership import controller_of, is_owned_by
-from diptych_operator.status.problem import FORMER_AGENT, WAITS_FOR_OTHERS, Problem
+from diptych_operator.status.problem import (
+    FORMER_AGENT,
+    MENDED_ELSEWHERE,
+    WAITS_FOR_OTHERS,
+    Problem,
+)
+
+RETRY_SECONDS = 30.0
+"""After which a manifest that cannot be served is tried again."""
+BLOCKED_SECONDS = 15.0
+"""After which it is looked whether an obstacle in the cluster is gone."""
 
 
 class Rejected(Exception):
@@ -76,6 +86,13 @@ def check_ownership(agent: Agent, children: Children, live: list[Object | None])
             raise Blocked(Problem(FORMER_AGENT, message))
     for kind in foreign:
         raise name_conflict(kind, agent.name, f"rename the Agent, or delete that {kind}")
+
+
+def retry_after(rejection: Problem | None, blocker: Problem | None) -> float | None:
+    """Give the seconds after which to try again; None if nothing is in the way."""
+    if rejection and rejection.reason not in MENDED_ELSEWHERE:
+        return RETRY_SECONDS
+    return BLOCKED_SECONDS if rejection or blocker else None
 
 
 def waits_for_others(at_once: int) -> Blocked:

@@ -34,6 +34,7 @@ from diptych_operator.controller.obstacles import (
     decide_children,
     kind_missing,
     name_conflict,
+    retry_after,
     waits_for_others,
 )
 from diptych_operator.controller.purge_jobs import PurgeJobs
@@ -63,10 +64,6 @@ from diptych_operator.status.conditions import StatusInputs
 from diptych_operator.status.problem import Problem
 from diptych_operator.status.unresolved import unresolved_references
 
-RETRY_SECONDS = 30.0
-"""After which a manifest that cannot be served is tried again."""
-BLOCKED_SECONDS = 15.0
-"""After which it is looked whether an obstacle in the cluster is gone."""
 TRIES = 3
 """After which a write that fails is reported as an obstacle."""
 WORKERS = 8
@@ -200,8 +197,7 @@ class Reconciler:
         again = await self._status_writer.write(name, inputs)
         if failure:
             raise failure
-        retry = RETRY_SECONDS if rejection else BLOCKED_SECONDS if blocker else None
-        return min(filter(None, (again, retry)), default=None)
+        return min(filter(None, (again, retry_after(rejection, blocker))), default=None)
 
     async def _make_children(self, agent: Agent, observed: ObservedState) -> None:
         try:

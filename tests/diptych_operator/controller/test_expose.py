@@ -8,6 +8,7 @@ from support.agents import PLATFORM, agent_object
 from support.kubernetes import ErrorResponse
 from support.reconciler_harness import NAME, Harness, served
 
+from diptych_operator.controller.obstacles import BLOCKED_SECONDS
 from diptych_operator.desired.expose import ExposeSettings, WaySettings
 from diptych_operator.kubernetes.errors import NotFoundError
 from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, HTTP_ROUTE, INGRESS, NETWORK_POLICY
@@ -170,6 +171,7 @@ async def test_of_two_agents_of_one_host_the_younger_is_refused_until_the_older_
     assert first["metadata"]["creationTimestamp"]
     assert harness.conditions(name)["Accepted"] == ("False", "HostConflict")
     assert harness.conditions()["Accepted"] == ("True", "Accepted")
+    assert await harness.reconcile(name) == BLOCKED_SECONDS  # no watch tells when the first goes
     harness.api.remove(AGENT, NAME)
     await harness.until_done()
     assert harness.conditions(name)["Accepted"] == ("True", "Accepted")
