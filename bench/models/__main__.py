@@ -8,11 +8,12 @@ import signal
 import sys
 from collections.abc import Callable
 
-from bench.models import measure, runs, selection, templates
+from bench.models import measure, recording, runs, selection, templates
 from bench.models.server import NotToBeHad
 
 QUICK_RUNS, RUNS = 4, 40  # for each of five templates
 PARTS = ("prompts", "blind", "everyday", "templates", "runs")
+MORE_PARTS = ("schema", "tune", "tune_everyday", "calibrate", "select", "record")
 
 
 def main() -> int:
@@ -29,6 +30,7 @@ def main() -> int:
         "tune_everyday": lambda: measure.measure("everyday_tune", quick=True),
         "calibrate": selection.calibrate,
         "select": selection.select,
+        "record": recording.record,
     }
     is_well = True
     try:
@@ -52,7 +54,7 @@ def _asked() -> argparse.Namespace:
         "parts",
         nargs="*",
         metavar="PART",
-        help=f"{', '.join(PARTS)} (all if none); schema, tune, tune_everyday, calibrate, select",
+        help=f"{', '.join(PARTS)} (all if none); {', '.join(MORE_PARTS)}",
     )
     parser.add_argument("--quick", action="store_true", default=bool(os.environ.get("QUICK")))
     return parser.parse_args()
