@@ -131,7 +131,7 @@ def test_the_pod_puts_the_platforms_rules_beside_its_own(tmp_path: Path):
     policy = read(with_rules(tmp_path, RULES, policy=own)).policy
     for amount, outcome in ((99, "allow"), (101, "deny")):
         call = ToolCall("call_1_1", "pay", {"amount": amount})
-        verdict = policy.decide(call, catalog("pay"), RunCaller("run-1"))
+        verdict = policy.verdict(call, catalog("pay"), RunCaller("run-1"))
         assert verdict.outcome == outcome
     assert verdict.reason == "Too much."
 

@@ -41,7 +41,7 @@ class AgentControl(ABC):
         request = run_request(message, session_id, output, max_steps)
         if not paused:
             return (await hosted.runs.start(request)).run_id
-        with hosted.gate.holding() as held:
+        with hosted.step_gate.holding() as held:
             run_id = (await hosted.runs.start(request)).run_id
             held.add(run_id)
         return run_id
@@ -54,7 +54,7 @@ class AgentControl(ABC):
         """
         hosted = await self.start()
         before = len(await hosted.runs.records(run_id))
-        steps = asyncio.ensure_future(hosted.gate.step(run_id))
+        steps = asyncio.ensure_future(hosted.step_gate.step(run_id))
         ends = asyncio.ensure_future(_end_of(hosted, run_id, before))
         await asyncio.wait((steps, ends), return_when=asyncio.FIRST_COMPLETED)
         for waiting in (steps, ends):
@@ -62,12 +62,12 @@ class AgentControl(ABC):
         await asyncio.gather(steps, ends, return_exceptions=True)
         records = list(await hosted.runs.records(run_id, before))
         if records and records[-1].event_type in TERMINAL:
-            hosted.gate.free(run_id)
+            hosted.step_gate.free(run_id)
         return records
 
     async def unpause(self, run_id: str) -> None:
         """Let a paused run go on to its end by itself."""
-        (await self.start()).gate.free(run_id)
+        (await self.start()).step_gate.free(run_id)
 
     async def steer(self, run_id: str, message: str) -> None:
         """Add a message to a run's conversation as soon as possible. Raises `RunEnded`."""
@@ -92,7 +92,7 @@ class AgentControl(ABC):
         """Abort a run; one that has ended stays as it is."""
         hosted = await self.start()
         await hosted.runs.cancel(run_id, reason)
-        hosted.gate.free(run_id)
+        hosted.step_gate.free(run_id)
 
     async def approve(self, run_id: str, call_id: str) -> None:
         """Let a call that waits be made. As all decisions, raises `AlreadyDecided`, `RunEnded`."""

@@ -29,8 +29,8 @@ from diptych.loop.events import Signal
 from diptych.net.memory_budget import MemoryBudget
 from diptych.ports import Delta, FeedItem, Model, Notice, Reply
 from diptych.ports.entries import Lease
+from diptych.runtime.backends import Backends
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.effects import Backends
 from diptych.runtime.service import RunService
 from diptych.runtime.stores import Stores
 

@@ -24,8 +24,8 @@ from diptych.net.memory_budget import MemoryBudget
 from diptych.policy.rules import Policy
 from diptych.ports import FeedItem, Gap, Item, Notice
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, QueueHead, RunEntry
+from diptych.runtime.backends import Backends
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.effects import Backends
 from diptych.runtime.hooks import Hooks
 from diptych.runtime.request import RunRequest
 from diptych.runtime.service import RunService

@@ -31,9 +31,9 @@ from diptych.policy.rules import Policy, Rule
 from diptych.ports import Notice
 from diptych.ports.entries import IdempotencyKey
 from diptych.runtime.approval_records import open_approvals
+from diptych.runtime.backends import Backends
 from diptych.runtime.decisions import DecisionRequest
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.effects import Backends
 from diptych.runtime.service import RunService
 
 TROUBLED = 40.0  # seconds, after which nothing breaks any more

@@ -13,7 +13,7 @@ import hmac
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 import httpcore
@@ -22,9 +22,9 @@ import orjson
 
 from diptych.config.settings import HookConfig
 from diptych.loop.messages import JSONObject
-from diptych.net.guarded_backend import GuardedBackend
+from diptych.net.guarded_backend import PoolLimits, use_guarded_pool
 from diptych.net.outgoing import OutgoingPolicy, host_of
-from diptych.net.received import is_compressed
+from diptych.net.received import TooMuchReceived, is_compressed, read_bounded
 from diptych.runtime.hooks import Hook, HookFailed
 
 MAX_ANSWER = 1024 * 1024  # bytes
@@ -83,12 +83,10 @@ async def _read(name: str, response: httpx.Response) -> bytes:
     """Read an answer, bounded before it is held; one that is compressed was not asked for."""
     if is_compressed(response.headers):
         raise HookFailed(name, "gave a compressed answer")
-    answer = bytearray()
-    async for chunk in response.aiter_raw():
-        answer += chunk
-        if len(answer) > MAX_ANSWER:
-            raise HookFailed(name, f"gave more than {MAX_ANSWER} bytes")
-    return bytes(answer)
+    try:
+        return await read_bounded(response.aiter_raw(), MAX_ANSWER)
+    except TooMuchReceived:
+        raise HookFailed(name, f"gave more than {MAX_ANSWER} bytes") from None
 
 
 def _signature(config: HookConfig, body: bytes) -> dict[str, str]:
@@ -118,14 +116,8 @@ def _client(policy: OutgoingPolicy) -> httpx.AsyncClient:
     """Make a client that follows no redirects, and connects where the policy allows it."""
     context = httpx.create_ssl_context()
     transport = httpx.AsyncHTTPTransport(verify=context)
-    # httpx has no argument for what connects; its pool has.
-    transport._pool = httpcore.AsyncConnectionPool(  # noqa: SLF001
-        ssl_context=context,
-        max_connections=_MAX_CONNECTIONS,
-        max_keepalive_connections=10,
-        keepalive_expiry=3.0,
-        network_backend=cast("Any", GuardedBackend(policy, httpcore)),
-    )
+    limits = PoolLimits(_MAX_CONNECTIONS, kept_alive=10, keep_seconds=3.0)
+    use_guarded_pool(transport, httpcore, policy, context, limits)
     return httpx.AsyncClient(
         transport=transport,
         timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),  # the hook's own time bounds the rest

@@ -13,7 +13,7 @@ import aiohttp
 import orjson
 
 from diptych.config.issuers import ca_problem
-from diptych.net.received import is_compressed
+from diptych.net.received import TooMuchReceived, is_compressed, read_bounded
 from diptych.ports import ValueProvider
 
 REFRESH_SECONDS = 60.0  # between two fetches, and between two looks at how old keys are
@@ -128,11 +128,10 @@ class IssuerKeys:
                 raise ValueError(f"it answers with HTTP {response.status}")
             if is_compressed(response.headers):
                 raise ValueError("it sends compressed answers, which nobody asked for")
-            body = await response.content.read(MAX_BYTES + 1)
-            while len(body) <= MAX_BYTES and (more := await response.content.read(MAX_BYTES)):
-                body += more
-        if len(body) > MAX_BYTES:
-            raise ValueError(f"its document is larger than {MAX_BYTES} bytes")
+            try:
+                body = await read_bounded(response.content.iter_any(), MAX_BYTES)
+            except TooMuchReceived:
+                raise ValueError(f"its document is larger than {MAX_BYTES} bytes") from None
         found = orjson.loads(body)
         if not isinstance(found, dict):
             raise ValueError("its document is no JSON object")  # noqa: TRY004

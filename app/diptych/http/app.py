@@ -17,7 +17,8 @@ from diptych.config.settings import ChatConfig
 from diptych.http.access_guard import AccessGuard, AccessPolicy
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.chat.chat_request import ChatTerms
-from diptych.http.chat.routes import chat_routes
+from diptych.http.chat.completions import completion_routes
+from diptych.http.chat.models import model_routes
 from diptych.http.cors import CorsForApi
 from diptych.http.errors import add_error_handlers, error_body, error_response
 from diptych.http.guarded_approvals import GuardedApprovals
@@ -101,8 +102,9 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
         RunLimiter(dependencies.limits, time.monotonic),
         takes_system=dependencies.chat.caller_system == "quote",
     )
-    policy = ChatTerms(name, dependencies.chat, dependencies.inputs)
-    app.include_router(chat_routes(policy, runs))
+    terms = ChatTerms(name, dependencies.chat, dependencies.inputs)
+    app.include_router(completion_routes(terms, runs))
+    app.include_router(model_routes(name))
     run_policy = RunPolicy(dependencies.inputs, dependencies.max_steps, dependencies.budgets)
     app.include_router(run_routes(runs, run_policy))
     app.include_router(tree_routes(runs, name, dependencies.runs))

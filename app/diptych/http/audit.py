@@ -24,7 +24,7 @@ _audit = logging.getLogger("diptych.audit")
 
 
 @dataclass(slots=True)
-class Decided:
+class AuditEntry:
     """What a decision is about: the id of a run, or of a session that is deleted.
 
     On a call that waits for approval `call` is its id, `decision` what is wanted, `outcome` what
@@ -39,7 +39,7 @@ class Decided:
 
 
 @contextmanager
-def audited(caller: Caller, right: Right, what: What, about: str = "") -> Iterator[Decided]:
+def audited(caller: Caller, right: Right, what: What, about: str = "") -> Iterator[AuditEntry]:
     """Note what becomes of the block: it is allowed, or refused by an error that says so.
 
     Nothing is noted of a block that fails otherwise, nor of callers that nobody has proved, but
@@ -47,35 +47,35 @@ def audited(caller: Caller, right: Right, what: What, about: str = "") -> Iterat
     wanted and nobody can say what became of it, as the store or this process ends, its outcome is
     `unconfirmed`: it may be on record.
     """
-    decided = Decided(about)
+    noted = AuditEntry(about)
     try:
-        yield decided
+        yield noted
     except OwnRun as error:
-        _note(caller, right, what, decided, error.why)
+        _note(caller, right, what, noted, error.why)
         raise
     except ForeignRun:
-        _note(caller, right, what, decided, "the session is somebody else's")
+        _note(caller, right, what, noted, "the session is somebody else's")
         raise
     except Forbidden as error:
-        _note(caller, right, what, decided, f"it lacks the right {error.right.value}")
+        _note(caller, right, what, noted, f"it lacks the right {error.right.value}")
         raise
     except LimitExceeded:
-        _note(caller, right, what, decided, "its limit is reached")
+        _note(caller, right, what, noted, "its limit is reached")
         raise
     except RunNotFound:
-        _note(caller, right, what, decided, "there is none, or it is somebody else's")
+        _note(caller, right, what, noted, "there is none, or it is somebody else's")
         raise
     except RequestError:
         raise
     except BaseException:
-        if decided.decision:
-            decided.outcome = "unconfirmed"
-            _note(caller, right, what, decided)
+        if noted.decision:
+            noted.outcome = "unconfirmed"
+            _note(caller, right, what, noted)
         raise
-    _note(caller, right, what, decided)
+    _note(caller, right, what, noted)
 
 
-def _note(caller: Caller, right: Right, what: What, decided: Decided, refusal: str = "") -> None:
+def _note(caller: Caller, right: Right, what: What, noted: AuditEntry, refusal: str = "") -> None:
     is_decision = what == "decide" and not refusal
     if caller.subject is None and not is_decision:
         return
@@ -83,15 +83,15 @@ def _note(caller: Caller, right: Right, what: What, decided: Decided, refusal: s
         "subject": str(caller.subject or "anybody"),
         "right": right.value,
         "what": what,
-        "session" if what == "delete" else "run": _shown(decided.about, 200),
-        "outcome": "refused" if refusal else decided.outcome,
+        "session" if what == "delete" else "run": _shown(noted.about, 200),
+        "outcome": "refused" if refusal else noted.outcome,
     }
-    if decided.call:
-        line["call"] = _shown(decided.call, 200)
+    if noted.call:
+        line["call"] = _shown(noted.call, 200)
     if refusal or is_decision:
-        line["why"] = refusal or _shown(decided.why, 300)
-    if decided.outcome == "unconfirmed":
-        line["decision"] = decided.decision
+        line["why"] = refusal or _shown(noted.why, 300)
+    if noted.outcome == "unconfirmed":
+        line["decision"] = noted.decision
     level = logging.WARNING if refusal or is_decision else logging.INFO
     _audit.log(level, "%s", json.dumps(line, ensure_ascii=True))
 

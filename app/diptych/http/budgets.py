@@ -10,13 +10,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from diptych.errors import InvalidRequest, StoreError
-from diptych.loop.budget import Budget, encode_budget
+from diptych.loop.budget import MAX_COUNT, Budget, encode_budget
 from diptych.loop.codec import Record
 from diptych.loop.messages import Used
 from diptych.runtime.agent_budgets import AgentBudgets
 from diptych.runtime.recorded_use import recorded_budget, recorded_use
 
-_MOST = 10**12
 _SCOPES = {"perSession": "session", "perDay": "day"}
 
 
@@ -25,15 +24,17 @@ class BudgetBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    tokens: int | None = Field(None, ge=1, le=_MOST, description="Tokens, with those of children.")
+    tokens: int | None = Field(
+        None, ge=1, le=MAX_COUNT, description="Tokens, with those of children."
+    )
     cost: str | None = Field(
         None,
         pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})?$",
         description='Money, as a string such as "0.50". The manifest must have `model.prices`.',
     )
-    model_calls: int | None = Field(None, ge=1, le=_MOST, description="Requests to the model.")
-    tool_calls: int | None = Field(None, ge=1, le=_MOST, description="Calls of tools.")
-    steps: int | None = Field(None, ge=1, le=_MOST, description="Steps, of all turns.")
+    model_calls: int | None = Field(None, ge=1, le=MAX_COUNT, description="Requests to the model.")
+    tool_calls: int | None = Field(None, ge=1, le=MAX_COUNT, description="Calls of tools.")
+    steps: int | None = Field(None, ge=1, le=MAX_COUNT, description="Steps, of all turns.")
 
 
 def read_budget(body: BudgetBody | None, budgets: AgentBudgets | None) -> Budget:

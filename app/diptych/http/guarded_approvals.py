@@ -46,13 +46,13 @@ class GuardedApprovals:
     async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
         """Decide on a call; see `RunService.decide`. Raises `Forbidden`, `RunNotFound` too."""
         caller = current_caller()
-        with audited(caller, Right.APPROVE, "decide", run_id) as decided:
-            decided.call = call_id
+        with audited(caller, Right.APPROVE, "decide", run_id) as noted:
+            noted.call = call_id
             wanted = _of_caller(request, caller)
             await self._check_may_decide(caller, run_id, wanted)
-            decided.decision, decided.why = request.decision, request.reason
+            noted.decision, noted.why = request.decision, request.reason
             records = await self._runs.decide(run_id, call_id, wanted)
-            decided.outcome = request.decision
+            noted.outcome = request.decision
         return records
 
     async def _check_may_decide(self, caller: Caller, run_id: str, wanted: DecisionRequest) -> None:

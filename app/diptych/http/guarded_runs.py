@@ -52,10 +52,10 @@ class GuardedRuns:
         caller = current_caller()
         if not self._takes_system:
             request = replace(request, system="")
-        with audited(caller, Right.ASK, "start") as decided:
+        with audited(caller, Right.ASK, "start") as noted:
             self._admit(caller)
             entry = await self._runs.start(_of_caller(request, caller))
-            decided.about = entry.run_id
+            noted.about = entry.run_id
         return _public(entry)
 
     async def resume(

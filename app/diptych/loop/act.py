@@ -118,7 +118,7 @@ def take_result(run: Run, event: Returned) -> Next:
         take_child_use(run, result),
         results=(*run.results, result),
         waiting=waiting,
-        judging=run.judging - {result.call_id},
+        awaiting_hooks=run.awaiting_hooks - {result.call_id},
         children_usage=children_usage,
         children_waiting=below,
     )
@@ -147,7 +147,7 @@ def take_result(run: Run, event: Returned) -> Next:
 def start_ready(run: Run) -> Next:
     """Command each call that can be made now; record each that never will be as skipped."""
     done = {result.call_id: result for result in run.results}
-    unjudged = _unjudged(run)
+    needs_hooks = _needing_hooks(run)
     graph = Graph(
         run.calls,
         run.issued,
@@ -155,18 +155,18 @@ def start_ready(run: Run) -> Next:
         run.catalog,
         waiting_calls(run),
         filled=run.approved | run.rewritten,
-        unjudged=unjudged,
-        judging=run.judging,
+        needs_hooks=needs_hooks,
+        awaiting_hooks=run.awaiting_hooks,
     )
     commands: list[Command] = []
-    ids, judging = set(run.issued), set(run.judging)
+    ids, awaiting_hooks = set(run.issued), set(run.awaiting_hooks)
     most = run.settings.max_parallel_calls
     for decision in graph.superseded() if run.undelivered else graph.startable(most):
         if isinstance(decision, Returned):
             ids.add(decision.result.call_id)
             commands.append(Emit(decision))
-        elif decision.id in unjudged:
-            judging.add(decision.id)
+        elif decision.id in needs_hooks:
+            awaiting_hooks.add(decision.id)
             commands.append(JudgeCall(decision, run.step))
         else:
             ids.add(decision.id)
@@ -176,15 +176,15 @@ def start_ready(run: Run) -> Next:
                 if is_reader(decision)
                 else MakeCall(decision, run.step, is_approved=is_approved)
             )
-    run = updated(run, issued=frozenset(ids), judging=frozenset(judging))
+    run = updated(run, issued=frozenset(ids), awaiting_hooks=frozenset(awaiting_hooks))
     return issue(run, *commands)
 
 
-def _unjudged(run: Run) -> frozenset[str]:
+def _needing_hooks(run: Run) -> frozenset[str]:
     """The calls that hooks have to see before they are made."""
     if "beforeCall" not in run.settings.hooks:
         return frozenset()
-    return frozenset(c.id for c in run.calls if not is_reader(c)) - run.judged
+    return frozenset(c.id for c in run.calls if not is_reader(c)) - run.passed_hooks
 
 
 def begin_call(run: Run, event: Called) -> Next:
@@ -224,7 +224,7 @@ def _named(run: Run, found: Calls) -> tuple[Call, ...]:
 def _begin_step(run: Run, calls: tuple[Call, ...], said: Message) -> Next:
     run = updated(append_messages(run, said), phase=Phase.CALL, step=run.step + 1, errors=0)
     nothing: frozenset[str] = frozenset()
-    run = updated(run, judging=nothing, judged=nothing, rewritten=nothing)
+    run = updated(run, awaiting_hooks=nothing, passed_hooks=nothing, rewritten=nothing)
     return start_ready(updated(run, calls=calls, issued=nothing, approved=nothing, edited=nothing))
 
 

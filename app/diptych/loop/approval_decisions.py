@@ -39,7 +39,7 @@ def decide(run: Run, event: ApprovalDecided) -> Next:
             run,
             calls=tuple(call if each.id == call.id else each for each in run.calls),
             issued=run.issued - {call.id},
-            judged=run.judged - {call.id} if event.call else run.judged,
+            passed_hooks=run.passed_hooks - {call.id} if event.call else run.passed_hooks,
             approved=run.approved | {call.id},
             edited=run.edited | {call.id} if event.call else run.edited,
         )

@@ -15,6 +15,10 @@ from typing import Any, Literal, TypeAlias
 from diptych.loop.messages import JSON, Usage, Used
 
 MILLION, PICO = 10**6, 10**12
+MAX_COUNT = 10**12
+"""The most tokens, calls or steps that anybody may name: a manifest, a caller, an endpoint, another
+agent. No run comes near it, and sums of thousands of them stay below 2**53, up to which JSON, Lua
+and protobuf hold whole numbers exactly."""
 Limit: TypeAlias = Literal["tokens", "cost", "model_calls", "tool_calls", "steps", "wall_clock"]
 LIMITS: tuple[Limit, ...] = (
     "tokens",

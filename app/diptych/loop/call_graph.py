@@ -1,6 +1,6 @@
 """The calls of one step as a graph: whatever is unblocked runs at once (loop.md §3, §5).
 
-Not here: reading calls from a reply (`actions`), making them (`runtime.effects`).
+Not here: reading calls from a reply (`actions`), making them (`runtime.calls`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +20,8 @@ class Graph:
     """The calls of a step in the order of the reply, the ids of those issued, results by id.
 
     Of the issued ones some are `waiting` for a decision: they take no place beside others, nor do
-    those that hooks are `judging`, and those that hooks have to see, which are `unjudged`. What was
-    `filled` has its references filled.
+    those in `awaiting_hooks`, about which hooks are being asked. Hooks have to see those in
+    `needs_hooks` first. What was `filled` has its references filled.
     """
 
     calls: Sequence[Call]
@@ -30,8 +30,8 @@ class Graph:
     catalog: Catalog
     waiting: frozenset[str] = frozenset()
     filled: frozenset[str] = frozenset()
-    unjudged: frozenset[str] = frozenset()
-    judging: frozenset[str] = frozenset()
+    needs_hooks: frozenset[str] = frozenset()
+    awaiting_hooks: frozenset[str] = frozenset()
 
     def startable(self, max_parallel: int) -> Iterator[Call | Returned]:
         """Give each call that can be made now, with its references filled, or its failed result.
@@ -43,12 +43,12 @@ class Graph:
         running = [c for c in self.calls if c.id in self.issued and c.id not in idle]
         labelled = {c.label: self.results.get(c.id) for c in self.calls if c.label is not None}
         for call in self.calls:
-            if call.id in self.issued or call.id in self.judging:
+            if call.id in self.issued or call.id in self.awaiting_hooks:
                 continue
             needed = {label: labelled[label] for label in call.after}
             if failed := [n for n, result in needed.items() if result and result.error]:
                 yield failure(call, "skipped", f"skipped: {failed[0]} failed")
-            elif all(needed.values()) and call.id in self.unjudged:
+            elif all(needed.values()) and call.id in self.needs_hooks:
                 yield self._ready(call, needed)
             elif (
                 all(needed.values())

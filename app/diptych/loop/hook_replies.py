@@ -18,7 +18,7 @@ _APPROVED = "would change what was approved"
 
 def take_judged_call(run: Run, event: CallJudged) -> Next:
     """Make a call as the hooks leave it, as soon as there is a place; or deny it."""
-    run = updated(run, judging=run.judging - {event.call_id})
+    run = updated(run, awaiting_hooks=run.awaiting_hooks - {event.call_id})
     call = next(each for each in run.calls if each.id == event.call_id)
     reason = event.denied
     if reason is None and event.call and event.call_id in run.approved:
@@ -33,7 +33,7 @@ def take_judged_call(run: Run, event: CallJudged) -> Next:
             calls=tuple(changed if each.id == call.id else each for each in run.calls),
             rewritten=run.rewritten | {call.id},
         )
-    return start_ready(updated(run, judged=run.judged | {call.id}))
+    return start_ready(updated(run, passed_hooks=run.passed_hooks | {call.id}))
 
 
 def take_judged_step(run: Run, event: StepJudged) -> Next:

@@ -127,7 +127,7 @@ def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - p
             return change_format(run, event)
         case Phase.ACT, Streamed(text) if may_answer(run):
             return _take_text(run, text), ()
-        case Phase.CALL, CallJudged(call_id) if call_id in run.judging:
+        case Phase.CALL, CallJudged(call_id) if call_id in run.awaiting_hooks:
             return take_judged_call(run, event)
         case Phase.CALL, StepJudged(step) if step == run.step and not run.calls:
             return take_judged_step(run, event)

@@ -104,8 +104,8 @@ class Run:
     approved: frozenset[str] = frozenset()  # ids of this step's calls that somebody has approved
     edited: frozenset[str] = frozenset()  # those of them that are not what the reply asked for
     contexts: Mapping[str, str] = field(default_factory=dict)  # of delegations sent, by call
-    judging: frozenset[str] = frozenset()  # of this step's calls: hooks are being asked about them
-    judged: frozenset[str] = frozenset()  # hooks have let them pass
+    awaiting_hooks: frozenset[str] = frozenset()  # this step's calls that hooks are asked about now
+    passed_hooks: frozenset[str] = frozenset()  # those that hooks have let pass
     rewritten: frozenset[str] = frozenset()  # those of them that a hook has changed
     candidate: Candidate | None = None  # an answer that hooks are being asked about
     started: tuple[str, ...] = ()  # ids of all calls that were sent, in order

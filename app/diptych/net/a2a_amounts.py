@@ -7,11 +7,9 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from diptych.loop.budget import LIMITS
+from diptych.loop.budget import LIMITS, MAX_COUNT
 from diptych.loop.messages import JSON
 
-MOST = 10**12
-"""Of anything but money: more is no number of tokens, calls or steps."""
 _MONEY = re.compile(r"[0-9]{1,9}(\.[0-9]{1,12})?")
 
 
@@ -19,7 +17,7 @@ def read_count(value: JSON) -> int | None:
     """Read a whole number; protobuf makes floats of them. None if it is none, or too large."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    is_count = 0 <= value <= MOST and value == int(value)  # not so for NaN and infinity
+    is_count = 0 <= value <= MAX_COUNT and value == int(value)  # not so for NaN and infinity
     return int(value) if is_count else None
 
 

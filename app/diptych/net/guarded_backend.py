@@ -1,12 +1,14 @@
-"""Connects for httpcore and httpcore2, which have one interface, where a policy allows it.
+"""Connects for httpx and httpx2, which have one interface below, where a policy allows it.
 
 Not here: the policy (`outgoing`), TLS, which the pools add with the name of the host and not of
 the address.
 """
 
 import asyncio
+import ssl
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from diptych.net.outgoing import OutgoingPolicy
@@ -16,8 +18,41 @@ class HttpcorePackage(Protocol):
     """The parts of `httpcore` and `httpcore2` that are used."""
 
     AnyIOBackend: Any
+    AsyncConnectionPool: Any
     ConnectError: Any
     ConnectTimeout: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """How many connections there may be, and how many wait for how many seconds to be used again.
+
+    None is no limit.
+    """
+
+    connections: int | None
+    kept_alive: int
+    keep_seconds: float
+
+
+def use_guarded_pool(
+    transport: Any,  # noqa: ANN401 - `AsyncHTTPTransport` of either package
+    httpcore: HttpcorePackage,
+    policy: OutgoingPolicy | None,
+    tls: ssl.SSLContext,
+    limits: PoolLimits,
+) -> None:
+    """Have a transport of `httpx` or `httpx2` connect where the policy allows it.
+
+    A transport has no argument for what connects; its pool has.
+    """
+    transport._pool = httpcore.AsyncConnectionPool(  # noqa: SLF001
+        ssl_context=tls,
+        max_connections=limits.connections,
+        max_keepalive_connections=limits.kept_alive,
+        keepalive_expiry=limits.keep_seconds,
+        network_backend=GuardedBackend(policy, httpcore) if policy else None,
+    )
 
 
 class GuardedBackend:

@@ -7,7 +7,7 @@ Not here: HTTP (`adapters.mcp.transport`, `adapters.a2a.http_client`), and how m
 run keeps (`loop.text`).
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, Mapping
 
 MAX_ANSWER_BYTES = 4 * 2**20
 MAX_ANSWER_MEMORY = 32 * 2**20  # bytes, estimated
@@ -71,6 +71,16 @@ class Received:
         """Give the budget back what was taken of it; counting may begin again."""
         self._budget.used -= self._memory
         self._bytes = self._memory = 0
+
+
+async def read_bounded(chunks: AsyncIterable[bytes], max_bytes: int) -> bytes:
+    """Read a whole body of a peer. Raises `TooMuchReceived` as soon as it has more bytes."""
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > max_bytes:
+            raise TooMuchReceived(f"its answer has more than {max_bytes} bytes")
+    return bytes(body)
 
 
 def is_compressed(headers: Mapping[str, str]) -> bool:

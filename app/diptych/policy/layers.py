@@ -22,13 +22,13 @@ class LayeredPolicy(Policy):
         self._platform = platform
         self._own = own
 
-    def decide(self, call: Call, catalog: Catalog, caller: RunCaller, **facts: Any) -> Verdict:  # noqa: ANN401
-        """Decide as `Policy.decide`; what the platform denies, the agent's rules are not asked.
+    def verdict(self, call: Call, catalog: Catalog, caller: RunCaller, **facts: Any) -> Verdict:  # noqa: ANN401
+        """As `Policy.verdict`; what the platform denies, the agent's rules are not asked.
 
         What becomes of repeated calls is the agent's affair; the platform's rules are silent on it.
         """
-        first = self._platform.decide(call, catalog, caller, **{**facts, "repeats": 0})
+        first = self._platform.verdict(call, catalog, caller, **{**facts, "repeats": 0})
         if first.outcome == "deny":
             return first
-        second = self._own.decide(call, catalog, caller, **facts)
+        second = self._own.verdict(call, catalog, caller, **facts)
         return max(first, second, key=lambda verdict: _STRICTNESS.index(verdict.outcome))

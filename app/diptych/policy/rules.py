@@ -98,7 +98,7 @@ class Policy:
         self._owner = owner
         self._by_name: dict[tuple[str, ...], list[tuple[int, Rule]]] = {}
 
-    def decide(
+    def verdict(
         self,
         call: Call,
         catalog: Catalog,
@@ -107,7 +107,7 @@ class Policy:
         is_approved: bool = False,
         repeats: int = 0,
     ) -> Verdict:
-        """Decide on a call whose arguments are filled; a call that no rule matches is allowed.
+        """Say what becomes of a call with filled arguments; one that no rule matches is allowed.
 
         What a person has approved is not asked about again, and can still be denied. `repeats` is
         in how many steps just before this one the same effect was asked for. Each verdict is a line
@@ -116,12 +116,12 @@ class Policy:
         if not self._rules and repeats < MOST_REPEATS:
             return ALLOWED
         try:
-            return self._decide(call, catalog, caller, is_approved, repeats)
+            return self._evaluate(call, catalog, caller, is_approved, repeats)
         except Exception:
             _logger.exception("the policy broke on a call of run %s", caller.run_id)
             return Verdict("deny", f"the {self._owner}'s policy broke")
 
-    def _decide(
+    def _evaluate(
         self, call: Call, catalog: Catalog, caller: RunCaller, is_approved: bool, repeats: int
     ) -> Verdict:
         facts = CallFacts(_variables(call, catalog, caller))

@@ -15,7 +15,7 @@ from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.queues import clearing, takes
 from diptych.loop.reducer import apply_all, closing_events
 from diptych.loop.state import Phase, Run
-from diptych.runtime.early_messages import EarlyMessages
+from diptych.runtime.mailbox import Mailbox
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.runner import Runner
 
@@ -44,7 +44,7 @@ class ActiveRun:
         self.released = asyncio.Event()
         self._stage = Stage.WAITING
         self._runner: Runner | None = None
-        self._messages = EarlyMessages()  # until there is a runner
+        self._mailbox = Mailbox()  # until there is a runner
         self._decisions: dict[str, ApprovalDecided] = {}  # likewise, by call
         self._deadline: asyncio.TimerHandle | None = None  # while it waits
         self.attended_at = asyncio.get_running_loop().time()
@@ -116,12 +116,12 @@ class ActiveRun:
         if self._runner:
             self._runner.queue(message)
             return True
-        return self._messages.put(message)
+        return self._mailbox.put(message)
 
     @property
-    def early_messages(self) -> Sequence[Steered | QueueCleared]:
+    def mailbox(self) -> Sequence[Steered | QueueCleared]:
         """What waits for the run to begin, and what clears it; nothing if it has a runner."""
-        return self._messages.items
+        return self._mailbox.items
 
     def decide(self, decided: ApprovalDecided) -> None:
         """Decide on a call that waits; the first decision counts."""
@@ -162,7 +162,7 @@ class ActiveRun:
 
     def take_messages(self) -> Sequence[Steered | QueueCleared]:
         """Take what came before there was a runner, in the order in which it came."""
-        return self._messages.take()
+        return self._mailbox.take()
 
     async def finish(self, run: Run, stop: Stop) -> Run:
         """Record the end of a run that has no runner (any more). Gives the run as it ended."""

@@ -29,7 +29,7 @@ TOO_LARGE = Failed("out_of_memory", "this run is larger than what its agent can 
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
+class Denial:
     """Why a run is ended instead of executed, and whether its record can be read for that."""
 
     why: Failed
@@ -56,7 +56,7 @@ class Admission:
             return False
         return self.budget.has_room(LOADED * head.size)
 
-    async def judge(self, active: ActiveRun) -> Sentence | None:
+    async def admit(self, active: ActiveRun) -> Denial | None:
         """Wait for room for a run whose turn it is, and hold it; or say that it must end instead.
 
         Raises `AdmissionDeferred`. A run in a new session was admitted when it was opened.
@@ -68,9 +68,9 @@ class Admission:
             return None
         size = LOADED * head.size
         if not self.budget.can_ever_hold(size):
-            return Sentence(TOO_LARGE)
+            return Denial(TOO_LARGE)
         if head.deaths >= MAX_DEATHS:
-            return Sentence(TOO_MANY_OWNERS, is_readable=head.deaths < UNREAD_DEATHS)
+            return Denial(TOO_MANY_OWNERS, is_readable=head.deaths < UNREAD_DEATHS)
         if head.deaths >= SUSPECT_DEATHS:
             if self._suspect not in (None, head.run_id):
                 raise AdmissionDeferred("another run that owners died under is executed here now")

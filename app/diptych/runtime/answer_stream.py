@@ -14,6 +14,7 @@ from collections.abc import Callable
 from diptych.loop.actions import ReasoningSplitter, RepetitionFilter
 from diptych.loop.actions.leading_reasoning import Split
 from diptych.loop.answer_gate import AnswerGate
+from diptych.runtime.tasks import Inbox, TextArrived
 
 TEXT_INTERVAL = 0.025  # seconds in which pieces of an answer are merged into one event (loop.md §9)
 
@@ -96,11 +97,11 @@ class AnswerStream:
 class TextBatcher:
     """Merges pieces of an answer: the first is due at once, later ones in batches of 25 ms.
 
-    `on_due` is called when there is a batch to take.
+    When there is a batch to take, the `inbox` of its run gets `TextArrived`.
     """
 
-    def __init__(self, on_due: Callable[[], None]) -> None:
-        self._on_due = on_due
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
         self._pieces: deque[str] = deque()
         self._is_void = False
         self._is_due = False
@@ -113,13 +114,13 @@ class TextBatcher:
         if not text:
             return
         self._pieces.append(text)
-        self._call_when_due()
+        self._put_when_due()
 
     def void(self) -> None:
         """Drop what has not been taken; `take` says that all text before is void."""
         self._pieces.clear()
         self._is_void = True
-        self._call_when_due()
+        self._put_when_due()
 
     def take(self) -> tuple[bool, str]:
         """Give all text that has arrived, and begin the next batch.
@@ -134,15 +135,15 @@ class TextBatcher:
             self._next_at = asyncio.get_running_loop().time() + TEXT_INTERVAL
         return is_void, text
 
-    def _call_when_due(self) -> None:
+    def _put_when_due(self) -> None:
         if self._is_due:
             return
         self._is_due = True
         loop = asyncio.get_running_loop()
         if loop.time() >= self._next_at:
-            self._on_due()
+            self._inbox.put_nowait(TextArrived())
         else:
-            loop.call_at(self._next_at, self._on_due)
+            loop.call_at(self._next_at, self._inbox.put_nowait, TextArrived())
 
 
 class AnswerReplay:

@@ -16,8 +16,8 @@ from diptych.loop.state import Run
 from diptych.loop.stuck import repeats, stuck_at
 from diptych.policy.rules import Policy, RunCaller
 
-Instead: TypeAlias = Returned | ApprovalRequested
-"""What happens in place of a call that is not made."""
+Withheld: TypeAlias = Returned | ApprovalRequested
+"""What happens in place of a call that is not made now: it is denied, or waits for a decision."""
 
 
 class CallGuards:
@@ -30,7 +30,7 @@ class CallGuards:
 
     def outcome(
         self, run: Run, command: MakeCall, before: Sequence[MakeCall]
-    ) -> Instead | Failed | None:
+    ) -> Withheld | Failed | None:
         """Say what happens in place of a call; None if it is made, `Failed` if it ends the run.
 
         `before` are the calls that are about to be made, and not begun.
@@ -39,7 +39,7 @@ class CallGuards:
             self._run_id, run.caller or run.subject, run.subject if run.caller else ""
         )
         call, is_approved, times = command.call, command.is_approved, repeats(run, command.call)
-        verdict = self._policy.decide(
+        verdict = self._policy.verdict(
             call, run.catalog, caller, is_approved=is_approved, repeats=times
         )
         match verdict.outcome:

@@ -14,8 +14,8 @@ from diptych.loop.short_catalog import SHARE, shorter_catalogs
 from diptych.loop.tokens import weight
 from diptych.ports import Clock, Model, refuses_tools
 from diptych.ports.event_log import EventLog
+from diptych.runtime.backends import Backends
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.effects import Backends
 
 
 def starting_format(settings: LoopSettings, model: Model) -> CallFormat:

@@ -22,12 +22,12 @@ from diptych.ports.entries import Lease
 from diptych.runtime.active_run import ActiveRun
 from diptych.runtime.approval_records import waited_seconds
 from diptych.runtime.attendance import abandoned_after
+from diptych.runtime.backends import Backends
 from diptych.runtime.budget_meter import BudgetMeter
 from diptych.runtime.buffer import is_terminal
 from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.effects import Backends
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.runner import DEADLINE_EXCEEDED, Runner
 from diptych.runtime.stores import Stores
@@ -74,7 +74,7 @@ class Executor:
             stop = Failed("internal_error", "the agent failed inside")
         return await active.finish(active.run or run, stop)
 
-    async def condemn(self, active: ActiveRun, lease: Lease, why: Failed) -> Run:
+    async def end_unread(self, active: ActiveRun, lease: Lease, why: Failed) -> Run:
         """End a run without reading its record: nobody can execute it."""
         entry = await self._stores.log.entry(active.run_id)
         if entry.status not in TERMINAL:

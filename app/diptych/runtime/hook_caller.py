@@ -5,7 +5,6 @@ Not here: the hooks (`hooks`), what follows from what they say (`loop.hook_repli
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from diptych.errors import LoopError
 from diptych.loop.commands import Judge, JudgeAnswer, JudgeCall, JudgeStep
@@ -19,22 +18,20 @@ _logger = logging.getLogger(__name__)
 
 
 class HookCaller:
-    """Puts what hooks said of one run; a hook that fails ends it, and its name is on record."""
+    """Asks for one run; a hook that fails ends it, and its name is on record."""
 
-    def __init__(self, hooks: Hooks, run_id: str, put: Callable[[Event], None]) -> None:
+    def __init__(self, hooks: Hooks, run_id: str) -> None:
         self._hooks = hooks
         self._run_id = run_id
-        self._put = put
         self._turn = asyncio.Lock()
 
-    async def judge(self, command: Judge, run: Run) -> None:
+    async def judge(self, command: Judge, run: Run) -> Event:
         """Ask about a call, a step or an answer; one after another (loop.md §5)."""
         async with self._turn:
             try:
-                event = await self._judged(command, run)
+                return await self._judged(command, run)
             except HookFailed as failed:
-                event = self._failed(failed)
-        self._put(event)
+                return self._failed(failed)
 
     async def after_call(self, call: Call, result: Result, run: Run) -> tuple[Result, str] | Failed:
         """Give a result as the hooks leave it, and who replaced it; or the end of the run."""

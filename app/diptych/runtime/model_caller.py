@@ -6,9 +6,8 @@ text of a streamed one (`answer_stream`).
 
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from diptych.errors import ModelError
 from diptych.loop.actions import strip_lead
@@ -16,65 +15,59 @@ from diptych.loop.answer import CHECKED_ANSWERS
 from diptych.loop.answer_gate import AnswerGate
 from diptych.loop.answer_reading import is_call
 from diptych.loop.commands import AskModel
-from diptych.loop.events import Event, Replied
+from diptych.loop.events import Event, Failed, Replied
 from diptych.loop.messages import NativeCall, Usage
 from diptych.loop.request_end import event_of_failure, event_of_reply
 from diptych.loop.state import Run
-from diptych.ports import Model, Notice, may_want_reasoning
+from diptych.ports import Notice, may_want_reasoning
 from diptych.runtime.answer_stream import AnswerStream, TextBatcher
-from diptych.runtime.budget_meter import BudgetMeter, BudgetRefused
+from diptych.runtime.backends import Backends
+from diptych.runtime.budget_meter import BudgetRefused
+from diptych.runtime.deadline import Deadline
+from diptych.runtime.hook_caller import HookCaller
 from diptych.runtime.redacted_replies import redacted_deltas, redacted_failure, redacted_reply
+from diptych.runtime.run_log import RunLog
 
 PREAMBLE_CHARS = 160  # that native calls may follow without any of it having been told
 MAX_KEPT_REASONING = 100_000  # characters, of one reply
 _REASONING_END = "</think>"
 
 
-@dataclass(slots=True)
-class ModelHabits:
-    """What replies have shown of a model; for all runs, as each run asks it only a few times.
-
-    `opens_reasoning`: its template does, so that replies begin inside of it.
-    """
-
-    opens_reasoning: bool = False
-
-
-class ModelBackends(Protocol):
-    """What a run has to ask with: a part of `effects.Backends`."""
-
-    @property
-    def model(self) -> Model: ...
-    @property
-    def budget(self) -> BudgetMeter: ...
-    @property
-    def habits(self) -> ModelHabits: ...
-
-
 class ModelCaller:
-    """Asks the model of one run.
-
-    Text of the answer goes to `text`, notices to `notify`, the end of each reply to `put`.
-    """
+    """Asks the model of one run. Text of a streamed answer goes to `text` as it comes."""
 
     def __init__(
         self,
-        backends: "ModelBackends",
+        backends: Backends,
+        hooks: HookCaller,
+        log: RunLog,
+        deadline: Deadline,
         text: TextBatcher,
-        put: Callable[[Event], None],
-        notify: Callable[[Notice], None],
     ) -> None:
+        self._backends = backends
         self._model = backends.model
-        self._budget = backends.budget
+        self._hooks = hooks
+        self._log = log
+        self._deadline = deadline
         self._text = text
-        self._put = put
-        self._notify = notify
-        self._habits = backends.habits
 
-    async def ask(self, command: AskModel, run: Run) -> None:
-        """Put the reply's end: `Replied` or `Compacted`, or what follows if the model failed."""
+    async def ask(self, command: AskModel, run: Run) -> Event:
+        """Ask, with what context providers add, once the run may take its next step.
+
+        Gives the reply's end: `Replied` or `Compacted`, or what follows if the model failed.
+        """
+        request = replace(command.request, seconds_left=self._deadline.seconds_left)
+        await self._backends.step_gate.pass_through(self._log.run_id)
+        if self._backends.hooks.providers and command.purpose != "summary":
+            messages = await self._hooks.with_context(request.messages, run)
+            if isinstance(messages, Failed):
+                return messages
+            request = replace(request, messages=messages)
+        return await self._reply(replace(command, request=request), run)
+
+    async def _reply(self, command: AskModel, run: Run) -> Event:
         try:
-            async with self._budget.model_call(command) as call:
+            async with self._backends.budget.model_call(command) as call:
                 if command.purpose in ("actions", "summary"):
                     replied = await self._complete(command)
                 else:
@@ -82,17 +75,16 @@ class ModelCaller:
                 if call:
                     replied = call.settled(replied)
         except BudgetRefused as refused:
-            self._put(refused.end)
+            return refused.end
         except ModelError as error:
-            self._put(event_of_failure(command, redacted_failure(error)))
-        else:
-            self._put(event_of_reply(command, replied))
+            return event_of_failure(command, redacted_failure(error))
+        return event_of_reply(command, replied)
 
     async def _complete(self, command: AskModel) -> Replied:
         reply = redacted_reply(await self._model.complete(command.request))
         reasoning = strip_lead(reply.text)[1]
         if reasoning and not reply.text.lstrip().startswith(("<", "[")):
-            self._habits.opens_reasoning = _REASONING_END in reply.text
+            self._backends.habits.opens_reasoning = _REASONING_END in reply.text
         self._notify_reasoning("\n\n".join(filter(None, (reply.reasoning, reasoning))))
         kept = self._kept(reply.reasoning, reply.calls)
         return Replied(reply.text, reply.usage, reply.finish_reason, reply.calls, kept)
@@ -105,7 +97,7 @@ class ModelCaller:
             command.recorded,
             _gate(command, run),
             self._notify_reasoning,
-            opens_reasoning=self._habits.opens_reasoning,
+            opens_reasoning=self._backends.habits.opens_reasoning,
         )
         async with aclosing(redacted_deltas(self._model.stream(command.request))) as deltas:
             async for delta in deltas:
@@ -118,7 +110,7 @@ class ModelCaller:
                     finish_reason = "length"
                     break
         held = stream.finish()
-        self._habits.opens_reasoning = stream.began_in_reasoning
+        self._backends.habits.opens_reasoning = stream.began_in_reasoning
         kept = self._kept("".join(reasoning), calls)
         return Replied(held, usage, finish_reason, calls, kept)
 
@@ -129,7 +121,7 @@ class ModelCaller:
 
     def _notify_reasoning(self, text: str) -> None:
         if text:
-            self._notify(Notice("reasoning", {"content": text}))
+            self._log.notify(Notice("reasoning", {"content": text}))
 
 
 def _gate(command: AskModel, run: Run) -> Callable[[], AnswerGate] | None:

@@ -1,14 +1,20 @@
 """The log of one run as the owning process writes it, and the local subscribers it tells.
 
+`RunWriter` says when the runner's events are written, `RunLog` puts them on record and tells them.
+
 Not here: what is written (`runner`), the store behind it (`adapters`), subscribers that read a
 run which another process owns (`subscription`).
 """
 
+import asyncio
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from diptych.errors import LeaseLost, LogTruncated, OutOfMemory
 from diptych.loop.codec import Record, encode
 from diptych.loop.events import Event, Failed, RunRequested
+from diptych.loop.reducer import apply_all
+from diptych.loop.state import Run
 from diptych.net.memory_budget import RUN_SIZE, MemoryBudget, Share, record_size
 from diptych.ports import Item, Notice
 from diptych.ports.entries import IdempotencyKey, Lease, Opened
@@ -16,6 +22,10 @@ from diptych.runtime.approval_records import note_waiting, open_approvals
 from diptych.runtime.buffer import SubscriberBuffer, is_terminal
 from diptych.runtime.call_notices import PROGRESS
 from diptych.runtime.stores import Stores
+from diptych.runtime.tasks import Inbox, TaskCrashed
+
+DEFERRED_SECONDS = 0.1  # for which a write is deferred that can be merged with the next
+FIRST_DEFERRED_SECONDS = 0.025  # for a run's first write; until then it shows as queued
 
 Observer = Callable[[Item], None]
 """Told of every record and notice of every run that this process executes. Must not block."""
@@ -94,14 +104,14 @@ class RunLog:
 
     async def restore(self, truncated: LogTruncated) -> None:
         """Put back the records that the store has lost: whoever read them must find them again."""
-        if self.lease and (missing := self.records[truncated.seq :]):
+        if self.lease and (missing := self.after(truncated.seq)):
             waiting = bool(self._waiting)
             await self._stores.log.append(missing, self.lease, awaits_input=waiting)
 
     def notify(self, notice: Notice) -> None:
         """Tell subscribers, here and at other processes, what is not recorded."""
         if notice.type == PROGRESS:
-            self._progress.append((len(self.records), notice))
+            self._progress.append((self.seq, notice))
         self._tell(notice)
         self._stores.feed.publish_notice(self.run_id, notice)
 
@@ -109,16 +119,26 @@ class RunLog:
         """Give the time, in seconds since the epoch."""
         return self._stores.clock.now()
 
+    @property
+    def seq(self) -> int:
+        """The number of the newest record. One that others have overwritten is not in `records`."""
+        return self.records[-1].seq if self.records else 0
+
+    def after(self, seq: int, limit: int | None = None) -> Sequence[Record]:
+        """Give the records after a seq."""
+        start = bisect_right(self.records, seq, key=_seq)
+        return self.records[start : None if limit is None else start + limit]
+
     def new_context_id(self) -> str:
         return f"context-{self._stores.clock.token()}"
 
     def subscribe(self, after: int) -> SubscriberBuffer:
         """Give a buffer that holds what came after seq `after`, and gets what comes next."""
         buffer = SubscriberBuffer()
-        for item in self.with_progress(self.records[after:], after):
+        for item in self.with_progress(self.after(after), after):
             buffer.put(item)
         for place, notice in self._progress:
-            if place == len(self.records):
+            if place == self.seq:
                 buffer.put(notice)
         if self._is_closed:
             buffer.close()
@@ -130,11 +150,11 @@ class RunLog:
 
     def with_progress(self, records: Sequence[Record], after: int) -> list[Item]:
         """Put the progress notices in their places among these records, which follow `after`."""
-        places = iter([p for p in self._progress if after <= p[0] < after + len(records)])
+        places = iter([p for p in self._progress if p[0] >= after])
         place = next(places, None)
         items: list[Item] = []
-        for seq, record in enumerate(records, after):
-            while place and place[0] == seq:
+        for record in records:
+            while place and place[0] < record.seq:
                 items.append(place[1])
                 place = next(places, None)
             items.append(record)
@@ -173,9 +193,7 @@ class RunLog:
         now = self._stores.clock.now()
         return [
             Record(self.run_id, self.session_id, seq, event_type, now, content, metadata)
-            for seq, (event_type, content, metadata) in enumerate(
-                map(encode, events), len(self.records) + 1
-            )
+            for seq, (event_type, content, metadata) in enumerate(map(encode, events), self.seq + 1)
         ]
 
     def _add(self, record: Record, *, is_counted: bool = False) -> None:
@@ -192,3 +210,72 @@ class RunLog:
             observe(item)
         for buffer in self._buffers:
             buffer.put(item)
+
+
+def _seq(record: Record) -> int:
+    return record.seq
+
+
+class RunWriter:
+    """A run as it is, and as far as it is on record: writes what happens to it, in order.
+
+    `current` may be ahead of `recorded` by what is not written yet. `inbox` gets what a deferred
+    write raises.
+    """
+
+    def __init__(self, run: Run, log: RunLog, inbox: Inbox) -> None:
+        self.recorded = run
+        self.current = run
+        self._log = log
+        self._inbox = inbox
+        self._unwritten: list[Event | Notice] = []  # what happened between the two
+        self._lock = asyncio.Lock()
+        self._deferred: asyncio.Task[None] | None = None
+
+    def add(self, *items: Event | Notice) -> None:
+        """Put items before whatever is written next."""
+        self._unwritten += items
+
+    async def write(self, *items: Event | Notice) -> None:
+        """Write what was deferred, and then these; one write follows the other."""
+        self._unwritten += items
+        async with self._lock:
+            due, run = list(self._unwritten), self.current
+            if due:
+                await self._log.append(due)
+                del self._unwritten[: len(due)]
+                self.recorded = run
+
+    async def record(self, *events: Event) -> None:
+        """Apply and write events without carrying out what follows from them."""
+        self.current = apply_all(self.current, events)
+        await self.write(*events)
+
+    def write_later(self, items: Sequence[Event | Notice], seconds: float) -> None:
+        """Defer a write that led to nothing but a question to the model.
+
+        It is merged with the next write, or goes alone after `seconds`. So a slow store delays
+        the first word of an answer once, and not at each step before it.
+        """
+        self._unwritten += items
+        if self._deferred is None or self._deferred.done():
+            self._deferred = asyncio.create_task(self._write_after(seconds))
+
+    async def finish(self) -> None:
+        """Let a write that is under way end, so that `recorded` matches the log."""
+        async with self._lock:
+            pass
+
+    def cancel(self) -> None:
+        """Drop the deferred write; what it would have written is left out of the record."""
+        if self._deferred:
+            self._deferred.cancel()
+
+    async def _write_after(self, seconds: float) -> None:
+        try:
+            while self._unwritten:  # also what was deferred during the write
+                await asyncio.sleep(seconds)
+                await self.write()
+                seconds = DEFERRED_SECONDS
+        except Exception as error:  # noqa: BLE001 - raised again where the run is driven
+            self._inbox.put_nowait(TaskCrashed(error))

@@ -5,14 +5,13 @@ recorded before they are sent. Only requests to the model may start before the w
 asking twice does no harm, and a slow store must not delay them. Everything that happens to a run,
 its abort and its deadline too, comes through one inbox.
 
-Not here: what is decided (`loop.reducer`), asking and calling (`effects`), when decisions are
-written (`run_writer`), whose turn it is (`scheduler`).
+Not here: what is decided (`loop.reducer`), asking the model (`model_caller`), making calls
+(`calls`), putting events on record (`run_log`), whose turn it is (`scheduler`).
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
@@ -42,14 +41,18 @@ from diptych.loop.queues import clearing
 from diptych.loop.reducer import advance, apply_all, closing_events
 from diptych.loop.state import Phase, Run
 from diptych.ports import Notice
+from diptych.runtime.answer_stream import TextBatcher
+from diptych.runtime.backends import Backends
 from diptych.runtime.budget_notices import budget_notices, budget_summary
-from diptych.runtime.call_guards import CallGuards, Instead
+from diptych.runtime.call_guards import CallGuards, Withheld
 from diptych.runtime.call_notices import progress_notice
+from diptych.runtime.calls import Calls
 from diptych.runtime.deadline import Deadline
-from diptych.runtime.effects import Backends, Effects, TaskCrashed, TextArrived
-from diptych.runtime.run_log import RunLog
-from diptych.runtime.run_writer import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunWriter
+from diptych.runtime.hook_caller import HookCaller
+from diptych.runtime.model_caller import ModelCaller
+from diptych.runtime.run_log import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunLog, RunWriter
 from diptych.runtime.stale_items import is_stale
+from diptych.runtime.tasks import HandOver, Inbox, InboxItem, RunTasks, TaskCrashed, TextArrived
 from diptych.runtime.timers import RunTimers
 
 DEADLINE_EXCEEDED = Failed("deadline_exceeded", "the run ran out of time")
@@ -61,14 +64,6 @@ class _Stage(Enum):
     DRIVING = "driving"
     STOPPING = "stopping"  # it begins nothing new; its end or hand-over is in the inbox
     HANDED_OVER = "handed over"
-
-
-@dataclass(frozen=True, slots=True)
-class _HandOver:
-    """Another process is to go on with the run."""
-
-
-_InboxItem = Event | TaskCrashed | TextArrived | _HandOver
 
 
 class Runner:
@@ -92,15 +87,19 @@ class Runner:
         self._timers = RunTimers(
             deadline, log.now, self.decide, partial(self.stop, DEADLINE_EXCEEDED)
         )
-        self._inbox: asyncio.Queue[_InboxItem] = asyncio.Queue()
-        self._writer = RunWriter(run, log, lambda e: self._inbox.put_nowait(TaskCrashed(e)))
-        self._effects = Effects(backends, self._inbox.put_nowait, log.notify, deadline, log.run_id)
+        self._inbox: Inbox = asyncio.Queue()
+        self._writer = RunWriter(run, log, self._inbox)
+        self._tasks = RunTasks(self._inbox)
+        self._text = TextBatcher(self._inbox)
+        self._hooks = HookCaller(backends.hooks, log.run_id)
+        self._model = ModelCaller(backends, self._hooks, log, deadline, self._text)
+        self._calls = Calls(backends, self._hooks, log, deadline, self._tasks)
         self._stage = _Stage.DRIVING
 
     @property
     def run(self) -> Run:
         """The run as far as it is on record."""
-        return self._writer.run
+        return self._writer.recorded
 
     def stop(self, stop: Stop) -> None:
         """End the run: what is in flight is cancelled and recorded as `interrupted`."""
@@ -118,7 +117,7 @@ class Runner:
     def hand_over(self) -> None:
         """Stop, and leave the run for another process to continue from its record."""
         self._stage = _Stage.STOPPING
-        self._inbox.put_nowait(_HandOver())
+        self._inbox.put_nowait(HandOver())
 
     async def drive(self, *first: Event) -> Run:
         """Apply `first`, then whatever the inbox brings, until the run ends or is handed over.
@@ -135,15 +134,15 @@ class Runner:
         except Exception as error:
             await self._writer.finish()
             if isinstance(error, StoreError) and not isinstance(error, StoreFull):
-                await self._effects.cancel_all(leaves_tasks=True)  # another process may have it
+                await self._tasks.cancel_all(leaves_remote=True)  # another process may have it
             raise
         finally:
             self._timers.cancel()
             self._writer.cancel()
-            await self._effects.cancel_all()
+            await self._tasks.cancel_all()
         return self.run
 
-    async def _receive(self, item: _InboxItem) -> None:
+    async def _receive(self, item: InboxItem) -> None:
         match item:
             case TaskCrashed(cause):
                 raise cause
@@ -151,17 +150,17 @@ class Runner:
                 await self._write_text()
             case Aborted() | Failed():
                 await self._end(item)
-            case _HandOver():
-                await self._effects.cancel_all(leaves_tasks=True)
+            case HandOver():
+                await self._tasks.cancel_all(leaves_remote=True)
                 await self._record_arrived()
                 self._stage = _Stage.HANDED_OVER
-            case Replied() if self._effects.has_text:
+            case Replied() if self._text:
                 await self._write_text()
                 await self._apply(item)
-            case _ if is_stale(self._writer.decided, item):
+            case _ if is_stale(self._writer.current, item):
                 pass
             case QueueCleared():
-                await self._apply(clearing(self._writer.decided, item))
+                await self._apply(clearing(self._writer.current, item))
             case _:
                 await self._apply(item)
 
@@ -170,16 +169,16 @@ class Runner:
 
         Requests to the model start at once; a write that led to nothing else may be deferred.
         """
-        before = self._writer.decided
-        self._writer.decided, commands = advance(self._writer.decided, event)
-        if self._learn and self._writer.decided.context is not before.context:
-            self._learn(self._writer.decided.context)
+        before = self._writer.current
+        self._writer.current, commands = advance(self._writer.current, event)
+        if self._learn and self._writer.current.context is not before.context:
+            self._learn(self._writer.current.context)
         if isinstance(event, Returned):
-            self._budget.end_child(event.result, self._writer.decided.delegated - before.delegated)
+            self._budget.end_child(event.result, self._writer.current.delegated - before.delegated)
         following, calls = self._carry_out(commands)
-        items = [event, *budget_notices(before, self._writer.decided), *following]
+        items = [event, *budget_notices(before, self._writer.current), *following]
         if self._stage is _Stage.DRIVING:
-            self._timers.watch(self._writer.decided)
+            self._timers.watch(self._writer.current)
         if all(isinstance(item, (*_DEFERRABLE, Notice)) for item in items):
             is_start = isinstance(event, Offered)
             self._writer.write_later(
@@ -188,7 +187,7 @@ class Runner:
         else:
             await self._writer.write(*items)
         if calls and self._stage is _Stage.DRIVING:
-            run, refuse = self._writer.decided, self._inbox.put_nowait
+            run, refuse = self._writer.current, self._inbox.put_nowait
             await self._make_calls(await self._budget.admit(calls, run, refuse))
 
     def _carry_out(
@@ -200,7 +199,7 @@ class Runner:
         while todo:
             match todo.popleft():
                 case Emit(event):
-                    self._writer.decided, more = advance(self._writer.decided, event)
+                    self._writer.current, more = advance(self._writer.current, event)
                     items.append(event)
                     todo.extend(more)
                 case AskModel() | Judge() as ask:
@@ -214,51 +213,56 @@ class Runner:
                     items.append(Notice("format_warning", {"message": text}))
         return items, calls
 
-    def _outcome(self, command: MakeCall, before: Sequence[MakeCall]) -> Instead | None:
+    def _outcome(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | None:
         """Ask the guards about a call; gives what happens in place of it, unless it is made.
 
         What was sent before was decided on then; whoever goes on with a run decides on the rest.
         """
         if command.is_retry or self._stage is not _Stage.DRIVING:
             return None
-        outcome = self._guards.outcome(self._writer.decided, command, before)
+        outcome = self._guards.outcome(self._writer.current, command, before)
         if isinstance(outcome, Failed):
             self.stop(outcome)
             return failure(command.call, "skipped", f"skipped: {outcome.message}")
         return outcome
 
     def _ask(self, command: AskModel | Judge) -> None:
-        if self._stage is _Stage.DRIVING:
-            self._effects.ask(command, self._writer.decided)
+        """Ask the model, or the hooks, in a task; what it gives comes into the inbox."""
+        if self._stage is not _Stage.DRIVING:
+            return
+        if isinstance(command, AskModel):
+            self._tasks.start(self._model.ask(command, self._writer.current))
+        else:
+            self._tasks.start(self._hooks.judge(command, self._writer.current))
 
     async def _make_calls(self, commands: Sequence[MakeCall]) -> None:
         """Announce, record and send calls, in that order."""
         for command in commands:
             call = command.call
-            self._writer.add(progress_notice(command, self._writer.decided.step_limit))
+            self._writer.add(progress_notice(command, self._writer.current.step_limit))
             if not command.is_retry:
                 is_delegation = isinstance(call, Delegation)
                 context_id = self._log.new_context_id() if is_delegation else None
                 budget = self._budget.shares.get(call.id, Budget())
                 called = Called(call, command.step, context_id, budget)
-                self._writer.decided = apply_all(self._writer.decided, [called])
+                self._writer.current = apply_all(self._writer.current, [called])
                 self._writer.add(called)
         await self._writer.write()
         for command in commands:
-            self._effects.call(command, self._writer.decided)
+            self._tasks.start(self._calls.make(command, self._writer.current))
 
     async def _end(self, stop: Stop) -> None:
         """Cancel what is in flight, record what has come back all the same, and end."""
-        await self._effects.cancel_all()
+        await self._tasks.cancel_all()
         await self._record_arrived()
-        self._writer.add(*budget_summary(self._writer.decided))
-        children = self._effects.children
-        await self._writer.record(*closing_events(self._writer.decided, stop, children))
+        self._writer.add(*budget_summary(self._writer.current))
+        children = self._calls.children
+        await self._writer.record(*closing_events(self._writer.current, stop, children))
 
     async def _record_arrived(self) -> None:
         """Record what arrived before everything was cancelled, and begin nothing new."""
         while not self._inbox.empty():
-            run = self._writer.decided
+            run = self._writer.current
             match self._inbox.get_nowait():
                 case late if is_stale(run, late):
                     pass
@@ -272,8 +276,8 @@ class Runner:
         await self._writer.write()
 
     async def _write_text(self) -> None:
-        is_void, text = self._effects.take_text()
-        run, events = self._writer.decided, list[Event]()
+        is_void, text = self._text.take()
+        run, events = self._writer.current, list[Event]()
         if run.phase not in (Phase.ACT, Phase.ANSWER):
             return
         if is_void and run.answer:

@@ -22,8 +22,8 @@ from diptych.net.memory_budget import MemoryBudget
 from diptych.ports.entries import Lease
 from diptych.runtime.active_run import ActiveRun, Stage
 from diptych.runtime.admission import Admission
+from diptych.runtime.backends import Backends
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.effects import Backends
 from diptych.runtime.executor import Executor, UnreadableRecord
 from diptych.runtime.run_log import Observer, RunLog
 from diptych.runtime.runner import DEADLINE_EXCEEDED
@@ -235,11 +235,11 @@ class Scheduler:
         if self._is_shutting_down and self._outlive_process:
             return None
         try:
-            if sentence := await self.admission.judge(active):
-                if sentence.is_readable:
+            if denial := await self.admission.admit(active):
+                if denial.is_readable:
                     run = await self.executor.restore(active)
-                    return await self.executor.cancel_waiting(active, run, sentence.why)
-                return await self.executor.condemn(active, lease, sentence.why)
+                    return await self.executor.cancel_waiting(active, run, denial.why)
+                return await self.executor.end_unread(active, lease, denial.why)
             return await self.executor.execute(active)
         except UnreadableRecord as error:
             self._unreadable.add(active.log.session_id)

@@ -27,9 +27,9 @@ from diptych.ports.session_ids import owned_session
 from diptych.runtime.active_run import Stage
 from diptych.runtime.answers import whole_answer
 from diptych.runtime.attendance import attend
+from diptych.runtime.backends import Backends
 from diptych.runtime.decisions import DecisionRequest, find_approval
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.effects import Backends
 from diptych.runtime.executor import UnreadableRecord
 from diptych.runtime.lease_keeper import LeaseKeeper
 from diptych.runtime.passed_decisions import PassedDecisions, is_below

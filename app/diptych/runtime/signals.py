@@ -28,7 +28,7 @@ from diptych.runtime.decisions import (
     find_approval,
     is_decided_by,
 )
-from diptych.runtime.early_messages import cleared_by, still_waiting
+from diptych.runtime.mailbox import cleared_by, still_waiting
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.scheduler import Scheduler
 from diptych.runtime.steering import cleared_messages, is_of_queue, is_recorded, recorded_messages
@@ -97,9 +97,9 @@ class Signals:
                     cleared = cleared_messages(asked.clear_id, records)
                     if cleared is not None:
                         return cleared
-                    early = await self._early(run_id)
-                    if asked in early:  # it is kept, for a run that waits for its turn
-                        return cleared_by(early, asked.clear_id)
+                    kept = await self._mailbox(run_id)
+                    if asked in kept:  # it is kept, for a run that waits for its turn
+                        return cleared_by(kept, asked.clear_id)
                     entry = await self._stores.log.entry(run_id)
                     is_queued = await self._waits_for_another(entry)
                     await self._send_message(
@@ -119,17 +119,17 @@ class Signals:
         if is_terminal(records[-1]):
             return ()
         if not any(record.event_type == "offered" for record in records):
-            return still_waiting([*recorded_messages(records), *await self._early(run_id)])
+            return still_waiting([*recorded_messages(records), *await self._mailbox(run_id)])
         if not any(map(is_of_queue, records)):
             return ()
         log = RunLog(run_id, records[0].session_id, self._stores)
         log.load(records)
         return waiting_messages(await self._scheduler.executor.rebuild(log))
 
-    async def _early(self, run_id: str) -> Sequence[Signal]:
+    async def _mailbox(self, run_id: str) -> Sequence[Signal]:
         """Give the signals that are kept for a run that has not begun."""
         if active := self._scheduler.find(run_id):
-            return active.early_messages
+            return active.mailbox
         entry = await self._stores.log.entry(run_id)
         is_queued = entry.status == "queued"
         return await self._stores.leases.pending_signals(run_id) if is_queued else ()

@@ -23,7 +23,7 @@ def is_stale(run: Run, item: object) -> bool:
         case ApprovalDecided(call_id):
             return call_id not in waiting_calls(run)
         case CallJudged(call_id):
-            return call_id not in run.judging
+            return call_id not in run.awaiting_hooks
         case ChildApprovalRequested() | ChildApprovalDecided():
             return not may_take(run, item)
         case _:

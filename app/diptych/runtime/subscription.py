@@ -6,28 +6,24 @@ One that falls behind reads on from the record, a batch at a time, until it has 
 Not here: what becomes of the items (`http`, `cli`).
 """
 
-import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Self
 
-from diptych.errors import StoreError
 from diptych.loop.codec import Record
 from diptych.loop.messages import JSON
 from diptych.ports import FeedItem, Gap, Item, Notice
 from diptych.runtime.active_run import ActiveRun
-from diptych.runtime.buffer import MAX_BUFFERED_CHARS, SubscriberBuffer, is_terminal, record_chars
+from diptych.runtime.buffer import SubscriberBuffer, is_terminal
 from diptych.runtime.position import Position
+from diptych.runtime.record_reader import RecordReader
+from diptych.runtime.run_log import RunLog
 from diptych.runtime.stores import Stores
 
-STORE_WAIT_SECONDS = 10.0  # for which a subscriber that has been served waits for a store
-FIRST_BATCH = 50  # records that are read at once, until their size is known
-MAX_BATCH = 500
 HANDED_OVER = "handed_over"
 """The last notice of a process that is leaving: the run goes on; subscribe again elsewhere."""
-_RETRY_SECONDS = 0.2
 
 
 class Subscriptions:
@@ -92,10 +88,11 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         self._run_id = run_id
         self._stage = _Stage.NEW
         self._position = Position(after)
-        self._batch_limit = FIRST_BATCH
-        self._store_wait = 0.0  # a new subscriber is told at once that the store is away
+        self._reader = RecordReader(self._stores, run_id, lambda: not subscriptions.is_closed)
         self._source: _Source | None = None
         self._unread: deque[FeedItem] = deque()  # taken from the source, not looked at yet
+        self._after_gap: Record | None = None  # taken from the source, before what it follows
+        self._is_gap_lasting = False  # the store has what it follows, and cannot give it
 
     def __aiter__(self) -> Self:
         return self
@@ -142,55 +139,69 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         If the store has lost records that were delivered, the subscriber is reset to the newest
         one that still exists. So the newest delivered record is read again with what follows.
         """
-        position = self._position
+        position, reader = self._position, self._reader
         overlap = 1 if position.seq else 0
-        limit = self._batch_limit + overlap
+        limit = reader.limit + overlap
         active = self._local_run()
-        found = await self._records(active, position.seq - overlap, limit)
-        self._store_wait = STORE_WAIT_SECONDS
+        log = active.log if active else None
+        gap = self._after_gap
+        is_held = gap is not None and await reader.holds(gap.seq)
+        found = await reader.read(log, position.seq - overlap, limit)
         has_more = len(found) == limit
-        seen = found[:overlap]
-        if overlap and not (seen and await self._is_same(seen[0], active)):
-            held = await self._newest_still_held(active)
+        seen = [record for record in found[:overlap] if record.seq == position.seq]
+        if overlap and not (seen and await self._is_same(seen[0], log)):
+            held = await self._newest_still_held(log)
             if held is None or held.seq < position.seq:
                 position.move_to(held)
                 return [self._reset_notice()]
         after = position.seq
-        new = self._fitting(found[overlap:], has_more=has_more)
-        has_more = has_more or len(new) < len(found) - overlap
-        if not has_more:
-            self._stage = _Stage.LIVE if self._source else _Stage.ATTACHING
+        new = reader.fitting(found[len(seen) :], has_more=has_more)
+        has_more = has_more or len(new) < len(found) - len(seen)
         position.advance_past([*seen, *new])
-        return active.log.with_progress(new, after) if active else [*new]
+        if not has_more:
+            await self._catch_up(is_new=bool(new), is_held=is_held)
+        return log.with_progress(new, after) if log else [*new]
 
-    async def _is_same(self, found: Record, active: ActiveRun | None) -> bool:
+    async def _catch_up(self, *, is_new: bool, is_held: bool) -> None:
+        """Go on live, with nothing more on record; `is_new`: something new was.
+
+        What the store has lost its owner puts back, and tells of again. What it had, before and
+        after it was read (`is_held`), and does not give, others have written over.
+        """
+        if not self._source:
+            self._stage = _Stage.ATTACHING
+        elif gap := self._after_gap:
+            self._stage = _Stage.LIVE
+            self._is_gap_lasting = is_held and await self._reader.holds(gap.seq)
+            if not self._is_gap_lasting:
+                self._unread.popleft()
+                self._after_gap = None
+        elif is_new or not await self._reader.check_end(self._position.seq):
+            self._stage = _Stage.LIVE
+
+    async def _is_same(self, found: Record, log: RunLog | None) -> bool:
         """Whether a record is the one of its seq that the subscriber has seen, as far as known."""
         if not self._position.is_number_only:
             return self._position.is_at(found)
-        if active:
-            return not active.log.was_loaded
+        if log:
+            return not log.was_loaded
         return not (await self._stores.log.entry(self._run_id)).may_be_truncated
 
-    async def _newest_still_held(self, active: ActiveRun | None) -> Record | None:
+    async def _newest_still_held(self, log: RunLog | None) -> Record | None:
         """Look for the newest record that the subscriber has seen and that is still the same.
 
         After a loss others have the same numbers: a terminal one, if it has seen later ones.
         """
         position, held = self._position, None
         while True:
-            found = await self._records(active, held.seq if held else 0, self._batch_limit)
+            found = await self._reader.read(log, held.seq if held else 0, self._reader.limit)
             for record in found:
                 is_other = is_terminal(record) and record.seq < position.seq
                 if record.seq > position.seq or is_other or position.is_new_restart(record):
                     return held
                 held = record
-            if len(found) < self._batch_limit:
+            if len(found) < self._reader.limit:
                 return held
-
-    async def _records(self, active: ActiveRun | None, after: int, limit: int) -> Sequence[Record]:
-        if active:
-            return active.log.records[after : after + limit]
-        return await self._read_store(after, limit)
 
     def _local_run(self) -> ActiveRun | None:
         """Give the run if it is active here, unless this subscriber knows more than its log.
@@ -199,31 +210,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         owner, does not have.
         """
         active = None if self._source else self._subscriptions.find(self._run_id)
-        return active if active and len(active.log.records) >= self._position.seq else None
-
-    async def _read_store(self, after: int, limit: int) -> Sequence[Record]:
-        """Read from the store, and wait for one that is away if this subscriber can wait."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self._store_wait
-        while True:
-            try:
-                return await self._stores.log.read(self._run_id, after, limit)
-            except StoreError:
-                if loop.time() >= until or self._subscriptions.is_closed:
-                    raise
-            await asyncio.sleep(_RETRY_SECONDS)
-
-    def _fitting(self, records: Sequence[Record], *, has_more: bool) -> Sequence[Record]:
-        """Give as many as a batch may hold, at least one, and learn how many to ask for."""
-        chars = 0
-        for n, record in enumerate(records):
-            chars += record_chars(record)
-            if n and chars > MAX_BUFFERED_CHARS:
-                self._batch_limit = n
-                return records[:n]
-        if has_more:
-            self._batch_limit = min(2 * self._batch_limit, MAX_BATCH)
-        return records
+        return active if active and active.log.seq >= self._position.seq else None
 
     # Live
 
@@ -274,12 +261,15 @@ class Subscription(AsyncIterator[Sequence[Item]]):
             if isinstance(item, Notice):
                 if item.type != HANDED_OVER:  # that another process leaves ends nothing here
                     batch.append(item)
-            elif isinstance(item, Gap) or item.seq > position.seq + 1:
+            elif isinstance(item, Gap) or self._is_after_gap(item):
                 self._stage = _Stage.READING
                 if source.is_local:  # the run may have ended when this subscriber has caught up
                     self._detach()
+                elif isinstance(item, Record):
+                    self._unread.appendleft(item)
+                    self._after_gap = item
                 break
-            elif item.seq == position.seq + 1:
+            elif item.seq > position.seq:
                 position.advance_past([item])
                 batch.append(item)
             elif position.is_new_restart(item):
@@ -287,6 +277,12 @@ class Subscription(AsyncIterator[Sequence[Item]]):
                 batch += [self._reset_notice(), item]
                 position.advance_past([item])
         return batch
+
+    def _is_after_gap(self, item: Record) -> bool:
+        """Whether the record is to be read for what a record from the source follows."""
+        is_lasting = self._is_gap_lasting and item == self._after_gap
+        self._after_gap, self._is_gap_lasting = None, False
+        return item.seq > self._position.seq + 1 and not is_lasting
 
     # Notices
 

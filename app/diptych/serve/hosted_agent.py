@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import aiohttp
 from fastapi import FastAPI
@@ -26,18 +26,20 @@ from diptych.http.health import Readiness
 from diptych.loop.catalog import Unavailable
 from diptych.net.memory_budget import MemoryBudget
 from diptych.ports import Model, refuses_tools
+from diptych.runtime.backends import Backends
 from diptych.runtime.catalog_recorder import starting_format
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.effects import Backends
 from diptych.runtime.hooks import Hooks
 from diptych.runtime.service import RunService
 from diptych.runtime.step_gate import StepGate
 from diptych.serve.access import AgentAccess
-from diptych.serve.hooks import all_hooks, http_hooks
 from diptych.serve.models import agent_model, in_process_name
 from diptych.serve.peers import agent_client
 from diptych.serve.stores import agent_budgets, redis_store, stores
 from diptych.serve.system_clock import SystemClock
+
+if TYPE_CHECKING:
+    from diptych.adapters.http_hooks import HttpHooks
 
 FIRST_CONNECT_SECONDS = 5.0  # `/ready` waits so long for the first try of every server and agent
 VERSION = version("diptych")
@@ -88,9 +90,9 @@ class HostedAgent:
             prices=config.loop.prices,
         )
         self._model = agent_model(config, http, in_process.model, self._metrics.observe_model)
-        self.gate = StepGate()
-        self._http_hooks = http_hooks(config)
-        hooks = all_hooks(self._http_hooks, in_process.hooks)
+        self.step_gate = StepGate()
+        self._http_hooks = _http_hooks(config)
+        hooks = Hooks(self._http_hooks.hooks) if self._http_hooks else in_process.hooks
         self._budgets = agent_budgets(config, self._redis, clock, self._metrics.observe_budget)
         self.runs = RunService(
             _definition(config, hooks),
@@ -111,7 +113,7 @@ class HostedAgent:
             self._agents,
             policy=self._config.policy,
             hooks=hooks,
-            gate=self.gate,
+            step_gate=self.step_gate,
             budgets=self._budgets,
         )
 
@@ -245,6 +247,15 @@ class HostedAgent:
             self._tools.wait_for_first_attempt(FIRST_CONNECT_SECONDS),
             self._agents.wait_for_first_attempt(FIRST_CONNECT_SECONDS),
         )
+
+
+def _http_hooks(config: AgentConfig) -> "HttpHooks | None":
+    """Give the hooks that a manifest names, if any; an agent in Python has its own instead."""
+    if not config.hooks:
+        return None
+    from diptych.adapters.http_hooks import HttpHooks  # noqa: PLC0415 - heavy, and rarely needed
+
+    return HttpHooks(config.name, config.hooks)
 
 
 def _definition(config: AgentConfig, hooks: Hooks) -> AgentDefinition:

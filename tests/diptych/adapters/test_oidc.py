@@ -27,9 +27,10 @@ class Response:
         self._chunks = [body[n : n + 65_536] for n in range(0, len(body), 65_536)]
         self.content = self
 
-    async def read(self, _: int) -> bytes:
-        await asyncio.sleep(0)
-        return self._chunks.pop(0) if self._chunks else b""
+    async def iter_any(self) -> AsyncIterator[bytes]:
+        for chunk in self._chunks:
+            await asyncio.sleep(0)
+            yield chunk
 
 
 class Session:

@@ -24,7 +24,7 @@ def rules(do, when=None, **rest):
 
 def decide(platform, own, **facts):
     policy = LayeredPolicy(Policy(platform, "platform"), Policy(own))
-    return policy.decide(PAY, catalog("pay"), RunCaller("run-1", "user:ada"), **facts)
+    return policy.verdict(PAY, catalog("pay"), RunCaller("run-1", "user:ada"), **facts)
 
 
 @pytest.mark.parametrize(("platform", "own"), list(product((None, *ORDER), repeat=2)))

@@ -20,7 +20,7 @@ def rule(do, glob="*", when=None, about="tool", **rest):
 
 
 def outcome(*rules, call=PAY, offered=None, **rest):
-    verdict = Policy(rules).decide(call, offered or catalog("pay", agents=["x"]), ADA, **rest)
+    verdict = Policy(rules).verdict(call, offered or catalog("pay", agents=["x"]), ADA, **rest)
     return verdict.outcome
 
 
@@ -49,9 +49,9 @@ def test_a_rule_tells_the_caller_from_whom_it_says_to_work_for():
     front = RunCaller("run-1", "agent:team/front", "user:ada")
     for when in ('caller.subject == "agent:team/front"', 'caller.onBehalfOf == "user:ada"'):
         policy = Policy((rule("deny", when=when),))
-        assert policy.decide(PAY, catalog("pay"), front).outcome == "deny"
+        assert policy.verdict(PAY, catalog("pay"), front).outcome == "deny"
     policy = Policy((rule("deny", when='caller.subject == "user:ada"'),))
-    assert policy.decide(PAY, catalog("pay"), front).outcome == "allow"
+    assert policy.verdict(PAY, catalog("pay"), front).outcome == "allow"
 
 
 def test_delegations_have_rules_of_their_own():

@@ -26,7 +26,7 @@ def gate():
 
 async def streamed(pieces, recorded=""):
     """Give what is told after the last reset, what is held, and the reasoning."""
-    batcher, reasoning = TextBatcher(lambda: None), []
+    batcher, reasoning = TextBatcher(asyncio.Queue()), []
     stream = AnswerStream(batcher, recorded, gate, reasoning.append)
     text = recorded
 

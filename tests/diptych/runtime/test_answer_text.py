@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from support.virtual_time import run_virtually
 
 from diptych.runtime.answer_stream import TEXT_INTERVAL, AnswerReplay, TextBatcher
+from diptych.runtime.tasks import TextArrived
 
 
 def retold(told, *pieces):
@@ -51,13 +52,21 @@ def test_however_it_is_cut_readers_end_with_the_new_text(told, pieces):
 async def _batches(*arrivals):
     """Add texts, each so many seconds after the one before; give each batch with its time."""
     batches = []
-    loop = asyncio.get_running_loop()
-    pieces = TextBatcher(lambda: batches.append((round(loop.time() - begun, 3), pieces.take()[1])))
+    loop, inbox = asyncio.get_running_loop(), asyncio.Queue()
+    pieces = TextBatcher(inbox)
     begun = loop.time()
+
+    async def take():
+        while True:
+            assert await inbox.get() == TextArrived()
+            batches.append((round(loop.time() - begun, 3), pieces.take()[1]))
+
+    taking = asyncio.create_task(take())
     for seconds, text in arrivals:
         await asyncio.sleep(seconds)
         pieces.add(text)
     await asyncio.sleep(1)
+    taking.cancel()
     assert not pieces
     return batches
 
@@ -81,14 +90,14 @@ def test_pieces_are_merged_in_time(arrivals, batches):
 
 def test_what_is_taken_early_is_not_due_again():
     async def take():
-        dues = []
-        pieces = TextBatcher(lambda: dues.append(1))
+        inbox = asyncio.Queue()
+        pieces = TextBatcher(inbox)
         pieces.add("a")
         pieces.take()
         pieces.add("b")
         assert pieces.take() == (False, "b")
         await asyncio.sleep(1)
         assert pieces.take() == (False, "")
-        return len(dues)
+        return inbox.qsize()
 
     assert run_virtually(take()) == 2  # the second finds nothing

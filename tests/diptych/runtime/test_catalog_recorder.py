@@ -6,9 +6,9 @@ from support.doubles import EPOCH, CountingClock, FunctionAgents, FunctionTools,
 from diptych.adapters.in_memory.store import MemoryStore
 from diptych.loop.catalog import Unavailable
 from diptych.loop.events import LoopSettings
+from diptych.runtime.backends import Backends
 from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.effects import Backends
 
 TOOLS_AWAY, AGENT_AWAY = Unavailable("server", "s", "refused"), Unavailable("agent", "a", "refused")
 

@@ -10,8 +10,8 @@ from support.stories import TAKEN_UP, Hung, begin, content, ends, log, now, virt
 
 from diptych.loop.events import Aborted, Origin
 from diptych.runtime.active_run import ActiveRun
+from diptych.runtime.backends import Backends
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.effects import Backends
 from diptych.runtime.executor import Executor
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.stores import Stores

@@ -21,10 +21,9 @@ from diptych.loop.events import Aborted, Offered, OwnerChanged, Replied, RunRequ
 from diptych.loop.reducer import replay
 from diptych.loop.state import Phase
 from diptych.ports import Delta
+from diptych.runtime.backends import Backends
 from diptych.runtime.deadline import Deadline
-from diptych.runtime.effects import Backends
-from diptych.runtime.run_log import RunLog
-from diptych.runtime.run_writer import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS
+from diptych.runtime.run_log import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunLog
 from diptych.runtime.runner import Runner
 from diptych.runtime.stores import Stores
 

@@ -32,9 +32,9 @@ from diptych.loop.messages import Result
 from diptych.loop.reducer import replay
 from diptych.ports import Gap, Notice
 from diptych.ports.entries import IdempotencyKey, Lease
+from diptych.runtime.backends import Backends
 from diptych.runtime.buffer import MAX_BUFFERED_CHARS, MAX_BUFFERED_ITEMS, SubscriberBuffer
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.effects import Backends
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.service import RunService
 from diptych.runtime.stores import Stores

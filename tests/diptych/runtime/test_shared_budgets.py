@@ -20,8 +20,8 @@ from diptych.ports import Delta, Reply
 from diptych.ports.budgets import Account
 from diptych.runtime import shared_budget_meter
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
+from diptych.runtime.backends import Backends
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.effects import Backends
 from diptych.runtime.ledger_client import day_key, session_key
 from diptych.runtime.request import RunRequest
 from diptych.runtime.service import RunService

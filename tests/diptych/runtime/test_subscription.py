@@ -18,21 +18,19 @@ from support.world import found
 
 from diptych.adapters.in_memory.leases import NullFeed
 from diptych.adapters.in_memory.store import MemoryStore
-from diptych.errors import StoreError
+from diptych.errors import RunLost, StoreError
 from diptych.http.disconnect import cancel_if_abandoned
 from diptych.loop.codec import Record
+from diptych.loop.events import Failed
 from diptych.ports import Item, Notice
 from diptych.ports.entries import Lease
-from diptych.runtime import buffer, subscription
+from diptych.runtime import buffer, record_reader
+from diptych.runtime.active_run import ActiveRun
 from diptych.runtime.buffer import MAX_BUFFERED_CHARS, record_chars
+from diptych.runtime.record_reader import FIRST_BATCH, MAX_BATCH, STORE_WAIT_SECONDS
+from diptych.runtime.run_log import RunLog
 from diptych.runtime.stores import Stores
-from diptych.runtime.subscription import (
-    FIRST_BATCH,
-    HANDED_OVER,
-    MAX_BATCH,
-    STORE_WAIT_SECONDS,
-    Subscriptions,
-)
+from diptych.runtime.subscription import HANDED_OVER, Subscriptions
 
 RUN = f"run-{EPOCH}-{'a' * 32}"
 LONG = {"content": "word " * 300, "chunk_ms": 50}
@@ -49,6 +47,19 @@ class CountingStore(MemoryStore):
         found = await super().read(run_id, after, limit)
         self.reads.append((after, len(found)))
         return found
+
+
+class OverwrittenStore(CountingStore):
+    """A store in which others have written over some records, which are left out when read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.overwritten: set[int] = set()
+
+    async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Any:
+        found = await super().read(run_id)
+        rest = [r for r in found if r.seq > after and r.seq not in self.overwritten]
+        return rest[:limit]
 
 
 class CapturingFeed(NullFeed):
@@ -341,6 +352,61 @@ async def test_a_record_that_the_feed_has_lost_is_read() -> None:
     await subscription.aclose()
 
 
+@virtually
+async def test_what_cannot_be_read_any_more_is_taken_from_who_tells_it() -> None:
+    store, feed = OverwrittenStore(), CapturingFeed()
+    room = Room(store)
+    room.following.stores = replace(room.following.stores, feed=feed)
+    lease = await room.begin("a")
+    told: list[Item] = []
+
+    async def follow() -> None:
+        async for batch in room.following.subscribe(RUN):
+            told.extend(batch)
+
+    following = asyncio.create_task(follow())
+    await asyncio.sleep(1)
+    rows = [*(("text", 9.0 + n, "b") for n in range(30)), ("completed", 99.0, None)]
+    fresh = [Record(RUN, "talk", n, *row) for n, row in enumerate(rows, 3)]
+    store.overwritten = {record.seq for record in fresh}
+    await store.append(fresh, lease)
+    store.reads.clear()
+    for record in fresh[1:]:  # the feed has lost the first, and the store cannot give it
+        feed.put(record)
+        await asyncio.sleep(1)
+    async with asyncio.timeout(1):
+        await following
+    assert told[-30:] == fresh[1:]
+    assert len(store.reads) < 5, "the same rows were read again and again"
+
+
+async def test_who_cannot_be_told_a_run_s_end_does_not_wait_for_it() -> None:
+    room = Room(OverwrittenStore())
+    records = await room.fill("a", "b")
+    room.store.overwritten = {records[-1].seq}  # type: ignore[attr-defined]
+    subscription = room.following.subscribe(RUN)
+    assert await anext(subscription) == records[:-1]
+    with pytest.raises(RunLost, match="others have written into its record"):
+        await asyncio.wait_for(anext(subscription), 1)
+
+
+async def test_an_owner_tells_all_that_it_could_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_reader, "FIRST_BATCH", 1)
+    monkeypatch.setattr(record_reader, "MAX_BATCH", 1)
+    room = Room(OverwrittenStore())
+    records = await room.fill("a", "b", "c")
+    room.store.overwritten = {3}  # type: ignore[attr-defined]
+    stores = room.following.stores
+    log = RunLog(RUN, "talk", stores)
+    log.load(await stores.log.read(RUN))
+    active = ActiveRun(log)
+    room.following = Subscriptions(stores, lambda _: active)
+    async with asyncio.timeout(1):
+        told = [item for batch in await room.batches() for item in batch]
+    assert told == [record for record in records if record.seq != 3]
+    assert [r.seq for r in log._next_records([Failed("a", "b")])] == [len(records) + 1]
+
+
 async def test_no_batch_is_empty_and_who_has_read_to_the_end_is_no_subscriber_any_more() -> None:
     room = Room()
     await room.fill("a", "b")
@@ -430,11 +496,11 @@ def test_readers_who_fall_behind_at_every_step_are_told_what_others_are(
 ) -> None:
     """Many processes, with faults at every call of their store: see `test_simulation_owners`."""
     caplog.set_level("CRITICAL")
-    for module in (buffer, subscription):
+    for module in (buffer, record_reader):
         monkeypatch.setattr(module, "MAX_BUFFERED_CHARS", 5)
     monkeypatch.setattr(buffer, "MAX_BUFFERED_ITEMS", 2)
-    monkeypatch.setattr(subscription, "FIRST_BATCH", 1)
-    monkeypatch.setattr(subscription, "MAX_BATCH", 3)
+    monkeypatch.setattr(record_reader, "FIRST_BATCH", 1)
+    monkeypatch.setattr(record_reader, "MAX_BATCH", 3)
     wrong = {seed: found(seed, losing=losing) for seed in range(100)}
     assert {seed: what for seed, what in wrong.items() if what} == {}
 

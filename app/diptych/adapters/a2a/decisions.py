@@ -15,6 +15,7 @@ from diptych.adapters.a2a.peer import ResolvedPeer
 from diptych.errors import DecisionRefused
 from diptych.loop.messages import JSON
 from diptych.loop.text import one_line
+from diptych.net.received import TooMuchReceived, read_bounded
 from diptych.net.redaction import SECRETS
 from diptych.ports import ChildDecision
 
@@ -45,21 +46,15 @@ async def send_decision(
             asyncio.timeout(SECONDS),
             http.stream("POST", url, content=content, headers=headers) as response,
         ):
-            reply = await _read(response)
+            try:
+                reply = await read_bounded(response.aiter_bytes(), MAX_REPLY_BYTES)
+            except TooMuchReceived:  # its status says enough
+                reply = b""
     except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
         message = f"agent {decision.agent}, which leads to the call, cannot be reached: try again"
         raise DecisionRefused(message, code="agent_unavailable") from error
     if response.status_code != httpx.codes.OK:
         raise _refusal(decision.agent, response.status_code, reply)
-
-
-async def _read(response: httpx.Response) -> bytes:
-    body = bytearray()
-    async for chunk in response.aiter_bytes():
-        body += chunk
-        if len(body) > MAX_REPLY_BYTES:
-            break
-    return bytes(body)
 
 
 def _refusal(agent: str, status: int, reply: bytes) -> DecisionRefused:

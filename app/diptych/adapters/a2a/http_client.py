@@ -6,7 +6,6 @@ Not here: A2A itself (`peer`, `delegation`).
 import ssl
 from collections.abc import AsyncIterator
 from functools import cache
-from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
 
 import httpcore
@@ -14,7 +13,7 @@ import httpx
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 from google.protobuf.json_format import ParseError
 
-from diptych.net.guarded_backend import GuardedBackend
+from diptych.net.guarded_backend import PoolLimits, use_guarded_pool
 from diptych.net.outgoing import OutgoingPolicy
 from diptych.net.received import Received, TooMuchReceived, is_compressed
 
@@ -46,14 +45,8 @@ def http_client(policy: OutgoingPolicy | None = None) -> httpx.AsyncClient:
     of `net.received` with an `httpx.ReadError`.
     """
     transport = _BoundedTransport(verify=_tls_context())
-    # httpx has no argument for what connects; its pool has.
-    transport._pool = httpcore.AsyncConnectionPool(  # noqa: SLF001
-        ssl_context=_tls_context(),
-        max_connections=MAX_CONNECTIONS,
-        max_keepalive_connections=20,
-        keepalive_expiry=KEEPALIVE_EXPIRY,
-        network_backend=cast("Any", GuardedBackend(policy, httpcore)) if policy else None,
-    )
+    limits = PoolLimits(MAX_CONNECTIONS, kept_alive=20, keep_seconds=KEEPALIVE_EXPIRY)
+    use_guarded_pool(transport, httpcore, policy, _tls_context(), limits)
     return httpx.AsyncClient(
         transport=transport,
         timeout=httpx.Timeout(CONNECT_TIMEOUT, read=READ_TIMEOUT),

@@ -31,6 +31,7 @@ from diptych.loop.text import one_line
 from diptych.net import a2a_extension
 from diptych.net.backoff import Backoff
 from diptych.net.outgoing import AddressRefused, OutgoingPolicy
+from diptych.net.received import TooMuchReceived, read_bounded
 from diptych.net.redaction import SECRETS
 
 CARD_TIMEOUT = 5.0  # seconds for a card, from connecting to its last byte
@@ -150,7 +151,6 @@ class PeerMonitor:
         return None
 
     async def _fetch_card(self) -> AgentCard:
-        body = bytearray()
         async with (
             asyncio.timeout(CARD_TIMEOUT),
             self._http.stream("GET", card_url(self.config.url), headers=self.headers()) as response,
@@ -159,10 +159,10 @@ class PeerMonitor:
                 raise DelegationError(
                     "unavailable", f"it answers HTTP {response.status_code} for its agent card"
                 )
-            async for chunk in response.aiter_bytes():
-                body += chunk
-                if len(body) > MAX_CARD_BYTES:
-                    raise DelegationError("unavailable", "its agent card is too large")
+            try:
+                body = await read_bounded(response.aiter_bytes(), MAX_CARD_BYTES)
+            except TooMuchReceived:
+                raise DelegationError("unavailable", "its agent card is too large") from None
         return parse_agent_card(json.loads(body))
 
     def _resolve(self, card: AgentCard) -> str | None:

@@ -13,6 +13,7 @@ from diptych.adapters.a2a.peer import ResolvedPeer
 from diptych.errors import DelegationError
 from diptych.loop.messages import JSON
 from diptych.net.a2a_tree import read_tree
+from diptych.net.received import TooMuchReceived, read_bounded
 from diptych.net.redaction import SECRETS
 from diptych.ports import ChildRef
 
@@ -58,14 +59,13 @@ async def _run_of_context(
 
 
 async def _get(http: httpx.AsyncClient, url: str, headers: dict[str, str]) -> JSON:
-    body = bytearray()
     async with http.stream("GET", url, headers=headers) as response:
         if response.status_code != httpx.codes.OK:
             reason = f"the agent answers HTTP {response.status_code}"
             raise DelegationError("failed", reason)
-        async for chunk in response.aiter_bytes():
-            body += chunk
-            if len(body) > MAX_BYTES:
-                raise DelegationError("failed", "the agent's tree is too large")
+        try:
+            body = await read_bounded(response.aiter_bytes(), MAX_BYTES)
+        except TooMuchReceived:
+            raise DelegationError("failed", "the agent's tree is too large") from None
     found: JSON = orjson.loads(body)
     return found

@@ -13,13 +13,12 @@ import json
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, cast
 
 import httpcore2
 import httpx2
 
 from diptych.adapters.mcp.request_outcome import RequestOutcome, Stage, current_outcome
-from diptych.net.guarded_backend import GuardedBackend
+from diptych.net.guarded_backend import PoolLimits, use_guarded_pool
 from diptych.net.outgoing import AddressRefused, OutgoingPolicy
 from diptych.net.received import Received, TooMuchReceived, is_compressed
 from diptych.ports import ValueProvider
@@ -267,14 +266,8 @@ def http_client(url: str, headers: Mapping[str, ValueProvider]) -> httpx2.AsyncC
     origin of `url` only.
     """
     inner = httpx2.AsyncHTTPTransport(verify=_tls_context())
-    # httpx2 has no argument for what connects; its pool has.
-    inner._pool = httpcore2.AsyncConnectionPool(  # noqa: SLF001
-        ssl_context=_tls_context(),
-        max_connections=None,
-        max_keepalive_connections=32,
-        keepalive_expiry=KEEPALIVE_EXPIRY,
-        network_backend=cast("Any", GuardedBackend(OutgoingPolicy([url]), httpcore2)),
-    )
+    limits = PoolLimits(None, kept_alive=32, keep_seconds=KEEPALIVE_EXPIRY)
+    use_guarded_pool(inner, httpcore2, OutgoingPolicy([url]), _tls_context(), limits)
     return httpx2.AsyncClient(
         transport=RecordingTransport(inner, url, headers),
         follow_redirects=False,

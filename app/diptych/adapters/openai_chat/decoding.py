@@ -15,6 +15,7 @@ import orjson
 from diptych.adapters.openai_chat.error_report import ErrorReport, read_error
 from diptych.adapters.openai_chat.failures import ReportedError, malformed_reply
 from diptych.adapters.openai_chat.native_calls import CallAssembler
+from diptych.loop.budget import MAX_COUNT
 from diptych.loop.messages import NativeCall, Usage
 from diptych.loop.text import well_formed
 from diptych.ports import Reply
@@ -31,7 +32,6 @@ _FAILED_REASONS = frozenset(
         "malformed_function_call",  # Gemini
     }
 )
-_MOST_TOKENS = 10**12  # in one usage: more is no number of tokens
 _ERROR_FIELDS = ("detail", "message", "error_msg", "errors", "fault")
 
 
@@ -284,4 +284,4 @@ def _usage(found: object) -> Usage | None:
 
 
 def _count(value: object) -> int:
-    return value if isinstance(value, int) and 0 < value <= _MOST_TOKENS else 0
+    return value if isinstance(value, int) and 0 < value <= MAX_COUNT else 0

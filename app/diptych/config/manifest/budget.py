@@ -11,8 +11,9 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from diptych.config.manifest.durations import Duration, DurationRange
 from diptych.config.manifest.field_types import decimal_type
 from diptych.config.manifest.strict_model import StrictModel
+from diptych.loop.budget import MAX_COUNT
 
-Count: TypeAlias = Annotated[int, Field(ge=1, le=10**12)]
+Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Steps: TypeAlias = Annotated[int, Field(ge=1, le=10**9)]
 LongDuration: TypeAlias = Annotated[float, DurationRange("0s", "8760h")]
 _MONEY = 'must be a decimal above 0 as a string, such as "0.50", with at most 6 decimals'

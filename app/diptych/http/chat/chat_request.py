@@ -1,7 +1,7 @@
 """Reads a chat: the request for a run that its body makes, and how the reply is to be written.
 
 Not here: what all requests for runs have in common (`http.run_request`), reading the run
-(`http.chat.reader`).
+(`http.chat.completions`).
 """
 
 import asyncio
@@ -51,21 +51,21 @@ class ChatRequest:
     headers: Mapping[str, str]
 
 
-async def read_chat(request: Request, policy: ChatTerms) -> ChatRequest:
+async def read_chat(request: Request, terms: ChatTerms) -> ChatRequest:
     """Read a chat. Raises `InvalidRequest`."""
     body = await read_body(request, ChatBody)
-    check_model(body.model, policy.name)
+    check_model(body.model, terms.name)
     fields = dict(body.model_extra or {})
-    output, ignored_tools = await _read_tools(body, fields, policy.config)
-    parameters = read_parameters(fields, policy.config.allow_parameters)
+    output, ignored_tools = await _read_tools(body, fields, terms.config)
+    parameters = read_parameters(fields, terms.config.allow_parameters)
     run = await read_run_request(
         request,
-        read_conversation(body.messages, policy.inputs),
+        read_conversation(body.messages, terms.inputs),
         session_id=body.session_id,
         on_disconnect=body.on_disconnect,
     )
     options = body.stream_options
-    is_left_out = bool(run.system) and policy.config.caller_system == "off"
+    is_left_out = bool(run.system) and terms.config.caller_system == "off"
     left_out = ("system",) if is_left_out else ()
     return ChatRequest(
         run=replace(

@@ -1,6 +1,6 @@
 """A run in OpenAI's JSON: as a chat completion, and as the chunks of a streamed one.
 
-Not here: reading the run (`http.chat.reader`).
+Not here: reading the run (`http.chat.completions`).
 """
 
 from collections.abc import Mapping, Sequence

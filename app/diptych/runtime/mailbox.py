@@ -1,4 +1,4 @@
-"""The messages that a run was sent before it had a runner, and what cleared them.
+"""The mailbox of a run: the messages that it was sent before it had a runner, and what clears them.
 
 Not here: those of a run that goes on (`loop.queues`), sending them (`signals`).
 """
@@ -10,8 +10,8 @@ from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
 
 
-class EarlyMessages:
-    """Keeps them in order of arrival, each once."""
+class Mailbox:
+    """Keeps messages in order of arrival, each once."""
 
     def __init__(self) -> None:
         self._items: dict[str, Steered | QueueCleared] = {}

@@ -1,20 +1,35 @@
-"""Reads a run for the chat that started it: to its end, or frame by frame.
+"""`/v1/chat/completions`: starts a run like any other request, and reads it into the response.
 
 A chat cannot take text back. So a stream that has sent text which became void ends with an error,
 and the run goes on (decision 32).
 
-Not here: the response (`http.chat.routes`), OpenAI's JSON (`http.chat.completion`).
+Not here: reading the request (`http.chat.chat_request`), OpenAI's JSON (`http.chat.completion`).
 """
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, cast
 
+import orjson
+from fastapi import APIRouter, Request
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
 from diptych.errors import RequestError, StoreError
+from diptych.http.chat.chat_request import ChatTerms, read_chat
 from diptych.http.chat.completion import APPROVAL_REQUESTED, CompletionFormat, failure
+from diptych.http.disconnect import (
+    cancel_if_abandoned,
+    hangs_up_before,
+    result_unless_disconnected,
+)
 from diptych.http.errors import RunFailed, run_error_body, store_failure
 from diptych.http.guarded_runs import GuardedRuns
+from diptych.http.openapi import operations
+from diptych.http.sse_response import SseResponse
 from diptych.loop.codec import Record
 from diptych.net.sse import frame
 from diptych.ports import Item, Notice
@@ -22,8 +37,71 @@ from diptych.ports.entries import RunEntry
 from diptych.runtime.answers import TURN, collect, whole_answer
 from diptych.runtime.buffer import is_terminal
 
+FIRST_FRAME_SECONDS = 10.0  # for which the headers of a stream wait for its first frame
 _CALLS = frozenset({"tool_call", "delegation_request"})
 _logger = logging.getLogger(__name__)
+
+
+def completion_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
+    """Give the route of an agent whose chats may bring what `terms` says."""
+    router = APIRouter()
+
+    @router.post("/v1/chat/completions", **operations.COMPLETE_CHAT)
+    async def complete(request: Request) -> Response:
+        chat = await read_chat(request, terms)
+        entry = await runs.start(chat.run)
+        written = CompletionFormat(entry, terms.name, chat.tools)
+        reader = ChatReader(runs, entry, written, chat.headers)
+        on_disconnect = None
+        if chat.run.origin.cancels_on_disconnect:
+            on_disconnect = partial(cancel_if_abandoned, runs, entry.run_id)
+        if chat.streams:
+            frames = reader.frames(include_usage=chat.includes_usage)
+            first = await _first_frame(request, frames)
+            return SseResponse(_all_frames(first, frames), reader.headers, on_disconnect)
+        return await _whole(request, reader, on_disconnect)
+
+    return router
+
+
+async def _whole(
+    request: Request, reader: "ChatReader", on_disconnect: Callable[[], Awaitable[None]] | None
+) -> Response:
+    if on_disconnect is None:
+        completion = await reader.completion()
+    else:
+        try:
+            completion = await result_unless_disconnected(request.receive, reader.completion())
+        except ClientDisconnect:
+            await on_disconnect()
+            raise
+    return Response(orjson.dumps(completion), 200, reader.headers, "application/json")
+
+
+async def _first_frame(request: Request, frames: AsyncGenerator[bytes]) -> "asyncio.Future[bytes]":
+    """Wait for the first frame, so that a failure before it can be an HTTP error.
+
+    After 10 s the stream opens without it, because proxies and people want to see headers. It also
+    opens when the caller hangs up: an open stream notices that and ends.
+    """
+    first = asyncio.ensure_future(anext(frames, b""))
+    await hangs_up_before(request.receive, first, seconds=FIRST_FRAME_SECONDS)
+    if first.done():
+        first.result()
+    return first
+
+
+async def _all_frames(
+    first: "asyncio.Future[bytes]", frames: AsyncGenerator[bytes]
+) -> AsyncGenerator[bytes]:
+    """Give all frames; a failure becomes the last one, because the headers are sent already."""
+    async with aclosing(frames):
+        try:
+            yield await first
+            async for content in frames:
+                yield content
+        except RunFailed as error:
+            yield frame(run_error_body(error.code, error.message))
 
 
 class ChatReader:

@@ -1,0 +1,43 @@
+"""What a run can reach, as one value.
+
+Not here: what the manifest says of every run (`definition`), where runs are stored (`stores`).
+"""
+
+from dataclasses import dataclass, field
+
+from diptych.policy.rules import Policy
+from diptych.ports import Agents, Model, Tools
+from diptych.runtime.agent_budgets import AgentBudgets
+from diptych.runtime.budget_meter import BudgetMeter
+from diptych.runtime.hooks import Hooks
+from diptych.runtime.step_gate import StepGate
+
+
+@dataclass(slots=True)
+class ModelHabits:
+    """What replies have shown of a model; for all runs, as each run asks it only a few times.
+
+    `opens_reasoning`: its template does, so that replies begin inside of it.
+    """
+
+    opens_reasoning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Backends:
+    """What a run can reach: the model, the tools and the other agents.
+
+    `habits` is what all runs have learned of the model. `policy` says which calls are made, `hooks`
+    are asked about them. `step_gate` holds the runs that are taken step by step. Of a run, `budget`
+    counts what it uses; of an agent, `budgets` gives each run that.
+    """
+
+    model: Model
+    tools: Tools
+    agents: Agents
+    habits: ModelHabits = field(default_factory=ModelHabits)
+    policy: Policy = field(default_factory=Policy)
+    hooks: Hooks = field(default_factory=Hooks)
+    step_gate: StepGate = field(default_factory=StepGate)
+    budgets: AgentBudgets | None = None
+    budget: BudgetMeter = field(default_factory=BudgetMeter)

@@ -1,0 +1,159 @@
+"""Makes the calls of one run, of tools and of agents: from `MakeCall` to `Returned`.
+
+Not here: when one is made (`loop.act`), what may keep it from being made (`call_guards`), what is
+recorded before and after (`runner`).
+"""
+
+import asyncio
+import logging
+
+import orjson
+
+from diptych.errors import CallError, LoopError
+from diptych.loop import prompt
+from diptych.loop.approval_events import ChildApproval
+from diptych.loop.budget import Budget
+from diptych.loop.catalog import Tool
+from diptych.loop.commands import MakeCall
+from diptych.loop.events import CallKind, Failed, Returned
+from diptych.loop.messages import JSON, Call, CallOutput, ChildRun, Delegation, Result, ToolCall
+from diptych.loop.rendering import without_native_calls
+from diptych.loop.state import Run, conversation
+from diptych.loop.text import RESULT_BYTES, bounded, well_formed
+from diptych.ports import ChildEvent, DelegationRequest, Notice
+from diptych.runtime.backends import Backends
+from diptych.runtime.call_notices import delegation_notice, target
+from diptych.runtime.child_approvals import child_approval
+from diptych.runtime.deadline import Deadline
+from diptych.runtime.hook_caller import HookCaller
+from diptych.runtime.run_log import RunLog
+from diptych.runtime.tasks import RunTasks
+
+_logger = logging.getLogger(__name__)
+
+
+class Calls:
+    """Makes the calls of one run, each in one of its `tasks`."""
+
+    def __init__(
+        self,
+        backends: Backends,
+        hooks: HookCaller,
+        log: RunLog,
+        deadline: Deadline,
+        tasks: RunTasks,
+    ) -> None:
+        self.children: dict[str, ChildRun] = {}
+        """What is known of the tasks of delegations in flight, by call."""
+        self._backends = backends
+        self._log = log
+        self._deadline = deadline
+        self._tasks = tasks
+        self._hooks = hooks
+
+    async def make(self, command: MakeCall, run: Run) -> Returned | Failed:
+        """Call a tool, or delegate under the context id that the run has for it.
+
+        Gives the result as hooks leave it; whatever goes wrong with a call is one.
+        """
+        call = command.call
+        try:
+            output = await self._send(command, run)
+        except CallError as error:
+            child = getattr(error, "child", None)
+            result = Result(call.id, _result_text(error.message), error=error.kind, child=child)
+        except asyncio.CancelledError:
+            if self._tasks.is_cancelled:
+                raise
+            result = Result(call.id, "the call was cancelled from within", error="unknown")
+        except LoopError:
+            raise
+        except Exception:
+            _logger.exception("a call failed with an unexpected error")
+            result = Result(call.id, "the call failed inside the agent", error="unknown")
+        else:
+            result = _result(call, output)
+        kind: CallKind = "agent" if isinstance(call, Delegation) else "tool"
+        self.children.pop(call.id, None)
+        judged = await self._hooks.after_call(call, result, run)
+        if isinstance(judged, Failed):
+            return judged
+        result, replaced_by = judged
+        return Returned(result, kind, target(call), replaced_by)
+
+    async def _send(self, command: MakeCall, run: Run) -> CallOutput:
+        call = command.call
+        about: dict[str, JSON] = {"call_id": call.id, "target": target(call)}
+
+        def watch(seen: str | ChildRun | ChildEvent) -> None:
+            if isinstance(seen, ChildRun):
+                self.children[call.id] = seen
+                return
+            if isinstance(seen, ChildEvent) and (event := self._approval_below(call, seen)):
+                self._tasks.inbox.put_nowait(event)
+            self._log.notify(delegation_notice(call, seen))
+
+        if isinstance(call, Delegation):
+            delegation = self._delegation(call, run, is_resumed=command.is_retry)
+            return await self._backends.agents.delegate(delegation, watch)
+        return await self._backends.tools.call(
+            _tool_of(call, run),
+            call.arguments,
+            lambda text: self._log.notify(
+                Notice("tool_progress", {**about, "message": well_formed(text)})
+            ),
+        )
+
+    def _approval_below(self, call: Call, seen: ChildEvent) -> ChildApproval | None:
+        child = self.children.get(call.id)
+        return child_approval(call, child, seen) if child else None
+
+    def _delegation(self, call: Delegation, run: Run, *, is_resumed: bool) -> DelegationRequest:
+        limit = run.settings.memory_context_limit
+        context = conversation(run)[:-1][-limit:] if limit else ()  # without the reply
+        return DelegationRequest(
+            agent=call.agent,
+            task=call.task,
+            context_id=run.contexts.get(call.id, ""),
+            context=tuple(without_native_calls(context, run.nonce)),
+            path=run.origin.path,
+            seconds_left=self._deadline.seconds_left,
+            traceparent=run.origin.traceparent,
+            subject=run.subject,
+            run_id=self._log.run_id,
+            call_id=call.id,
+            budget=run.shares.get(call.id, Budget()),
+            deadline_pauses=self._deadline.pauses,
+            is_resumed=is_resumed,
+            leaves_task=lambda: self._tasks.leaves_remote,
+        )
+
+
+def _tool_of(call: ToolCall, run: Run) -> Tool:
+    tool = run.catalog.tool(call.name)
+    if tool is None:
+        raise LoopError(f"{call} was commanded, but the catalog has no such tool")
+    return tool
+
+
+def _result(call: Call, output: CallOutput) -> Result:
+    text, reason = _result_text(output.text), output.finish_reason
+    if reason != "stop":
+        text = f"{text}\n\n[{prompt.NOT_WHOLE[reason].format(target(call))}]"
+    value = _recordable(output.value)
+    return Result(call.id, text, value, finish_reason=reason, child=output.child)
+
+
+def _recordable(value: JSON) -> JSON:
+    """Give the value if a record can hold it: not too deep, no numbers over 64 bits, not too long.
+
+    For any other the model still has the text.
+    """
+    try:
+        return value if len(orjson.dumps(value)) <= RESULT_BYTES else None
+    except TypeError:
+        return None
+
+
+def _result_text(text: str) -> str:
+    return bounded(well_formed(text))
