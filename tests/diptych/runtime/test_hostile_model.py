@@ -8,7 +8,7 @@ that is asked for in an answer is run.
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from support.doubles import catalog, house, types
 
 from diptych.errors import ModelError
-from diptych.loop.actions import Calls, NoOp, Rules, parse, strip_lead
+from diptych.loop.actions import Calls, Rules, parse, strip_lead
 from diptych.loop.actions.repetition import repetition_end
 from diptych.loop.answer_reading import is_call, is_no_op
 from diptych.loop.codec import TERMINAL, Record
@@ -41,6 +41,21 @@ FRAGMENTS = (
     *("<|python_tag|>", "add(a=1)", "Action: add\nAction Input: {}", "Observation:", ADD[:20]),
     *(f"<think>{SECRET}</think>", f"[THINK]{SECRET}[/THINK]", "\ufeff", "\u2028", "\r\n", "\n\n"),
     *("```", "```json\n", "```python\n", "~~~", "{", "}", "[", "]", '"', "\\", " ", "é🎈", "<"),
+)
+ERRORS = {"empty_answer", "answer_not_given", "invalid_output", "model_cut"}
+NUMBER = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+NUMBERS = (
+    '{"n": 1}',
+    '{"n": 2',
+    '{"n": "x"}',
+    '```json\n{"n": 3}\n```',
+    '{"n": 1, "m": 2}',
+    '[{"n": 4}]',
 )
 slices = st.builds(
     lambda text, begin, length: text[begin : begin + length],
@@ -67,8 +82,9 @@ class Said:
 
 
 @st.composite
-def replies(draw: st.DrawFn, *, breaks: bool = False) -> Said:
-    text = "".join(draw(hostile))
+def replies(draw: st.DrawFn, *, breaks: bool = False, more: Sequence[str] = ()) -> Said:
+    text = "".join(draw(st.lists(st.sampled_from(more), max_size=2) if more else st.just([])))
+    text = "".join(draw(st.permutations([text, *draw(hostile)])))
     cuts = draw(st.just(range(len(text))) | st.lists(st.integers(0, 300), max_size=6))
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     pieces = [text[a:b] for a, b in itertools.pairwise(places)]
@@ -139,11 +155,11 @@ class Played:
     def _check(self) -> None:
         assert [r.event_type for r in self.records if r.event_type in TERMINAL] == [self.code_type]
         if self.code != "completed":
-            assert self.code in {"empty_answer", "answer_not_given", "model_cut", "max_steps"}
+            assert self.code in ERRORS
             return
         answer = self.answer or ""
         assert not is_call(answer, OFFERED, Rules())
-        assert not isinstance(parse(answer, OFFERED), Calls | NoOp)
+        assert not is_no_op(answer)
         assert answer == self._told()
 
     @property
@@ -255,3 +271,18 @@ def test_reasoning_in_front_of_an_answer_is_no_part_of_it(text: str, swallowed: 
     if not swallowed:
         assert SECRET in "".join(str(notice.fields["content"]) for notice in notices)
     assert not run.called
+
+
+@settings(deadline=None)
+@given(replies(more=NUMBERS), replies(more=NUMBERS), st.sampled_from(["json", "native"]))
+def test_an_answer_with_a_schema_fits_it_or_is_an_error(
+    first: Said, second: Said, action_format: Any
+) -> None:
+    opening = Said(["{}"])
+    run = Played(opening, first, second, output_schema=NUMBER, action_format=action_format)
+    assert not run.called
+    if run.code == "completed":
+        found = json.loads(run.answer or "")
+        assert found.keys() == {"n"}
+        assert type(found["n"]) is int
+        assert run.finish_reason != "length"
