@@ -22,6 +22,7 @@ from diptych.loop.state import Run, updated
 EXHAUSTED = "budget_exhausted"
 _FOR_A_MODEL_CALL: tuple[Limit, ...] = ("tokens", "cost", "model_calls")
 _FOR_A_RUN: tuple[Limit, ...] = (*_FOR_A_MODEL_CALL, "steps")
+_MAY_GO_OVER: tuple[Limit, ...] = ("tokens", "cost")
 _LOST = frozenset({"unknown", "timeout", "interrupted"})  # ends of a child that may still work
 _NO_PRICES, _UNLIMITED = Prices(), Budget()
 _MANIFEST_NAMES = {
@@ -143,14 +144,27 @@ def take_child_use(run: Run, result: Result) -> Run:
 def child_use(result: Result, share: Budget, prices: Prices | None) -> Used:
     """Give what a delegation has used: as the child says, or all that it was given if it is lost.
 
-    What names no money is counted at the prices of this agent.
+    Whatever the child says, it counts for no more than it could have used of what it was given
+    (decision 185). What names no money is counted at the prices of this agent.
     """
     child = result.child
     if child is None or (child.used is None and child.usage is None):
         return as_used(share) if result.error in _LOST else Used()
     usage = child.usage or Usage()
     used = child.used or Used(usage.prompt_tokens + usage.completion_tokens)
-    return replace(used, cost=prices.cost(usage)) if prices and not used.cost else used
+    if prices and not used.cost:
+        used = replace(used, cost=prices.cost(usage))
+    return at_most(used, share)
+
+
+def at_most(used: Used, share: Budget) -> Used:
+    """Give what was used, or where that is more than could be of a share, the most that could.
+
+    The last request may go over in tokens and money: these count twice at most.
+    """
+    most = ((name, limit * (2 if name in _MAY_GO_OVER else 1)) for name, limit in share.limits())
+    over: dict[str, Any] = {name: limit for name, limit in most if getattr(used, name) > limit}
+    return replace(used, **over) if over else used
 
 
 def as_used(budget: Budget) -> Used:

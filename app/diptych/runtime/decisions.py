@@ -45,7 +45,7 @@ def find_approval(records: Sequence[Record], call_id: str) -> Approval:
     if approval.is_open:
         return approval
     if is_terminal(records[-1]):
-        raise RunEnded
+        raise RunEnded(_decided_text(approval) if approval.decided else "")
     raise AlreadyDecided(_decided_text(approval))
 
 
