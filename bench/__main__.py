@@ -13,6 +13,7 @@ from bench import (
     access,
     agents,
     answers,
+    approvals,
     durable,
     formats,
     guards,
@@ -81,6 +82,11 @@ def _guards(behind: Backends, effort: speed.Effort) -> str:
     return asyncio.run(guards.measure(behind))
 
 
+def _approvals(behind: Backends, effort: speed.Effort) -> str:
+    del effort
+    return asyncio.run(approvals.measure(behind))
+
+
 def _formats(behind: Backends, effort: speed.Effort) -> str:
     del behind, effort
     return formats.measure()
@@ -99,6 +105,7 @@ PARTS: dict[str, Part] = {
     "redis": _redis_clients,
     "answers": _answers,
     "guards": _guards,
+    "approvals": _approvals,
 }
 
 
