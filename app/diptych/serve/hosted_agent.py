@@ -94,6 +94,7 @@ class HostedAgent:
         self.step_gate = StepGate()
         self._http_hooks = _http_hooks(config)
         hooks = Hooks(self._http_hooks.hooks) if self._http_hooks else in_process.hooks
+        hooks = replace(hooks, observe=self._metrics.observe_hook)
         self._budgets = agent_budgets(config, self._redis, clock, self._metrics.observe_budget)
         self.runs = RunService(
             _definition(config, hooks),

@@ -28,7 +28,8 @@ from diptych.access.grants import Grant, Grantee, Right
 from diptych.http.access_guard import AccessPolicy
 from diptych.loop.actions.strict_json import MAX_DEPTH
 from diptych.net.a2a_extension import URI
-from diptych.policy.rules import Policy, Rule
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
 
 ASK = Policy((Rule("tool", "pay", "ask", reason="money"),))
 PAY = '{"tool": "pay", "arguments": {"amount": 5}}'

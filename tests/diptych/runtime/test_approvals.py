@@ -9,7 +9,8 @@ from support.stories import now, virtually
 from diptych.errors import AlreadyDecided, ApprovalNotFound, InvalidRequest, RunEnded
 from diptych.loop.events import LoopSettings
 from diptych.loop.queue_events import Steered
-from diptych.policy.rules import Policy, Rule
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
 from diptych.runtime.approval_records import open_approvals
 from diptych.runtime.decisions import DecisionRequest
 from diptych.runtime.definition import AgentDefinition

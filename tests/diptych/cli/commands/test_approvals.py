@@ -12,7 +12,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from diptych.config.settings import AgentConfig, ToolServerConfig
-from diptych.policy.rules import Policy, Rule
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
 from diptych.serve.server import ListenAddress, Sockets, serve_agents
 
 CALL = json.dumps({"tool": "pay", "arguments": {"amount": 5}})
