@@ -137,6 +137,10 @@ def test_a_record_as_it_must_be_has_nothing_wrong():
         ),
         ([("agent_response", '{"tool": "echo"}', {}), ("completed", None, {})], "is an action"),
         ([("agent_response", "{}", {}), ("completed", None, {})], "is an action"),
+        (
+            [("agent_response", '{"tool": "echo", "arg', {}), ("completed", None, {})],
+            "is an action",
+        ),
         ([("failed", "x", {"code": "internal_error"})], "failed inside"),
         ([("model_reply", "x", {})] * 7 + [("completed", None, {})], "7 model calls"),
     ],
