@@ -7,6 +7,7 @@ system prompt, and the final prompt in a message of its own.
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,7 +150,9 @@ def _row(way: Way, name: SetName, template: Path | None = None) -> _Row:
             counts[kind] = sum(is_right(kind, q, a) for q, a in told) if told else None
             if kind in CALLING:
                 named[kind] = sum(names_it(q, a) for q, a in told) if told else None
-    return _Row(way.name, template.stem if template else OWN, counts, named)
+    row = _Row(way.name, template.stem if template else OWN, counts, named)
+    print(name, *row.cells(KINDS), sep=" | ", file=sys.stderr, flush=True)  # the table takes long
+    return row
 
 
 def _told(

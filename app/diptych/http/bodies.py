@@ -193,11 +193,15 @@ def first_problem(error: ValidationError) -> InvalidRequest:
         case "too_short" | "string_too_short":
             return InvalidRequest(f"{path} is empty", param=path, code="invalid_type")
         case kind:
-            sentence = problem["msg"][0].lower() + problem["msg"][1:]
             is_bound = kind in {"greater_than_equal", "less_than_equal"}
             code = "invalid_value" if is_bound else "invalid_type"
-            text = f"{path}: {sentence}".replace(": input should ", " must ", 1)
-            return InvalidRequest(text, param=path, code=code)
+            return InvalidRequest(sentence(path, problem["msg"]), param=path, code=code)
+
+
+def sentence(path: str, message: str) -> str:
+    """Put pydantic's message about what stands at `path` into the words of our own."""
+    text = f"{path}: {message[0].lower()}{message[1:]}"
+    return text.replace(": input should ", " must ", 1)
 
 
 def _is_union(problems: list[Any]) -> bool:

@@ -64,6 +64,8 @@ slices = st.builds(
     st.integers(0, 400),
 )
 hostile = st.lists(slices | st.sampled_from(FRAGMENTS) | st.text(max_size=3), max_size=6)
+MODES = st.sampled_from(["separate", "direct"])
+FORMATS = st.sampled_from(["json", "native"])
 reasons = st.sampled_from(["stop", "stop", "length", "content_filter"])
 
 
@@ -217,9 +219,9 @@ def test_an_answer_that_breaks_off_is_an_error(said: Said) -> None:
 
 
 @settings(deadline=None)
-@given(replies(), st.sampled_from(["separate", "direct"]))
-def test_only_what_reads_as_calls_is_called(said: Said, mode: Any) -> None:
-    run = Played(said, answer_mode=mode)
+@given(replies(), MODES, FORMATS)
+def test_only_what_reads_as_calls_is_called(said: Said, mode: Any, action_format: Any) -> None:
+    run = Played(said, answer_mode=mode, action_format=action_format)
     assert run.code == "completed"
     found = parse(strip_lead(said.text)[0], OFFERED)
     if run.called:
@@ -241,7 +243,7 @@ def test_a_direct_answer_that_breaks_off_is_an_error(said: Said) -> None:
 
 
 @settings(deadline=None)
-@given(replies(), st.sampled_from(["separate", "direct"]))
+@given(replies(), MODES)
 def test_native_calls_beside_any_text_run_once_or_are_refused(said: Said, mode: Any) -> None:
     said.calls = (NativeCall("c", "add", '{"a": 1}'),)
     run = Played(said, action_format="native", answer_mode=mode)
@@ -251,7 +253,7 @@ def test_native_calls_beside_any_text_run_once_or_are_refused(said: Said, mode: 
 
 
 @settings(deadline=None)
-@given(replies(), st.sampled_from(["separate", "direct"]))
+@given(replies(), MODES)
 def test_native_calls_in_place_of_an_answer_are_never_made(said: Said, mode: Any) -> None:
     said.calls = (NativeCall("c", "add", '{"a": 1}'),)
     run = Played(Said(["{}"]), said, answer_mode=mode)
@@ -274,7 +276,7 @@ def test_reasoning_in_front_of_an_answer_is_no_part_of_it(text: str, swallowed: 
 
 
 @settings(deadline=None)
-@given(replies(more=NUMBERS), replies(more=NUMBERS), st.sampled_from(["json", "native"]))
+@given(replies(more=NUMBERS), replies(more=NUMBERS), FORMATS)
 def test_an_answer_with_a_schema_fits_it_or_is_an_error(
     first: Said, second: Said, action_format: Any
 ) -> None:
