@@ -142,7 +142,7 @@ async def test_one_of_somebody_else_is_left_alone_and_said(harness):
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1", "controller": True}
     harness.api.put(CONFIG_MAP, foreign(ownerReferences=[owner]))
     await harness.access_files.look(NAME)
-    assert await harness.reconcile() == 30
+    assert await harness.reconcile() == BLOCKED_SECONDS
     assert harness.conditions()["Accepted"] == ("False", "NameConflict")
     assert "coordinator-access" in harness.message("Accepted")
     assert held(harness) == {}
@@ -157,7 +157,7 @@ async def test_a_name_that_somebody_else_has_taken_first_starts_no_pods():
     async with served() as harness:
         harness.api.put(CONFIG_MAP, foreign())
         harness.api.put(AGENT, agent_object())
-        assert await harness.reconcile() == 30
+        assert await harness.reconcile() == BLOCKED_SECONDS
         assert harness.conditions()["Accepted"] == ("False", "NameConflict")
         assert harness.names(DEPLOYMENT) == []
 
@@ -169,7 +169,7 @@ async def test_one_that_an_admission_policy_keeps_from_the_operator_is_somebody_
 
     harness.api.before = refuse
     await harness.access_files.look(NAME)
-    assert await harness.reconcile() == 30
+    assert await harness.reconcile() == BLOCKED_SECONDS
     assert harness.conditions()["Accepted"] == ("False", "NameConflict")
 
 
