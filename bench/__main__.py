@@ -17,6 +17,7 @@ from bench import (
     durable,
     formats,
     guards,
+    instructions,
     lists,
     redis_clients,
     speed,
@@ -78,8 +79,11 @@ def _answers(behind: Backends, effort: speed.Effort) -> str:
 
 
 def _guards(behind: Backends, effort: speed.Effort) -> str:
-    del effort
-    return asyncio.run(guards.measure(behind))
+    return asyncio.run(guards.measure(behind, effort))
+
+
+def _instructions(behind: Backends, effort: speed.Effort) -> str:
+    return asyncio.run(instructions.measure(behind, effort))
 
 
 def _approvals(behind: Backends, effort: speed.Effort) -> str:
@@ -105,6 +109,7 @@ PARTS: dict[str, Part] = {
     "redis": _redis_clients,
     "answers": _answers,
     "guards": _guards,
+    "instructions": _instructions,
     "approvals": _approvals,
 }
 

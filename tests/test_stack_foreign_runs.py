@@ -11,7 +11,8 @@ from support.stack import agent, beyond_loopback, box, call, until
 
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.config.access_settings import AccessConfig
-from diptych.policy.rules import Policy, Rule
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
 
 KEYS = {"ada": "key-of-ada-Yx3", "bob": "key-of-bob-Kp9", "lead": "key-of-lead-Vn2"}
 ASK = Policy((Rule("tool", "pay", "ask"),))

@@ -14,7 +14,8 @@ from diptych.access.grants import Grant, Grantee, Right
 from diptych.config.access_settings import AccessConfig
 from diptych.config.settings import AgentConfig, PeerConfig
 from diptych.net.a2a_extension import URI
-from diptych.policy.rules import Policy, Rule
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.server import ListenAddress, Sockets, serve_agents
 

@@ -99,6 +99,7 @@ class Metrics:
             ["limit"],
             registry=self._registry,
         )
+        self._day: tuple[Account, Used] | None = None
 
     def _add_hook_metrics(self) -> None:
         names = ("at", "hook")
@@ -144,10 +145,9 @@ class Metrics:
         self._hook_seconds.labels(point, name).observe(seconds)
 
     def observe_budget(self, account: Account, used: Used) -> None:
-        """Show how much of the day's budget is used."""
+        """Keep how much of the day's budget is used, until somebody asks."""
         if account.scope == "perDay":
-            for name, limit in account.budget.limits():
-                self._budget_used.labels(name).set(float(getattr(used, name) / limit))
+            self._day = (account, used)
 
     def count_refused(self, reason: str) -> None:
         """Count a request that was refused; `reason` is one of a few words."""
@@ -155,6 +155,10 @@ class Metrics:
 
     def render(self) -> tuple[bytes, str]:
         """Give the metrics as text, and the text's media type."""
+        if self._day:
+            account, used = self._day
+            for name, limit in account.budget.limits:
+                self._budget_used.labels(name).set(float(getattr(used, name) / limit))
         return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
 
     def _observe_start(self, run_id: str) -> None:

@@ -10,8 +10,8 @@ from diptych.loop.budget import decimal_text
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.delegation_rows import usage_value
 from diptych.loop.messages import JSON, Usage
-from diptych.runtime.recorded_use import recorded_use
-from diptych.runtime.token_usage import end_code, spent, spent_by_child
+from diptych.runtime.answers import end_code
+from diptych.runtime.recorded_use import recorded_use, spent, spent_by_child
 
 MAX_TASK_CHARS = 2_000
 _RESULTS = frozenset({"delegation_response", "delegation_error"})
