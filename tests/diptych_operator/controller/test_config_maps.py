@@ -8,8 +8,8 @@ from support.kubernetes import ErrorResponse
 from support.reconciler_harness import NAME, served
 
 from diptych_operator.controller import config_maps
-from diptych_operator.desired.resolved_manifest import FILE
 from diptych_operator.controller.obstacles import BLOCKED_SECONDS
+from diptych_operator.desired.resolved_manifest import FILE
 from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, DEPLOYMENT
 
 
