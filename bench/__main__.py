@@ -13,9 +13,11 @@ from bench import (
     access,
     agents,
     answers,
+    approvals,
     durable,
     formats,
     guards,
+    instructions,
     lists,
     redis_clients,
     speed,
@@ -77,8 +79,16 @@ def _answers(behind: Backends, effort: speed.Effort) -> str:
 
 
 def _guards(behind: Backends, effort: speed.Effort) -> str:
+    return asyncio.run(guards.measure(behind, effort))
+
+
+def _instructions(behind: Backends, effort: speed.Effort) -> str:
+    return asyncio.run(instructions.measure(behind, effort))
+
+
+def _approvals(behind: Backends, effort: speed.Effort) -> str:
     del effort
-    return asyncio.run(guards.measure(behind))
+    return asyncio.run(approvals.measure(behind))
 
 
 def _formats(behind: Backends, effort: speed.Effort) -> str:
@@ -99,6 +109,8 @@ PARTS: dict[str, Part] = {
     "redis": _redis_clients,
     "answers": _answers,
     "guards": _guards,
+    "instructions": _instructions,
+    "approvals": _approvals,
 }
 
 

@@ -1,6 +1,7 @@
-"""What it costs to ask who asks, and to count memory: S0 and S1 with and without.
+"""What it costs to ask who asks, and to count memory: with and without.
 
     open            everybody may ask, at an address that others can reach
+    open, again     a second such agent: how much the machine itself makes of nothing
     token           the same token of a ServiceAccount with each request, as a peer or program sends
     new tokens      a token that was not seen before with each request: its signature is checked
     no governor     as `open`, and no memory is counted
@@ -9,14 +10,12 @@ Rounds are interleaved, and ratios are those of one round, as in `speed`. Aims: 
 of `open`, `open` within 1 % of `no governor`.
 """
 
-import asyncio
 import contextlib
 import json
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,31 +23,25 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from bench import client, speed
+from bench import client, paired, speed
 from bench.processes import Backends, Peer, await_ready, free_port, started
-from bench.report import table
 
 ISSUER = "https://kubernetes.default.svc"
 NAME = "bench"
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-SCENARIOS = ("S0", "S1")
+_BESIDE = dict.fromkeys(("open, again", "token", "new tokens"), "open") | {"open": "no governor"}
 FIELDS = b"content-type: application/json"
 
 
 @dataclass(slots=True)
-class Way:
-    """One way to ask: whom, and whether with a token, or with a new one each time."""
+class TokenWay(paired.Way):
+    """Asks with a token; with a new one each time, if its requests change."""
 
-    peer: Peer
-    has_token: bool = False
-    is_new: bool = False
     count: int = 0
 
     def request(self, question: bytes) -> bytes:
         """Write the next request."""
-        if not self.has_token:
-            return question
-        self.count += self.is_new
+        self.count += self.has_changing_requests
         proof = f"authorization: Bearer {token(self.count)}\r\n".encode()
         return question.replace(FIELDS, proof + FIELDS)
 
@@ -56,19 +49,22 @@ class Way:
 async def measure(behind: Backends, effort: speed.Effort) -> str:
     """Run the scenarios and give a table for each, as Markdown."""
     with contextlib.ExitStack() as stack:
-        opened = stack.enter_context(_served(behind, "--open"))
-        closed = stack.enter_context(_served(behind))
-        ungoverned = stack.enter_context(_served(behind, "--open", module="bench.ungoverned"))
+        opened = stack.enter_context(served(behind, "--open"))
+        again = stack.enter_context(served(behind, "--open"))
+        closed = stack.enter_context(served(behind))
+        ungoverned = stack.enter_context(served(behind, "--open", module="bench.ungoverned"))
         ways = {
-            "open": Way(opened),
-            "token": Way(closed, has_token=True),
-            "new tokens": Way(closed, has_token=True, is_new=True),
-            "no governor": Way(ungoverned),
+            "open": paired.Way(opened),
+            "open, again": paired.Way(again),
+            "token": TokenWay(closed),
+            "new tokens": TokenWay(closed, has_changing_requests=True),
+            "no governor": paired.Way(ungoverned),
         }
         tables = []
-        for name in SCENARIOS:
+        for name in effort.scenarios:
             question = client.question(*speed.SCENARIOS[name])
-            tables.append(_shown(name, await _compare(ways, question, effort)))
+            results = await paired.compare(ways, question, effort)
+            tables.append(paired.shown(name, results, _BESIDE))
     return "\n\n".join(tables)
 
 
@@ -85,49 +81,8 @@ def token(number: int = 0) -> str:
     return jwt.encode(claims, KEY, "RS256", headers={"kid": "bench"})
 
 
-async def _compare(
-    ways: Mapping[str, Way], question: bytes, effort: speed.Effort
-) -> dict[str, speed.Measured]:
-    results = {name: speed.Measured() for name in ways}
-    for way in ways.values():
-        await client.load(way.peer.port, way.request(question), 4, speed.WARM_UP)
-    names = [*ways]
-    for _ in range(effort.rounds):
-        timings: dict[str, list[client.Timing]] = {name: [] for name in names}
-        used = dict.fromkeys(names, 0.0)
-        for _ in range(effort.slices):
-            for name in names:
-                requests = [ways[name].request(question) for _ in range(speed.SLICE)]
-                before = ways[name].peer.cpu()
-                timings[name] += await _ask(ways[name], requests)
-                used[name] += ways[name].peer.cpu() - before
-            names = [*names[1:], names[0]]  # nobody always goes first
-        for name, found in timings.items():
-            results[name].p50.append(statistics.median(t.whole for t in found) * 1e3)
-            results[name].cpu.append(used[name] * 1e3 / len(found))
-    return results
-
-
-async def _ask(way: Way, requests: list[bytes]) -> list[client.Timing]:
-    """Ask one after another; with one request over and over, over one connection."""
-    if not way.is_new:
-        return (await client.load(way.peer.port, requests[0], 1, len(requests))).timings
-    loop = asyncio.get_running_loop()
-    _, asker = await loop.create_connection(
-        lambda: client.RunCaller(requests[0]), "127.0.0.1", way.peer.port
-    )
-    try:
-        found = []
-        for request in requests:
-            asker.request = request
-            found.append(await asker.ask())
-        return found
-    finally:
-        asker.close()
-
-
 @contextlib.contextmanager
-def _served(behind: Backends, *flags: str, module: str = "diptych") -> Iterator[Peer]:
+def served(behind: Backends, *flags: str, module: str = "diptych") -> Iterator[Peer]:
     """Serve an agent as a pod does: with the files that the operator would have written."""
     with tempfile.TemporaryDirectory() as written:
         folder = Path(written)
@@ -178,21 +133,3 @@ def _manifest(folder: Path, behind: Backends) -> dict[str, Any]:
             "tools": [{"name": "echo", "url": behind.tools_url}],
         },
     }
-
-
-def _shown(scenario: str, results: Mapping[str, speed.Measured]) -> str:
-    beside = {"token": "open", "new tokens": "open", "open": "no governor"}
-    rows = []
-    for name, one in results.items():
-        other = results[beside.get(name, name)]
-        ratios = (speed.ratio(one.p50, other.p50), speed.ratio(one.cpu, other.cpu))
-        rows.append(
-            [
-                name,
-                f"{statistics.median(one.p50):.2f}",
-                f"{statistics.median(one.cpu):.2f}",
-                beside.get(name, ""),
-                *(f"{ratio:.3f}" for ratio in ratios),
-            ]
-        )
-    return table([scenario, "p50 ms", "CPU ms", "beside", "p50", "CPU"], rows)

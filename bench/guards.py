@@ -1,4 +1,4 @@
-"""What a policy of 50 rules and budgets of every kind cost a run: two agents side by side.
+"""What a policy of 50 rules and budgets of every kind cost a run: agents side by side.
 
 Each rule about the tool that is called has a condition that is evaluated and does not hold. Nothing
 is ever used up.
@@ -9,12 +9,11 @@ Not here: the cost of single expressions (`tests/diptych/policy`).
 import contextlib
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from bench.durable import SCENARIOS, compared
+from bench import client, paired, speed
 from bench.processes import Backends, Peer, await_ready, free_port, started
-from bench.report import table
 
 RULES = 50
 _MANIFEST = """\
@@ -48,29 +47,44 @@ _RULE = """\
 """
 
 
-async def measure(behind: Backends) -> str:
-    """Measure an agent with guards against one without, and give a table."""
-    named = _policy([f"bank{n}__*" for n in range(RULES - 1)] + ["echo*"])
-    cases = {
-        "budgets": _BUDGET,
-        f"budgets, {RULES} rules, one of them about the tool": _BUDGET + named,
-        f"budgets, {RULES} rules, all about the tool": _BUDGET + _policy(["*"] * RULES),
-    }
-    rows = []
-    for what, guards in cases.items():
-        with _agent(behind, "without", "") as off, _agent(behind, "guarded", guards) as on:
-            rows.append(await compared(f"S1: {what}", SCENARIOS["S1"], off, on))
-    head = ["guards on against off", "CPU ms, off", "on", "ratio"]
-    return table([*head, "first token ms, off", "later by ms (p50)"], rows)
-
-
 def _policy(globs: Sequence[str]) -> str:
     rules = (_RULE.format(glob=glob, number=number) for number, glob in enumerate(globs))
     return "  policy:\n" + "".join(rules)
 
 
+_NAMED = _policy([f"bank{n}__*" for n in range(RULES - 1)] + ["echo*"])
+_ALL = _policy(["*"] * RULES)
+CASES: Mapping[str, str] = {
+    "plain": "",
+    "plain, again": "",
+    "budgets": _BUDGET,
+    f"{RULES} rules, one about the tool": _NAMED,
+    f"{RULES} rules, all about the tool": _ALL,
+    f"budgets, {RULES} rules, one about the tool": _BUDGET + _NAMED,
+    f"budgets, {RULES} rules, all about the tool": _BUDGET + _ALL,
+}
+"""Manifests' guards; one agent stands there twice, to show what the machine makes of nothing."""
+
+
+async def measure(behind: Backends, effort: speed.Effort) -> str:
+    """Measure agents with guards against one without, and give tables."""
+    with contextlib.ExitStack() as stack:
+        ways = {
+            name: paired.Way(stack.enter_context(agent(behind, name, guards)))
+            for name, guards in CASES.items()
+        }
+        beside = {name: "plain" for name in ways if name != "plain"}
+        tables = []
+        for scenario in effort.scenarios:
+            question = client.question(*speed.SCENARIOS[scenario])
+            results = await paired.compare(ways, question, effort)
+            tables.append(paired.shown(scenario, results, beside))
+    return "\n\n".join(tables)
+
+
 @contextlib.contextmanager
-def _agent(behind: Backends, name: str, guards: str) -> Iterator[Peer]:
+def agent(behind: Backends, name: str, guards: str) -> Iterator[Peer]:
+    """Serve an agent with these guards."""
     text = _MANIFEST.format(model=behind.model_url, tools=behind.tools_url) + guards
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:

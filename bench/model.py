@@ -60,6 +60,7 @@ def _asking(calls: int) -> bytes:
     return _whole(json.dumps(asked if calls > 1 else asked[0]))
 
 
+_MODELS = reply(b'{"object":"list","data":[{"id":"instant-1","object":"model"}]}')
 _NOTHING = _whole("{}")
 _CALLS = {calls: _asking(calls) for calls in (1, 4)}
 _pacing: set[asyncio.Task[None]] = set()
@@ -67,6 +68,9 @@ _pacing: set[asyncio.Task[None]] = set()
 
 def respond(request: Request) -> None:
     body = request.body
+    if not body:
+        request.write(_MODELS)  # an agent looks which models there are
+        return
     plan = _plan(body)
     if b'"stream":true' in body:
         if not plan["pace"]:

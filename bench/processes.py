@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.error import URLError
 from urllib.request import urlopen
 
 ROOT = Path(__file__).parents[1]
 START_SECONDS = 20.0
 _PAGE = os.sysconf("SC_PAGESIZE")
+_under: list[str] = []
 
 
 @dataclass(slots=True)
@@ -115,7 +115,7 @@ def started(
 ) -> Iterator[Peer]:
     """Start a process that says its port in its first line, and end it with the block."""
     process = subprocess.Popen(
-        command,
+        [*_under, *command],
         cwd=ROOT,
         env={**os.environ, **(environ or {})},
         stdout=subprocess.PIPE if says_port else subprocess.DEVNULL,
@@ -135,6 +135,16 @@ def started(
             process.stdout.close()
 
 
+@contextlib.contextmanager
+def under(*command: str) -> Iterator[None]:
+    """Start what is started in the block under another program, such as a profiler."""
+    _under.extend(command)
+    try:
+        yield
+    finally:
+        del _under[:]
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return int(taken.getsockname()[1])
@@ -148,11 +158,11 @@ def _said_port(process: "subprocess.Popen[str]") -> int:
 
 
 def await_ready(port: int) -> None:
-    ends_at = time.monotonic() + START_SECONDS
+    ends_at = time.monotonic() + START_SECONDS * (40 if _under else 1)
     while time.monotonic() < ends_at:
         try:
             with urlopen(f"http://127.0.0.1:{port}/ready", timeout=1):
                 return
-        except (URLError, ConnectionError):  # not there yet, or not ready: 503
+        except OSError:  # not there yet, or not ready: 503
             time.sleep(0.01)
     raise TimeoutError("the agent did not become ready")

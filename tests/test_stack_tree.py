@@ -1,11 +1,15 @@
 """A tree of agents, each served on loopback: what each record says of the others."""
 
 import asyncio
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from support.stack import Stage, box, call, until
 from support.trees import USAGE, chain, differences, said, told, tree_of
+
+from diptych.loop.budget import Prices
+from diptych.loop.events import LoopSettings
 
 
 async def broken() -> str:
@@ -129,6 +133,19 @@ async def test_a_tree_of_runs_is_read_from_the_top_over_all_agents() -> None:
         assert "run" not in own["delegations"][0]
         assert (await served[0].http.get("/v1/runs/nobody/tree")).status_code == 404
         assert (await served[0].http.get(f"/v1/runs/{run_id}/tree?depth=6")).status_code == 400
+
+
+async def test_a_tree_says_what_each_branch_cost() -> None:
+    priced = LoopSettings(prices=Prices(Decimal(1), Decimal(2)))  # 14 millionths a model call
+    async with chain(said("{}"), said("Leaf."), loop=priced, above={"loop": priced}) as served:
+        run_id = await served[0].start()
+        await served[0].ended(run_id)
+        node = (await served[0].http.get(f"/v1/runs/{run_id}/tree")).json()
+        costs = [(node["cost"], node["children_cost"])]
+        while node["delegations"]:
+            node = node["delegations"][0]["run"]
+            costs.append((node["cost"], node["children_cost"]))
+    assert costs == [("0.000042", "0.00007"), ("0.000042", "0.000028"), ("0.000028", "0")]
 
 
 async def test_a_tree_shows_what_still_runs() -> None:

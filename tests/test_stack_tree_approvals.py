@@ -9,7 +9,8 @@ from a2a.types import GetTaskRequest, TaskState
 from support.stack import Stage, box, call, frames, until
 from support.trees import chain, differences, said, told, tree_of
 
-from diptych.policy.rules import Policy, Rule
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
 
 ASK = Policy((Rule("tool", "pay", "ask", reason="money"),))
 PAID: list[int] = []

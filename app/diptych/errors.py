@@ -93,7 +93,7 @@ class SessionBusy(InvalidRequest):
 
 
 class RunEnded(RequestError):
-    """A message was sent to a run that has ended."""
+    """A message or decision was sent to a run that has ended."""
 
     code = "run_over"
 

@@ -6,7 +6,7 @@ Not here: rules (`diptych.policy.rules`), what an expression may cost (`cost`).
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -75,21 +75,36 @@ class CallFacts:
             raise EvaluationFailed("the arguments are no plain JSON") from error
         return len(written), written.count(b",") + 1
 
+    @cached_property
+    def has_usual_args(self) -> bool:
+        """Whether the costs hold that expressions have been checked for. Raises as `args_size`."""
+        size, elements = self.args_size
+        return size <= USUAL_ARGS and elements <= USUAL_ELEMENTS
+
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A checked expression. `text` is its source."""
+    """A checked expression. `text` is its source, `usual_cost` for arguments of usual size."""
 
     text: str
+    about: About
+    usual_cost: int
     _program: "cel.Expression"
     _tree: Node
-    _usual_cost: int  # for arguments of the usual size, at most
+
+    @property
+    def is_joinable(self) -> bool:
+        """Whether it may be part of a `Disjunction`.
+
+        One that iterates may not: the iterations of one evaluation are limited, in all its parts.
+        """
+        return not any(node.kind == "comprehension" for node in _nodes(self._tree))
 
     def holds(self, facts: CallFacts) -> bool:
         """Evaluate it. Raises `EvaluationFailed` if it fails, is too costly, or is no bool."""
-        size, elements = facts.args_size
-        is_usual = size <= USUAL_ARGS and elements <= USUAL_ELEMENTS
-        cost = self._usual_cost if is_usual else estimate(self._tree, size, elements).cost
+        cost = self.usual_cost
+        if not facts.has_usual_args:
+            cost = estimate(self._tree, *facts.args_size).cost
         if cost > COST_LIMIT:
             raise EvaluationFailed("the arguments are too long for this rule")
         try:
@@ -102,6 +117,36 @@ class Expression:
             reason = str(plain) if kind == "ERROR" else f"it is {kind.lower()}, not true or false"
             raise EvaluationFailed(_short(reason))
         return bool(plain)
+
+
+class Disjunction:
+    """Some expressions as one, which says of most calls at once that none of them holds.
+
+    Each evaluation costs 2 µs, whatever the expression; this is one for all.
+    """
+
+    def __init__(self, expressions: Sequence[Expression]) -> None:
+        """Raises `ValueError` for expressions that cannot be one."""
+        about = {each.about for each in expressions}
+        self._cost = sum(each.usual_cost for each in expressions)
+        if len(about) != 1 or self._cost > COST_LIMIT:
+            raise ValueError("they are about different things, or too costly together")
+        # Each stands on lines of its own, as it may end with a comment.
+        text = " || ".join(f"({each.text}\n)" for each in expressions)
+        try:
+            self._program = _environment(about.pop()).compile(text)
+        except RuntimeError as error:  # such as a depth that each of them just had
+            raise ValueError(_short(str(error))) from None
+
+    def is_false(self, facts: CallFacts) -> bool:
+        """Whether every one of them is surely false, and none fails; else each is to be asked."""
+        try:
+            if not facts.has_usual_args:
+                return False
+            value = self._program.eval(facts.activation(self._cost))
+            return value.plain_value() is False
+        except Exception:  # noqa: BLE001 - each of them says for itself what is wrong
+            return False
 
 
 def check_expression(text: str, about: About) -> Expression:
@@ -125,7 +170,7 @@ def check_expression(text: str, about: About) -> Expression:
         is_search = usual.worst is not None and usual.worst.kind == "call"
         remedy = "use a constant pattern with fewer repeats" if is_search else _REMEDY
         raise InvalidExpression(f"{place}: is too costly; {remedy}")
-    return Expression(text, program, tree, usual.cost)
+    return Expression(text, about, usual.cost, program, tree)
 
 
 @cache
@@ -138,10 +183,15 @@ def _environment(about: About) -> "cel.Env":
 
 def _patterns(tree: Node) -> Iterator[Node]:
     """Find the constant patterns of an expression."""
-    if tree.kind == "call" and tree.name == "matches" and tree.parts[-1].kind == "const":
-        yield tree.parts[-1]
+    for node in _nodes(tree):
+        if node.kind == "call" and node.name == "matches" and node.parts[-1].kind == "const":
+            yield node.parts[-1]
+
+
+def _nodes(tree: Node) -> Iterator[Node]:
+    yield tree
     for part in tree.parts:
-        yield from _patterns(part)
+        yield from _nodes(part)
 
 
 def _check_pattern(text: str, pattern: Node, environment: "cel.Env") -> None:

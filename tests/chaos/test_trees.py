@@ -15,7 +15,8 @@ from support.stack import Stage, agent, box, call, frames, stage, stages
 from support.trees import delegates_to, differences, recorded, said, told
 
 from diptych.config.settings import PeerConfig
-from diptych.policy.rules import Policy, Rule
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
 
 PATIENCE = 120.0  # seconds; a takeover takes 10 and more, on a machine that has other work
 ASK = Policy((Rule("tool", "pay", "ask"),))

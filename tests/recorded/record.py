@@ -21,7 +21,8 @@ from diptych.loop.events import LoopSettings, Origin
 from diptych.loop.messages import CallOutput, Message
 from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import replay
-from diptych.policy.rules import Policy, Rule
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
 from diptych.runtime.decisions import DecisionRequest
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.hooks import Hook, Hooks

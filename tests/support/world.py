@@ -27,7 +27,8 @@ from diptych.errors import (
 from diptych.loop.codec import Record
 from diptych.loop.events import LoopSettings
 from diptych.loop.queue_events import Steered
-from diptych.policy.rules import Policy, Rule
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
 from diptych.ports import Notice
 from diptych.ports.entries import IdempotencyKey
 from diptych.runtime.approval_records import open_approvals

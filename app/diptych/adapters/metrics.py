@@ -1,6 +1,7 @@
 """Prometheus metrics: of runs from the records of the event log, of models from each attempt.
 
-No label holds text of a caller or a model; a model's name and endpoint are the manifest's.
+No label holds text of a caller or a model; a model's name and endpoint are the manifest's, a hook's
+name is its function's or its place and host.
 
 Not here: the route `/metrics` (`http`).
 """
@@ -21,6 +22,7 @@ from diptych.ports import Notice
 from diptych.ports.budgets import Account
 
 _BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_HOOK_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30)
 _MAX_TIMED_RUNS = 10_000
 _GOOD_OUTCOMES = frozenset({"ok", "cancelled"})
 _MODEL_CODES = frozenset(get_args(ModelCode))
@@ -61,6 +63,7 @@ class Metrics:
         )
         self._tokens = self._counter("diptych_tokens", "Tokens, as the model counts them.", "kind")
         self._add_budget_metrics()
+        self._add_hook_metrics()
         self._calls = self._counter(
             "diptych_calls", "Calls of tools and agents that have ended.", "kind", "outcome"
         )
@@ -96,6 +99,20 @@ class Metrics:
             ["limit"],
             registry=self._registry,
         )
+        self._day: tuple[Account, Used] | None = None
+
+    def _add_hook_metrics(self) -> None:
+        names = ("at", "hook")
+        self._hooks = self._counter(
+            "diptych_hook_calls", "Questions to hooks that have ended.", *names, "outcome"
+        )
+        self._hook_seconds = Histogram(
+            "diptych_hook_seconds",
+            "From a question to a hook to its end.",
+            names,
+            buckets=_HOOK_BUCKETS,
+            registry=self._registry,
+        )
 
     def observe(self, item: Record | Notice) -> None:
         if isinstance(item, Notice):
@@ -122,11 +139,15 @@ class Metrics:
         if is_error:
             self._model_errors.labels(outcome).inc()
 
+    def observe_hook(self, point: str, name: str, outcome: str, seconds: float) -> None:
+        """Count a question to a hook (see `runtime.hooks.HookObserver`)."""
+        self._hooks.labels(point, name, outcome).inc()
+        self._hook_seconds.labels(point, name).observe(seconds)
+
     def observe_budget(self, account: Account, used: Used) -> None:
-        """Show how much of the day's budget is used."""
+        """Keep how much of the day's budget is used, until somebody asks."""
         if account.scope == "perDay":
-            for name, limit in account.budget.limits():
-                self._budget_used.labels(name).set(float(getattr(used, name) / limit))
+            self._day = (account, used)
 
     def count_refused(self, reason: str) -> None:
         """Count a request that was refused; `reason` is one of a few words."""
@@ -134,6 +155,10 @@ class Metrics:
 
     def render(self) -> tuple[bytes, str]:
         """Give the metrics as text, and the text's media type."""
+        if self._day:
+            account, used = self._day
+            for name, limit in account.budget.limits:
+                self._budget_used.labels(name).set(float(getattr(used, name) / limit))
         return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
 
     def _observe_start(self, run_id: str) -> None:

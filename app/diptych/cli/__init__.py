@@ -28,6 +28,7 @@ from diptych.cli.commands import (
     get,
     install,
     logs,
+    messages,
     pin,
     purge_sessions,
     resume,
@@ -59,6 +60,10 @@ app.command("chat")(chat.chat)
 app.command("events")(events.events)
 app.command("attach")(attach.attach)
 app.command("resume")(resume.resume)
+app.command("steer")(messages.steer)
+app.command("follow-up")(messages.follow_up)
+app.command("queue")(messages.queue)
+app.command("cancel")(messages.cancel)
 app.command("approvals")(approvals.approvals)
 app.command("approve")(approvals.approve)
 app.command("reject")(approvals.reject)

@@ -8,7 +8,8 @@ from diptych.config.manifest.agent import PLATFORM_POLICY
 from diptych.config.manifest.policy import PolicyRuleSpec
 from diptych.config.references import References
 from diptych.policy.layers import LayeredPolicy
-from diptych.policy.rules import Policy, Rule
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
 from diptych_cel.expressions import About, check_expression
 
 

@@ -79,6 +79,9 @@ def _note(caller: Caller, right: Right, what: What, noted: AuditEntry, refusal: 
     is_decision = what == "decide" and not refusal
     if caller.subject is None and not is_decision:
         return
+    level = logging.WARNING if refusal or is_decision else logging.INFO
+    if not _audit.isEnabledFor(level):
+        return
     line = {
         "subject": str(caller.subject or "anybody"),
         "right": right.value,
@@ -92,7 +95,6 @@ def _note(caller: Caller, right: Right, what: What, noted: AuditEntry, refusal: 
         line["why"] = refusal or _shown(noted.why, 300)
     if noted.outcome == "unconfirmed":
         line["decision"] = noted.decision
-    level = logging.WARNING if refusal or is_decision else logging.INFO
     _audit.log(level, "%s", json.dumps(line, ensure_ascii=True))
 
 

@@ -55,7 +55,7 @@ def read_budget(body: BudgetBody | None, budgets: AgentBudgets | None) -> Budget
             param="budget.cost",
             code="invalid_value",
         )
-    for name, limit in settings.budget.limits() if settings else ():
+    for name, limit in settings.budget.limits if settings else ():
         value = getattr(asked, name)
         if value is not None and value > limit:
             most = encode_budget(settings.budget)[name] if settings else limit
@@ -90,7 +90,7 @@ async def budget_view(
 def _view(budget: Budget, used: Used) -> dict[str, Any]:
     shown = encode_budget(used)
     return {
-        "used": {name: shown[name] for name, _ in budget.limits()},
+        "used": {name: shown[name] for name, _ in budget.limits},
         "limits": encode_budget(budget),
         "left": encode_budget(budget.left(used)),
     }

@@ -12,7 +12,7 @@ from diptych.ports.entries import RunEntry, SessionEntry
 from diptych.ports.session_ids import public_id, subject_of
 from diptych.runtime.answers import TURN, answers_so_far, whole_answer
 from diptych.runtime.approval_records import Approval, approvals_of, open_approvals
-from diptych.runtime.token_usage import children_usage
+from diptych.runtime.recorded_use import children_usage
 
 
 def event_view(record: Record) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Not here: what follows from its reply (`act`, `answer`, `compaction`), what it i
 `fitting`).
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from diptych.loop import prompt
 from diptych.loop.commands import AskModel, Emit, Purpose
@@ -23,7 +23,8 @@ from diptych.loop.rendering import (
 )
 from diptych.loop.spending import ends_phase_1, exhausted, failed, used_by
 from diptych.loop.state import Phase, Run, conversation, updated
-from diptych.loop.tokens import request_weight, total_weight, weight
+from diptych.loop.text_weight import prompt_weight
+from diptych.loop.tokens import request_weight
 
 _CROWDED = 0.9  # the share of the window that a request may take
 _HOPELESS = 2.0  # of the window: what is estimated to be longer is not sent
@@ -82,7 +83,7 @@ def ask_for_answer(run: Run) -> Next:
 def too_long(run: Run, sent: int) -> Failed:
     """The end of a run whose request cannot be made to fit; `sent` is the request's weight."""
     window = run.context
-    others = window.tokens(weight(run.system))
+    others = window.tokens(prompt_weight(run.system))
     return Failed(
         "context_too_long",
         f"the request has about {window.tokens(sent)} tokens, and the model takes {window.limit}, "
@@ -95,41 +96,49 @@ def too_long(run: Run, sent: int) -> Failed:
 def _ask(run: Run) -> Next:
     if end := exhausted(run):
         return issue(run, Emit(end))
-    asking, command, others = _fitting(run)
-    if (
-        command.purpose != "summary"
-        and _is_crowded(asking, command)
-        and others > run.context.others
-    ):
+    asked = _fitting(run)
+    if asked.is_crowded and asked.others > run.context.others:
         # There is more beside the conversation than was known when it was made to fit: native
         # calls as text, a schema, an answer to repair.
-        known = updated(run, context=replace(run.context, others=others))
-        asking, command, others = _fitting(known)
-    if command.purpose == "summary" or run.context.limit is None:
-        return issue(asking, command)
-    return _send(asking, command, others)
+        asked = _fitting(updated(run, context=replace(run.context, others=asked.others)))
+    return issue(asked.run, asked.command) if asked.weight is None else _send(asked)
 
 
-def _fitting(run: Run) -> tuple[Run, AskModel, int]:
-    """Give a request that fits, or for a summary, and the weight of all but the conversation."""
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a run is about to ask; `others` is the weight of all but the conversation.
+
+    `weight` is that of the request, None without a window and for a summary.
+    """
+
+    run: Run
+    command: AskModel
+    weight: int | None = None
+    others: int = 0
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the request leaves too little of the window for its reply."""
+        window = self.run.context
+        if self.weight is None or window.limit is None:
+            return False
+        return window.tokens(self.weight) > window.limit * _CROWDED
+
+
+def _fitting(run: Run) -> _Asked:
+    """Give a request that fits, or for a summary; it is weighed once, here."""
     fitted = fit(run)
     if fitted.cut is not None:
         keeps = len(conversation(run)) - fitted.cut
         request = summary_request(run, summarised(run, fitted.cut))
-        return run, AskModel(request, "summary", keeps=keeps), 0
+        return _Asked(run, AskModel(request, "summary", keeps=keeps))
     run = updated(run, catalog=with_reader(run.catalog, is_offered=fitted.has_excerpts))
     command = _command(updated(run, sent=fitted.messages))
     if run.context.limit is None:
-        return run, command, 0
-    return run, command, request_weight(command.request) - total_weight(fitted.messages)
-
-
-def _is_crowded(run: Run, command: AskModel) -> bool:
-    """Whether a request leaves too little of the window for its reply."""
-    window = run.context
-    if window.limit is None:
-        return False
-    return window.tokens(request_weight(command.request)) > window.limit * _CROWDED
+        return _Asked(run, command)
+    known = {id(m): each for m, each in zip(fitted.messages, fitted.weights, strict=True)}
+    sent = request_weight(command.request, known)
+    return _Asked(run, replace(command, weight=sent), sent, sent - sum(fitted.weights))
 
 
 def _command(run: Run) -> AskModel:
@@ -142,13 +151,13 @@ def _command(run: Run) -> AskModel:
     return AskModel(request, purpose, may_change_format=may_change)
 
 
-def _send(run: Run, command: AskModel, others: int) -> Next:
+def _send(asked: _Asked) -> Next:
     """Ask, unless there is no hope.
 
     What fits is an estimate, often measured of other requests, and a refusal costs nothing. So
     after one any smaller request is tried, and before one all that may just fit.
     """
-    window, sent = run.context, request_weight(command.request)
+    run, window, sent = asked.run, asked.run.context, asked.weight or 0
     if window.refusals:
         is_hopeless = sent >= window.sent
     else:
@@ -156,4 +165,5 @@ def _send(run: Run, command: AskModel, others: int) -> Next:
         is_hopeless = window.is_measured and window.tokens(sent) > most
     if is_hopeless:
         return issue(run, Emit(too_long(run, sent)))
-    return issue(updated(run, context=replace(window, sent=sent, others=others)), command)
+    context = replace(window, sent=sent, others=asked.others)
+    return issue(updated(run, context=context), asked.command)

@@ -7,9 +7,10 @@ Not here: what a run has used and what follows from that (`spending`), the budge
 days (`ports.budgets`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, Decimal
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from diptych.loop.messages import JSON, Usage, Used
@@ -46,7 +47,7 @@ class Prices:
         return cost / MILLION
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Budget:
     """How much may be used; None is no limit. `wall_clock` is in ms.
 
@@ -61,31 +62,33 @@ class Budget:
     wall_clock: int | None = None
 
     def __bool__(self) -> bool:
-        return self != _UNLIMITED
+        return bool(self.limits)
 
-    def limits(self) -> Iterator[tuple[Limit, Amount]]:
-        """Give each limit that there is, by its name."""
-        for name in LIMITS:
-            if (limit := getattr(self, name)) is not None:
-                yield name, limit
+    @cached_property
+    def limits(self) -> tuple[tuple[Limit, Amount], ...]:
+        """Each limit that there is, with its name; each call asks for them several times."""
+        found = ((name, getattr(self, name)) for name in LIMITS)
+        return tuple((name, limit) for name, limit in found if limit is not None)
 
     def tightened(self, other: "Budget") -> "Budget":
         """Give the smaller of two limits, each."""
+        if not other:
+            return self
         return Budget(*(_smaller(getattr(self, n), getattr(other, n)) for n in LIMITS))
 
     def left(self, used: Used) -> "Budget":
         """Give what is left of each limit, at least 0."""
         return Budget(
-            **{name: max(limit - getattr(used, name), limit * 0) for name, limit in self.limits()}
+            **{name: max(limit - getattr(used, name), limit * 0) for name, limit in self.limits}
         )
 
     def share(self, among: int) -> "Budget":
         """Give one of several even shares; what cannot be divided goes to the first."""
-        return Budget(**{name: _share(limit, among) for name, limit in self.limits()})
+        return Budget(**{name: _share(limit, among) for name, limit in self.limits})
 
     def gone(self, used: Used, *names: Limit) -> Limit | None:
         """Name a limit of which nothing is left, one of `names` if there are any."""
-        for name, limit in self.limits():
+        for name, limit in self.limits:
             if getattr(used, name) >= limit and (not names or name in names):
                 return name
         return None
@@ -94,9 +97,20 @@ class Budget:
         """Name the limits of which 80 % are used after something, and were not before it."""
         return [
             name
-            for name, limit in self.limits()
-            if getattr(before, name) < limit * WARNING_SHARE <= getattr(after, name)
+            for name, due in self._warned
+            if getattr(after, name) >= due > getattr(before, name)
         ]
+
+    def is_near(self, used: Used) -> bool:
+        """Whether 80 % of a limit are used."""
+        for name, due in self._warned:  # noqa: SIM110 - asked after each event, `any` takes twice as long
+            if getattr(used, name) >= due:
+                return True
+        return False
+
+    @cached_property
+    def _warned(self) -> tuple[tuple[Limit, Decimal], ...]:
+        return tuple((name, limit * WARNING_SHARE) for name, limit in self.limits)
 
 
 _UNLIMITED = Budget()

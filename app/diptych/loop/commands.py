@@ -21,7 +21,7 @@ class AskModel:
 
     `recorded` is the text on record of an answer that was cut off and is asked for again. If the
     endpoint refuses the request's tools, the run fails, unless it `may_change_format`. `keeps` is
-    that of the summary, if one is asked for.
+    that of the summary, if one is asked for. `weight` is the request's, None if it was not weighed.
     """
 
     request: ModelRequest
@@ -29,6 +29,7 @@ class AskModel:
     recorded: str = ""
     may_change_format: bool = False
     keeps: int = 0
+    weight: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from diptych.loop.catalog import RESULT_SERVER, Catalog, Tool
 from diptych.loop.messages import Call, JSONObject, Message, NativeCall, ToolCall
-from diptych.loop.tokens import message_weight, weight
+from diptych.loop.text_weight import weight
+from diptych.loop.tokens import message_weight
 
 MAX_READ_CHARS: Final = 20_000
 _LEAST_CHARS = 80  # of an excerpt, beside its mark

@@ -18,7 +18,8 @@ from diptych.loop import prompt
 from diptych.loop.excerpts import shortened
 from diptych.loop.messages import Message
 from diptych.loop.state import Run, conversation
-from diptych.loop.tokens import message_weight, weight
+from diptych.loop.text_weight import prompt_weight
+from diptych.loop.tokens import message_weight
 
 FULL: Final = 0.75
 """The share of the window above which a conversation is made smaller; the reply needs the rest."""
@@ -36,13 +37,15 @@ class Fitted:
     """The messages to send, without the system prompt.
 
     `cut` is where the messages begin that a summary would not stand for, None if none is needed;
-    `weight` is that of the whole request, about.
+    `weight` is that of the whole request, about, and `weights` are those of the messages; none
+    without a window.
     """
 
     messages: tuple[Message, ...]
     has_excerpts: bool = False
     cut: int | None = None
     weight: int = 0
+    weights: tuple[int, ...] = ()
 
 
 def fit(run: Run) -> Fitted:
@@ -76,7 +79,7 @@ class _Fitting:
         self._question = question_place(run)
         self._messages = [said[place] for place in places]
         self._weights = [message_weight(message) for message in self._messages]
-        estimated = weight(run.system) + round(self._window.weight(_ADDED))
+        estimated = prompt_weight(run.system) + round(self._window.weight(_ADDED))
         self._others = max(estimated, self._window.others)
         self._fits = self._window.weight(FULL)
         newest = {place for place in places if place >= len(said) - _KEPT}
@@ -97,7 +100,8 @@ class _Fitting:
         has_excerpts = any(
             m is not self._said[p] for m, p in zip(self._messages, self._places, strict=True)
         )
-        return Fitted(tuple(self._messages), has_excerpts, cut, self._total)
+        weights = tuple(self._weights)
+        return Fitted(tuple(self._messages), has_excerpts, cut, self._total, weights)
 
     @property
     def _total(self) -> int:

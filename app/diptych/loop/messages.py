@@ -172,6 +172,10 @@ class Used:
         )
 
 
+NO_USE = Used()
+"""Nothing was used."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChildRun:
     """The task that a delegation became at another agent, as far as that agent has said.

@@ -3,19 +3,27 @@
 Not here: what goes into it (`rendering`), and how an API writes it (`adapters`).
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from diptych.loop.messages import JSON, JSONObject, Message
+from diptych.loop.text_weight import weight
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FunctionTool:
     """A function that a model may call natively; `parameters` is a JSON schema."""
 
     name: str
     description: str
     parameters: JSONObject
+
+    @cached_property
+    def weight(self) -> int:
+        """Our estimate of its tokens; made once, as it is offered with many requests."""
+        return weight(f"{self.name} {self.description} {json.dumps(self.parameters)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ from diptych.loop.messages import JSONObject, Message, NativeCall
 from diptych.loop.model_request import FunctionTool, ModelRequest
 from diptych.loop.short_catalog import SHARE, shorter_catalogs
 from diptych.loop.state import Run, sent_messages
-from diptych.loop.tokens import functions_weight, weight
+from diptych.loop.text_weight import weight
+from diptych.loop.tokens import functions_weight
 
 ANSWER_PARAMETERS: Final = frozenset({"stop", "max_tokens", "logit_bias"})
 """Parameters of a request that are about its answer alone: they would cut or bend a call's JSON."""

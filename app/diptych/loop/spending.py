@@ -16,14 +16,15 @@ from diptych.loop.call_graph import failure
 from diptych.loop.commands import MakeCall
 from diptych.loop.events import Failed, Returned
 from diptych.loop.excerpts import is_reader
-from diptych.loop.messages import Call, Delegation, Result, ToolCall, Usage, Used
+from diptych.loop.messages import NO_USE, Call, Delegation, Result, ToolCall, Usage, Used
 from diptych.loop.state import Run, updated
 
 EXHAUSTED = "budget_exhausted"
 _FOR_A_MODEL_CALL: tuple[Limit, ...] = ("tokens", "cost", "model_calls")
 _FOR_A_RUN: tuple[Limit, ...] = (*_FOR_A_MODEL_CALL, "steps")
+_MAY_GO_OVER: tuple[Limit, ...] = ("tokens", "cost")
 _LOST = frozenset({"unknown", "timeout", "interrupted"})  # ends of a child that may still work
-_NO_PRICES, _UNLIMITED = Prices(), Budget()
+_UNLIMITED = Budget()
 _MANIFEST_NAMES = {
     "model_calls": "modelCalls",
     "tool_calls": "toolCalls",
@@ -33,14 +34,15 @@ _MANIFEST_NAMES = {
 
 def used_by(run: Run) -> Used:
     """What a run has used, with what its children have."""
+    prices = run.settings.prices
     own = Used(
         run.usage.prompt_tokens + run.usage.completion_tokens,
-        (run.settings.prices or _NO_PRICES).cost(run.usage),
+        prices.cost(run.usage) if prices else NO_USE.cost,
         run.model_calls,
         run.tool_calls,
         run.step,
     )
-    return own + run.delegated
+    return own if run.delegated is NO_USE else own + run.delegated
 
 
 def is_counted(call: Call) -> bool:
@@ -58,17 +60,19 @@ def ends_phase_1(run: Run) -> Limit | None:
     used = used_by(run)
     if run.budget.gone(used, "steps"):
         return "steps"
-    left = run.budget.left(used).model_calls
+    most = run.budget.model_calls
+    is_last = most is not None and most - used.model_calls == 1
     keeps_one = run.settings.on_max_steps == "answer"
-    return "model_calls" if left == 1 and keeps_one and run.step else None
+    return "model_calls" if is_last and keeps_one and run.step else None
 
 
 def exhausted(run: Run) -> Failed | None:
     """Give the end of a run that may not ask the model again."""
     if not run.budget:
         return None
-    limit = run.budget.gone(used_by(run), *_FOR_A_MODEL_CALL)
-    return failed(limit, used_by(run), run.budget) if limit else None
+    used = used_by(run)
+    limit = run.budget.gone(used, *_FOR_A_MODEL_CALL)
+    return failed(limit, used, run.budget) if limit else None
 
 
 def failed(limit: Limit, used: Used, budget: Budget, scope: str = "") -> Failed:
@@ -102,9 +106,9 @@ def denied_call(run: Run, command: MakeCall, before: Sequence[MakeCall]) -> Retu
     limit, others = run.budget.tool_calls, sum(is_counted(each.call) for each in before)
     if limit is None or not is_counted(command.call):
         return None
-    used = used_by(run) + Used(tool_calls=others)
-    if used.tool_calls < limit:
+    if run.tool_calls + run.delegated.tool_calls + others < limit:
         return None
+    used = used_by(run) + Used(tool_calls=others)
     text = limit_text("tool_calls", used, run.budget)
     reason = f"denied: {limit_place('tool_calls')} is used up ({text}); go on without tools"
     return failure(command.call, "denied", reason)
@@ -143,19 +147,32 @@ def take_child_use(run: Run, result: Result) -> Run:
 def child_use(result: Result, share: Budget, prices: Prices | None) -> Used:
     """Give what a delegation has used: as the child says, or all that it was given if it is lost.
 
-    What names no money is counted at the prices of this agent.
+    Whatever the child says, it counts for no more than it could have used of what it was given
+    (decision 185). What names no money is counted at the prices of this agent.
     """
     child = result.child
     if child is None or (child.used is None and child.usage is None):
         return as_used(share) if result.error in _LOST else Used()
     usage = child.usage or Usage()
     used = child.used or Used(usage.prompt_tokens + usage.completion_tokens)
-    return replace(used, cost=prices.cost(usage)) if prices and not used.cost else used
+    if prices and not used.cost:
+        used = replace(used, cost=prices.cost(usage))
+    return at_most(used, share)
+
+
+def at_most(used: Used, share: Budget) -> Used:
+    """Give what was used, or where that is more than could be of a share, the most that could.
+
+    The last request may go over in tokens and money: these count twice at most.
+    """
+    most = ((name, limit * (2 if name in _MAY_GO_OVER else 1)) for name, limit in share.limits)
+    over: dict[str, Any] = {name: limit for name, limit in most if getattr(used, name) > limit}
+    return replace(used, **over) if over else used
 
 
 def as_used(budget: Budget) -> Used:
     """Give a budget as if all of it were used; what is not limited counts as nothing."""
-    amounts: dict[str, Any] = {name: limit for name, limit in budget.limits()}  # noqa: C416 - typed
+    amounts: dict[str, Any] = {name: limit for name, limit in budget.limits}  # noqa: C416 - typed
     return Used(**amounts)
 
 
@@ -164,4 +181,5 @@ def warnings(before: Run, after: Run) -> list[Limit]:
     is_same = before.usage is after.usage and before.delegated is after.delegated
     if is_same and (before.tool_calls, before.step) == (after.tool_calls, after.step):
         return []
-    return after.budget.warnings(used_by(before), used_by(after))
+    used = used_by(after)
+    return after.budget.warnings(used_by(before), used) if after.budget.is_near(used) else []

@@ -15,7 +15,17 @@ from diptych.loop.catalog import Catalog
 from diptych.loop.commands import Command, Emit
 from diptych.loop.context_window import ContextWindow
 from diptych.loop.events import CallFormat, LoopSettings, Origin, Returned, Terminal
-from diptych.loop.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage, Used
+from diptych.loop.messages import (
+    JSON,
+    NO_USE,
+    Call,
+    JSONObject,
+    Message,
+    NativeCall,
+    Result,
+    Usage,
+    Used,
+)
 from diptych.loop.queue_events import Steered
 
 MAX_MESSAGES_PER_RUN = 100  # sent to it after its start
@@ -94,7 +104,7 @@ class Run:
     tool_calls: int = 0
     usage: Usage = field(default_factory=Usage)
     children_usage: Usage = field(default_factory=Usage)  # of delegations, as children say
-    delegated: Used = field(default_factory=Used)  # what its children have used
+    delegated: Used = NO_USE  # what its children have used
     shares: Mapping[str, Budget] = field(default_factory=dict)  # to delegations without a result
     calls: tuple[Call, ...] = ()  # of this step, in the order of the reply
     native_reply: NativeReply | None = None  # that they come from, if their format is native

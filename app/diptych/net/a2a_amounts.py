@@ -21,6 +21,11 @@ def read_count(value: JSON) -> int | None:
     return int(value) if is_count else None
 
 
+def read_money(value: JSON) -> Decimal | None:
+    """Read money, a decimal text; None if it is none, negative, or too large."""
+    return Decimal(value) if isinstance(value, str) and _MONEY.fullmatch(value) else None
+
+
 def read_amounts(value: JSON) -> dict[str, Any] | None:
     """Read amounts by the names of limits; others are left out. None if one cannot be read."""
     if not isinstance(value, dict):
@@ -29,11 +34,7 @@ def read_amounts(value: JSON) -> dict[str, Any] | None:
     for name in LIMITS:
         if name == "wall_clock" or (amount := value.get(name)) is None:
             continue
-        if name == "cost":
-            is_money = isinstance(amount, str) and _MONEY.fullmatch(amount)
-            read: int | Decimal | None = Decimal(str(amount)) if is_money else None
-        else:
-            read = read_count(amount)
+        read = read_money(amount) if name == "cost" else read_count(amount)
         if read is None:
             return None
         found[name] = read

@@ -41,6 +41,13 @@ _KEPT_METADATA = frozenset(
         *("keeps", "from_seq", "attempt", "lost_tail"),
     }
 )
+CLOSING = frozenset(
+    {
+        *("approval_decided", "tool_result", "tool_error"),
+        *("delegation_response", "delegation_error"),
+    }
+)
+"""Events after which a call waits for nobody any more."""
 _UNTOLD = frozenset({"offered", "text"})  # the caller gets the answer's text as an artifact
 _APPROVALS = frozenset({"approval_requested", "approval_decided"})
 _LIVE = frozenset({"tool_progress", "format_warning"})
@@ -90,7 +97,7 @@ def read_event(value: JSON) -> ChildEvent | None:
         and all(isinstance(c, str) and _CALL_ID.fullmatch(c) for c in path)
         and (content is None or isinstance(content, str | dict))
         and isinstance(metadata, dict)
-        and _size(content) + _size(metadata) <= _most_bytes(kind)
+        and event_size(content, metadata) <= _most_bytes(kind)
     ):
         return None
     seq, timestamp = _number(event.get("seq")), _number(event.get("timestamp"))
@@ -106,7 +113,7 @@ def _event(
     place: tuple[int, float] = (0, 0.0),
 ) -> JSONObject:
     seq, timestamp = place
-    is_whole = kind in _APPROVALS and _size(content) + _size(metadata) <= MAX_APPROVAL_BYTES
+    is_whole = kind in _APPROVALS and event_size(content, metadata) <= MAX_APPROVAL_BYTES
     about: dict[str, JSON] = {
         "type": kind,
         "path": list(path),
@@ -142,6 +149,11 @@ def _ids(metadata: Mapping[str, JSON]) -> dict[str, JSON]:
 
 def _most_bytes(kind: str) -> int:
     return MAX_APPROVAL_BYTES if kind in _APPROVALS else MAX_EVENT_BYTES
+
+
+def event_size(content: object, metadata: object) -> int:
+    """Give how large an event is, in bytes of JSON."""
+    return _size(content) + _size(metadata)
 
 
 def _size(value: object) -> int:

@@ -27,12 +27,13 @@ _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 class TaskReport:
     """What a task has used so far, with its children; and why it ended without an answer.
 
-    `used` is all that budgets limit.
+    `used` is all that budgets limit. One that `is_unreadable` names amounts that are none.
     """
 
     usage: Usage | None = None
     code: str = ""
     used: Used | None = None
+    is_unreadable: bool = False
 
 
 def report_value(report: TaskReport) -> JSONObject:
@@ -55,7 +56,9 @@ def read_report(value: JSON) -> TaskReport:
     is_code = isinstance(code, str) and _CODE.fullmatch(code)
     amounts = read_amounts(value.get("used"))
     used = None if amounts is None else Used(**amounts)
-    return TaskReport(read_tokens(value.get("usage")), str(code) if is_code else "", used)
+    is_unreadable = used is None and value.get("used") is not None
+    usage = read_tokens(value.get("usage"))
+    return TaskReport(usage, str(code) if is_code else "", used, is_unreadable)
 
 
 def read_tokens(value: JSON) -> Usage | None:

@@ -4,9 +4,12 @@ Not here: asking for it (`adapters.a2a.run_tree`), our own part of it (`runtime.
 """
 
 from collections.abc import Mapping
+from decimal import Decimal
 
+from diptych.loop.budget import decimal_text
 from diptych.loop.delegation_rows import usage_value
 from diptych.loop.messages import JSON, Usage
+from diptych.net.a2a_amounts import read_money
 from diptych.net.a2a_reports import read_tokens
 
 MAX_NODES = 500  # runs of one child, with all below it
@@ -36,6 +39,8 @@ def _node(value: JSON, depth: int, room: list[int]) -> dict[str, JSON] | None:
     node = _fields(value, _TEXTS, _NUMBERS)
     for name in ("usage", "children_usage"):
         node[name] = usage_value(read_tokens(value.get(name)) or Usage())
+    for name in ("cost", "children_cost"):
+        node[name] = decimal_text(read_money(value.get(name)) or Decimal(0))
     if isinstance(parent := value.get("parent"), Mapping):
         node["parent"] = _fields(parent, ("agent", "run_id", "call_id"), ())
     calls = value.get("delegations")

@@ -8,19 +8,18 @@ Not here: expressions (`diptych_cel`), two policies at once (`layers`), the mani
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
 from diptych.loop.catalog import Catalog, Tool
 from diptych.loop.messages import JSON, Call, Delegation, JSONObject, ToolCall
-from diptych_cel.expressions import About, CallFacts, EvaluationFailed, Expression
+from diptych.policy.rule_groups import EXPIRES, Rule, RuleGroup, grouped
+from diptych_cel.expressions import About, CallFacts, EvaluationFailed
 
 Owner = Literal["agent", "platform"]
 Outcome = Literal["allow", "deny", "ask", "stuck"]
-Decided = Literal["allow", "deny", "ask"]
-EXPIRES = 600.0  # seconds for which an approval waits, unless a rule says otherwise
 _MAX_WHY = 300  # characters: a line of the log is JSON only as long as it is whole
 MOST_REPEATS = 2
 """Of an effect, in consecutive steps: the call that would be the next one ends the run."""
@@ -32,26 +31,6 @@ _AUDITED: Mapping[Outcome, str] = {
 }
 _logger = logging.getLogger(__name__)
 _audit = logging.getLogger("diptych.audit")
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One rule, for the calls that `glob` and `when` match.
-
-    `about` is what it is about: tools, by their names or long names, or agents. An approval
-    `expires` after so many seconds. With `is_dry_run` it decides nothing, and is audited. `repeat`
-    says what becomes of a call that the rule allows, and that would repeat its effect in
-    consecutive steps; None ends the run at the third.
-    """
-
-    about: About
-    glob: str
-    do: Decided
-    when: Expression | None = None
-    reason: str = ""
-    expires: float = EXPIRES
-    is_dry_run: bool = False
-    repeat: Decided | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +75,8 @@ class Policy:
     def __init__(self, rules: tuple[Rule, ...] = (), owner: Owner = "agent") -> None:
         self._rules = rules
         self._owner = owner
-        self._by_name: dict[tuple[str, ...], list[tuple[int, Rule]]] = {}
+        self._by_name: dict[tuple[str, ...], Sequence[RuleGroup]] = {}
+        self._by_numbers: dict[tuple[int, ...], Sequence[RuleGroup]] = {}
 
     def verdict(
         self,
@@ -125,7 +105,7 @@ class Policy:
         self, call: Call, catalog: Catalog, caller: RunCaller, is_approved: bool, repeats: int
     ) -> Verdict:
         facts = CallFacts(_variables(call, catalog, caller))
-        for number, rule in self._about(facts.variables):
+        for number, rule in self._undecided(facts):
             verdict = self._verdict(rule, number, facts)
             if verdict is None:
                 continue
@@ -140,7 +120,13 @@ class Policy:
         self._note(call, caller, verdict, None)
         return verdict
 
-    def _about(self, variables: Mapping[str, JSONObject]) -> list[tuple[int, Rule]]:
+    def _undecided(self, facts: CallFacts) -> Iterator[tuple[int, Rule]]:
+        """Give the rules for what a call is called, but those that surely do not hold."""
+        for group in self._groups(facts.variables):
+            if not group.is_false(facts):
+                yield from group.rules
+
+    def _groups(self, variables: Mapping[str, JSONObject]) -> Sequence[RuleGroup]:
         """Give the rules for what a call is called, with their places; found once for a name."""
         kind: About = "tool" if "tool" in variables else "agent"
         about = variables[kind]
@@ -148,9 +134,11 @@ class Policy:
         found = self._by_name.get((kind, *names))
         if found is None:
             rules = enumerate(self._rules)
-            found = [(number, rule) for number, rule in rules if _is_named(rule, kind, names)]
+            named = [(number, rule) for number, rule in rules if _is_named(rule, kind, names)]
+            numbers = tuple(number for number, _ in named)
+            found = self._by_numbers.get(numbers) or grouped(named)
             if len(self._by_name) < _MOST_NAMES:
-                self._by_name[kind, *names] = found
+                self._by_name[kind, *names] = self._by_numbers[numbers] = found
         return found
 
     def _verdict(self, rule: Rule, number: int, facts: CallFacts) -> Verdict | None:
@@ -175,6 +163,9 @@ class Policy:
         *,
         is_dry_run: bool = False,
     ) -> None:
+        level = logging.INFO if verdict.outcome == "allow" else logging.WARNING
+        if not _audit.isEnabledFor(level):
+            return
         outcome = _AUDITED[verdict.outcome]
         line = {
             "subject": caller.subject or "anybody",
@@ -186,7 +177,6 @@ class Policy:
             "rule": None if number is None else number + 1,
             "why": verdict.reason[:_MAX_WHY],
         }
-        level = logging.INFO if verdict.outcome == "allow" else logging.WARNING
         _audit.log(level, "%s", json.dumps(line, ensure_ascii=True))
 
 

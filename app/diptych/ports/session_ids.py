@@ -3,12 +3,14 @@
 Not here: who may own a session (`access`).
 """
 
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 OWNER_END = "/"
 """Ends the owner in the stored id of a session; neither an owner nor a session's own id has it."""
 
 
+@lru_cache(maxsize=4096)
 def owner_key(subject: str) -> str:
     """Give the owner that the sessions of a subject bear: `user:a/b` is `user:a%2Fb`."""
     return quote(subject, safe=":@._-")

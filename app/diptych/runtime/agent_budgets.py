@@ -10,12 +10,18 @@ from itertools import groupby
 from diptych.loop.budget import Budget, SharedBudgets
 from diptych.loop.codec import Record
 from diptych.loop.events import LoopSettings
-from diptych.loop.messages import Used
+from diptych.loop.messages import NO_USE, Used
 from diptych.ports import Clock, Notice
 from diptych.ports.budgets import Account, Ledger
 from diptych.runtime.approval_records import waited_seconds
 from diptych.runtime.budget_meter import BudgetMeter, EstimatingMeter
-from diptych.runtime.ledger_client import Estimate, LedgerClient, day_key, session_key
+from diptych.runtime.ledger_client import (
+    SECONDS_OF_A_DAY,
+    Estimate,
+    LedgerClient,
+    day_key,
+    session_key,
+)
 from diptych.runtime.recorded_use import recorded_use
 from diptych.runtime.shared_budget_meter import CountedRun, SharedBudgetMeter, accounts_of
 
@@ -104,10 +110,10 @@ class AgentBudgets:
 
     def _recorded(self, records: Sequence[Record]) -> list[tuple[str, Used]]:
         """Say what is on record, by the days on which it was recorded."""
-        days = groupby(records, key=lambda record: day_key(record.timestamp))
+        days = groupby(records, key=lambda record: record.timestamp // SECONDS_OF_A_DAY)
         prices = self._terms.settings.prices
         found = [(day, recorded_use(of_day, prices)) for day, of_day in days]
-        return [(day, used) for day, used in found if used != Used()]
+        return [(day_key(day * SECONDS_OF_A_DAY), used) for day, used in found if used != NO_USE]
 
 
 def _ignore(account: Account, used: Used) -> None:

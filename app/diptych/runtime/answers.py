@@ -1,4 +1,4 @@
-"""The answers of a run, put together from its records: one for each turn.
+"""The answers of a run, put together from its records, one for each turn; or why it has none.
 
 A run that was sent messages while it answered has several turns.
 
@@ -8,7 +8,7 @@ Not here: an answer on its way from the model to the record (`answer_stream`).
 from collections.abc import Iterable
 from typing import cast
 
-from diptych.loop.codec import Record
+from diptych.loop.codec import TERMINAL, Record
 from diptych.ports import Item
 
 TURN = "\n\n"
@@ -43,6 +43,13 @@ def answers_so_far(records: Iterable[Record]) -> list[str]:
                 answers.append(_text(record))
                 text = ""
     return [*answers, text] if text else answers
+
+
+def end_code(record: Record) -> str:
+    """Give why a run ended without an answer: a failure's code, `aborted`, `max_steps`; else ""."""
+    if record.event_type == "failed":
+        return str(record.metadata.get("code", "failed"))
+    return record.event_type if record.event_type in TERMINAL - {"completed"} else ""
 
 
 def _text(record: Record) -> str:

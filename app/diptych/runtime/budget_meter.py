@@ -4,8 +4,8 @@ Not here: budgets that runs share (`shared_budget_meter`), the limits themselves
 what happens when one is used up (`loop.spending`).
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,10 +13,10 @@ from diptych.loop.budget import Budget
 from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.events import Failed, Replied, Returned
 from diptych.loop.messages import Result, Usage, Used
-from diptych.loop.model_request import ModelRequest
 from diptych.loop.spending import shares
 from diptych.loop.state import Run
-from diptych.loop.tokens import request_weight, weight
+from diptych.loop.text_weight import weight
+from diptych.loop.tokens import request_weight
 
 
 class BudgetRefused(Exception):
@@ -31,13 +31,14 @@ class BudgetRefused(Exception):
 class ModelCall:
     """One request to a model, while it is counted; `used` is None if it has used nothing."""
 
-    request: ModelRequest
+    command: AskModel
     used: Usage | None = None
 
     @cached_property
     def request_tokens(self) -> int:
         """Our estimate of its prompt: most replies say it, and few callers need it."""
-        return request_weight(self.request)
+        weight = self.command.weight
+        return request_weight(self.command.request) if weight is None else weight
 
     def settled(self, replied: Replied) -> Replied:
         """Give a reply with its usage: an estimate, where the endpoint does not say it."""
@@ -57,11 +58,10 @@ class BudgetMeter:
     def __init__(self) -> None:
         self.shares: dict[str, Budget] = {}
 
-    @asynccontextmanager
-    async def model_call(self, command: AskModel) -> AsyncIterator[ModelCall | None]:
-        """Count a request to the model. Raises `BudgetRefused`."""
+    def model_call(self, command: AskModel) -> AbstractAsyncContextManager[ModelCall | None]:
+        """Count a request to the model, in a block. To enter it raises `BudgetRefused`."""
         del command
-        yield None
+        return nullcontext()
 
     async def admit(
         self, commands: Sequence[MakeCall], run: Run, refuse: Callable[[Returned], None]
@@ -81,6 +81,5 @@ class BudgetMeter:
 class EstimatingMeter(BudgetMeter):
     """For a run that shares no budget: estimates the usage of replies that do not say theirs."""
 
-    @asynccontextmanager
-    async def model_call(self, command: AskModel) -> AsyncIterator[ModelCall]:
-        yield ModelCall(command.request)
+    def model_call(self, command: AskModel) -> AbstractAsyncContextManager[ModelCall | None]:
+        return nullcontext(ModelCall(command))

@@ -1,33 +1,46 @@
 """Makes the calls of one run, of tools and of agents: from `MakeCall` to `Returned`.
 
-Not here: when one is made (`loop.act`), what may keep it from being made (`call_guards`), what is
-recorded before and after (`runner`).
+Each call is guarded, counted, announced, recorded and sent, in this order.
+
+Not here: when one is made (`loop.act`), rules and their conditions (`diptych.policy`), what is left
+of a budget (`loop.spending`), budgets that runs share (`shared_budget_meter`), what becomes of a
+result (`loop.act`).
 """
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import orjson
 
 from diptych.errors import CallError, LoopError
 from diptych.loop import prompt
-from diptych.loop.approval_events import ChildApproval
+from diptych.loop.approval_events import ApprovalRequested, ChildApproval
 from diptych.loop.budget import Budget
+from diptych.loop.call_graph import failure
 from diptych.loop.catalog import Tool
 from diptych.loop.commands import MakeCall
-from diptych.loop.events import CallKind, Failed, Returned
+from diptych.loop.events import Called, CallKind, Failed, Returned
 from diptych.loop.messages import JSON, Call, CallOutput, ChildRun, Delegation, Result, ToolCall
+from diptych.loop.reducer import apply_all
 from diptych.loop.rendering import without_native_calls
+from diptych.loop.spending import denied_call
 from diptych.loop.state import Run, conversation
+from diptych.loop.stuck import repeats, stuck_at
 from diptych.loop.text import RESULT_BYTES, bounded, well_formed
+from diptych.policy.rules import RunCaller
 from diptych.ports import ChildEvent, DelegationRequest, Notice
 from diptych.runtime.backends import Backends
-from diptych.runtime.call_notices import delegation_notice, target
+from diptych.runtime.call_notices import delegation_notice, progress_notice, target
 from diptych.runtime.child_approvals import child_approval
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
-from diptych.runtime.run_log import RunLog
+from diptych.runtime.run_log import RunWriter
 from diptych.runtime.tasks import RunTasks
+
+Withheld: TypeAlias = Returned | ApprovalRequested
+"""What happens in place of a call that is not made now: it is denied, or waits for a decision."""
 
 _logger = logging.getLogger(__name__)
 
@@ -39,19 +52,67 @@ class Calls:
         self,
         backends: Backends,
         hooks: HookCaller,
-        log: RunLog,
+        writer: RunWriter,
         deadline: Deadline,
         tasks: RunTasks,
     ) -> None:
         self.children: dict[str, ChildRun] = {}
         """What is known of the tasks of delegations in flight, by call."""
         self._backends = backends
-        self._log = log
+        self._hooks = hooks
+        self._writer = writer
+        self._log = writer.log
         self._deadline = deadline
         self._tasks = tasks
-        self._hooks = hooks
 
-    async def make(self, command: MakeCall, run: Run) -> Returned | Failed:
+    def withheld(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | Failed | None:
+        """Ask the guards about a call, the policy first; `Failed` if the run ends with it.
+
+        `before` are the calls that are about to be made, and not begun. One that was sent before
+        was guarded then; whoever goes on with a run guards the rest.
+        """
+        if command.is_retry:
+            return None
+        run, call = self._writer.current, command.call
+        principal, on_behalf = run.caller or run.subject, run.subject if run.caller else ""
+        verdict = self._backends.policy.verdict(
+            call,
+            run.catalog,
+            RunCaller(self._log.run_id, principal, on_behalf),
+            is_approved=command.is_approved,
+            repeats=repeats(run, call),
+        )
+        match verdict.outcome:
+            case "ask":
+                expires_at = self._log.now() + verdict.expires
+                return ApprovalRequested(call, command.step, verdict.reason, expires_at)
+            case "deny":
+                return failure(call, "denied", f"denied: {verdict.reason}")
+            case "stuck":
+                return stuck_at(call, verdict.reason)
+            case "allow":
+                return denied_call(run, command, before)
+
+    async def make(self, commands: Sequence[MakeCall]) -> None:
+        """Count calls, announce and record those that may be made, and start them."""
+        writer, budget = self._writer, self._backends.budget
+        refuse = self._tasks.inbox.put_nowait
+        admitted = await budget.admit(commands, writer.current, refuse)
+        for command in admitted:
+            call = command.call
+            writer.add(progress_notice(command, writer.current.step_limit))
+            if not command.is_retry:
+                is_delegation = isinstance(call, Delegation)
+                context_id = self._log.new_context_id() if is_delegation else None
+                share = budget.shares.get(call.id, Budget())
+                called = Called(call, command.step, context_id, share)
+                writer.current = apply_all(writer.current, [called])
+                writer.add(called)
+        await writer.write()
+        for command in admitted:
+            self._tasks.start(self._call(command, writer.current))
+
+    async def _call(self, command: MakeCall, run: Run) -> Returned | Failed:
         """Call a tool, or delegate under the context id that the run has for it.
 
         Gives the result as hooks leave it; whatever goes wrong with a call is one.

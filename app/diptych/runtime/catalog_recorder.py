@@ -11,7 +11,7 @@ from diptych.loop.context_window import ContextWindow
 from diptych.loop.events import CallFormat, LoopSettings, Offered
 from diptych.loop.prompt import native_system_prompt, system_prompt
 from diptych.loop.short_catalog import SHARE, shorter_catalogs
-from diptych.loop.tokens import weight
+from diptych.loop.text_weight import weight
 from diptych.ports import Clock, Model, refuses_tools
 from diptych.ports.event_log import EventLog
 from diptych.runtime.backends import Backends

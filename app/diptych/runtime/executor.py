@@ -1,22 +1,19 @@
 """Executes one run: restores it from its record, gives it a runner, and sees to its end.
 
-What the record does not show did not happen (loop.md §9). A run that was opened just now has a
-short record; one that is taken over has a longer one.
+A run that was opened just now has a short record; one that is taken over has a longer one.
 
-Not here: whose turn it is (`scheduler`), the run's event loop (`runner`).
+Not here: whose turn it is (`scheduler`), replaying a record (`rebuilding`), the run's event loop
+(`runner`).
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from diptych.errors import BlobMissing, LoopError, OutOfMemory, RunLost, StoreError, StoreFull
-from diptych.loop.codec import TERMINAL, Record, decode, encode
+from diptych.errors import BlobMissing, OutOfMemory, RunLost, StoreError, StoreFull
+from diptych.loop.codec import TERMINAL, Record, encode
 from diptych.loop.events import Event, Failed, OwnerChanged, Stop
-from diptych.loop.messages import Message
-from diptych.loop.reducer import apply_all, replay
+from diptych.loop.reducer import apply_all
 from diptych.loop.state import Phase, Run
 from diptych.ports.entries import Lease
 from diptych.runtime.active_run import ActiveRun
@@ -28,6 +25,7 @@ from diptych.runtime.buffer import is_terminal
 from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.rebuilding import rebuild
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.runner import DEADLINE_EXCEEDED, Runner
 from diptych.runtime.stores import Stores
@@ -35,10 +33,6 @@ from diptych.runtime.stores import Stores
 MAX_OWNER_CHANGES = 10  # of one run; then the run itself is taken for what kills its owners
 SIGNALS_AFTER = 0.4  # seconds of waiting, after which the store may hold signals for a run
 _logger = logging.getLogger(__name__)
-
-
-class UnreadableRecord(Exception):
-    """A newer version wrote the run's record, and this version cannot read it."""
 
 
 class Executor:
@@ -56,7 +50,7 @@ class Executor:
         Raises `UnreadableRecord`, and `StoreError` or `RunLost` where this process cannot go on.
         """
         try:
-            run = await self.restore(active)
+            run = await self._restore(active)
         except BlobMissing:
             return await _fail_without_catalog(active.log)
         if run.phase is Phase.DONE:
@@ -87,7 +81,11 @@ class Executor:
             _logger.error("run %s was ended: %s", entry.run_id, why.message)
         return Run(phase=Phase.DONE)
 
-    async def cancel_waiting(self, active: ActiveRun, run: Run, stop: Stop) -> Run:
+    async def end_waiting(self, active: ActiveRun, stop: Stop) -> Run:
+        """End a run whose turn has not come, or that there is no room for. Raises as `execute`."""
+        return await self._end(active, await self._restore(active), stop)
+
+    async def _end(self, active: ActiveRun, run: Run, stop: Stop) -> Run:
         """End a run that is queued, or queued again since the store lost its newest records."""
         if run.phase is Phase.DONE:
             return run
@@ -97,7 +95,7 @@ class Executor:
             run = apply_all(run, truncated)
         return await active.finish(run, stop)
 
-    async def restore(self, active: ActiveRun) -> Run:
+    async def _restore(self, active: ActiveRun) -> Run:
         """Rebuild a run from its record, which is in memory if the run was opened here.
 
         Also delivers the signals that were sent to the run while it had no owner.
@@ -109,33 +107,15 @@ class Executor:
         if log.was_loaded or active.age > SIGNALS_AFTER:
             for signal in await stores.leases.pending_signals(log.run_id):
                 active.signal(signal)
-        return await self.rebuild(log, has_history=not active.is_new_session)
-
-    async def rebuild(self, log: RunLog, *, has_history: bool = True) -> Run:
-        """Rebuild a run from its record. Raises `UnreadableRecord`."""
-        history: tuple[Message, ...] = ()
-        if has_history:
-            history = await self._stores.sessions.conversation(log.session_id)
-        try:
-            return replay(await self._events(log.records), history)
-        except (LoopError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise UnreadableRecord(
-                f"this version cannot read its record, and a newer one must ({error})"
-            ) from error
-
-    async def _events(self, records: Sequence[Record]) -> list[Any]:
-        log = self._stores.log
-        keys = [str(r.content) for r in records if r.event_type == "offered"]
-        blobs = {key: await log.get_blob(key) for key in keys}
-        return [decode(r.event_type, r.content, r.metadata, blobs.__getitem__) for r in records]
+        return await rebuild(log, stores, has_history=not active.is_new_session)
 
     async def _drive(self, active: ActiveRun, run: Run) -> Run:
         if run.phase is Phase.QUEUED and (stop := active.stop_requested or _overdue(active, run)):
-            return await self.cancel_waiting(active, run, stop)
+            return await self._end(active, run, stop)
         log = active.log
         deadline = self._deadline(active, run)
         backends = self._counted(log, run)
-        runner = Runner(run, backends, log, deadline, self._catalogs.learn)
+        runner = Runner(run, backends, log, deadline, self._catalogs)
         first: list[Event] = []
         if run.phase is Phase.QUEUED:
             if await self._may_be_truncated(log):

@@ -9,7 +9,8 @@ Not here: what follows from a reply (`loop.hook_replies`), how a hook is reached
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,12 +63,22 @@ class ContextProvider:
     timeout: float
 
 
+HookObserver = Callable[[str, str, str, float], None]
+"""Is told where a hook was asked, its name, the outcome (`acted`, `passed`, `failed` or
+`cancelled`), and after how many seconds it came."""
+
+
+def _ignore(point: str, name: str, outcome: str, seconds: float) -> None:
+    """Observe nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hooks:
     """The hooks of an agent, in the order in which they are asked."""
 
     hooks: tuple[Hook, ...] = ()
     providers: tuple[ContextProvider, ...] = ()
+    observe: HookObserver = _ignore
 
     @property
     def points(self) -> tuple[HookPoint, ...]:
@@ -79,13 +90,14 @@ class Hooks:
         made, by = call, ""
         for hook in self._at("beforeCall"):
             try:
-                reply = await _reply(hook, {**about, "call": call_value(made)})
-                if (reason := reply.get("deny")) is not None:
-                    denied = _text(hook.name, "deny", reason) or f"the hook {hook.name} said so"
-                    return CallJudged(call.id, None, denied, hook.name)
-                if (arguments := reply.get("arguments")) is not None:
-                    changed = _rewritten(hook.name, made, arguments, catalog)
-                    made, by = changed, by if changed == made else hook.name
+                async with self._reply(hook, {**about, "call": call_value(made)}) as reply:
+                    if (reason := reply.get("deny")) is not None:
+                        denied = _text(hook.name, "deny", reason)
+                        denied = denied or f"the hook {hook.name} said so"
+                        return CallJudged(call.id, None, denied, hook.name)
+                    if (arguments := reply.get("arguments")) is not None:
+                        changed = _rewritten(hook.name, made, arguments, catalog)
+                        made, by = changed, by if changed == made else hook.name
             except HookFailed as failed:
                 return CallJudged(call.id, None, str(failed), hook.name)
         return CallJudged(call.id, made if made != call else None, None, by)
@@ -95,42 +107,77 @@ class Hooks:
         by = ""
         for hook in self._at("afterCall"):
             question = {**about, "call": call_value(call), "result": result_value(result)}
-            if (given := (await _reply(hook, question)).get("result")) is not None:
-                result, by = _replaced(hook.name, result, given), hook.name
+            async with self._reply(hook, question) as reply:
+                if (given := reply.get("result")) is not None:
+                    result, by = _replaced(hook.name, result, given), hook.name
         return result, by
 
     async def after_step(self, about: JSONObject) -> str:
         """Give the name of the first hook that ends phase 1, "" if none does."""
         for hook in self._at("afterStep"):
-            end = (await _reply(hook, about)).get("end")
-            if end not in (None, True, False):
-                raise HookFailed(hook.name, "gave an end that is neither true nor false")
-            if end:
-                return hook.name
+            async with self._reply(hook, about) as reply:
+                end = reply.get("end")
+                if end not in (None, True, False):
+                    raise HookFailed(hook.name, "gave an end that is neither true nor false")
+                if end:
+                    return hook.name
         return ""
 
     async def validate_answer(self, about: JSONObject) -> tuple[str, str]:
         """Give what the first hook finds wrong with an answer, and its name; "" if none does."""
         for hook in self._at("validateAnswer"):
-            problem = (await _reply(hook, about)).get("problem")
-            if problem is not None and (text := _text(hook.name, "problem", problem)):
-                return text, hook.name
+            async with self._reply(hook, about) as reply:
+                problem = reply.get("problem")
+                if problem is not None and (text := _text(hook.name, "problem", problem)):
+                    return text, hook.name
         return "", ""
 
     async def context(self, about: JSONObject) -> str:
         """Give what the providers add to one request. Raises `HookFailed`."""
         texts: list[str] = []
         for provider in self.providers:
-            given = await _asked(provider, about)
-            if not all(isinstance(text, str) for text in given):
-                raise HookFailed(provider.name, "gave context that is no text")
-            texts += [well_formed(text) for text in given if text.strip()]
-            if sum(map(len, texts)) > MAX_CONTEXT:
-                raise HookFailed(provider.name, f"gave more than {MAX_CONTEXT} characters")
+            with self._observed("context", provider.name) as outcome:
+                given = await _asked(provider, about)
+                if not all(isinstance(text, str) for text in given):
+                    raise HookFailed(provider.name, "gave context that is no text")
+                new = [well_formed(text) for text in given if text.strip()]
+                texts += new
+                if sum(map(len, texts)) > MAX_CONTEXT:
+                    raise HookFailed(provider.name, f"gave more than {MAX_CONTEXT} characters")
+                outcome.has_acted = bool(new)
         return "\n\n".join(texts)
 
     def _at(self, point: HookPoint) -> tuple[Hook, ...]:
         return tuple(hook for hook in self.hooks if hook.point == point)
+
+    @asynccontextmanager
+    async def _reply(self, hook: Hook, question: JSONObject) -> AsyncIterator[Mapping[str, Any]]:
+        """Ask a hook; it has failed, too, if the block finds that its reply cannot be used."""
+        with self._observed(hook.point, hook.name) as outcome:
+            reply = await _reply(hook, question)
+            outcome.has_acted = any(
+                value is not None and value is not False for value in reply.values()
+            )
+            yield reply
+
+    @contextmanager
+    def _observed(self, point: str, name: str) -> Iterator["_Outcome"]:
+        began, outcome, end = asyncio.get_running_loop().time(), _Outcome(), "cancelled"
+        try:
+            yield outcome
+            end = "acted" if outcome.has_acted else "passed"
+        except HookFailed:
+            end = "failed"
+            raise
+        finally:
+            self.observe(point, name, end, asyncio.get_running_loop().time() - began)
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """Whether a hook had anything to say."""
+
+    has_acted: bool = False
 
 
 def call_value(call: Call) -> dict[str, JSON]:

@@ -19,7 +19,8 @@ from diptych.net.backoff import Backoff
 from diptych.ports.budgets import RESERVED_SECONDS, Account, Ledger
 
 REPLY_TOKENS = 4_096  # that a reply may have, until a longer one came, if nothing bounds it
-DAY_SECONDS = 2 * 24 * 3600.0  # for which a day's account is kept
+SECONDS_OF_A_DAY = 24 * 3600  # of Unix time, which knows no leap seconds
+DAY_SECONDS = 2.0 * SECONDS_OF_A_DAY  # for which a day's account is kept
 _TELLING_WEIGHT = 200  # of a prompt: a shorter one is mostly the template
 _FIRST_RETRY, _LONGEST_RETRY = 0.02, 1.0  # seconds
 

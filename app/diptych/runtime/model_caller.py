@@ -63,6 +63,7 @@ class ModelCaller:
             if isinstance(messages, Failed):
                 return messages
             request = replace(request, messages=messages)
+            command = replace(command, weight=None)  # there is more to weigh now
         return await self._reply(replace(command, request=request), run)
 
     async def _reply(self, command: AskModel, run: Run) -> Event:

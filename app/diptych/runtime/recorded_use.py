@@ -1,5 +1,8 @@
 """What the records of a run say that it has used: for views, and for whoever goes on with it.
 
+What counts for budgets is `Used` (tokens, money, calls, steps); views show `Usage`, the tokens of
+prompts and of replies apart.
+
 Not here: the same of a run that is driven (`loop.spending.used_by`).
 """
 
@@ -96,6 +99,31 @@ def recorded_budget(records: Iterable[Record]) -> Budget:
     return budget if has_prices else replace(budget, cost=None)
 
 
+def spent(record: Record) -> Usage:
+    """Give what a record adds to what its run and all its children have used."""
+    if record.event_type in _MODEL_CALLS:
+        return read_usage(_about(record)["usage"])
+    return spent_by_child(record)
+
+
+def spent_by_child(record: Record) -> Usage:
+    """Give what a record says that a child and its own children have used."""
+    if record.event_type in _CHILD_ENDS:
+        used = _about(record).get("child", {}).get("usage")
+        return read_usage(used) if used else Usage()
+    return Usage()
+
+
+def children_usage(records: Iterable[Record]) -> Usage | None:
+    """Add up what the children of a run have used; None if none has said so."""
+    said = [spent_by_child(record) for record in records]
+    return sum(said, Usage()) if any(usage != Usage() for usage in said) else None
+
+
 def _is_tool_call(record: Record) -> bool:
     content: Any = record.content
     return record.event_type == "tool_call" and content["tool"] != READ_RESULT.long_name
+
+
+def _about(record: Record) -> Any:  # noqa: ANN401 - as the store gives it
+    return record.metadata

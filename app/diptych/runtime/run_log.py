@@ -226,7 +226,7 @@ class RunWriter:
     def __init__(self, run: Run, log: RunLog, inbox: Inbox) -> None:
         self.recorded = run
         self.current = run
-        self._log = log
+        self.log = log
         self._inbox = inbox
         self._unwritten: list[Event | Notice] = []  # what happened between the two
         self._lock = asyncio.Lock()
@@ -242,7 +242,7 @@ class RunWriter:
         async with self._lock:
             due, run = list(self._unwritten), self.current
             if due:
-                await self._log.append(due)
+                await self.log.append(due)
                 del self._unwritten[: len(due)]
                 self.recorded = run
 

@@ -6,10 +6,12 @@ Not here: the nodes below, which are other agents' (`http.runs.tree` asks them).
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from diptych.loop.budget import decimal_text
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.delegation_rows import usage_value
 from diptych.loop.messages import JSON, Usage
-from diptych.runtime.token_usage import end_code, spent, spent_by_child
+from diptych.runtime.answers import end_code
+from diptych.runtime.recorded_use import recorded_use, spent, spent_by_child
 
 MAX_TASK_CHARS = 2_000
 _RESULTS = frozenset({"delegation_response", "delegation_error"})
@@ -19,12 +21,15 @@ def run_node(records: Sequence[Record], status: str) -> dict[str, JSON]:
     """Give what a run's records say of it and of its delegations.
 
     Times are in seconds since the epoch. `usage` is that of the run's own model calls,
-    `children_usage` what its children say that they and theirs have used.
+    `children_usage` what its children say that they and theirs have used; `cost` and
+    `children_cost` are the same as money, by `model.prices`, as decimal text.
     """
     first, newest = records[0], records[-1]
     has_ended = newest.event_type in TERMINAL
     below = sum((spent_by_child(r) for r in records), Usage())
-    own = sum((spent(r) for r in records if r.event_type not in _RESULTS), Usage())
+    of_its_own = [r for r in records if r.event_type not in _RESULTS]
+    own = sum(map(spent, of_its_own), Usage())
+    cost = recorded_use(of_its_own).cost
     node: dict[str, JSON] = {
         "run_id": first.run_id,
         "status": status,
@@ -34,6 +39,8 @@ def run_node(records: Sequence[Record], status: str) -> dict[str, JSON]:
         "tool_calls": sum(r.event_type == "tool_call" for r in records),
         "usage": usage_value(own),
         "children_usage": usage_value(below),
+        "cost": decimal_text(cost),
+        "children_cost": decimal_text(recorded_use(records).cost - cost),
         "delegations": list(_delegations(records)),
     }
     if code := end_code(newest):

@@ -11,20 +11,17 @@ Not here: what is decided (`loop.reducer`), asking the model (`model_caller`), m
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 
 from diptych.errors import StoreError, StoreFull
 from diptych.loop.approval_events import ApprovalDecided, ChildApprovalDecided
-from diptych.loop.budget import Budget
 from diptych.loop.call_graph import failure
 from diptych.loop.commands import AskModel, Command, Emit, Judge, MakeCall, Warn
-from diptych.loop.context_window import ContextWindow
 from diptych.loop.events import (
     Aborted,
     AnswerReset,
-    Called,
     Event,
     Failed,
     FormatChanged,
@@ -35,18 +32,16 @@ from diptych.loop.events import (
     Stop,
     Streamed,
 )
-from diptych.loop.messages import Delegation
 from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.queues import clearing
-from diptych.loop.reducer import advance, apply_all, closing_events
+from diptych.loop.reducer import advance, closing_events
 from diptych.loop.state import Phase, Run
 from diptych.ports import Notice
 from diptych.runtime.answer_stream import TextBatcher
 from diptych.runtime.backends import Backends
 from diptych.runtime.budget_notices import budget_notices, budget_summary
-from diptych.runtime.call_guards import CallGuards, Withheld
-from diptych.runtime.call_notices import progress_notice
-from diptych.runtime.calls import Calls
+from diptych.runtime.calls import Calls, Withheld
+from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
 from diptych.runtime.model_caller import ModelCaller
@@ -69,7 +64,7 @@ class _Stage(Enum):
 class Runner:
     """The event loop of one run: to its end, or to where another process takes it over.
 
-    `learn` is told what the run learns of the model's context window.
+    What it learns of the model's context window holds for the runs that get `catalogs` later.
     """
 
     def __init__(
@@ -78,11 +73,9 @@ class Runner:
         backends: Backends,
         log: RunLog,
         deadline: Deadline,
-        learn: Callable[[ContextWindow], None] | None = None,
+        catalogs: CatalogRecorder,
     ) -> None:
-        self._learn = learn
-        self._log = log
-        self._guards = CallGuards(backends.policy, log.run_id, log.now)
+        self._catalogs = catalogs
         self._budget = backends.budget
         self._timers = RunTimers(
             deadline, log.now, self.decide, partial(self.stop, DEADLINE_EXCEEDED)
@@ -93,7 +86,7 @@ class Runner:
         self._text = TextBatcher(self._inbox)
         self._hooks = HookCaller(backends.hooks, log.run_id)
         self._model = ModelCaller(backends, self._hooks, log, deadline, self._text)
-        self._calls = Calls(backends, self._hooks, log, deadline, self._tasks)
+        self._calls = Calls(backends, self._hooks, self._writer, deadline, self._tasks)
         self._stage = _Stage.DRIVING
 
     @property
@@ -171,8 +164,8 @@ class Runner:
         """
         before = self._writer.current
         self._writer.current, commands = advance(self._writer.current, event)
-        if self._learn and self._writer.current.context is not before.context:
-            self._learn(self._writer.current.context)
+        if self._writer.current.context is not before.context:
+            self._catalogs.learn(self._writer.current.context)
         if isinstance(event, Returned):
             self._budget.end_child(event.result, self._writer.current.delegated - before.delegated)
         following, calls = self._carry_out(commands)
@@ -187,8 +180,7 @@ class Runner:
         else:
             await self._writer.write(*items)
         if calls and self._stage is _Stage.DRIVING:
-            run, refuse = self._writer.current, self._inbox.put_nowait
-            await self._make_calls(await self._budget.admit(calls, run, refuse))
+            await self._calls.make(calls)
 
     def _carry_out(
         self, commands: Sequence[Command]
@@ -205,22 +197,19 @@ class Runner:
                 case AskModel() | Judge() as ask:
                     self._ask(ask)
                 case MakeCall() as call:
-                    if outcome := self._outcome(call, calls):
-                        todo.appendleft(Emit(outcome))
+                    if withheld := self._withheld(call, calls):
+                        todo.appendleft(Emit(withheld))
                     else:
                         calls.append(call)
                 case Warn(text):
                     items.append(Notice("format_warning", {"message": text}))
         return items, calls
 
-    def _outcome(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | None:
-        """Ask the guards about a call; gives what happens in place of it, unless it is made.
-
-        What was sent before was decided on then; whoever goes on with a run decides on the rest.
-        """
-        if command.is_retry or self._stage is not _Stage.DRIVING:
+    def _withheld(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | None:
+        """Ask the guards about a call; gives what happens in place of it, unless it is made."""
+        if self._stage is not _Stage.DRIVING:
             return None
-        outcome = self._guards.outcome(self._writer.current, command, before)
+        outcome = self._calls.withheld(command, before)
         if isinstance(outcome, Failed):
             self.stop(outcome)
             return failure(command.call, "skipped", f"skipped: {outcome.message}")
@@ -234,22 +223,6 @@ class Runner:
             self._tasks.start(self._model.ask(command, self._writer.current))
         else:
             self._tasks.start(self._hooks.judge(command, self._writer.current))
-
-    async def _make_calls(self, commands: Sequence[MakeCall]) -> None:
-        """Announce, record and send calls, in that order."""
-        for command in commands:
-            call = command.call
-            self._writer.add(progress_notice(command, self._writer.current.step_limit))
-            if not command.is_retry:
-                is_delegation = isinstance(call, Delegation)
-                context_id = self._log.new_context_id() if is_delegation else None
-                budget = self._budget.shares.get(call.id, Budget())
-                called = Called(call, command.step, context_id, budget)
-                self._writer.current = apply_all(self._writer.current, [called])
-                self._writer.add(called)
-        await self._writer.write()
-        for command in commands:
-            self._tasks.start(self._calls.make(command, self._writer.current))
 
     async def _end(self, stop: Stop) -> None:
         """Cancel what is in flight, record what has come back all the same, and end."""

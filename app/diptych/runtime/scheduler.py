@@ -24,7 +24,8 @@ from diptych.runtime.active_run import ActiveRun, Stage
 from diptych.runtime.admission import Admission
 from diptych.runtime.backends import Backends
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.executor import Executor, UnreadableRecord
+from diptych.runtime.executor import Executor
+from diptych.runtime.rebuilding import UnreadableRecord
 from diptych.runtime.run_log import Observer, RunLog
 from diptych.runtime.runner import DEADLINE_EXCEEDED
 from diptych.runtime.stores import Stores
@@ -56,7 +57,7 @@ class Scheduler:
         self._max_runs = definition.max_runs
         self._stores = stores
         self._observers = tuple(observers)
-        self.executor = Executor(definition, backends, stores)
+        self._executor = Executor(definition, backends, stores)
         self._active: dict[str, ActiveRun] = {}
         self._sessions: dict[str, _OwnedSession] = {}
         self._unreadable: set[str] = set()  # sessions with a record that a newer version wrote
@@ -237,10 +238,9 @@ class Scheduler:
         try:
             if denial := await self.admission.admit(active):
                 if denial.is_readable:
-                    run = await self.executor.restore(active)
-                    return await self.executor.cancel_waiting(active, run, denial.why)
-                return await self.executor.end_unread(active, lease, denial.why)
-            return await self.executor.execute(active)
+                    return await self._executor.end_waiting(active, denial.why)
+                return await self._executor.end_unread(active, lease, denial.why)
+            return await self._executor.execute(active)
         except UnreadableRecord as error:
             self._unreadable.add(active.log.session_id)
             _logger.error("run %s cannot be taken over: %s", active.run_id, error)
@@ -257,8 +257,7 @@ class Scheduler:
     async def _cancel_waiting(self, active: ActiveRun, stop: Stop, lease: Lease) -> None:
         """End a run before its turn; one that has ended meanwhile stays as it is."""
         try:
-            run = await self.executor.restore(active)
-            run = await self.executor.cancel_waiting(active, run, stop)
+            run = await self._executor.end_waiting(active, stop)
             await self._finish(active, run, lease)
         except (StoreError, RunNotFound, RunLost, UnreadableRecord) as error:
             _logger.warning("run %s could not be ended before its turn: %s", active.run_id, error)

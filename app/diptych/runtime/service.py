@@ -30,9 +30,9 @@ from diptych.runtime.attendance import attend
 from diptych.runtime.backends import Backends
 from diptych.runtime.decisions import DecisionRequest, find_approval
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.executor import UnreadableRecord
 from diptych.runtime.lease_keeper import LeaseKeeper
 from diptych.runtime.passed_decisions import PassedDecisions, is_below
+from diptych.runtime.rebuilding import UnreadableRecord
 from diptych.runtime.request import (
     RunRequest,
     continues_answer,

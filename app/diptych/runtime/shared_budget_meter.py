@@ -7,15 +7,15 @@ Not here: the ledger (`ports.budgets`), the run's own budget (`loop.spending`).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 
 from diptych.errors import StoreError
 from diptych.loop.call_graph import failure
 from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.events import Failed, LoopSettings, Returned
-from diptych.loop.messages import Delegation, Result, Usage, Used
+from diptych.loop.messages import NO_USE, Delegation, Result, Usage, Used
 from diptych.loop.spending import as_used, failed, is_counted, shares
 from diptych.loop.state import Run
 from diptych.net.backoff import Backoff
@@ -23,7 +23,13 @@ from diptych.ports import Notice
 from diptych.ports.budgets import Account
 from diptych.runtime.budget_meter import BudgetMeter, BudgetRefused, ModelCall
 from diptych.runtime.budget_notices import budget_warning
-from diptych.runtime.ledger_client import DAY_SECONDS, LedgerClient, day_key, session_key
+from diptych.runtime.ledger_client import (
+    DAY_SECONDS,
+    SECONDS_OF_A_DAY,
+    LedgerClient,
+    day_key,
+    session_key,
+)
 
 AWAY_SECONDS = 10.0  # for which a call waits for a ledger that is away; then it is not made
 _LENT_PARTS = 4  # of what is left, for one delegation of a run without a limit of its own
@@ -66,30 +72,33 @@ class SharedBudgetMeter(BudgetMeter):
         self._counted = counted
         self._owner = counted.token
         self._must_adopt = bool(counted.recorded())
+        limits = (client.budgets.per_session.wall_clock, client.budgets.per_day.wall_clock)
+        self._is_timed = limits != (None, None)
+        self._day = -1
+        self._shared: Sequence[Account] = ()  # of that day
         self._entries = 0
         self._settled_ms = 0
         self._used: dict[str, Account] = {}
         self._lent: dict[str, tuple[Sequence[Account], str]] = {}  # to delegations, by their calls
 
-    @asynccontextmanager
-    async def model_call(self, command: AskModel) -> AsyncIterator[ModelCall]:
-        estimate = self._client.estimate
+    def model_call(self, command: AskModel) -> "_MeteredCall":
+        return _MeteredCall(self, command)
+
+    async def reserve(self, command: AskModel, sent: int) -> "_Reservation":
+        """Reserve what a request of the weight `sent` will use. Raises `BudgetRefused`."""
         is_step = command.purpose in ("actions", "either")
-        call = ModelCall(command.request)
-        sent = call.request_tokens
-        expected = self._amount(estimate.reserved(command, sent), is_step=is_step)
+        expected = self._amount(self._client.estimate.reserved(command, sent), is_step=is_step)
         accounts = self._accounts()
-        entry = await self._reserve(accounts, expected)
-        try:
-            yield call
-        except asyncio.CancelledError:  # its server has read the request, and maybe charged it
-            call.used = Usage(sent)
-            raise
-        finally:
-            used = Used() if call.used is None else self._amount(call.used, is_step=is_step)
-            await self._settle(accounts, entry, used)
-        if call.used:
-            estimate.learn(sent, call.used)
+        return _Reservation(accounts, await self._reserve(accounts, expected), is_step)
+
+    async def settle(self, reserved: "_Reservation", used: Usage | None) -> None:
+        """Settle what a request has used; None if nothing, as it failed."""
+        amount = self._amount(used, is_step=reserved.is_step) if used is not None else NO_USE
+        await self._settle(reserved.accounts, reserved.entry, amount)
+
+    def learn(self, sent: int, used: Usage) -> None:
+        """Learn from a reply to a request of the weight `sent`."""
+        self._client.estimate.learn(sent, used)
 
     async def admit(
         self, commands: Sequence[MakeCall], run: Run, refuse: Callable[[Returned], None]
@@ -123,7 +132,7 @@ class SharedBudgetMeter(BudgetMeter):
             if self._must_adopt or self._lent:  # what children used is on record by now
                 await self._adopt()
             accounts = self._accounts()
-            if elapsed := self._elapsed(accounts):
+            if elapsed := self._elapsed():
                 await self._client.settle(accounts, self._new_entry(), self._run_id, elapsed)
             if has_ended:
                 await self._client.ledger.forget(list(self._used.values()), self._run_id)
@@ -132,16 +141,19 @@ class SharedBudgetMeter(BudgetMeter):
 
     # Accounts
 
-    def _accounts(self) -> list[Account]:
-        accounts = accounts_of(self._client, session_key(self._session_id), self._counted.now())
-        self._used |= {account.key: account for account in accounts}
-        return accounts
+    def _accounts(self) -> Sequence[Account]:
+        now = self._counted.now()
+        if (day := int(now // SECONDS_OF_A_DAY)) != self._day:
+            self._day = day
+            self._shared = accounts_of(self._client, session_key(self._session_id), now)
+            self._used |= {account.key: account for account in self._shared}
+        return self._shared
 
     def _amount(self, usage: Usage, *, is_step: bool) -> Used:
         tokens = usage.prompt_tokens + usage.completion_tokens
         prices = self._settings.prices
-        used = Used(tokens, model_calls=1, steps=int(is_step))
-        return replace(used, cost=prices.cost(usage)) if prices else used
+        cost = prices.cost(usage) if prices else NO_USE.cost
+        return Used(tokens, cost, model_calls=1, steps=int(is_step))
 
     def _new_entry(self) -> str:
         self._entries += 1
@@ -168,7 +180,7 @@ class SharedBudgetMeter(BudgetMeter):
     async def _reserve(self, accounts: Sequence[Account], amount: Used) -> str:
         """Reserve an amount; waits for what others have reserved. Raises `BudgetRefused`."""
         entry, loop = self._new_entry(), asyncio.get_running_loop()
-        backoff, away_until = Backoff(_FIRST_WAIT, _LONGEST_WAIT), loop.time() + AWAY_SECONDS
+        backoff, away_until = None, loop.time() + AWAY_SECONDS
         while True:
             try:
                 if self._must_adopt:
@@ -186,21 +198,25 @@ class SharedBudgetMeter(BudgetMeter):
                     self._client.hold(accounts, entry)
                     return entry
                 away_until = loop.time() + AWAY_SECONDS
+            backoff = backoff or Backoff(_FIRST_WAIT, _LONGEST_WAIT)
             await asyncio.sleep(_FIRST_WAIT / 2 + backoff.next_delay())
 
     async def _settle(self, accounts: Sequence[Account], entry: str, used: Used) -> None:
-        used = used + self._elapsed(accounts)
+        if elapsed := self._elapsed():
+            used += elapsed
         sums = await self._client.settle_surely(accounts, entry, self._run_id, used)
         for account, after in zip(accounts, sums, strict=False):
             self._counted.observe(account, after)
+            if not account.budget.is_near(after):
+                continue
             for name in account.budget.warnings(after - used, after):
                 notice = budget_warning(name, after, account.budget, account.scope)
                 self._counted.notify(notice)
 
-    def _elapsed(self, accounts: Sequence[Account]) -> Used:
+    def _elapsed(self) -> Used | None:
         """Give the time that was not settled yet, where it is limited."""
-        if all(account.budget.wall_clock is None for account in accounts):
-            return Used()
+        if not self._is_timed:
+            return None
         executed = self._counted.executed_ms()
         due, self._settled_ms = executed - self._settled_ms, executed
         return Used(wall_clock=max(0, due))
@@ -218,6 +234,38 @@ class SharedBudgetMeter(BudgetMeter):
                     whole += used
                 await ledger.adopt(account, self._run_id, whole)
         self._must_adopt = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Reservation:
+    """What is reserved of some accounts; `is_step` says whether it counts as a step."""
+
+    accounts: Sequence[Account]
+    entry: str
+    is_step: bool
+
+
+class _MeteredCall(AbstractAsyncContextManager[ModelCall]):
+    """A request to the model, from its reservation until it is settled."""
+
+    def __init__(self, meter: SharedBudgetMeter, command: AskModel) -> None:
+        self._meter = meter
+        self._command = command
+        self._call = ModelCall(command)
+
+    async def __aenter__(self) -> ModelCall:
+        self._reserved = await self._meter.reserve(self._command, self._call.request_tokens)
+        return self._call
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        call, sent = self._call, self._call.request_tokens
+        if isinstance(error, asyncio.CancelledError):
+            call.used = Usage(sent)  # its server has read the request, and maybe charged it
+        await self._meter.settle(self._reserved, call.used)
+        if call.used is not None and error is None:
+            self._meter.learn(sent, call.used)
 
 
 def accounts_of(client: LedgerClient, session: str, now: float) -> list[Account]:

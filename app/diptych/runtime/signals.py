@@ -29,6 +29,7 @@ from diptych.runtime.decisions import (
     is_decided_by,
 )
 from diptych.runtime.mailbox import cleared_by, still_waiting
+from diptych.runtime.rebuilding import rebuild
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.scheduler import Scheduler
 from diptych.runtime.steering import cleared_messages, is_of_queue, is_recorded, recorded_messages
@@ -124,7 +125,7 @@ class Signals:
             return ()
         log = RunLog(run_id, records[0].session_id, self._stores)
         log.load(records)
-        return waiting_messages(await self._scheduler.executor.rebuild(log))
+        return waiting_messages(await rebuild(log, self._stores))
 
     async def _mailbox(self, run_id: str) -> Sequence[Signal]:
         """Give the signals that are kept for a run that has not begun."""

@@ -3,12 +3,14 @@
 Not here: the conditions that follow (`status.conditions`), when it is tried again (`reconciler`).
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from diptych_operator.desired.children import (
     Children,
     Platform,
     TooLargeError,
     closed_network_policy,
-    desired_children,
 )
 from diptych_operator.desired.manifest_error import ExposeError, ManifestError
 from diptych_operator.desired.observed import ObservedState
@@ -54,10 +56,11 @@ class Blocked(Exception):
         self.problem = problem
 
 
-def decide_children(agent: Agent, observed: ObservedState, platform: Platform) -> Children:
-    """Give the desired children. Raises `Rejected` if there can be none."""
+@contextmanager
+def rejections(agent: Agent, observed: ObservedState, platform: Platform) -> Iterator[None]:
+    """Make a `Rejected` of what `desired_children` raises for an Agent that can have none."""
     try:
-        return desired_children(agent, observed, platform)
+        yield
     except ExposeError as error:
         closed = closed_network_policy(agent, observed, platform)
         raise ExposeRefused(Problem(error.reason, f"{error}."), closed) from error

@@ -31,9 +31,9 @@ from diptych_operator.controller.obstacles import (
     Rejected,
     blocker_of,
     check_ownership,
-    decide_children,
     kind_missing,
     name_conflict,
+    rejections,
     retry_after,
     waits_for_others,
 )
@@ -43,7 +43,7 @@ from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.surplus import Surplus
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.desired.access import access_config_map_name
-from diptych_operator.desired.children import Children, Platform
+from diptych_operator.desired.children import Children, Platform, desired_children
 from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.rollout import mounted_config_map
 from diptych_operator.kubernetes.client import KubernetesClient
@@ -201,7 +201,8 @@ class Reconciler:
 
     async def _make_children(self, agent: Agent, observed: ObservedState) -> None:
         try:
-            children = decide_children(agent, observed, self._platform)
+            with rejections(agent, observed, self._platform):
+                children = desired_children(agent, observed, self._platform)
         except ExposeRefused as error:
             await self._surplus.close(agent, error.network_policy)
             raise

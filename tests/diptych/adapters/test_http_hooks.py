@@ -8,6 +8,7 @@ import json
 from contextlib import asynccontextmanager
 
 import pytest
+from support.stack import box, call, stage
 
 from diptych.adapters.http_hooks import HttpHooks
 from diptych.config.settings import HookConfig
@@ -170,3 +171,19 @@ async def test_after_a_call_the_same_mistakes_are_the_run_s_end():
         async with hooks_at(url, "afterCall") as hooks:
             with pytest.raises(HookFailed, match=r"afterCall at 127\.0\.0\.1 answered 503"):
                 await hooks.after_call({"run_id": "r"}, CALL, Result("call_1_1", "paid"))
+
+
+async def test_the_metrics_count_what_hooks_were_asked():
+    async with serving(http(b'{"deny": "no"}')) as (url, _):
+        hooks = (HookConfig("beforeCall", url),)
+        async with stage(call("pay"), "{}", "x", tools=(box(pay),), hooks=hooks) as helper:
+            await helper.answer()
+            text = (await helper.http.get("/metrics")).text
+    labels = 'at="beforeCall",hook="beforeCall at 127.0.0.1"'
+    assert f'diptych_hook_calls_total{{{labels},outcome="acted"}} 1.0' in text
+    assert f"diptych_hook_seconds_count{{{labels}}} 1.0" in text
+
+
+async def pay() -> str:
+    """Pay."""
+    return "paid"

@@ -28,7 +28,8 @@ from diptych.access.grants import Grant, Grantee, Right
 from diptych.http.access_guard import AccessPolicy
 from diptych.loop.actions.strict_json import MAX_DEPTH
 from diptych.net.a2a_extension import URI
-from diptych.policy.rules import Policy, Rule
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
 
 ASK = Policy((Rule("tool", "pay", "ask", reason="money"),))
 PAY = '{"tool": "pay", "arguments": {"amount": 5}}'
@@ -104,7 +105,8 @@ async def test_a_decision_is_on_record_with_its_reply_and_counts_once() -> None:
         await helper.house.told(run_id)
         assert helper.house.tools.called == [("pay", {"amount": 1})]
         refused = openai_error(await decide(helper, run_id, {"decision": "reject"}), 409)
-        assert refused["code"] == "run_over"
+        assert refused["code"] == "already_decided"  # also when the run has ended
+        assert refused["message"] == "decided already: edit by somebody"
         assert (await helper.http.get("/v1/approvals")).json()["data"] == []
 
 

@@ -34,7 +34,7 @@ def test_money_is_exact_where_a_float_is_not():
 @given(LIMITS, USED)
 def test_what_is_left_and_what_is_used_make_the_limit(limits, used):
     left = limits.left(used)
-    for name, limit in limits.limits():
+    for name, limit in limits.limits:
         rest = getattr(left, name)
         assert rest >= 0
         assert rest + getattr(used, name) == limit or (rest == 0 and getattr(used, name) > limit)
@@ -46,7 +46,7 @@ def test_what_is_left_and_what_is_used_make_the_limit(limits, used):
 def test_a_budget_can_only_be_tightened(one, other):
     both = one.tightened(other)
     assert both == other.tightened(one)
-    for name, limit in one.limits():
+    for name, limit in one.limits:
         assert getattr(both, name) <= limit
 
 

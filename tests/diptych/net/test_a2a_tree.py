@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,6 +44,12 @@ def test_long_texts_are_cut_and_strange_fields_left_out() -> None:
     assert len(found["status"]) == MAX_TEXT_CHARS
     assert not {"code", "evil"} & found.keys()
     assert found["started_at"] is None
+
+
+@pytest.mark.parametrize("cost", ["-1", "1e400", "NaN", 5, "1" * 400, "0.1.2", None])
+def test_money_that_is_none_counts_as_nothing(cost: Any) -> None:
+    found: Any = read_tree(run(cost=cost, children_cost="0.25"), 5)
+    assert (found["cost"], found["children_cost"]) == ("0", "0.25")
 
 
 @given(anything)

@@ -9,7 +9,8 @@ from support.doubles import catalog
 
 from diptych.loop.messages import ToolCall
 from diptych.policy.layers import LayeredPolicy
-from diptych.policy.rules import Policy, Rule, RunCaller
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy, RunCaller
 from diptych_cel.expressions import check_expression
 
 PAY = ToolCall("call_1_1", "pay", {"amount": 250})

@@ -8,7 +8,8 @@ from support.doubles import catalog, tool
 
 from diptych.loop.catalog import Catalog
 from diptych.loop.messages import Delegation, ToolCall
-from diptych.policy.rules import Policy, Rule, RunCaller
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy, RunCaller
 from diptych_cel.expressions import check_expression
 
 ADA = RunCaller("run-1", "user:ada")

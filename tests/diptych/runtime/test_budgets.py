@@ -13,7 +13,8 @@ from diptych.errors import ModelError, StoreError
 from diptych.loop.budget import Budget, Prices, SharedBudgets
 from diptych.loop.events import LoopSettings
 from diptych.loop.messages import Message, Usage, Used
-from diptych.policy.rules import Policy, Rule
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
 from diptych.ports import Delta, Notice, Reply
 from diptych.ports.budgets import Account
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms

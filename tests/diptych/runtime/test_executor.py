@@ -94,7 +94,7 @@ async def test_signals_of_a_young_run_reach_the_process_that_takes_it_over():
     stores = Stores(b, b, b, b, store)
     backends = Backends(ListeningModel(HANG), FunctionTools(), FunctionAgents())
     active = ActiveRun(RunLog(run_id, "s", stores))
-    await Executor(AgentDefinition(), backends, stores).restore(active)
+    await Executor(AgentDefinition(), backends, stores)._restore(active)
     assert active.stop_requested == ENOUGH
 
 

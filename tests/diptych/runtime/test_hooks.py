@@ -10,10 +10,12 @@ from support.replicas import replica, told
 from support.shared_store import SharedStore
 from support.stories import begin, log, virtually
 
+from diptych.loop.catalog import Catalog
 from diptych.loop.events import LoopSettings
-from diptych.loop.messages import Message
+from diptych.loop.messages import Message, ToolCall
 from diptych.loop.queue_events import Steered
-from diptych.policy.rules import Policy, Rule
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
 from diptych.runtime.decisions import DecisionRequest
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.hooks import ContextProvider, Hook, Hooks
@@ -388,3 +390,19 @@ def test_hooks_say_once_where_they_are_asked():
     hooks = at("beforeCall", Asked(), Asked())
     more = replace(hooks, hooks=(*hooks.hooks, Hook("x", "afterStep", Asked(), 2.0)))
     assert more.points == ("beforeCall", "afterStep")
+
+
+@virtually
+async def test_an_observer_is_told_of_each_question_with_its_outcome_and_time():
+    seen = []
+    asks = Asked(None, {"deny": "no"}, {"arguments": {"amount": "much"}}, seconds=0.5)
+    hooks = replace(at("beforeCall", asks), observe=lambda *each: seen.append(each))
+    catalog = Catalog(tools=(tool("pay", schema=SCHEMA),))
+    for _ in range(3):
+        await hooks.before_call({}, ToolCall("call_1_1", "pay", {"amount": 1}), catalog)
+    hanging = asyncio.create_task(hooks.before_call({}, ToolCall("c", "pay", {}), catalog))
+    await asyncio.sleep(0.25)
+    hanging.cancel()
+    await asyncio.wait([hanging])
+    outcomes = [("passed", 0.5), ("acted", 0.5), ("failed", 0.5), ("cancelled", 0.25)]
+    assert seen == [("beforeCall", "hook0", *each) for each in outcomes]

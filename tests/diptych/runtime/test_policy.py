@@ -6,7 +6,8 @@ from support.doubles import facts, house
 from support.stories import virtually
 
 from diptych.loop.events import LoopSettings
-from diptych.policy.rules import Policy, Rule
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
 from diptych.runtime.definition import AgentDefinition
 from diptych_cel.expressions import check_expression
 

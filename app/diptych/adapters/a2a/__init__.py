@@ -152,7 +152,7 @@ class A2aAgents:
         if seconds <= 0:
             raise DelegationError("timeout", "there was no time left to ask another agent")
         context = _call_context(request, monitor, peer)
-        task = DelegationTask(request.agent, peer.base_url, peer.client, context, progress)
+        task = DelegationTask(request, peer.base_url, peer.client, context, progress)
         about = a2a_extension.DelegationMetadata(
             path,
             seconds,
@@ -172,6 +172,8 @@ class A2aAgents:
             if error.kind in ("unavailable", "unknown") and not is_busy:
                 monitor.mark_unavailable("it could not be reached")
             raise
+        finally:
+            task.claims.close()
 
     def _parent(self, request: DelegationRequest) -> ParentCall | None:
         """Name the call that a delegation comes from, if it comes from a run."""

@@ -25,6 +25,7 @@ from a2a.types import (
 from a2a.utils.errors import A2AError, InternalError
 from google.protobuf.json_format import MessageToDict
 
+from diptych.adapters.a2a.claimed_use import ClaimedUse
 from diptych.adapters.a2a.event_gate import EventGate
 from diptych.adapters.a2a.http_client import MALFORMED_ANSWER_ERRORS
 from diptych.adapters.a2a.task_progress import Stage, TaskProgress
@@ -33,9 +34,9 @@ from diptych.errors import DelegationError
 from diptych.loop import prompt
 from diptych.loop.messages import JSON, CallOutput, ChildRun, Usage, Used
 from diptych.net import a2a_extension
-from diptych.net.a2a_events import read_event
+from diptych.net.a2a_events import CLOSING, read_event
 from diptych.net.backoff import Backoff
-from diptych.ports import ChildEvent, DelegationProgress
+from diptych.ports import ChildEvent, DelegationProgress, DelegationRequest
 
 STREAM_END_TIMEOUT = 1.0  # seconds that a stream may take to end after its last event
 INITIAL_POLL_DELAY, MAX_POLL_DELAY = 0.05, 1.0  # seconds between polls of a task without a stream
@@ -51,13 +52,6 @@ NOT_SENT_ERRORS = (
     httpx.LocalProtocolError,
     httpx.UnsupportedProtocol,
 )
-CLOSING = frozenset(
-    {
-        *("approval_decided", "tool_result", "tool_error"),
-        *("delegation_response", "delegation_error"),
-    }
-)
-"""Events after which a call waits for nobody any more."""
 BUSY_STATUSES = frozenset({429, 502, 503})
 
 Found = TypeVar("Found")
@@ -70,21 +64,22 @@ class DelegationTask:
 
     def __init__(
         self,
-        agent: str,
+        request: DelegationRequest,
         url: str,
         client: Client,
         context: ClientCallContext,
         progress: DelegationProgress,
     ) -> None:
-        """Take the agent's name and base URL, a client for it, and whom to tell of its task.
+        """Take what is asked for, the agent's base URL and client, and whom to tell of its task.
 
         What happens in the task is told if the context asks for our extension.
         """
-        self._agent = agent
+        self._agent = request.agent
         self._client = client
         self._context = context
         self._report = progress
-        self._progress = TaskProgress(url)
+        self.claims = ClaimedUse(request)
+        self._progress = TaskProgress(url, self.claims)
         self._is_known = False
         self._told_use: tuple[Usage | None, Used | None] = (None, None)
         self._events = EventGate(asyncio.get_running_loop().time)
@@ -223,6 +218,7 @@ class DelegationTask:
     def _admit(self, told: JSON) -> None:
         event = read_event(told)
         if event and (admitted := self._events.admit(event)):
+            self.claims.show(admitted)
             self._report(admitted)
             self._note_waiting(admitted)
 

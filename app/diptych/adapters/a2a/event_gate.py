@@ -6,11 +6,14 @@ Not here: the form of an event (`net.a2a_events`).
 from collections.abc import Callable
 from dataclasses import replace
 
+from diptych.net.a2a_events import event_size
 from diptych.ports import ChildEvent
 
 MAX_EVENTS = 20_000  # of one delegation
 MAX_PATHS = 1_000  # runs below it
 BURST, EVENTS_PER_SECOND = 1_000, 400.0
+MAX_APPROVAL_BYTES = 4 * 2**20
+"""Of all approvals of one delegation: each is recorded, and shown to people."""
 _ALWAYS = frozenset({"approval_requested", "approval_decided"})  # they change what can be done
 
 
@@ -19,13 +22,14 @@ class EventGate:
 
     A task that is subscribed to again tells its events again: those that came are left out. Those
     that are too many are dropped, and the next one that comes through says how many (`skipped`).
-    Approvals are never dropped for coming fast, only for being too many.
+    Approvals are never dropped for coming fast, only for being too many, or too large together.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._seen: dict[tuple[str, ...], int] = {}  # by path, the newest seq
         self._count = 0
+        self._approval_bytes = 0
         self._tokens, self._filled_at = float(BURST), now()
         self._skipped = 0
 
@@ -34,7 +38,8 @@ class EventGate:
         if event.seq and event.seq <= self._seen.get(event.path, 0):
             return None
         has_place = event.path in self._seen or len(self._seen) < MAX_PATHS
-        if self._count >= MAX_EVENTS or not has_place or not self._has_time_for(event):
+        is_full = self._count >= MAX_EVENTS or not (has_place and self._has_room_for(event))
+        if is_full or not self._has_time_for(event):
             self._skipped += 1
             return None
         self._count += 1
@@ -42,6 +47,15 @@ class EventGate:
             self._seen[event.path] = event.seq
         skipped, self._skipped = self._skipped, 0
         return replace(event, skipped=skipped)
+
+    def _has_room_for(self, event: ChildEvent) -> bool:
+        if event.type not in _ALWAYS:
+            return True
+        size = event_size(event.content, event.metadata)
+        if self._approval_bytes + size > MAX_APPROVAL_BYTES:
+            return False
+        self._approval_bytes += size
+        return True
 
     def _has_time_for(self, event: ChildEvent) -> bool:
         now = self._now()

@@ -11,6 +11,7 @@ from a2a.types import Artifact, Message, Part, StreamResponse, Task, TaskState, 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct
 
+from diptych.adapters.a2a.claimed_use import ClaimedUse
 from diptych.errors import DelegationError
 from diptych.loop.messages import JSON, CallOutput, ChildRun, FinishReason, Usage, Used
 from diptych.loop.text import one_line, well_formed
@@ -56,13 +57,15 @@ class Stage(Enum):
 class TaskProgress:
     """The task of one delegation, put together from what its agent sends.
 
-    `url` is the base URL of that agent.
+    `url` is the base URL of that agent, `claims` holds what it says to have used against what is
+    known.
     """
 
-    def __init__(self, url: str = "") -> None:
+    def __init__(self, url: str = "", claims: ClaimedUse | None = None) -> None:
         self.task_id = ""
         self._url = url
-        self._report = TaskReport()
+        self._claims = claims
+        self.report = TaskReport()
         self.waits_for_approval = False  # a call of it or below it, as its events say
         self._state = TaskState.TASK_STATE_UNSPECIFIED
         self._status_text = ""
@@ -152,7 +155,11 @@ class TaskProgress:
     @property
     def used(self) -> tuple[Usage | None, Used | None]:
         """What the agent says that the task has used by now, with its children."""
-        return self._report.usage, self._report.used
+        return self.report.usage, self._used
+
+    @property
+    def _used(self) -> Used | None:
+        return self._claims.counted(self.report) if self._claims else self.report.used
 
     def child(self) -> ChildRun:
         """Say what is known of the task by now."""
@@ -164,10 +171,10 @@ class TaskProgress:
             self._url,
             one_line(self.task_id, MAX_TASK_ID_CHARS),
             state,
-            "" if has_answer else self._report.code,
-            self._report.usage,
+            "" if has_answer else self.report.code,
+            self.report.usage,
             "" if has_answer else SECRETS.redact(well_formed(self._text()[:MAX_PARTIAL_CHARS])),
-            self._report.used,
+            self._used,
         )
 
     def _said(self) -> str:
@@ -182,9 +189,9 @@ class TaskProgress:
         """Keep what the agent says of the task, if it speaks our extension."""
         if a2a_extension.URI in metadata:
             report = read_report(MessageToDict(metadata)[a2a_extension.URI])
-            known = self._report
+            known = self.report
             usage, used = report.usage or known.usage, report.used or known.used
-            self._report = TaskReport(usage, report.code, used)
+            self.report = TaskReport(usage, report.code, used, report.is_unreadable)
 
     def _apply_status(self, status: TaskStatus) -> None:
         self._state = status.state

@@ -5,31 +5,32 @@ It ends with the process, and so does what was counted.
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from time import monotonic
 
-from diptych.loop.budget import LIMITS, Limit, from_integers, to_integers
-from diptych.loop.messages import Used
+from diptych.loop.budget import Limit
+from diptych.loop.messages import NO_USE, Used
 from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
 
 _MAX_ACCOUNTS = 10_000
 _SETTLED = 60.0  # seconds for which it is known that an entry was settled
-_Vector = list[int]
+_AMOUNTS = [field.name for field in fields(Used)]
 
 
-@dataclass
+@dataclass(slots=True)
 class _Account:
-    used: _Vector = field(default_factory=lambda: [0] * len(LIMITS))
-    reserved: dict[str, tuple[float, _Vector]] = field(default_factory=dict)
-    settled: OrderedDict[str, float] = field(default_factory=OrderedDict)  # the oldest first
-    runs: dict[str, _Vector] = field(default_factory=dict)
+    """What is known of one account; most have one run, and are idle from its end on."""
+
+    used: Used = NO_USE
+    reserved: dict[str, tuple[float, Used]] = field(default_factory=dict)
+    runs: dict[str, Used] = field(default_factory=dict)
     last_use: float = 0.0
 
-    def claimed(self) -> _Vector:
+    def claimed(self) -> Used:
         """What is used, or reserved."""
         claimed = self.used
         for _, amount in self.reserved.values():
-            claimed = _sum(claimed, amount)
+            claimed += amount
         return claimed
 
 
@@ -39,86 +40,100 @@ class MemoryLedger:
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         self._now = now
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
+        self._settled: OrderedDict[str, float] = OrderedDict()  # entries, until when
 
     async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
-        rows, wanted = [self._account(each) for each in accounts], _numbers(amount)
-        used = [from_integers(row.used) for row in rows]
-        if all(entry in row.reserved for row in rows):
+        now = self._now()
+        rows = [self._account(each, now) for each in accounts]
+        used = [row.used for row in rows]
+        reserved = [row.reserved for row in rows if row.reserved]
+        if len(reserved) == len(rows) and all(entry in held for held in reserved):
             return Reserved("ok", used)
-        if gone := _first_without(accounts, [row.used for row in rows], wanted):
+        if gone := _first_without(accounts, used, amount):
             return Reserved("gone", used, *gone)
-        if busy := _first_without(accounts, [row.claimed() for row in rows], wanted):
-            return Reserved("busy", used, *busy)
+        if reserved:
+            claimed = [row.claimed() for row in rows]
+            if busy := _first_without(accounts, claimed, amount):
+                return Reserved("busy", used, *busy)
+        held = (now + RESERVED_SECONDS, amount)
         for row in rows:
-            row.reserved[entry] = (self._now() + RESERVED_SECONDS, wanted)
+            row.reserved[entry] = held
         return Reserved("ok", used)
 
     async def renew(self, accounts: Sequence[Account], entries: Sequence[str]) -> None:
-        for row in map(self._account, accounts):
+        now = self._now()
+        for row in [self._account(each, now) for each in accounts]:
             for entry in entries:
                 if entry in row.reserved:
-                    until = self._now() + RESERVED_SECONDS
-                    row.reserved[entry] = (until, row.reserved[entry][1])
+                    row.reserved[entry] = (now + RESERVED_SECONDS, row.reserved[entry][1])
 
     async def settle(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Sequence[Used]:
-        amount = _numbers(used)
-        for row in map(self._account, accounts):
+        now = self._now()
+        rows = [self._account(each, now) for each in accounts]
+        is_first = self._note_settled(entry, now)
+        for row in rows:
             row.reserved.pop(entry, None)
-            if entry not in row.settled:
-                row.settled[entry] = self._now() + _SETTLED
-                row.used = _sum(row.used, amount)
-                row.runs[run_id] = _sum(row.runs.get(run_id, [0] * len(LIMITS)), amount)
-        return await self.used(accounts)
+            if is_first:
+                row.used += used
+                row.runs[run_id] = row.runs[run_id] + used if run_id in row.runs else used
+        return [row.used for row in rows]
 
     async def adopt(self, account: Account, run_id: str, recorded: Used) -> None:
-        row, due = self._account(account), _numbers(recorded)
-        known = row.runs.get(run_id, [0] * len(LIMITS))
-        missing = [max(0, one - other) for one, other in zip(due, known, strict=True)]
-        row.used = _sum(row.used, missing)
-        row.runs[run_id] = _sum(known, missing)
+        row = self._account(account, self._now())
+        known = row.runs.get(run_id, NO_USE)
+        missing = _beyond(recorded, known)
+        row.used += missing
+        row.runs[run_id] = known + missing
 
     async def forget(self, accounts: Sequence[Account], run_id: str) -> None:
-        for row in map(self._account, accounts):
-            row.runs.pop(run_id, None)
+        for account in accounts:
+            if row := self._accounts.get(account.key):
+                row.runs.pop(run_id, None)
 
     async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
-        return [from_integers(self._account(each).used) for each in accounts]
+        now = self._now()
+        return [self._account(each, now).used for each in accounts]
 
-    def _account(self, account: Account) -> _Account:
+    def _note_settled(self, entry: str, now: float) -> bool:
+        """Note that an entry is settled; False if it was before."""
+        settled = self._settled
+        while settled and next(iter(settled.values())) < now:
+            settled.popitem(last=False)
+        is_first = entry not in settled
+        if is_first:
+            settled[entry] = now + _SETTLED
+        return is_first
+
+    def _account(self, account: Account, now: float) -> _Account:
         """Give an account without reservations that nobody holds any more."""
-        now, row = self._now(), self._accounts.get(account.key)
+        row = self._accounts.get(account.key)
         if row is None or row.last_use + account.seconds < now:
             row = self._accounts[account.key] = _Account()
         row.last_use = now
         self._accounts.move_to_end(account.key)
         while len(self._accounts) > _MAX_ACCOUNTS:
             self._accounts.popitem(last=False)
-        if any(until < now for until, _ in row.reserved.values()):
+        if row.reserved and any(until < now for until, _ in row.reserved.values()):
             row.reserved = {name: held for name, held in row.reserved.items() if held[0] >= now}
-        while row.settled and next(iter(row.settled.values())) < now:
-            row.settled.popitem(last=False)
         return row
 
 
-def _numbers(used: Used) -> _Vector:
-    return [number or 0 for number in to_integers(used)]
-
-
-def _sum(one: _Vector, other: _Vector) -> _Vector:
-    return [a + b for a, b in zip(one, other, strict=True)]
+def _beyond(one: Used, other: Used) -> Used:
+    """Give what one has more of than another."""
+    more = one - other
+    return Used(*(max(getattr(more, name), getattr(NO_USE, name)) for name in _AMOUNTS))
 
 
 def _first_without(
-    accounts: Sequence[Account], taken: Sequence[_Vector], wanted: _Vector
+    accounts: Sequence[Account], taken: Sequence[Used], wanted: Used
 ) -> tuple[int, Limit] | None:
     """Find the first limit of which nothing is left, if the amount has something of it."""
     for index, account in enumerate(accounts):
-        limits = to_integers(account.budget)
-        for n, name in enumerate(LIMITS):
-            limit = limits[n]
-            is_wanted = wanted[n] > 0 or name == "wall_clock"
-            if limit is not None and is_wanted and taken[index][n] >= limit:
+        used = taken[index]
+        for name, limit in account.budget.limits:
+            is_gone = getattr(used, name) >= limit
+            if is_gone and (name == "wall_clock" or getattr(wanted, name) > 0):
                 return index, name
     return None

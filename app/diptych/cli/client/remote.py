@@ -177,9 +177,24 @@ class RemoteAgent:
         headers = {"Idempotency-Key": secrets.token_hex(16)}
         await self._json("POST", path, json={"message": well_formed(message)}, headers=headers)
 
+    async def queue(self, run_id: str) -> dict[str, list[dict[str, str]]]:
+        """Give the messages that wait in a run; none if it has ended."""
+        run = await self._json("GET", f"/v1/runs/{quote(run_id, safe='')}")
+        return dict(run.get("queue", {}))
+
+    async def clear_queue(self, run_id: str) -> dict[str, list[dict[str, str]]]:
+        """Drop the messages that wait in a run; gives them."""
+        body = await self._json("DELETE", f"/v1/runs/{quote(run_id, safe='')}/queue")
+        return dict(body["queue"])
+
     async def cancel(self, run_id: str) -> None:
+        await self.send_cancellation(run_id)
+
+    async def send_cancellation(self, run_id: str) -> str:
+        """Cancel a run; gives its status then."""
         try:
-            await self._json("POST", f"/v1/runs/{run_id}/cancel", json={})
+            path = f"/v1/runs/{quote(run_id, safe='')}/cancel"
+            return str((await self._json("POST", path, json={}))["status"])
         except TransientError as error:
             raise RemoteError(f"{error}; {self.attach_hint(run_id)}") from error
 

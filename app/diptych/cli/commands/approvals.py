@@ -8,10 +8,12 @@ import typer
 from diptych.cli.commands.options import (
     DEFAULT_URL,
     AsServiceAccount,
+    At,
     Context,
     Json,
     Kubeconfig,
     Namespace,
+    RunId,
 )
 from diptych.errors import ConfigError
 
@@ -19,16 +21,7 @@ if TYPE_CHECKING:
     from diptych.cli.client.target import Target
     from diptych.cli.cluster.flags import ClusterFlags
 
-_Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run.")]
 _Call = Annotated[str, typer.Argument(metavar="CALL", help="The id of the call, as call_1_1.")]
-_At = Annotated[
-    str,
-    typer.Option(
-        "--at",
-        metavar="URL|AGENT",
-        help="Where it runs: the agent's URL, or an Agent of a cluster.",
-    ),
-]
 
 
 def approvals(
@@ -54,9 +47,9 @@ def approvals(
 
 
 def approve(
-    run: _Run,
+    run: RunId,
     call: _Call,
-    at: _At = DEFAULT_URL,
+    at: At = DEFAULT_URL,
     edit: Annotated[
         str | None,
         typer.Option("--edit", metavar="JSON", help="Make the call with these arguments."),
@@ -93,9 +86,9 @@ def approve(
 
 
 def reject(
-    run: _Run,
+    run: RunId,
     call: _Call,
-    at: _At = DEFAULT_URL,
+    at: At = DEFAULT_URL,
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Why; the model reads it.")
     ] = "",

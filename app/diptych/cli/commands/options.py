@@ -10,6 +10,15 @@ import typer
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
+RunId: TypeAlias = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run.")]
+At: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--at",
+        metavar="URL|AGENT",
+        help="Where it runs: the agent's URL, or an Agent of a cluster.",
+    ),
+]
 Secrets: TypeAlias = Annotated[
     Path | None,
     typer.Option(

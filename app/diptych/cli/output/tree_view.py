@@ -1,10 +1,11 @@
-"""A run and the runs below it as lines: one for each run, with its time and its tokens.
+"""A run and the runs below it as lines: one for each run, with its time, tokens and money.
 
 Not here: asking for the tree (`client.remote`), a tree that grows (`tree_lines`).
 """
 
 import time
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from diptych.cli.output.screen import Line, printable_parts
 from diptych.cli.output.wording import duration, one_line
+from diptych.loop.budget import decimal_text
 
 _PIPE_WIDTH, _MIN_TEXT_WIDTH = 1_000, 30
 _STYLES = {"completed": "green", "running": "cyan", "input-required": "magenta"}
@@ -53,7 +55,7 @@ def _run_line(run: Mapping[str, Any], name: str, margin: str, now: float, task: 
         (margin, "dim"),
         (f"{name}  ", "bold"),
         (status + code, _STYLES.get(status, "red")),
-        f"  {_took(run, now)}  {_tokens(run)}",
+        f"  {_took(run, now)}  {_tokens(run)}{_money(run)}",
         (f"  {run.get('run_id')}", "dim"),
         (f"  {task}" if task else "", ""),
     )
@@ -93,3 +95,16 @@ def _tokens(run: Mapping[str, Any]) -> str:
         return text
     whole = " in, ".join(str(own[name] + below[name]) for name in names) + " out"
     return f"{text} (with children {whole})"
+
+
+def _money(run: Mapping[str, Any]) -> str:
+    """Write what a run cost itself, and with all below it; nothing where nothing has a price."""
+    own, below = (_amount(run.get(name)) for name in ("cost", "children_cost"))
+    if not own + below:
+        return ""
+    whole = f" (with children {decimal_text(own + below)})" if below else ""
+    return f"  cost {decimal_text(own)}{whole}"
+
+
+def _amount(text: object) -> Decimal:
+    return Decimal(str(text)) if text else Decimal(0)  # agents of earlier versions name none

@@ -11,7 +11,7 @@ from diptych.config.manifest.durations import Duration
 from diptych.config.manifest.field_types import OneLine
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.validators import rule_error
-from diptych.policy.rules import EXPIRES
+from diptych.policy.rule_groups import EXPIRES
 from diptych_cel.expressions import MAX_EXPRESSION, InvalidExpression, check_expression
 
 

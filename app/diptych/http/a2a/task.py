@@ -30,10 +30,9 @@ from diptych.net.a2a_events import notice_event, record_event
 from diptych.net.a2a_reports import TaskReport, report_value
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
-from diptych.runtime.answers import answers_so_far
+from diptych.runtime.answers import answers_so_far, end_code
 from diptych.runtime.approval_records import note_waiting, open_approvals
-from diptych.runtime.recorded_use import RecordedUse, recorded_use
-from diptych.runtime.token_usage import end_code, spent
+from diptych.runtime.recorded_use import RecordedUse, recorded_use, spent
 
 ANSWER = "answer"
 """The id of a task's artifact; that of a further turn ends with the turn's number."""

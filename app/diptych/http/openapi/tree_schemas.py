@@ -44,6 +44,10 @@ class RunTree(Reply):
     """The tokens of the run's own model calls, so far."""
     children_usage: dict[str, int]
     """What the delegations that have ended used, with all below them, as those agents say."""
+    cost: str
+    """What the run's own model calls cost so far, by `model.prices`: a decimal."""
+    children_cost: str
+    """The same of the delegations that have ended, as those agents say."""
     delegations: list[DelegationNode]
     code: str | None = None
     """Why the run has no answer."""

@@ -27,6 +27,8 @@ Ask: TypeAlias = Callable[[str, ChildRef], Awaitable[JSON]]
 """Asks an agent, by its name, for a run of a delegation; see `Agents.run_tree`."""
 MAX_DEPTH = 5  # of delegations below the run
 MAX_ASKED = 64  # delegations of one run that are followed, the newest
+MAX_BYTES = 3 * 2**19
+"""Of all that is shown below one run, as JSON: whoever asks reads at most 2 MiB."""
 _AT_ONCE = 8
 
 Depth = Annotated[
@@ -55,11 +57,18 @@ async def _own_node(runs: GuardedRuns, run_id: str) -> dict[str, Any]:
 
 
 async def _follow_all(calls: Sequence[dict[str, Any]], depth: int, ask: Ask) -> None:
-    limit = asyncio.Semaphore(_AT_ONCE)
+    limit, room = asyncio.Semaphore(_AT_ONCE), MAX_BYTES
 
     async def follow(call: dict[str, Any]) -> None:
+        nonlocal room
         async with limit:
-            await _follow(call, depth, ask)
+            if room > 0:
+                await _follow(call, depth, ask)
+        room -= (size := len(orjson.dumps(call.get("run"))))
+        if room < 0:
+            call.pop("run", None)
+            call["problem"] = "the tree is too large to be shown whole"
+            room += size  # others may be smaller
 
     await asyncio.gather(*map(follow, calls))
 

@@ -12,7 +12,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from diptych.config.settings import AgentConfig, ToolServerConfig
-from diptych.policy.rules import Policy, Rule
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
 from diptych.serve.server import ListenAddress, Sockets, serve_agents
 
 CALL = json.dumps({"tool": "pay", "arguments": {"amount": 5}})
@@ -117,3 +118,4 @@ async def test_no_input_asks_nobody() -> None:
         code, seen = await at_a_terminal("y", "run", "--no-input", url, "pay")
         assert (code, paid) == (4, [])
         assert "why not:" not in seen
+        assert f"call_1_1 --at {url}, or diptych reject" in " ".join(seen.split())

@@ -33,3 +33,13 @@ def test_each_run_is_a_line_below_the_one_it_comes_from() -> None:
         "│  └─ d  failed (model_cut)  1.5 s  10 in, 2 out  r  do it",
         "└─ c  running  10.0 s  do it  ! the agent cannot be reached",
     ]
+
+
+def test_money_is_shown_where_something_has_a_price() -> None:
+    below = run(call("d", run=run(cost="0", children_cost="0")), cost="0.25", children_cost="0")
+    top = run(call("b", run=below), agent="a", cost="0.5", children_cost="0.25")
+    assert shown(top) == [
+        "a  completed  1.5 s  10 in, 2 out  cost 0.5 (with children 0.75)  r",
+        "└─ b  completed  1.5 s  10 in, 2 out  cost 0.25  r  do it",
+        "   └─ d  completed  1.5 s  10 in, 2 out  r  do it",
+    ]

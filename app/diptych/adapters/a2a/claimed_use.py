@@ -1,0 +1,97 @@
+"""What an agent claims that a task has used, held against what it was given and what it has shown.
+
+A claim is the agent's word, and its caller's budgets are counted by it. So no task counts for more
+than it could use of what it was given, nor for less than the events of its own run show. What
+differs is put on the log, and on the logger `diptych.audit` (decision 185).
+
+Not here: the form of a claim (`net.a2a_reports`), counting it (`loop.spending`).
+"""
+
+import json
+import logging
+from dataclasses import replace
+
+from diptych.loop.budget import encode_budget
+from diptych.loop.messages import Used
+from diptych.loop.spending import as_used, at_most
+from diptych.net.a2a_reports import TaskReport, read_tokens
+from diptych.ports import ChildEvent, DelegationRequest
+
+_MODEL_CALLS = frozenset({"model_reply", "compacted"})
+_logger = logging.getLogger(__name__)
+_audit = logging.getLogger("diptych.audit")
+
+
+class ClaimedUse:
+    """The claims of one delegation's task; `request` says what the task was given."""
+
+    def __init__(self, request: DelegationRequest) -> None:
+        self._request = request
+        self._shown = Used()
+        self._is_whole = not request.is_resumed
+        self._report = TaskReport()
+
+    def show(self, event: ChildEvent) -> None:
+        """Count what an event of the task says that it has used; it must have come once."""
+        if event.skipped or event.type == "delegation_request":
+            self._is_whole = False  # there is more to it than events of its own
+        if event.path or not event.seq or "error" in event.metadata:
+            return
+        if event.type in _MODEL_CALLS and (usage := read_tokens(event.metadata.get("usage"))):
+            tokens = usage.prompt_tokens + usage.completion_tokens
+            self._shown += Used(tokens, model_calls=1)
+        elif event.type == "tool_call":
+            self._shown += Used(tool_calls=1)
+
+    def counted(self, report: TaskReport) -> Used | None:
+        """Give what the task counts for by now; None if it says nothing that could be counted."""
+        self._report = report
+        if not self._request.budget:
+            return report.used
+        claim = self._claim(report)
+        if claim is None:
+            return None
+        shown = self._shown
+        least = replace(
+            claim,
+            tokens=max(claim.tokens, shown.tokens),
+            model_calls=max(claim.model_calls, shown.model_calls),
+        )
+        return at_most(least, self._request.budget)
+
+    def close(self) -> None:
+        """Put a claim on the log that is not what was given or shown; the task has ended."""
+        report, granted = self._report, self._request.budget
+        claim = report.used
+        if report.is_unreadable and granted:
+            self._note("names amounts that are none")
+        if claim is None:
+            return
+        if at_most(claim, granted) != claim:
+            self._note("claims more than it could use of what it was given")
+        elif claim.tokens < self._shown.tokens:
+            self._note("claims less than its events show")
+        elif self._is_whole and claim.tokens > self._shown.tokens:
+            self._note("claims more than its events show")
+
+    def _claim(self, report: TaskReport) -> Used | None:
+        if report.used is None and report.is_unreadable:
+            return as_used(self._request.budget)
+        if report.used is None and report.usage is not None:
+            return Used(report.usage.prompt_tokens + report.usage.completion_tokens)
+        return report.used
+
+    def _note(self, why: str) -> None:
+        request, claim = self._request, self._report.used
+        line = {
+            "subject": f"agent {request.agent}",
+            "outcome": "bounded" if request.budget else "noted",
+            "run": request.run_id,
+            "call": request.call_id,
+            "claimed": encode_budget(claim) if claim else None,
+            "shown": encode_budget(self._shown),
+            "given": encode_budget(request.budget),
+            "why": why,
+        }
+        _logger.warning("run %s: the agent %s %s", request.run_id, request.agent, why)
+        _audit.warning("%s", json.dumps(line, ensure_ascii=True))

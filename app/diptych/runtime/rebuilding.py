@@ -1,0 +1,41 @@
+"""Rebuilds a run from its record: what the record does not show did not happen (loop.md §9).
+
+Not here: the record itself (`run_log`), what a new owner does again (`loop.pending`).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from diptych.errors import LoopError
+from diptych.loop.codec import Record, decode
+from diptych.loop.messages import Message
+from diptych.loop.reducer import replay
+from diptych.loop.state import Run
+from diptych.runtime.run_log import RunLog
+from diptych.runtime.stores import Stores
+
+
+class UnreadableRecord(Exception):
+    """A newer version wrote the run's record, and this version cannot read it."""
+
+
+async def rebuild(log: RunLog, stores: Stores, *, has_history: bool = True) -> Run:
+    """Rebuild a run; without `has_history` its session has no conversation before it.
+
+    Raises `UnreadableRecord`, and `BlobMissing` or another `StoreError`.
+    """
+    history: tuple[Message, ...] = ()
+    if has_history:
+        history = await stores.sessions.conversation(log.session_id)
+    try:
+        return replay(await _events(log.records, stores), history)
+    except (LoopError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise UnreadableRecord(
+            f"this version cannot read its record, and a newer one must ({error})"
+        ) from error
+
+
+async def _events(records: Sequence[Record], stores: Stores) -> list[Any]:
+    keys = [str(r.content) for r in records if r.event_type == "offered"]
+    blobs = {key: await stores.log.get_blob(key) for key in keys}
+    return [decode(r.event_type, r.content, r.metadata, blobs.__getitem__) for r in records]
