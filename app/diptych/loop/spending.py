@@ -165,7 +165,7 @@ def at_most(used: Used, share: Budget) -> Used:
 
     The last request may go over in tokens and money: these count twice at most.
     """
-    most = ((name, limit * (2 if name in _MAY_GO_OVER else 1)) for name, limit in share.limits())
+    most = ((name, limit * (2 if name in _MAY_GO_OVER else 1)) for name, limit in share.limits)
     over: dict[str, Any] = {name: limit for name, limit in most if getattr(used, name) > limit}
     return replace(used, **over) if over else used
 
