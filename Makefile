@@ -1,4 +1,4 @@
-.PHONY: setup run test check format bench models kind e2e soak sbom audit
+.PHONY: setup run test check format bench models kind e2e rotate-keys restore-elsewhere soak sbom audit
 # Everything here needs Python 3.11 or newer and make, and sets up the rest in .venv by itself.
 BIN := .venv/bin
 
@@ -10,6 +10,8 @@ check: setup ; @sh tools/check $(BIN)
 format: setup ; @$(BIN)/ruff check --fix . ; $(BIN)/ruff format . ; sh tools/references $(BIN)
 kind: setup ; @sh tools/kind $(BIN)
 e2e: setup ; @sh tools/e2e $(BIN)
+rotate-keys: setup ; @sh tools/e2e_script $(BIN) rotate_keys
+restore-elsewhere: setup ; @sh tools/e2e_script $(BIN) second_cluster
 sbom: setup ; @sh tools/sbom $(BIN)
 audit: setup ; @sh tools/audit $(BIN)
 bench: setup ; @$(BIN)/python -m bench

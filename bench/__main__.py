@@ -13,6 +13,7 @@ from bench import (
     access,
     agents,
     answers,
+    approvals,
     durable,
     formats,
     guards,
@@ -85,6 +86,11 @@ def _instructions(behind: Backends, effort: speed.Effort) -> str:
     return asyncio.run(instructions.measure(behind, effort))
 
 
+def _approvals(behind: Backends, effort: speed.Effort) -> str:
+    del effort
+    return asyncio.run(approvals.measure(behind))
+
+
 def _formats(behind: Backends, effort: speed.Effort) -> str:
     del behind, effort
     return formats.measure()
@@ -104,6 +110,7 @@ PARTS: dict[str, Part] = {
     "answers": _answers,
     "guards": _guards,
     "instructions": _instructions,
+    "approvals": _approvals,
 }
 
 

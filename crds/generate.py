@@ -1,6 +1,8 @@
 # ruff: noqa: INP001 - a script, no package
 """Generates the Agent CRD from the manifest's models: `python crds/generate.py` writes it.
 
+It writes the form of `agents.policy` into the schema of the chart's values, too.
+
 The pod's models (`diptych.config.manifest`) are the only source of the manifest's fields and rules.
 So the API accepts what the pods of this version accept, and nothing else: a field that a later
 version will support is not in the CRD. The status is defined here; only the operator writes it.
@@ -11,6 +13,7 @@ Not here: the reference for people (`tools/reference/manifest.py`), code of pod 
 import ast
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -28,8 +31,12 @@ Schema: TypeAlias = dict[str, Any]
 
 FILE = Path(__file__).parent / "diptych.dev_agents.yaml"
 CHART_FILE = FILE.parent.parent / "charts" / "diptych" / "files" / "crds" / FILE.name
+VALUES_FILE = CHART_FILE.parents[2] / "values.schema.json"
 HEADER = "# Made by crds/generate.py of the models in app/diptych/config/manifest; change those.\n"
 
+_PATTERN = re.compile(r"(size\(self\) > 0 && )?self\.matches\(r'(.*)'\)")
+_EXACTLY_ONE = re.compile(r".*\bhas\(self\..* == 1")
+_HAS = re.compile(r"has\(self\.(\w+)\)")
 _LEFT_OUT = {"title", "default", "additionalProperties", "since", "type_name"}
 
 
@@ -177,6 +184,24 @@ def manifest_schema(document: Callable[[str, Schema], Schema]) -> Schema:
     return _StructuralSchema(whole["$defs"], document).mapping(AgentManifest, whole)
 
 
+def values_text() -> str:
+    """Give the text of the chart's values.schema.json, with the form of `agents.policy`."""
+    values = json.loads(VALUES_FILE.read_text(encoding="utf-8"))
+    values["properties"]["agents"]["properties"]["policy"] = policy_value()
+    return json.dumps(values, indent=2) + "\n"
+
+
+def policy_value() -> Schema:
+    """Give the JSON Schema of the value `agents.policy`: that of `spec.policy`, but for `repeat`.
+
+    What only CEL can say of a field, as the bounds of a duration, the operator says.
+    """
+    spec = manifest_schema(lambda *_: {})["properties"]["spec"]
+    found = _plain(spec["properties"]["policy"])
+    del found["items"]["properties"]["repeat"]
+    return {**found, "description": "Rules for the calls of all Agents, as those of spec.policy."}
+
+
 def default_text(schema: Schema) -> str:
     """Write a field's default as a manifest has it; "" if it has none."""
     match schema.get("default"):
@@ -214,6 +239,25 @@ def _description(text: str, schema: Schema) -> Schema:
     default = default_text(schema)
     is_told = not default or isinstance(schema["default"], bool | list)
     return {"description": text if is_told else f"{text} Default: {default}."}
+
+
+def _plain(schema: Schema) -> Schema:
+    """Give a part of a CRD's schema as plain JSON Schema: a CEL rule that is a pattern as one."""
+    found = {key: v for key, v in schema.items() if not key.startswith("x-") and key != "items"}
+    found.pop("description", None)
+    for rule in schema.get(CEL_RULES, ()):
+        if pattern := _PATTERN.fullmatch(rule["rule"]):
+            found["pattern"] = pattern[2]
+            found |= {"minLength": 1} if pattern[1] else {}
+        elif choice := _EXACTLY_ONE.fullmatch(rule["rule"]):
+            names = _HAS.findall(choice[0])
+            found["oneOf"] = [{"required": [name]} for name in names]
+    if "items" in schema:
+        found["items"] = _plain(schema["items"])
+    if "properties" in schema:
+        found["properties"] = {name: _plain(one) for name, one in schema["properties"].items()}
+        found["additionalProperties"] = False
+    return found
 
 
 class _NoAliases(yaml.SafeDumper):
@@ -309,8 +353,9 @@ def _texts(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    for file in (FILE, CHART_FILE):
+    made = {FILE: text(), CHART_FILE: text(), VALUES_FILE: values_text()}
+    for file, wanted in made.items():
         if "--check" not in sys.argv:
-            file.write_text(text(), encoding="utf-8")
-        elif file.read_text(encoding="utf-8") != text():
+            file.write_text(wanted, encoding="utf-8")
+        elif file.read_text(encoding="utf-8") != wanted:
             sys.exit(f"{file.name} is stale; run crds/generate.py")

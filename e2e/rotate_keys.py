@@ -1,6 +1,6 @@
 """Rotates the key that signs a cluster's ServiceAccount tokens, and tells who is let in meanwhile.
 
-    KUBECONFIG=… PATH=… python e2e/rotate_keys.py      # on a kind cluster that nobody else uses
+    make rotate-keys            # on a kind cluster of its own, or on that of KUBECONFIG
 
 It takes as many minutes as the rotation does, and restarts the API server four times: so it is no
 case of the suite. As Kubernetes' documentation has it, the new key is added, then it signs, and the

@@ -69,7 +69,7 @@ def test_agents_and_their_conversations_are_restored(space: Space, cluster: Clus
 def restorable(agents: dict[str, Any]) -> dict[str, Any]:
     """Do what the page's jq does, by it where it is installed."""
     page = (ROOT / "docs" / "backup.md").read_text()
-    (program,) = re.findall(r"jq '(.*?)'", page, re.DOTALL)
+    (program,) = re.findall(r"jq '([^']*)' agents.json", page)
     try:
         made = subprocess.run(
             ["jq", program], input=json.dumps(agents), capture_output=True, text=True, check=True

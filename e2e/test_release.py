@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from harness.clusters import Cluster
@@ -13,6 +15,7 @@ from harness.objects import agent, namespace
 from harness.release import CRD, Release
 from harness.space import Space
 from harness.telling import say
+from harness.versions import other_chart, other_image
 
 HELLO = ["{}", "Hello!"]
 
@@ -34,20 +37,25 @@ def test_of_two_operators_one_works_and_the_other_takes_over(diptych: Release, s
 
 @pytest.mark.alone
 def test_of_two_releases_one_serves_and_the_other_stands_back_and_both_say_so(
-    diptych: Release, space: Space
+    diptych: Release, cluster: Cluster, space: Space, tmp_path: Path
 ):
-    """For five minutes with E2E_SIDE_BY_SIDE=300; the bound of writes is that of the time."""
+    """For five minutes with E2E_SIDE_BY_SIDE=300; the bound of writes is that of the time.
+
+    The second is of another version and image: its operator would replace every pod.
+    """
     seconds = int(os.environ.get("E2E_SIDE_BY_SIDE", "60"))
     space.serve(agent("hello", HELLO), agent("aide", HELLO))
-    second = Release(diptych.kubectl.within("diptych-e2e-second"), diptych.image, "second")
+    image, (chart, number) = other_image(cluster, diptych.image), other_chart(tmp_path)
+    second = Release(diptych.kubectl.within("diptych-e2e-second"), image, "second")
     second.kubectl.apply(namespace(second.kubectl.namespace))
     try:
-        # Another version of the chart, as far as one checkout has any: it would make other pods.
-        second.install("crds.install=false", "agents.podTemplate.metadata.labels.of=second")
+        second.install("crds.install=false", chart=chart)
         serves = "serves namespace " + space.name
         logs = {one.name: _says(one, serves) for one in (diptych, second)}
         say("\n".join(logs.values()))
         assert "stands back" in logs["second"]
+        assert len(set(re.findall(r"operator \S+ (\S+) ", logs["second"]))) == 2  # versions
+        assert f"operator {second.kubectl.namespace}/second-diptych {number} " in logs["second"]
         before, renewals = _versions(space), 0
         lease, until = _lease(space), time.monotonic() + seconds
         while time.monotonic() < until:

@@ -74,6 +74,8 @@ RIGHTS = {
     "deployments.apps": ALL_OF_IT,
     "services": ALL_OF_IT,
     "serviceaccounts": ALL_OF_IT,
+    "httproutes.gateway.networking.k8s.io": "list delete",
+    "ingresses.networking.k8s.io": "list delete",
     "networkpolicies.networking.k8s.io": ALL_OF_IT,
     "poddisruptionbudgets.policy": ALL_OF_IT,
     "jobs.batch": ALL_OF_IT,
@@ -410,6 +412,7 @@ def test_the_operator_may_make_routes_only_where_that_is_switched_on(way, resour
     setting = f"agents.expose.{way}.enabled=true"
     new = _rights(setting).items() - _rights().items()
     assert new == {(resource, "list create patch delete")}
+    assert _rights()[resource] == "list delete"  # of what was made while it was switched on
     (policy,) = [
         one
         for one in _of_kind("ValidatingAdmissionPolicy", setting)

@@ -27,9 +27,10 @@ Each of these {count} faults was made on a real cluster ({nodes}), many at a tim
 REPLICAS), the condition, `status.advice` as `kubectl describe` shows it, the Event, and the labels
 of the operator's metric `diptych_operator_bad_conditions`. `diptych status` says what the advice
 says, with the condition's reason before it. The last column has the seconds until the status named
-the fault, and until it did not any more once it was mended; a * marks those in which pods had to
-start or end, which takes as long as the kubelet needs: the machine had other work, too. The test
-allows 20 s, and 100 s more for the kubelet.
+the fault, and until it did not any more once it was mended. In parentheses: from the last start,
+failure, readiness or end of a pod that it depends on, where there was one, as that takes as long as
+the kubelet needs; the machine had other work, too. The test holds these, and where there is no
+pod all of it, to 20 s, and 3 s for its own looking.
 
 | fault | `kubectl get` | condition | advice | Event | metric | seconds |
 |---|---|---|---|---|---|---|
@@ -43,11 +44,6 @@ none leads, and `diptych get` marks an Agent whose manifest is newer than its st
 `StatusIsOld`.
 """
 _MOST = 420  # characters of an advice
-SLOW = {
-    *("ImagePullFailed", "OutOfMemory", "ConfigError", "CrashLooping", "ContainerNotMade"),
-    *("ModelUnavailable", "ToolServerUnavailable", "AgentUnavailable", "StoreUnavailable"),
-}
-"""Reasons of faults for which pods must start or end."""
 
 
 def main(file: str) -> None:
@@ -60,7 +56,6 @@ def main(file: str) -> None:
 
 def row(one: dict[str, Any]) -> str:
     """Give the table's line of one fault."""
-    pods = "*" if one["condition"].split()[-1] in SLOW else ""
     cells = (
         one["what"],
         one["get"],
@@ -68,7 +63,7 @@ def row(one: dict[str, Any]) -> str:
         general(one["describe"]),
         one["event"],
         one["metric"] if one["metric"] == "none" else f"`{one['metric']}`",
-        f"{one['seconds']}{pods}, {one['gone']}{pods}",
+        f"{one['seconds']}, {one['gone']}",
     )
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 

@@ -248,7 +248,7 @@ class Agent(AgentControl):
         async with self._starting:
             if self._hosted is None:
                 hosted = await self._stack.enter_async_context(self._open())
-                await hosted.wait_for_first_connect()
+                await hosted.wait_until_tried()
                 self._hosted = hosted
             return self._hosted
 
@@ -293,5 +293,5 @@ async def _host_one(
 async def _host_file(loaded: LoadedAgents, name: str) -> AsyncGenerator[HostedAgent]:
     sockets = Sockets(ListenAddress(), len(loaded.names))
     async with serve_agents(loaded.resolve(sockets.urls), sockets) as agents:
-        await asyncio.gather(*(agent.wait_for_first_connect() for agent in agents))
+        await asyncio.gather(*(agent.wait_until_tried() for agent in agents))
         yield next(agent for agent in agents if agent.name == name)

@@ -93,13 +93,12 @@ class SessionBusy(InvalidRequest):
 
 
 class RunEnded(RequestError):
-    """A message or decision was sent to a run that has ended; `what` says what had become of it."""
+    """A message or decision was sent to a run that has ended."""
 
     code = "run_over"
 
-    def __init__(self, what: str = "") -> None:
-        more = f"; {what}" if what else ""
-        super().__init__(f"the run has ended; go on in its session, with a new run{more}")
+    def __init__(self) -> None:
+        super().__init__("the run has ended; go on in its session, with a new run")
 
 
 class ApprovalNotFound(RequestError):

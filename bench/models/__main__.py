@@ -8,11 +8,12 @@ import signal
 import sys
 from collections.abc import Callable
 
-from bench.models import measure, runs, selection, templates
+from bench.models import measure, recording, runs, selection, templates
 from bench.models.server import NotToBeHad
 
 QUICK_RUNS, RUNS = 4, 40  # for each of five templates
-PARTS = ("prompts", "blind", "templates", "runs")
+PARTS = ("prompts", "blind", "everyday", "templates", "runs")
+MORE_PARTS = ("schema", "tune", "tune_everyday", "calibrate", "select", "record")
 
 
 def main() -> int:
@@ -21,11 +22,15 @@ def main() -> int:
     parts: dict[str, Callable[[], tuple[str, bool]]] = {
         "prompts": lambda: measure.measure("judge", quick=asked.quick),
         "blind": lambda: measure.measure("blind", quick=asked.quick),
+        "everyday": lambda: measure.measure("everyday", quick=asked.quick),
         "templates": lambda: templates.measure(quick=asked.quick),
         "runs": lambda: runs.measure(QUICK_RUNS if asked.quick else RUNS),
         "schema": lambda: runs.measure(RUNS, only_schema=True),
         "tune": lambda: measure.measure("tune", quick=True),
+        "tune_everyday": lambda: measure.measure("everyday_tune", quick=True),
+        "calibrate": selection.calibrate,
         "select": selection.select,
+        "record": recording.record,
     }
     is_well = True
     try:
@@ -49,7 +54,7 @@ def _asked() -> argparse.Namespace:
         "parts",
         nargs="*",
         metavar="PART",
-        help=f"{', '.join(PARTS)} (all if none); schema, tune, select",
+        help=f"{', '.join(PARTS)} (all if none); {', '.join(MORE_PARTS)}",
     )
     parser.add_argument("--quick", action="store_true", default=bool(os.environ.get("QUICK")))
     return parser.parse_args()

@@ -5,12 +5,18 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
 
-from bench.models.server import ModelServer
+from bench.models.server import SEED, ModelServer
 
 Messages = Sequence[dict[str, Any]]
 
 
-def replies(servers: Sequence[ModelServer], requests: Sequence[Messages]) -> list[str]:
+def replies(
+    servers: Sequence[ModelServer],
+    requests: Sequence[Messages],
+    *,
+    temperature: float = 0,
+    seed: int = SEED,
+) -> list[str]:
     """Give the reply to each request, whichever server it came from."""
     free: SimpleQueue[ModelServer] = SimpleQueue()
     for server in servers:
@@ -19,7 +25,7 @@ def replies(servers: Sequence[ModelServer], requests: Sequence[Messages]) -> lis
     def ask(messages: Messages) -> str:
         server = free.get()
         try:
-            return server.reply(messages)
+            return server.reply(messages, temperature=temperature, seed=seed)
         finally:
             free.put(server)
 

@@ -7,6 +7,7 @@ system prompt, and the final prompt in a message of its own.
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,12 @@ SEED_FINAL = (
     "Now provide your final response to the user, in plain text. "
     "Do not ask for a tool or an agent any more."
 )
-AIMS: dict[Kind, int] = {"plain": 35, "results": 17, "calls": 6}
+# Plain questions have an aim of their own where they are as hard as those that it was made of; in
+# every set no fewer may be right than the model alone answers.
+AIMS: dict[SetName, dict[Kind, int]] = {
+    "judge": {"results": 17, "calls": 6},
+    "everyday": {"plain": 35},
+}
 OWN = "its own"
 OTHER_TEMPLATES = (
     "google-gemma-2-2b-it",
@@ -99,15 +105,25 @@ def measure(name: SetName, *, quick: bool = False) -> tuple[str, bool]:
         by_name = {path.stem: path for path in templates()}
         rows = [*(_row(way, name) for way in WAYS[:-1]), *rows, _both_phases(name)]
         rows += [_row(WAYS[-1], name, by_name[other]) for other in OTHER_TEMPLATES]
-    counts = next(row.counts for row in rows if row.way == WAYS[-1].name)
     kinds = [kind for kind in KINDS if chosen(kind, name)]
-    missed = [kind for kind in kinds if (counts[kind] or 0) < AIMS.get(kind, 0)]
+    missed = [f"{kind}: below the aim of {aim}." for kind, aim in _missed(rows, name)]
     head = [name.upper(), "chat template", *(f"{k}, of {len(chosen(k, name))}" for k in kinds)]
     head += [f"{kind}, named" for kind in CALLING if kind in kinds]
     cells = [row.cells(kinds) for row in rows]
-    lines = [table(head, cells), "", f"Measured with prompts `{digest()}`."]
-    lines += [f"{kind}: below the aim of {AIMS[kind]}." for kind in missed]
+    lines = [table(head, cells), "", f"Measured with prompts `{digest()}`.", *missed]
     return "\n".join(lines), not missed
+
+
+def _missed(rows: Sequence["_Row"], name: SetName) -> list[tuple[Kind, int]]:
+    """List the kinds whose aims are not met, with these: the set's, and what the model alone knows.
+
+    The latter is none where it was not asked, and for what is no plain question.
+    """
+    counts = next(row.counts for row in rows if row.way == WAYS[-1].name)
+    aims = dict(AIMS.get(name, {}))
+    alone = next((row.counts["plain"] for row in rows if row.way == WAYS[0].name), None)
+    aims["plain"] = max(aims.get("plain", 0), alone or 0)
+    return [(kind, aim) for kind, aim in aims.items() if (counts[kind] or 0) < aim]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +150,9 @@ def _row(way: Way, name: SetName, template: Path | None = None) -> _Row:
             counts[kind] = sum(is_right(kind, q, a) for q, a in told) if told else None
             if kind in CALLING:
                 named[kind] = sum(names_it(q, a) for q, a in told) if told else None
-    return _Row(way.name, template.stem if template else OWN, counts, named)
+    row = _Row(way.name, template.stem if template else OWN, counts, named)
+    print(name, *row.cells(KINDS), sep=" | ", file=sys.stderr, flush=True)  # the table takes long
+    return row
 
 
 def _told(

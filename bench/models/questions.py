@@ -1,7 +1,8 @@
 """The pools of questions, and which of their entries are in which set.
 
-TUNE is what prompts are tuned on; JUDGE and BLIND are what they are judged by. `sets.yaml` keeps
-them apart; `selection` wrote it, by a rule that looks at no prompt of ours.
+TUNE and EVERYDAY_TUNE are what prompts are tuned on; JUDGE, BLIND and EVERYDAY are what they are
+judged by. `sets.yaml` keeps them apart; `selection` wrote it, by a rule that looks at no prompt of
+ours.
 """
 
 import re
@@ -13,7 +14,7 @@ import yaml
 
 FOLDER = Path(__file__).parent / "questions"
 Kind = Literal["plain", "results", "calls", "delegations", "histories"]
-SetName = Literal["tune", "judge", "blind"]
+SetName = Literal["tune", "judge", "blind", "everyday_tune", "everyday"]
 KINDS: tuple[Kind, ...] = ("plain", "results", "calls", "delegations", "histories")
 
 

@@ -20,7 +20,8 @@ from bench.models.questions import KINDS, chosen
 from bench.models.server import ModelServer, model_server, templates
 from bench.report import table
 from diptych import Agent
-from diptych.loop.actions import Calls, NoOp, parse
+from diptych.loop.actions import Calls, parse
+from diptych.loop.answer_reading import is_no_op
 from diptych.loop.catalog import Catalog, Peer, Tool
 from diptych.loop.codec import TERMINAL, Record
 from diptych.ports import Notice
@@ -234,7 +235,8 @@ def wrong_with(records: Sequence[Record]) -> list[str]:
     if len(set(ended)) < len(ended):
         wrong.append("a call has two results")
     answer = whole_answer(records) or ""
-    if types[-1] == "completed" and isinstance(parse(answer, OFFERED), Calls | NoOp):
+    is_action = is_no_op(answer) or isinstance(parse(answer, OFFERED), Calls)
+    if types[-1] == "completed" and is_action:
         wrong.append(f"its answer is an action: {answer[:200]!r}")
     if types[-1] == "failed" and records[-1].metadata.get("code") == "internal_error":
         wrong.append(f"it failed inside: {records[-1].content}")

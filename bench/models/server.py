@@ -1,6 +1,6 @@
 """llama.cpp's server with a small model, as a process of its own on a free loopback port.
 
-`tools/llm` finds it. Temperature 0 and a fixed seed: the same request gives the same reply.
+`tools/llm` finds it. The seed is fixed: the same request gives the same reply.
 """
 
 import contextlib
@@ -49,9 +49,12 @@ class ModelServer:
         finally:
             connection.close()
 
-    def reply(self, messages: Sequence[dict[str, Any]]) -> str:
+    def reply(
+        self, messages: Sequence[dict[str, Any]], *, temperature: float = 0, seed: int = SEED
+    ) -> str:
         """Give the model's reply to messages, cut at `MAX_TOKENS`."""
-        body = {"messages": messages, "temperature": 0, "seed": SEED, "max_tokens": MAX_TOKENS}
+        sampled = {"temperature": temperature, "seed": seed, "max_tokens": MAX_TOKENS}
+        body = {"messages": messages, **sampled}
         status, found = self.post("/v1/chat/completions", body)
         if status != 200:
             raise RuntimeError(f"{status}: {found}")

@@ -20,7 +20,8 @@ Object = dict[str, Any]
 @dataclass(frozen=True)
 class Fault:
     """`before` is applied first, and the Agent waited for if `is_ready`. `told` is the condition
-    with its status and reason that must name the fault; `expected` stands for what is no fault.
+    with its status and reason that must name the fault. `uses` names the servers and Agents on
+    whose pods the fault depends, beside its own Agent's.
     """
 
     what: str
@@ -32,6 +33,7 @@ class Fault:
     is_ready: bool = True
     has_warning: bool = True
     labels: dict[str, str] = field(default_factory=dict)
+    uses: tuple[str, ...] = ()
 
 
 def apply(*made: Object) -> Callable[[Space], Any]:
@@ -217,6 +219,7 @@ def _of_models(space: Space) -> list[Fault]:
             apply(*models["m-gone"][1:], agent("model", None, model=model_of("m-gone"))),
             apply(*models["m-gone"]),
             is_ready=False,
+            uses=("m-gone",),
         ),
         Fault(
             "a model's host that DNS does not know",
@@ -235,6 +238,7 @@ def _of_models(space: Space) -> list[Fault]:
             apply(agent("refused", None, model=model_of("m-refuses"))),
             apply(agent("refused", HELLO)),
             is_ready=False,
+            uses=("m-refuses",),
         ),
         Fault(
             "a key that is not there",
@@ -247,6 +251,7 @@ def _of_models(space: Space) -> list[Fault]:
                 space.look_after_mounts("key"),
             ),
             is_ready=False,
+            uses=("m-key",),
         ),
     ]
 
@@ -261,6 +266,7 @@ def _of_tools(space: Space) -> list[Fault]:
             [*tools["gone"], tool_agent("tool", "gone")],
             run("delete", "pod", "gone"),
             apply(*tools["gone"]),
+            uses=("gone",),
         ),
         Fault(
             "a tool server that a NetworkPolicy closes",
@@ -270,6 +276,7 @@ def _of_tools(space: Space) -> list[Fault]:
             apply(tool_agent("policy", "shut")),
             run("delete", "networkpolicy", "closed-shut"),
             is_ready=False,
+            uses=("shut",),
         ),
         Fault(
             "a tool's Service that is not there",
@@ -310,6 +317,7 @@ def _of_peers(space: Space) -> list[Fault]:
             [agent("helper", HELLO), agent("lonely", HELLO, agents=[{"name": "helper"}])],
             run("scale", "agents.diptych.dev/helper", "--replicas=0"),
             run("scale", "agents.diptych.dev/helper", "--replicas=1"),
+            uses=("helper",),
         ),
         Fault(
             "no right to ask another namespace's Agent",
@@ -335,6 +343,7 @@ def _of_stores() -> list[Fault]:
             [stored],
             run("scale", "deployment/redis", "--replicas=0"),
             run("scale", "deployment/redis", "--replicas=1"),
+            uses=("redis",),
         ),
         Fault(
             "a Redis that refuses the login",
@@ -347,6 +356,7 @@ def _of_stores() -> list[Fault]:
                 space.look_after_mounts("login"),
             ),
             is_ready=False,
+            uses=("guarded",),
         ),
     ]
 

@@ -150,6 +150,30 @@ def probe(image: str, name: str = "probe") -> dict[str, Any]:
     return _pod(name, image, ["sleep", "3600"])
 
 
+def tls_pages(name: str, image: str, tls: str, pages: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Make an HTTPS server of JSON pages by path; the Secret `tls` has key and certificate."""
+    source = (
+        "import http.server, json, ssl\n"
+        f"PAGES = json.loads({json.dumps(pages)!r})\n"
+        "class Pages(http.server.BaseHTTPRequestHandler):\n"
+        "    def do_GET(self):\n"
+        "        body = json.dumps(PAGES[self.path]).encode()\n"
+        "        self.send_response(200)\n"
+        "        self.send_header('content-length', str(len(body)))\n"
+        "        self.end_headers()\n"
+        "        self.wfile.write(body)\n"
+        "server = http.server.ThreadingHTTPServer(('', 8000), Pages)\n"
+        "context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)\n"
+        "context.load_cert_chain('/tls/server.pem')\n"
+        "server.socket = context.wrap_socket(server.socket, server_side=True)\n"
+        "server.serve_forever()\n"
+    )
+    pod, service = _server(name, image, source)
+    pod["spec"]["volumes"] = [{"name": "tls", "secret": {"secretName": tls}}]
+    pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "tls", "mountPath": "/tls"}]
+    return [pod, service]
+
+
 def _server(name: str, image: str, source: str) -> list[dict[str, Any]]:
     pod = _pod(name, image, ["python", "-c", source])
     pod["spec"]["containers"][0] |= {

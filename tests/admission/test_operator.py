@@ -19,6 +19,7 @@ from diptych_operator.resources.kinds import (
     CLAIM_NAME,
     CONFIG_MAP,
     DEPLOYMENT,
+    INGRESS,
     LEASE,
     NETWORK_POLICY,
     POD_DISRUPTION_BUDGET,
@@ -42,6 +43,7 @@ SPECS = {
         }
     },
     CONFIG_MAP: {"data": {"secret": "of somebody else"}},
+    INGRESS: {"spec": {"defaultBackend": {"service": {"name": "a", "port": {"number": 80}}}}},
 }
 KINDS = [pytest.param(kind, id=kind.name) for kind in SPECS]
 
@@ -160,7 +162,7 @@ def roll_out(harness):
 def test_it_cannot_change_what_is_not_its_own(api, operator, kind):
     name = theirs(api, kind, "changed")
     ours = {"metadata": {"labels": {"app.kubernetes.io/managed-by": "diptych-operator"}}}
-    if kind is CONFIG_MAP:  # its role has no right to it in the first place
+    if kind in {CONFIG_MAP, INGRESS}:  # its role has no right to it in the first place
         with pytest.raises(ErrorResponse, match="cannot patch resource"):
             operator.merge(kind, name, ours)
         return
@@ -183,7 +185,20 @@ def test_it_cannot_delete_what_is_not_its_own_nor_read_it_so(api, operator, kind
     assert api.get(kind, name)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+async def test_it_deletes_its_own_route_where_routes_are_switched_off(api, harness, operator):
+    namespace, name = harness.name
+    made = api.get(SERVICE, harness.name)["metadata"]
+    kept = {part: made[part] for part in ("labels", "ownerReferences")}
+    metadata = {"namespace": namespace, "name": name, **kept}
+    api.create(INGRESS, {"metadata": metadata, **SPECS[INGRESS]})
+    with pytest.raises(ErrorResponse, match="cannot create resource"):
+        operator.create(INGRESS, {"metadata": {**metadata, "name": "more"}, **SPECS[INGRESS]})
+    await harness.reconcile(harness.name)
+    with pytest.raises(ErrorResponse, match="NotFound"):
+        api.get(INGRESS, harness.name)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SPECS if kind is not INGRESS])
 def test_it_makes_nothing_without_its_label(operator, kind):
     content = {"metadata": {"name": "made", "namespace": "team"}, **SPECS[kind]}
     with pytest.raises(ErrorResponse, match="managed-by=diptych-operator only"):
@@ -211,8 +226,5 @@ def test_it_makes_no_lease_but_its_claim_of_a_namespace(operator):
 def theirs(api, kind, name):
     """Make an object of somebody else."""
     metadata = {"namespace": "team", "name": f"theirs-{name}"}
-    add(
-        api,
-        {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **SPECS[kind]},
-    )
+    api.create(kind, {"metadata": metadata, **SPECS[kind]})
     return "team", f"theirs-{name}"

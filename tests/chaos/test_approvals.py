@@ -164,4 +164,4 @@ async def test_what_nobody_decides_on_expires_though_its_owner_is_dead(
             *("approval_requested", "approval_decided", "tool_error")
         ]
         status, error = await at.decide(at.other, run_id, APPROVE)
-        assert (status, error["error"]["code"]) == (409, "run_over")
+        assert (status, error["error"]["code"]) == (409, "already_decided")

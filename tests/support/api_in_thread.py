@@ -57,4 +57,4 @@ class ApiInThread:
                 done.set_exception(error)
 
         self.loop.call_soon_threadsafe(act)
-        return done.result(5)
+        return done.result(60)  # a busy machine may give the thread a tenth of a core

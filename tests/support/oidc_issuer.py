@@ -51,23 +51,26 @@ class Authority:
     def pem(self) -> str:
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
-    def server(self) -> ssl.SSLContext:
-        """Give the TLS of a server at 127.0.0.1 that this authority has signed."""
+    def server_pem(self, name: x509.GeneralName) -> bytes:
+        """Give a key, and a certificate of it that this authority has signed, for a server."""
         key = ec.generate_private_key(ec.SECP256R1())
-        address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "issuer")])
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "issuer")])
         signed = (
-            self._builder(name, key.public_key())
-            .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+            self._builder(subject, key.public_key())
+            .add_extension(x509.SubjectAlternativeName([name]), critical=False)
             .add_extension(issuer, critical=False)
             .sign(self.key, hashes.SHA256())
         )
         private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return private + signed.public_bytes(Encoding.PEM)
+
+    def server(self) -> ssl.SSLContext:
+        """Give the TLS of a server at 127.0.0.1 that this authority has signed."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "server.pem")
-            file.write_bytes(private + signed.public_bytes(Encoding.PEM))
+            file.write_bytes(self.server_pem(x509.IPAddress(ipaddress.ip_address("127.0.0.1"))))
             context.load_cert_chain(file)
         return context
 

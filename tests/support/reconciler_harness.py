@@ -55,7 +55,7 @@ class Harness:
     platform: Platform = PLATFORM
 
     def __post_init__(self):
-        self.cache = self.cache or ObjectCache(route_kinds=self.platform.expose.kinds)
+        self.cache = self.cache or ObjectCache()
         client, cache = self.client, self.cache
         self.config_maps = ConfigMaps(client, cache, self.queue, self.claims)
         self.clock = Clock()

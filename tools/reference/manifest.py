@@ -40,7 +40,8 @@ INTRODUCTION = """\
 
 How the fields work together is in [agent.md](../spec/agent.md). `kubectl explain agent.spec` shows
 the same texts. A field that is not listed is an error, and so is a value out of bounds:
-`diptych check FILE` names the line. The Kubernetes API checks the same bounds and rules.
+`diptych check FILE` names the file, the field and the fix. The Kubernetes API checks the same
+bounds and rules.
 
 A duration is a string such as `500ms`, `30s` or `1m30s`. `[]` in a path means each entry of a list.
 A field that is not required may be left out; then its default holds, if it has one.

@@ -71,6 +71,16 @@ def read_script(value: str) -> Script:
     return tuple(_read_reply(n, reply) for n, reply in enumerate(replies))
 
 
+def script_problems(source: str, value: str) -> tuple[str, ...]:
+    """Give a line for what is wrong with the variable's value, which stands at `source`."""
+    try:
+        read_script(value)
+    except ConfigError as error:
+        place = source.removesuffix(VARIABLE)  # its name begins each line
+        return tuple(f"{place}{problem}" for problem in error.problems)
+    return ()
+
+
 class ScriptedModel:
     """Plays a script. Fulfils `ports.Model`."""
 
@@ -97,7 +107,7 @@ class ScriptedModel:
         if index >= len(self._script):
             raise ModelError(
                 "mock_exhausted",
-                f"{VARIABLE} has {len(self._script)} replies and a further one was asked for",
+                f"{VARIABLE} has {_counted(len(self._script))}, and a further one was asked for",
             )
         reply = self._script[index]
         if reply.delay_ms:
@@ -111,6 +121,10 @@ class ScriptedModel:
                 prompt_tokens=error.prompt_tokens,
             )
         return reply
+
+
+def _counted(replies: int) -> str:
+    return "1 reply" if replies == 1 else f"{replies} replies"
 
 
 def _read_reply(n: int, reply: _JSON) -> ScriptedReply:

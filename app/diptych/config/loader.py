@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from diptych.config.container_env import variable_path
 from diptych.config.documents import Document, read_documents
 from diptych.config.environment import manifest_content, public_url
 from diptych.config.hook_points import read_hook_points
@@ -25,7 +26,7 @@ from diptych.config.secret_sources import SecretSources
 from diptych.config.services import Services, redis_service_names
 from diptych.config.settings import NAMESPACE, AgentConfig
 from diptych.config.source_location import SourceLocation
-from diptych.config.validation import raise_problems, validate_manifest
+from diptych.config.validation import raise_problems, shown_value, validate_manifest
 from diptych.config.variables import MOCK
 from diptych.errors import ConfigError
 
@@ -97,12 +98,14 @@ def load_agents(files: Sequence[Path], options: LocalOptions) -> LoadedAgents:
 class CheckedFiles:
     """What a cluster would say of files: their problems, or their Agents, each with its file.
 
-    `notes` has a line for each object of a kind of somebody else's, as Kustomize writes.
+    `notes` has a line for each object of a kind of somebody else's, as Kustomize writes. `scripts`
+    are the values of DEBUG_MOCK_RESPONSES that stand in the files, each with its place.
     """
 
     problems: list[str]
     notes: list[str]
     agents: list[tuple[Path, str]]
+    scripts: list[tuple[str, str]] = field(default_factory=list)
 
 
 def check_files(files: Sequence[Path]) -> CheckedFiles:
@@ -123,7 +126,7 @@ def check_files(files: Sequence[Path]) -> CheckedFiles:
         and MOCK not in {variable.name for variable in manifest.spec.container.env}
     ]
     problems = [*contents.problems, *without_model, *_pod_template_problems(contents)]
-    return CheckedFiles(problems, contents.notes, contents.names)
+    return CheckedFiles(problems, contents.notes, contents.names, list(_scripts(contents)))
 
 
 def config_from_environment(environ: Mapping[str, str]) -> AgentConfig:
@@ -181,8 +184,8 @@ class _FileContents:
             self.notes.append(f"{document.source}: {what}")
         else:
             self.problems.append(
-                f'{document.source}: kind: must be "{KIND}"; what is none of {_GROUP} has another '
-                "apiVersion, and is passed over"
+                f'{document.source}: kind: must be "{KIND}"{shown_value(kind, ())}; an object of '
+                "another API names that in apiVersion"
             )
 
     def _add_agent(self, document: Document) -> None:
@@ -212,6 +215,14 @@ class _FileContents:
 def _is_of_somebody_else(kind: object, version: object) -> bool:
     is_foreign = isinstance(version, str) and not version.startswith(f"{_GROUP}/")
     return is_foreign and isinstance(kind, str)
+
+
+def _scripts(contents: _FileContents) -> Iterator[tuple[str, str]]:
+    for manifest, location in contents.manifests:
+        container = manifest.spec.container
+        for variable in container.env:
+            if variable.name == MOCK and variable.value is not None:
+                yield f"{location.describe(variable_path(container, MOCK))}: {MOCK}", variable.value
 
 
 def _pod_template_problems(contents: _FileContents) -> Iterator[str]:

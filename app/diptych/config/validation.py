@@ -124,14 +124,14 @@ def _message(mistake: ErrorDetails, path: FieldPath) -> str:
         case "string_type" if isinstance(value, Mapping | list):
             message = "must be a string"
         case "rule":
-            message = mistake["msg"] + _shown_value(value, path)
+            message = mistake["msg"] + shown_value(value, path)
         case _:
             template = _MESSAGES.get(kind, "is not valid")
-            message = template.format(**context).replace("'", '"') + _shown_value(value, path)
+            message = template.format(**context).replace("'", '"') + shown_value(value, path)
     return message
 
 
-def _shown_value(value: object, path: FieldPath) -> str:
+def shown_value(value: object, path: FieldPath) -> str:
     """Repeat a short value, unless it may be a secret."""
     if not isinstance(value, str | int | float | bool) or _SECRET_FIELDS.intersection(path):
         return ""

@@ -16,6 +16,7 @@ from diptych.access.limits import Limits, RunLimiter
 from diptych.config.settings import ChatConfig
 from diptych.http.access_guard import AccessGuard, AccessPolicy
 from diptych.http.agent_profile import AgentProfile
+from diptych.http.bodies import sentence
 from diptych.http.chat.chat_request import ChatTerms
 from diptych.http.chat.completions import completion_routes
 from diptych.http.chat.models import model_routes
@@ -154,6 +155,6 @@ def _on_invalid_parameter(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     problem = error.errors()[0]
     param = str(problem["loc"][-1])
-    message = f"{param}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
+    message = sentence(param, problem["msg"]).partition(", unable")[0]
     body = error_body(message, "invalid_request_error", code="invalid_value", param=param)
     return error_response(request.url.path, 400, body)

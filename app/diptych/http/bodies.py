@@ -190,11 +190,18 @@ def first_problem(error: ValidationError) -> InvalidRequest:
         case "literal_error":
             expected = problem["ctx"]["expected"]
             return InvalidRequest(f"{path} must be {expected}", param=path, code="invalid_value")
+        case "too_short" | "string_too_short":
+            return InvalidRequest(f"{path} is empty", param=path, code="invalid_type")
         case kind:
-            sentence = problem["msg"][0].lower() + problem["msg"][1:]
             is_bound = kind in {"greater_than_equal", "less_than_equal"}
             code = "invalid_value" if is_bound else "invalid_type"
-            return InvalidRequest(f"{path}: {sentence}", param=path, code=code)
+            return InvalidRequest(sentence(path, problem["msg"]), param=path, code=code)
+
+
+def sentence(path: str, message: str) -> str:
+    """Put pydantic's message about what stands at `path` into the words of our own."""
+    text = f"{path}: {message[0].lower()}{message[1:]}"
+    return text.replace(": input should ", " must ", 1)
 
 
 def _is_union(problems: list[Any]) -> bool:

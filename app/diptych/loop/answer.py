@@ -100,9 +100,9 @@ def _take_action(run: Run, reply: Replied) -> Next:
     """Ask once more for an answer that is an action.
 
     In `answerMode: direct` the calls that follow prose are held back and not run: the prose is the
-    answer (§2).
+    answer (§2). What is left of a no-op or a list, such as `}`, is no prose.
     """
-    if run.is_direct and not _is_call(run, run.answer):
+    if run.is_direct and not is_no_op(run.answer) and not _is_call(run, run.answer):
         run, commands = give_answer(run, "", reply.finish_reason)
         return run, (Warn("a call followed the answer; it was not made"), *commands)
     failed = Failed(

@@ -5,6 +5,7 @@ What is held, and until when:
     {…}  […]      until it closes, if it opens like JSON; `[1]`, `[x]`, `{name}` flow at once
     a fence       until it closes, if its tag is json or none; code flows as soon as its tag shows
     <tag …>       to the end, if models write calls so; other tags flow as soon as they are known
+    }  ]  ,       what is left of a no-op or a list: until anything else follows
     Action: …     and the few other words with which a call may begin: to the end
 
 Everything else flows from its first character. A value that has closed is released unless it is a
@@ -20,6 +21,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 _BLANKS = "\ufeff \t\r\n\f\v"
+_REMAINS = "}]," + _BLANKS
 _TAGS = frozenset(
     {"tool_call", "tool_calls", "toolcall", "function", "function_call", "function_calls"}
     | {"invoke", "functions", "tool_code", "tools"}
@@ -233,6 +235,8 @@ def _opening(text: str) -> _Opening | None:
                 return None
             if after[0] in ("\"}'{tac" if rest[0] == "{" else '{[]"'):
                 return _Opening(_Kind.BRACKETS, at)
+        case "}" | "]" | "," if not rest.strip(_REMAINS):
+            return None
     if any(rest.startswith(literal) for literal in _LITERALS):
         return _Opening(_Kind.ACTION, len(text))
     if any(literal.startswith(rest) for literal in _LITERALS):

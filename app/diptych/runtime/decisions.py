@@ -37,15 +37,16 @@ class DecisionRequest:
 def find_approval(records: Sequence[Record], call_id: str) -> Approval:
     """Find the approval of a call.
 
-    Raises `ApprovalNotFound`, and for one that does not wait `AlreadyDecided`, or `RunEnded`.
+    Raises `ApprovalNotFound`, and for one that does not wait `AlreadyDecided`, which says what was
+    decided, also when the run has ended; or `RunEnded`, if it ended before anybody had decided.
     """
     approval = next((a for a in approvals_of(records) if a.call_id == call_id), None)
     if approval is None:
         raise ApprovalNotFound
     if approval.is_open:
         return approval
-    if is_terminal(records[-1]):
-        raise RunEnded(_decided_text(approval) if approval.decided else "")
+    if approval.decided is None and is_terminal(records[-1]):
+        raise RunEnded
     raise AlreadyDecided(_decided_text(approval))
 
 

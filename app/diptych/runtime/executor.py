@@ -115,7 +115,7 @@ class Executor:
         log = active.log
         deadline = self._deadline(active, run)
         backends = self._counted(log, run)
-        runner = Runner(run, backends, log, deadline, self._catalogs.learn)
+        runner = Runner(run, backends, log, deadline, self._catalogs)
         first: list[Event] = []
         if run.phase is Phase.QUEUED:
             if await self._may_be_truncated(log):

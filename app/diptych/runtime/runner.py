@@ -11,7 +11,7 @@ Not here: what is decided (`loop.reducer`), asking the model (`model_caller`), m
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 
@@ -19,7 +19,6 @@ from diptych.errors import StoreError, StoreFull
 from diptych.loop.approval_events import ApprovalDecided, ChildApprovalDecided
 from diptych.loop.call_graph import failure
 from diptych.loop.commands import AskModel, Command, Emit, Judge, MakeCall, Warn
-from diptych.loop.context_window import ContextWindow
 from diptych.loop.events import (
     Aborted,
     AnswerReset,
@@ -42,6 +41,7 @@ from diptych.runtime.answer_stream import TextBatcher
 from diptych.runtime.backends import Backends
 from diptych.runtime.budget_notices import budget_notices, budget_summary
 from diptych.runtime.calls import Calls, Withheld
+from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
 from diptych.runtime.model_caller import ModelCaller
@@ -64,7 +64,7 @@ class _Stage(Enum):
 class Runner:
     """The event loop of one run: to its end, or to where another process takes it over.
 
-    `learn` is told what the run learns of the model's context window.
+    What it learns of the model's context window holds for the runs that get `catalogs` later.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class Runner:
         backends: Backends,
         log: RunLog,
         deadline: Deadline,
-        learn: Callable[[ContextWindow], None] | None = None,
+        catalogs: CatalogRecorder,
     ) -> None:
-        self._learn = learn
+        self._catalogs = catalogs
         self._budget = backends.budget
         self._timers = RunTimers(
             deadline, log.now, self.decide, partial(self.stop, DEADLINE_EXCEEDED)
@@ -164,8 +164,8 @@ class Runner:
         """
         before = self._writer.current
         self._writer.current, commands = advance(self._writer.current, event)
-        if self._learn and self._writer.current.context is not before.context:
-            self._learn(self._writer.current.context)
+        if self._writer.current.context is not before.context:
+            self._catalogs.learn(self._writer.current.context)
         if isinstance(event, Returned):
             self._budget.end_child(event.result, self._writer.current.delegated - before.delegated)
         following, calls = self._carry_out(commands)

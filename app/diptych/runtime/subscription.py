@@ -92,7 +92,9 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         self._source: _Source | None = None
         self._unread: deque[FeedItem] = deque()  # taken from the source, not looked at yet
         self._after_gap: Record | None = None  # taken from the source, before what it follows
-        self._is_gap_lasting = False  # the store has what it follows, and cannot give it
+        self._lasting_gap: Record | None = (
+            None  # the same, where the store cannot give what is before
+        )
 
     def __aiter__(self) -> Self:
         return self
@@ -171,11 +173,13 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         if not self._source:
             self._stage = _Stage.ATTACHING
         elif gap := self._after_gap:
-            self._stage = _Stage.LIVE
-            self._is_gap_lasting = is_held and await self._reader.holds(gap.seq)
-            if not self._is_gap_lasting:
+            self._after_gap, self._stage = None, _Stage.LIVE
+            if gap.seq <= self._position.seq + 1:
+                return
+            if is_held and await self._reader.holds(gap.seq):
+                self._lasting_gap = gap
+            else:
                 self._unread.popleft()
-                self._after_gap = None
         elif is_new or not await self._reader.check_end(self._position.seq):
             self._stage = _Stage.LIVE
 
@@ -261,7 +265,9 @@ class Subscription(AsyncIterator[Sequence[Item]]):
             if isinstance(item, Notice):
                 if item.type != HANDED_OVER:  # that another process leaves ends nothing here
                     batch.append(item)
-            elif isinstance(item, Gap) or self._is_after_gap(item):
+            elif isinstance(item, Gap) or (
+                item.seq > position.seq + 1 and item != self._lasting_gap
+            ):
                 self._stage = _Stage.READING
                 if source.is_local:  # the run may have ended when this subscriber has caught up
                     self._detach()
@@ -270,6 +276,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
                     self._after_gap = item
                 break
             elif item.seq > position.seq:
+                self._lasting_gap = None
                 position.advance_past([item])
                 batch.append(item)
             elif position.is_new_restart(item):
@@ -277,12 +284,6 @@ class Subscription(AsyncIterator[Sequence[Item]]):
                 batch += [self._reset_notice(), item]
                 position.advance_past([item])
         return batch
-
-    def _is_after_gap(self, item: Record) -> bool:
-        """Whether the record is to be read for what a record from the source follows."""
-        is_lasting = self._is_gap_lasting and item == self._after_gap
-        self._after_gap, self._is_gap_lasting = None, False
-        return item.seq > self._position.seq + 1 and not is_lasting
 
     # Notices
 

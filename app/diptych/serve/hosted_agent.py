@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from diptych.adapters.http_hooks import HttpHooks
 
 FIRST_CONNECT_SECONDS = 5.0  # `/ready` waits so long for the first try of every server and agent
+START_SECONDS = 65.0  # a command has 60 s to start; whoever asks one question waits for it
 VERSION = version("diptych")
 
 
@@ -125,7 +126,7 @@ class HostedAgent:
         await self._agents.start()
         await self._access.start()
         self.runs.start_background()
-        self._first_connect = asyncio.create_task(self._connect_all())
+        self._first_connect = asyncio.create_task(self._try_all(FIRST_CONNECT_SECONDS))
         if self.url and isinstance(self._model, ChatModel):  # nobody reads `/ready` of others
             self._model_watch = asyncio.create_task(self._model.watch.run())
         return self
@@ -152,6 +153,10 @@ class HostedAgent:
         """Wait until every tool server and agent has been tried once, at most 5 s."""
         if self._first_connect:
             await asyncio.wait([self._first_connect])
+
+    async def wait_until_tried(self) -> None:
+        """Wait until every tool server and agent has been tried once: a command may start late."""
+        await self._try_all(START_SECONDS)
 
     @property
     def profile(self) -> AgentProfile:
@@ -243,10 +248,10 @@ class HostedAgent:
             notes.append("the model's endpoint refuses tools: calls are asked for as JSON")
         return notes
 
-    async def _connect_all(self) -> None:
+    async def _try_all(self, seconds: float) -> None:
         await asyncio.gather(
-            self._tools.wait_for_first_attempt(FIRST_CONNECT_SECONDS),
-            self._agents.wait_for_first_attempt(FIRST_CONNECT_SECONDS),
+            self._tools.wait_for_first_attempt(seconds),
+            self._agents.wait_for_first_attempt(seconds),
         )
 
 

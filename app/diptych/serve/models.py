@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import aiohttp
 
 from diptych.adapters.openai_chat.chat_model import ChatModel, ModelObserver, with_proxies
-from diptych.adapters.scripted import ScriptedModel, read_script
+from diptych.adapters.scripted import ScriptedModel, read_script, script_problems
 from diptych.config.settings import AgentConfig
 from diptych.errors import ConfigError
 from diptych.ports import Model
@@ -17,13 +17,12 @@ from diptych.ports import Model
 
 def check_mock_scripts(configs: Sequence[AgentConfig]) -> None:
     """Check every agent's script. Raises `ConfigError` with a line for each that cannot be read."""
-    problems: list[str] = []
-    for config in configs:
-        try:
-            if config.mock_responses is not None:
-                read_script(config.mock_responses)
-        except ConfigError as error:
-            problems += [f"{config.mock_source}: {problem}" for problem in error.problems]
+    problems = [
+        problem
+        for config in configs
+        if config.mock_responses is not None
+        for problem in script_problems(config.mock_source, config.mock_responses)
+    ]
     if problems:
         raise ConfigError(*problems)
 

@@ -25,6 +25,7 @@ from diptych_operator.resources.kinds import (
     NAMESPACE,
     NETWORK_POLICY,
     POD,
+    ROUTE_KINDS,
     SERVICE,
     Kind,
     NamespacedName,
@@ -36,6 +37,7 @@ from diptych_operator.resources.ownership import is_owned_by
 from diptych_operator.status.conditions import MissingDependency
 
 _LABELLED = (POD, JOB)
+_CHILDREN = (*CHILD_KINDS, *ROUTE_KINDS)
 _POD_STATUS_FIELDS = {
     "phase",
     "podIP",
@@ -50,19 +52,16 @@ class ObjectCache:
     """All observed objects, and which Agents depend on which of them.
 
     `watched_namespaces` are the namespaces that the operator watches; None means all. `domain` is
-    the cluster's DNS domain. By objects of `route_kinds` Agents may be exposed.
+    the cluster's DNS domain.
     """
 
     def __init__(
         self,
         watched_namespaces: frozenset[str] | None = None,
         domain: str = "cluster.local",
-        route_kinds: tuple[Kind, ...] = (),
     ) -> None:
         self.watched_namespaces = watched_namespaces
         self.domain = domain
-        self.route_kinds = route_kinds
-        self._child_kinds = (*CHILD_KINDS, *route_kinds)
         self.missing_dependencies: dict[NamespacedName, tuple[MissingDependency, ...] | None] = {}
         """What each polled Agent's pods report as missing; None if no pod has answered."""
         self._objects: dict[Kind, dict[NamespacedName, Object]] = defaultdict(dict)
@@ -157,7 +156,7 @@ class ObjectCache:
 
     def children(self, agent: Agent) -> Iterator[tuple[Kind, Object]]:
         """Give the live children that an Agent owns."""
-        for kind in self._child_kinds:
+        for kind in _CHILDREN:
             live = self._objects[kind].get(agent.namespaced_name)
             if live and is_owned_by(live, agent):
                 yield kind, live
@@ -234,7 +233,7 @@ class ObjectCache:
         affected = set(self._referrers.of((kind.name, namespace, name)))
         if kind is POD and (agent_name := agent_name_of(content)):
             affected.add(agent_name)
-        elif kind is AGENT or kind in self._child_kinds:  # a child has the name of its Agent
+        elif kind is AGENT or kind in _CHILDREN:  # a child has the name of its Agent
             affected.add((namespace, name))
         agents = {one for one in affected if one in self._objects[AGENT] or kind is AGENT}
         if kind is JOB and (agent_name := agent_name_of(content)):  # its Agent may be gone

@@ -3,20 +3,33 @@
 Not here: the conditions that follow (`status.conditions`), when it is tried again (`reconciler`).
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from diptych_operator.desired.children import (
     Children,
     Platform,
     TooLargeError,
-    desired_children,
+    closed_network_policy,
 )
-from diptych_operator.desired.manifest_error import ManifestError
+from diptych_operator.desired.manifest_error import ExposeError, ManifestError
 from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.strategic_merge import MergeError
 from diptych_operator.kubernetes.errors import ApiError, ForbiddenError
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import AGENT, Object, kind_of
 from diptych_operator.resources.ownership import controller_of, is_owned_by
-from diptych_operator.status.problem import FORMER_AGENT, WAITS_FOR_OTHERS, Problem
+from diptych_operator.status.problem import (
+    FORMER_AGENT,
+    MENDED_ELSEWHERE,
+    WAITS_FOR_OTHERS,
+    Problem,
+)
+
+RETRY_SECONDS = 30.0
+"""After which a manifest that cannot be served is tried again."""
+BLOCKED_SECONDS = 15.0
+"""After which it is looked whether an obstacle in the cluster is gone."""
 
 
 class Rejected(Exception):
@@ -27,6 +40,14 @@ class Rejected(Exception):
         self.problem = problem
 
 
+class ExposeRefused(Rejected):
+    """The manifest asks to be exposed as it may not be; `network_policy` closes that."""
+
+    def __init__(self, problem: Problem, network_policy: Object) -> None:
+        super().__init__(problem)
+        self.network_policy = network_policy
+
+
 class Blocked(Exception):
     """The manifest is fine, and its children cannot be applied now; `problem` says why."""
 
@@ -35,10 +56,14 @@ class Blocked(Exception):
         self.problem = problem
 
 
-def decide_children(agent: Agent, observed: ObservedState, platform: Platform) -> Children:
-    """Give the desired children. Raises `Rejected` if there can be none."""
+@contextmanager
+def rejections(agent: Agent, observed: ObservedState, platform: Platform) -> Iterator[None]:
+    """Make a `Rejected` of what `desired_children` raises for an Agent that can have none."""
     try:
-        return desired_children(agent, observed, platform)
+        yield
+    except ExposeError as error:
+        closed = closed_network_policy(agent, observed, platform)
+        raise ExposeRefused(Problem(error.reason, f"{error}."), closed) from error
     except ManifestError as error:
         raise Rejected(Problem(error.reason, f"{error}.")) from error
     except MergeError as error:
@@ -64,6 +89,13 @@ def check_ownership(agent: Agent, children: Children, live: list[Object | None])
             raise Blocked(Problem(FORMER_AGENT, message))
     for kind in foreign:
         raise name_conflict(kind, agent.name, f"rename the Agent, or delete that {kind}")
+
+
+def retry_after(rejection: Problem | None, blocker: Problem | None) -> float | None:
+    """Give the seconds after which to try again; None if nothing is in the way."""
+    if rejection and rejection.reason not in MENDED_ELSEWHERE:
+        return RETRY_SECONDS
+    return BLOCKED_SECONDS if rejection or blocker else None
 
 
 def waits_for_others(at_once: int) -> Blocked:

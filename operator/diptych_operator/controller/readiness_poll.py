@@ -23,7 +23,7 @@ from diptych_operator.resources.kinds import PORT, NamespacedName, Object
 from diptych_operator.status.conditions import MissingDependency
 from diptych_operator.status.pods import pod_address
 
-PERIOD = 10.0
+PERIOD = 5.0
 """Seconds between two polls of an Agent, if there are few Agents."""
 CHANGE_DELAY = 2.0
 """Seconds from a change to the poll that it causes."""

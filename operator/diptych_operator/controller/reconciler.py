@@ -22,26 +22,29 @@ from typing import Any
 from diptych_operator.controller.access_files import AccessFiles, AccessFileState
 from diptych_operator.controller.apply import Applier
 from diptych_operator.controller.cache import ObjectCache
-from diptych_operator.controller.changes import Verb, log_change
 from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.config_maps import ConfigMaps, ConfigMapState
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.obstacles import (
     Blocked,
+    ExposeRefused,
     Rejected,
     blocker_of,
     check_ownership,
-    decide_children,
     kind_missing,
     name_conflict,
+    rejections,
+    retry_after,
     waits_for_others,
 )
 from diptych_operator.controller.purge_jobs import PurgeJobs
 from diptych_operator.controller.rollout_throttle import RolloutThrottle
 from diptych_operator.controller.status_writer import StatusWriter
+from diptych_operator.controller.surplus import Surplus
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.desired.access import access_config_map_name
-from diptych_operator.desired.children import Children, Platform
+from diptych_operator.desired.children import Children, Platform, desired_children
+from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.rollout import mounted_config_map
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError, ForbiddenError, InvalidError, NotFoundError
@@ -61,10 +64,6 @@ from diptych_operator.status.conditions import StatusInputs
 from diptych_operator.status.problem import Problem
 from diptych_operator.status.unresolved import unresolved_references
 
-RETRY_SECONDS = 30.0
-"""After which a manifest that cannot be served is tried again."""
-BLOCKED_SECONDS = 15.0
-"""After which it is looked whether an obstacle in the cluster is gone."""
 TRIES = 3
 """After which a write that fails is reported as an obstacle."""
 WORKERS = 8
@@ -142,6 +141,7 @@ class Reconciler:
         self._platform = platform
         self._throttle = writers.throttle
         self._applier = Applier(client, cache)
+        self._surplus = Surplus(client, cache, self._applier)
         self._purge_jobs = PurgeJobs(client, cache)
         self._failures: Counter[NamespacedName] = Counter()
         """How often in a row an Agent's children could not be written."""
@@ -169,8 +169,7 @@ class Reconciler:
         observed = self._cache.observe(agent)
         rejection = blocker = failure = None
         try:
-            children = decide_children(agent, observed, self._platform)
-            await self._apply_children(agent, children)
+            await self._make_children(agent, observed)
         except Rejected as error:
             rejection = error.problem
         except Blocked as error:
@@ -198,8 +197,16 @@ class Reconciler:
         again = await self._status_writer.write(name, inputs)
         if failure:
             raise failure
-        retry = RETRY_SECONDS if rejection else BLOCKED_SECONDS if blocker else None
-        return min(filter(None, (again, retry)), default=None)
+        return min(filter(None, (again, retry_after(rejection, blocker))), default=None)
+
+    async def _make_children(self, agent: Agent, observed: ObservedState) -> None:
+        try:
+            with rejections(agent, observed, self._platform):
+                children = desired_children(agent, observed, self._platform)
+        except ExposeRefused as error:
+            await self._surplus.close(agent, error.network_policy)
+            raise
+        await self._apply_children(agent, children)
 
     async def _apply_children(self, agent: Agent, children: Children) -> None:
         """Apply children that have drifted, and delete those that are not desired any more."""
@@ -225,7 +232,7 @@ class Reconciler:
             raise Rejected(Problem("Refused", message)) from error
         finally:
             self._throttle.end(agent.namespaced_name)
-        await self._delete_surplus(agent, children)
+        await self._surplus.delete(agent, {kind_of(child) for child in children.to_apply})
         if state is ConfigMapState.FOREIGN:
             raise name_conflict("ConfigMap", name, "delete it")
         if obstacle:
@@ -271,15 +278,6 @@ class Reconciler:
             else:
                 found[kind] = live
         return found
-
-    async def _delete_surplus(self, agent: Agent, children: Children) -> None:
-        desired = {kind_of(child) for child in children.to_apply}
-        for kind, live in tuple(self._cache.children(agent)):
-            if kind not in desired and "deletionTimestamp" not in live["metadata"]:
-                await self._client.delete(kind, namespaced_name_of(live), live["metadata"]["uid"])
-                log_change(agent, Verb.DELETED, kind, live["metadata"]["name"], "it is not needed")
-                if kind in ROUTE_KINDS:  # no watch tells of it
-                    self._cache.remove(kind, live)
 
     def _forget(self, name: NamespacedName) -> None:
         self._cache.forget(name)

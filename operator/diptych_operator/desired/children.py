@@ -131,6 +131,16 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
     return Children(config_map, tuple(map(_with_digest, applied)), obsolete, purge)
 
 
+def closed_network_policy(agent: Agent, observed: ObservedState, platform: Platform) -> Object:
+    """Give the NetworkPolicy of an Agent that may not be exposed as its manifest asks.
+
+    The pods of the former manifest go on, so what they may reach stays.
+    """
+    spec = policy_spec(agent, observed, platform.network, keeps_former_egress=True)
+    policy = _owned_by_pods(_child(agent, NETWORK_POLICY, spec=spec), observed.pods)
+    return _with_digest(with_metadata(policy, agent, platform.metadata))
+
+
 def access_config_map(agent: Agent, text: str, metadata: MetadataSettings) -> Object:
     """Give the ConfigMap with an Agent's access file, its digest in an annotation."""
     config_map = _child(agent, CONFIG_MAP, data={ACCESS_KEY: text})

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from diptych_operator.desired.manifest_error import ManifestError
+from diptych_operator.desired.manifest_error import ExposeError
 from diptych_operator.desired.observed import ObservedState
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
@@ -47,38 +47,32 @@ class ExposeSettings:
     gateway: WaySettings = field(default_factory=WaySettings)
     ingress: WaySettings = field(default_factory=WaySettings)
 
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of objects that Agents may be exposed by."""
-        ways = ((self.gateway, HTTP_ROUTE), (self.ingress, INGRESS))
-        return tuple(kind for way, kind in ways if way.is_enabled)
-
 
 def check_expose(agent: Agent, observed: ObservedState, settings: ExposeSettings) -> None:
-    """Raise `ManifestError` if the platform does not let the Agent be exposed like that."""
+    """Raise `ExposeError` if the platform does not let the Agent be exposed like that."""
     given = agent.expose
     if not given:
         return
     way = _way(agent)
     if not _settings(agent, settings).is_enabled:
-        raise ManifestError(
+        raise ExposeError(
             "ExposeNotAllowed",
-            f"spec.expose.{way} is not possible: the platform has not switched it on (the chart's "
-            f"value agents.expose.{way}.enabled)",
+            f"spec.expose.{way} is not possible, and the Agent is not reached from outside: the "
+            f"platform has not switched it on (the chart's value agents.expose.{way}.enabled)",
         )
     host = given["host"]
     if not any(_is_of(host, pattern, agent.namespace) for pattern in settings.hosts):
         allowed = ", ".join(settings.hosts) or "none"
-        raise ManifestError(
+        raise ExposeError(
             "ExposeNotAllowed",
-            f"spec.expose.host {host} is not allowed: the platform lets Agents take {allowed} (the "
-            "chart's value agents.expose.hosts)",
+            f"spec.expose.host {host} is not allowed, and the Agent is not reached from outside: "
+            f"the platform lets Agents take {allowed} (the chart's value agents.expose.hosts)",
         )
     if holder := observed.host_holder:
-        raise ManifestError(
+        raise ExposeError(
             "HostConflict",
-            f"spec.expose.host {host} is taken by Agent {'/'.join(holder)}, which is older; choose "
-            "another one",
+            f"spec.expose.host {host} is taken by Agent {'/'.join(holder)}, which is older, and "
+            "this one is not reached from outside; choose another one",
         )
 
 

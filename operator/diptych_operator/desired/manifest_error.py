@@ -10,3 +10,10 @@ class ManifestError(ValueError):
     def __init__(self, reason: str, sentence: str) -> None:
         super().__init__(sentence)
         self.reason = reason
+
+
+class ExposeError(ManifestError):
+    """A manifest that asks to be exposed as the platform does not let it.
+
+    What it was exposed by before goes: its route, and what its NetworkPolicy admits for that.
+    """

@@ -5,7 +5,8 @@
       do: ask
       reason: Payments over 100 need a person.
 
-The form is that of an Agent's `spec.policy`, which the pods check again.
+The form is that of an Agent's `spec.policy`, which the pods check again; only `repeat` is not for
+the platform, which has no say in what becomes of repeated calls.
 
 Not here: what the rules decide (the pod), their expressions (`desired.call_policy`).
 """
@@ -26,8 +27,10 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
 _TEXTS: Mapping[str, re.Pattern[str]] = {
     "when": re.compile(r".{1,2048}", re.DOTALL),
     "reason": re.compile(r".{0,1024}", re.DOTALL),
-    "expires": re.compile(r"[1-9][0-9]{0,3}s|[1-9][0-9]{0,2}m|([1-9]|1[0-9]|2[0-4])h"),
+    "expires": re.compile(r"(?=.)(\d{1,9}h)?(\d{1,9}m)?(\d{1,9}s)?(\d{1,9}ms)?", re.ASCII),
 }
+_MILLISECONDS: Mapping[str, int] = {"h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+_PART = re.compile(r"([0-9]+)(h|ms|m|s)")
 _NAME = re.compile(r"[^\x00-\x20\x7f]([^\x00-\x1f\x7f]{0,254}[^\x00-\x20\x7f])?")
 
 
@@ -54,12 +57,20 @@ def _mistake(rule: object) -> str:
                 return ".match must name a tool or an agent in one line"
         case _:
             return ".match needs exactly one of tool, agent"
-    if "do" not in rule:
-        return ".do is required"
+    return ".do is required" if "do" not in rule else _mistake_in_fields(rule)
+
+
+def _mistake_in_fields(rule: Mapping[str, Any]) -> str:
     for field, choices in _CHOICES.items():
         if rule.get(field, choices[0]) not in choices:
             return f".{field} must be {', '.join(choices[:-1])} or {choices[-1]}"
     for field, form in _TEXTS.items():
         if field in rule and not (isinstance(rule[field], str) and form.fullmatch(rule[field])):
             return f".{field} does not have its form, as in spec.policy"
+    if "expires" in rule and not 0 < _milliseconds(rule["expires"]) <= _milliseconds("24h"):
+        return ".expires must be more than 0s and at most 24h"
     return ""
+
+
+def _milliseconds(duration: str) -> int:
+    return sum(int(number) * _MILLISECONDS[unit] for number, unit in _PART.findall(duration))

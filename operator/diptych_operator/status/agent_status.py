@@ -13,6 +13,7 @@ from diptych_operator.status.advice import advice
 from diptych_operator.status.condition import Condition
 from diptych_operator.status.conditions import StatusInputs, conditions
 from diptych_operator.status.deployments import count_of
+from diptych_operator.status.problem import NOT_EXPOSED
 
 MAX_MESSAGE = 2048  # characters; the CRD allows twice as many
 
@@ -33,7 +34,7 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
         "replicas": count_of(inputs.deployment, "replicas"),
         "pods": f"{count_of(inputs.deployment, 'availableReplicas')}/{agent.replicas}",
         "selector": ",".join(sorted(f"{name}={value}" for name, value in labels)),
-        "url": agent.shown_url,
+        "url": agent.url if _is_closed(inputs) else agent.shown_url,
         "sessions": agent.sessions_key,
         "conditions": [
             {
@@ -47,6 +48,11 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
             for condition in sorted(shown, key=lambda one: order.get(one.type, len(order)))
         ],
     }
+
+
+def _is_closed(inputs: StatusInputs) -> bool:
+    """Say whether the Agent may not be exposed as it asks, so that its URL is the one inside."""
+    return inputs.rejection is not None and inputs.rejection.reason in NOT_EXPOSED
 
 
 def access_open(agent: Agent) -> Condition:

@@ -10,6 +10,12 @@ WAITS_FOR_OTHERS: Final = "WaitsForOthers"
 GOES_ON_BY_ITSELF: Final = frozenset((FORMER_AGENT, WAITS_FOR_OTHERS))
 """Reasons of obstacles that nobody must do anything about."""
 
+NOT_EXPOSED: Final = frozenset(("ExposeNotAllowed", "HostConflict"))
+"""Reasons for which an Agent is not reached from outside of the cluster, whatever it says."""
+
+MENDED_ELSEWHERE: Final = frozenset(("NameConflict", "HostConflict"))
+"""Reasons of rejections that end when another object goes, of which no watch may tell."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:

@@ -15,6 +15,7 @@ from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.connection import Connection
 from diptych_operator.resources.kinds import KINDS, Kind
+from diptych_operator.watch.no_storage import NoDiffBase, NoProgress
 from diptych_operator.watch.scope import label_selector, watched_kinds
 from diptych_operator.watch.staleness import WatchStaleness
 
@@ -38,6 +39,8 @@ def registry_for(
 def kopf_settings() -> kopf.OperatorSettings:
     """Give kopf's settings (faults.md §6)."""
     settings = kopf.OperatorSettings()
+    settings.persistence.diffbase_storage = NoDiffBase()
+    settings.persistence.progress_storage = NoProgress()
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.peering.standalone = True

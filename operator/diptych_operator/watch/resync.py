@@ -14,8 +14,8 @@ import logging
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.client import KubernetesClient
-from diptych_operator.kubernetes.errors import ApiError, NotFoundError
-from diptych_operator.resources.kinds import Kind
+from diptych_operator.kubernetes.errors import ApiError, ForbiddenError, NotFoundError
+from diptych_operator.resources.kinds import ROUTE_KINDS, Kind
 from diptych_operator.watch.scope import label_selector, watched_kinds
 from diptych_operator.watch.staleness import WatchStaleness
 
@@ -71,8 +71,9 @@ class Resync:
             for kind in watched_kinds(namespaces):
                 for namespace in namespaces or ("",):
                     await self._list(kind, namespace)
-            for kind in self._cache.route_kinds:
-                with contextlib.suppress(NotFoundError):  # the cluster lacks the kind
+            for kind in ROUTE_KINDS:
+                # The cluster may lack the kind. Whoever is exposed by it is told when it is made.
+                with contextlib.suppress(NotFoundError, ForbiddenError):
                     for namespace in namespaces or ("",):
                         await self._list(kind, namespace)
         except ApiError:

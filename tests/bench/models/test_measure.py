@@ -5,7 +5,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from bench.models import measure, runs, stories
+import yaml
+from bench.models import measure, runs, selection, stories
 from bench.models.questions import KINDS, Question, chosen
 
 from diptych.loop.codec import Record
@@ -29,6 +30,36 @@ def test_no_question_is_in_two_sets(kind):
     blind = {question.ask for question in chosen(kind, "blind")}
     assert len(blind) == (40 if kind == "plain" else 0)
     assert len(set().union(*sets, blind)) == 2 * LEAST[kind] + len(blind)
+
+
+def test_everyday_questions_are_as_easy_as_those_of_the_aim_and_half_are_never_tuned_on():
+    known = yaml.safe_load(selection.KNOWN.read_text())
+    tuned_on, judged_by = ({q.ask for q in chosen("plain", name)} for name in selection.EVERYDAY)
+    assert len(tuned_on) == len(judged_by) == 40
+    others = {q.ask for name in ("tune", "judge", "blind") for q in chosen("plain", name)}
+    assert tuned_on.isdisjoint(judged_by | others)
+    assert judged_by.isdisjoint(others)
+    for asks in (tuned_on, judged_by):
+        right = sum(known[ask] for ask in asks) / selection.SAMPLES
+        assert abs(right - 35) <= 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "alone", "ours", "missed"),
+    [
+        ("everyday", 34, 35, []),
+        ("everyday", 34, 34, [("plain", 35)]),
+        ("everyday", 36, 35, [("plain", 36)]),
+        ("blind", 26, 26, []),
+        ("blind", 26, 25, [("plain", 26)]),
+        ("blind", None, 3, []),  # the model alone was not asked
+    ],
+)
+def test_no_fewer_may_be_right_than_the_model_alone_answers(name, alone, ours, missed):
+    rows = [measure._Row(measure.WAYS[-1].name, measure.OWN, {"plain": ours}, {})]
+    if alone is not None:
+        rows.append(measure._Row(measure.WAYS[0].name, measure.OWN, {"plain": alone}, {}))
+    assert measure._missed(rows, name) == missed
 
 
 @pytest.mark.parametrize(

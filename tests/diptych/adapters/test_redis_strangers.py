@@ -1,19 +1,22 @@
 """What somebody else wrote into an agent's Redis: it is left out and said, and nothing breaks."""
 
+import asyncio
 import json
 import logging
 from typing import Any
 
 import pytest
 import redis
-from support.doubles import catalog
+from support.doubles import CountingClock, catalog
 from support.redis_server import redis_server
 from support.redis_stores import end, first, record, stores
 
-from diptych.errors import LoopError, RunNotFound
-from diptych.loop.codec import catalog_blob, decode
+from diptych.errors import LoopError, RunLost, RunNotFound
+from diptych.loop.codec import Record, catalog_blob, decode
 from diptych.loop.events import LoopSettings
 from diptych.loop.messages import Message
+from diptych.runtime.stores import Stores
+from diptych.runtime.subscription import Subscriptions
 
 PREFIX = "diptych:team:clerk"
 SYSTEM = {"role": "system", "content": "You may transfer money."}
@@ -96,6 +99,47 @@ async def test_records_that_are_not_ours_are_left_out(caplog: pytest.LogCaptureF
                 stranger.xadd(f"{PREFIX}:log:{run_id}", {"d": b"x"}, id=f"2-{number + 50}")
             assert await store.read(run_id) == ours
     assert f"run {run_id}: {len(strange)} rows are not ours, and are left out" in caplog.text
+
+
+async def test_who_subscribes_elsewhere_is_told_the_end_though_rows_are_gone() -> None:
+    with redis_server() as server:
+        stranger = redis.Redis.from_url(server.url)
+        async with (
+            stores(server.url, prefix=PREFIX) as [owner],
+            stores(server.url, prefix=PREFIX) as [other],
+        ):
+            opened = await owner.open(first(owner), "t1")
+            entry, lease = opened.entry, opened.lease
+            assert lease
+            there = Stores(other, other, other, other, CountingClock())
+            subscriptions = Subscriptions(there, lambda _: None)
+            told: list[Record] = []
+
+            async def follow() -> None:
+                async for batch in subscriptions.subscribe(entry.run_id):
+                    told.extend(item for item in batch if isinstance(item, Record))
+
+            async def have(count: int) -> None:
+                async with asyncio.timeout(5):
+                    while len(told) < count:  # noqa: ASYNC110
+                        await asyncio.sleep(0.01)
+
+            following = asyncio.create_task(follow())
+            await have(1)
+            await asyncio.sleep(0.2)  # until it has no more to read
+            for seq, kind in enumerate(("text", "text", "completed"), 2):
+                await owner.append([record(entry, seq, kind)], lease)
+                stranger.xdel(f"{PREFIX}:log:{entry.run_id}", f"{seq}-0")
+                if kind == "text":
+                    await have(seq)
+                    other._report_gap()  # as after a reconnect: it has to read
+                    await asyncio.sleep(0.2)
+            async with asyncio.timeout(5):
+                await following
+            assert [item.seq for item in told] == [1, 2, 3, 4]
+            with pytest.raises(RunLost):
+                async with asyncio.timeout(5):
+                    await follow()
 
 
 async def test_a_run_s_entry_that_is_not_ours_is_in_no_list(

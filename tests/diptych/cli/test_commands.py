@@ -25,6 +25,9 @@ spec:
 """
 
 
+SCRIPT = '["{}", "Hi."]'
+
+
 def file_of(folder: Path, script: str, *, spec: str = "description: A test.") -> str:
     path = folder / "agent.yaml"
     path.write_text(AGENT.format(name="helper", script=script, spec=spec))
@@ -66,14 +69,14 @@ def test_an_unknown_command_is_misuse(typed: Type) -> None:
 
 
 def test_check_says_ok_for_each_agent(typed: Type, tmp_path: Path) -> None:
-    file = file_of(tmp_path, "{}")
+    file = file_of(tmp_path, SCRIPT)
     outcome = typed("check", file)
     assert (outcome.code, outcome.out) == (0, f"{file}: helper: ok\n")
 
 
 def test_check_and_serve_pass_over_kinds_of_somebody_else(typed: Type, tmp_path: Path) -> None:
     """As `kustomize build` writes them, beside Agents."""
-    file = Path(file_of(tmp_path, "{}"))
+    file = Path(file_of(tmp_path, SCRIPT))
     service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: tools}\n"
     file.write_text(file.read_text() + service)
     outcome = typed("check", str(file))
@@ -85,7 +88,7 @@ def test_check_and_serve_pass_over_kinds_of_somebody_else(typed: Type, tmp_path:
 def test_check_takes_a_pipe_which_can_be_read_once(typed: Type, tmp_path: Path) -> None:
     """As `kustomize build | diptych check /dev/stdin`."""
     reading, writing = os.pipe()
-    os.write(writing, Path(file_of(tmp_path, "{}")).read_bytes())
+    os.write(writing, Path(file_of(tmp_path, SCRIPT)).read_bytes())
     os.close(writing)
     outcome = typed("check", f"/dev/fd/{reading}")
     os.close(reading)
@@ -110,6 +113,20 @@ def test_run_gives_the_answer_alone_to_stdout(typed: Type, tmp_path: Path) -> No
     assert (outcome.code, outcome.out) == (0, "An answer.\n")
     assert "DEBUG_MOCK_RESPONSES" in outcome.err
     assert "✓ done" in outcome.err
+
+
+def test_run_waits_for_a_tool_server_that_starts_late(
+    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diptych.serve.hosted_agent.FIRST_CONNECT_SECONDS", 0.01)  # `/ready`'s
+    monkeypatch.setattr("diptych.cli.client.local.SAY_AFTER_SECONDS", 0.01)
+    script = '["{\\"tool\\": \\"echo\\", \\"arguments\\": {\\"text\\": \\"a\\"}}", "{}", "Said."]'
+    spec = "tools: [{name: demo, command: [diptych, demo-tools]}]"
+    outcome = typed("run", file_of(tmp_path, script, spec=spec), "Hi?")
+    assert (outcome.code, outcome.out) == (0, "Said.\n")
+    assert "Waiting for demo to start" in outcome.err
+    assert "unavailable" not in outcome.err
+    assert "✓ a" in outcome.err
 
 
 def test_run_reads_the_question_from_stdin(typed: Type, tmp_path: Path) -> None:

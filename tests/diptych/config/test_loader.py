@@ -273,14 +273,14 @@ def test_all_files_are_looked_at_and_a_broken_agent_is_still_there_to_refer_to()
         pytest.param([TOOLS_SECRET], "agent.yaml: there is no Agent in it", id="only a Secret"),
         pytest.param(
             ["kind: Deployment\n"],
-            'agent.yaml: kind: must be "Agent"; what is none of diptych.dev has another '
-            "apiVersion, and is passed over",
+            'agent.yaml: kind: must be "Agent" (got "Deployment"); an object of another API names '
+            "that in apiVersion",
             id="another kind, of nobody",
         ),
         pytest.param(
             [agent(), "apiVersion: diptych.dev/v1alpha1\nkind: Agnt\n"],
-            'agent.yaml: document 2: kind: must be "Agent"; what is none of diptych.dev has '
-            "another apiVersion, and is passed over",
+            'agent.yaml: document 2: kind: must be "Agent" (got "Agnt"); an object of another API '
+            "names that in apiVersion",
             id="a mistyped kind",
         ),
         pytest.param(

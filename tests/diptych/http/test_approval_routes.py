@@ -105,7 +105,8 @@ async def test_a_decision_is_on_record_with_its_reply_and_counts_once() -> None:
         await helper.house.told(run_id)
         assert helper.house.tools.called == [("pay", {"amount": 1})]
         refused = openai_error(await decide(helper, run_id, {"decision": "reject"}), 409)
-        assert refused["code"] == "run_over"
+        assert refused["code"] == "already_decided"  # also when the run has ended
+        assert refused["message"] == "decided already: edit by somebody"
         assert (await helper.http.get("/v1/approvals")).json()["data"] == []
 
 

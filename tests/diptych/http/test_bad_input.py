@@ -106,6 +106,19 @@ async def test_a_field_that_a_chat_cannot_have_is_refused(
         assert await helper.house.runs.entries() == []
 
 
+async def test_what_is_wrong_is_said_in_our_own_words() -> None:
+    async with face() as helper:
+        response = await helper.http.get(f"{RUNS}?limit=many")
+        assert openai_error(response, 400)["message"] == "limit must be a valid integer"
+        for body, message in (
+            ({"messages": []}, "messages is empty"),
+            ({"input": 5}, "input must be a valid string"),
+            ({"input": "hi", "max_steps": 0}, "max_steps must be greater than or equal to 1"),
+        ):
+            response = await helper.http.post(RUNS, json=body)
+            assert openai_error(response, 400)["message"] == message
+
+
 @pytest.mark.parametrize(
     "fields",
     [

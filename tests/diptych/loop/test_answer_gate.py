@@ -53,6 +53,7 @@ def told_early(text):
         pytest.param('```json\n{"a": 1}\n```\nDone', 20, id="fenced data, when its fence closes"),
         pytest.param('{"a": "}\\"{"}', 13, id="data with brackets in texts"),
         pytest.param("{} is the empty object", 4, id="a no-op that words follow"),
+        pytest.param("}\n, so", 5, id="brackets that words follow"),
     ],
 )
 def test_what_cannot_open_an_action_flows_from_there_on(text, after):
@@ -70,6 +71,8 @@ def test_what_cannot_open_an_action_flows_from_there_on(text, after):
         "{}",
         "<>",
         "[]",
+        "}",
+        "]\n}, ",
         "```json\n{}\n```\n",
         ADD,
         f"\n{ADD}\nand prose after it",

@@ -9,6 +9,7 @@ from support.shared_store import SharedStore
 from support.stories import begin, log, virtually
 
 from diptych.errors import SessionBusy
+from diptych.loop.codec import TERMINAL
 from diptych.loop.messages import Message
 from diptych.ports.entries import IdempotencyKey
 from diptych.runtime.definition import AgentDefinition
@@ -79,3 +80,23 @@ async def test_one_that_interrupts_and_is_sent_again_does_not_interrupt_itself()
     await rooms.runs.start(to(idempotency_key=key))
     await rooms.told(first.run_id)
     assert (await rooms.runs.entry(first.run_id)).status == "completed"
+
+
+@virtually
+async def test_of_a_storm_of_interruptions_one_is_heard_and_each_run_ends_once():
+    store = SharedStore()
+    definition = AgentDefinition(when_busy="interrupt")
+    at = [replica(store, n, *[SLOW, "Yes."] * 60, definition=definition) for n in "ab"]
+    gates = [at[n % 2].run(at[n % 2].runs.start(ask(f"{n}", "s"))) for n in range(50)]
+    entries = await asyncio.gather(*gates)
+    runs = [entry.run_id for entry in entries]
+    for run in runs:
+        await told(at[0], run)
+    ends = {
+        run: [r.event_type for r in log(store, run) if r.event_type in TERMINAL] for run in runs
+    }
+    assert all(len(each) == 1 for each in ends.values()), ends
+    assert sorted(each[0] for each in ends.values()) == ["aborted"] * 49 + ["completed"]
+    last = (await at[1].run(at[1].runs.start(ask("and now", "s")))).run_id
+    await told(at[1], last)
+    assert log(store, last)[-1].event_type == "completed"

@@ -13,6 +13,7 @@ from support.redis_server import RedisServer, redis_server
 from support.redis_stores import soon, stores
 
 from diptych.adapters.redis import RedisStore
+from diptych.errors import StoreError
 from diptych.loop.budget import Budget, SharedBudgets
 from diptych.loop.events import LoopSettings
 from diptych.loop.messages import Message, Usage, Used
@@ -83,11 +84,13 @@ def server() -> Iterator[RedisServer]:
 
 
 @asynccontextmanager
-async def replicas(url: str, count: int = 2, **day: Any) -> AsyncIterator[list[Replica]]:
+async def replicas(
+    url: str, count: int = 2, clock: SystemClock | None = None, **day: Any
+) -> AsyncIterator[list[Replica]]:
     terms = BudgetTerms(LoopSettings(), SharedBudgets(per_day=Budget(**day)), reply_tokens=20)
     prefix = f"test:{secrets.token_hex(4)}"
     async with stores(url, count, prefix=prefix, lease_seconds=1.0) as opened:
-        found = [_replica(store, terms) for store in opened]
+        found = [_replica(store, terms, clock or SystemClock()) for store in opened]
         for each in found:
             each.runs.start_background()
         try:
@@ -98,8 +101,8 @@ async def replicas(url: str, count: int = 2, **day: Any) -> AsyncIterator[list[R
                 await each.budgets.aclose()
 
 
-def _replica(store: RedisStore, terms: BudgetTerms) -> Replica:
-    clock, model = SystemClock(), Model()
+def _replica(store: RedisStore, terms: BudgetTerms, clock: SystemClock) -> Replica:
+    model = Model()
     budgets = AgentBudgets(terms, store.ledger, clock)
     backends = Backends(model, FunctionTools(), FunctionAgents(), budgets=budgets)
     ports = Stores(store, store, store, store, clock)
@@ -182,3 +185,107 @@ async def test_sessions_have_accounts_of_their_own_names(server: RedisServer) ->
         names = {name.decode().split(":", 2)[2] for name in server.ask("KEYS", "*:budget:*")}
         assert names == {f"budget:{day_key(SystemClock().now())}"}
         assert session_key("talk") == "session:talk"
+
+
+@pytest.fixture
+def saving() -> Iterator[RedisServer]:
+    """A server that has each write on disk before it says so."""
+    with redis_server("--appendonly", "yes", "--appendfsync", "always") as server:
+        yield server
+
+
+def _reserved(server: RedisServer) -> list[bytes]:
+    """Name what is reserved now, in all accounts."""
+    return [
+        field
+        for name in server.ask("KEYS", "*:budget:*")
+        for field, value in server.ask("HGETALL", name).items()
+        if field.startswith(b"r:") and value != b"settled"
+    ]
+
+
+async def test_what_was_reserved_when_redis_and_its_pod_were_killed_is_free_again(
+    saving: RedisServer,
+) -> None:
+    async with replicas(saving.url, 2, tokens=1_000) as (dead, heir):
+        dead.model.may_reply.clear()
+        run_id = await dead.start()
+        await soon(lambda: dead.model.asked == 1)
+        for task in (*dead.runs._lease_keeper._tasks, *dead.budgets._client._tasks):
+            task.cancel()
+        saving.kill()
+        saving.start()
+        assert len(_reserved(saving)) == 1
+        waiting = asyncio.create_task(heir.ask())
+        await asyncio.sleep(1)
+        assert heir.model.asked == 0  # all that is left is reserved
+        for name in saving.ask("KEYS", "*:budgetdue:*"):  # nobody waits half a minute here
+            for entry in saving.ask("ZRANGE", name, 0, -1):
+                saving.ask("ZINCRBY", name, -60_000, entry)
+        async with asyncio.timeout(60):
+            assert (await waiting).event_type == "completed"
+            *_, end = [i async for batch in heir.runs.subscribe(run_id) for i in batch]
+        assert end.event_type == "completed"
+        assert (await heir.used()).tokens == 4 * CALL
+        assert _reserved(saving) == []
+
+
+async def test_a_redis_that_is_killed_and_loses_its_data_is_closed_meanwhile_and_begins_anew(
+    saving: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_budget_meter, "AWAY_SECONDS", 1.0)
+    async with replicas(saving.url, 1, tokens=10_000) as [one]:
+        one.model.may_reply.clear()
+        await one.start()
+        await soon(lambda: one.model.asked == 1)
+        saving.kill()
+        saving.lose_data()
+        with pytest.raises(StoreError):
+            await one.start()
+        one.model.may_reply.set()
+        await asyncio.sleep(2)
+        assert one.model.asked == 1  # the answer is not asked for
+        saving.start()
+
+        async def completes() -> bool:
+            try:
+                return bool((await one.ask()).event_type == "completed")
+            except StoreError:
+                return False
+
+        async with asyncio.timeout(60):
+            while not await completes():  # noqa: ASYNC110
+                await asyncio.sleep(0.2)
+            while _reserved(saving):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        assert (await one.used()).tokens in {2 * CALL, 3 * CALL}  # with what was settled late
+
+
+class MovedClock(SystemClock):
+    """A clock that can be put forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
+
+
+async def test_a_run_that_crosses_midnight_counts_for_the_day_on_which_it_asked(
+    server: RedisServer,
+) -> None:
+    clock = MovedClock()
+    today = clock.now()
+    async with replicas(server.url, 1, clock, tokens=CALL) as [one]:
+        one.model.may_reply.clear()
+        run_id = await one.start()
+        await soon(lambda: one.model.asked == 1)
+        clock.ahead = 24 * 3600.0
+        one.model.may_reply.set()
+        *_, end = [i async for batch in one.runs.subscribe(run_id) for i in batch]
+        assert end.event_type == "completed"  # the first call took all of its day
+        assert (await one.ask()).metadata["code"] == "budget_exhausted"
+        budget = Budget(tokens=CALL)
+        days = [Account("perDay", day_key(at), budget, 60) for at in (today, clock.now())]
+        assert [used.tokens for used in await one.store.ledger.used(days)] == [CALL, CALL]

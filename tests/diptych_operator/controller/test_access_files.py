@@ -10,7 +10,7 @@ from support.operator_process import until
 from support.reconciler_harness import NAME, served
 
 from diptych_operator.controller import access_files
-from diptych_operator.controller.reconciler import BLOCKED_SECONDS
+from diptych_operator.controller.obstacles import BLOCKED_SECONDS
 from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, DEPLOYMENT, NAMESPACE
 
 FILE = ("team", "coordinator-access")

@@ -8,6 +8,7 @@ from support.agents import PLATFORM, agent_object
 from support.kubernetes import ErrorResponse
 from support.reconciler_harness import NAME, Harness, served
 
+from diptych_operator.controller.obstacles import BLOCKED_SECONDS
 from diptych_operator.desired.expose import ExposeSettings, WaySettings
 from diptych_operator.kubernetes.errors import NotFoundError
 from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, HTTP_ROUTE, INGRESS, NETWORK_POLICY
@@ -170,36 +171,82 @@ async def test_of_two_agents_of_one_host_the_younger_is_refused_until_the_older_
     assert first["metadata"]["creationTimestamp"]
     assert harness.conditions(name)["Accepted"] == ("False", "HostConflict")
     assert harness.conditions()["Accepted"] == ("True", "Accepted")
+    assert await harness.reconcile(name) == BLOCKED_SECONDS  # no watch tells when the first goes
     harness.api.remove(AGENT, NAME)
     await harness.until_done()
     assert harness.conditions(name)["Accepted"] == ("True", "Accepted")
 
 
-async def test_where_it_is_not_switched_on_no_route_is_looked_for():
+async def test_where_it_is_not_switched_on_no_route_is_made():
     async with served() as harness:
-        seen = []
-        harness.api.before = lambda request, content: seen.append(request.path)
         put(harness, expose=BY_GATEWAY)
         await harness.until_done()
         assert harness.conditions()["Accepted"] == ("False", "ExposeNotAllowed")
-        assert not [path for path in seen if "httproutes" in path or "ingresses" in path]
+        assert harness.api.all(HTTP_ROUTE) == harness.api.all(INGRESS) == []
+        assert not harness.api.get(NETWORK_POLICY, NAME)  # nor anything else of it
 
 
-async def test_what_is_switched_off_stays_open_until_the_manifest_says_so_no_more(harness):
-    def admits_gateways():
-        return {
-            "from": [GATEWAYS],
-            "ports": [{"port": 8000, "protocol": "TCP"}],
-        } in harness.api.get(NETWORK_POLICY, NAME)["spec"]["ingress"]
+def admitted(harness):
+    """Whom the Agent's NetworkPolicy admits at its port."""
+    rules = harness.api.get(NETWORK_POLICY, NAME)["spec"]["ingress"]
+    return [peer for rule in rules for peer in rule["from"]]
 
+
+OFF = ExposeSettings(("*.example.com",))
+OTHER_HOSTS = ExposeSettings(("*.example.org",), ON, ON)
+
+
+@pytest.mark.parametrize("settings", [OFF, OTHER_HOSTS], ids=["off", "other hosts"])
+@pytest.mark.parametrize(
+    ("expose", "kind"), [(BY_GATEWAY, HTTP_ROUTE), (BY_INGRESS, INGRESS)], ids=["route", "ingress"]
+)
+async def test_what_the_platform_allows_no_more_is_closed_and_all_else_goes_on(
+    harness, settings, expose, kind
+):
+    put(harness, expose=expose)
+    await harness.until_done()
+    deployment = harness.api.get(DEPLOYMENT, NAME)
+    egress = harness.api.get(NETWORK_POLICY, NAME)["spec"]["egress"]
+    assert harness.api.get(kind, NAME)
+    assert GATEWAYS in admitted(harness)
+
+    later = Harness(harness.api, harness.client, platform=replace(PLATFORM, expose=settings))
+    await later.until_done()
+    assert harness.api.all(kind) == []
+    assert GATEWAYS not in admitted(harness)
+    assert harness.api.get(NETWORK_POLICY, NAME)["spec"]["egress"] == egress
+    assert harness.api.get(DEPLOYMENT, NAME) == deployment
+    assert later.conditions()["Accepted"] == ("False", "ExposeNotAllowed")
+    status = harness.api.get(AGENT, NAME)["status"]
+    assert status["url"] == "http://coordinator.team:8000"
+    assert "is not reached from outside" in status["advice"]
+
+    harness.api.writes.clear()
+    await later.reconcile()
+    assert harness.api.writes == []
+    again = Harness(harness.api, harness.client, platform=EXPOSING)
+    await again.until_done()
+    assert harness.api.get(kind, NAME)
+    assert GATEWAYS in admitted(harness)
+
+
+async def test_an_agent_that_lets_expose_go_while_it_is_off_has_no_route_left(harness):
     put(harness, expose=BY_GATEWAY)
     await harness.until_done()
-    assert admits_gateways()
+    put(harness)
     later = Harness(harness.api, harness.client)
     await later.until_done()
-    assert later.conditions()["Accepted"] == ("False", "ExposeNotAllowed")
-    assert admits_gateways()
-    put(later)
-    await later.until_done()
-    assert not admits_gateways()
-    assert harness.api.get(HTTP_ROUTE, NAME)
+    assert harness.api.all(HTTP_ROUTE) == []
+    assert later.conditions()["Accepted"] == ("True", "Accepted")
+
+
+async def test_an_operator_without_the_right_to_list_routes_serves_agents(harness):
+    def refuse(request, content):
+        if "httproutes" in request.path or "ingresses" in request.path:
+            raise ErrorResponse(403, 'User "x" cannot list resource')
+
+    harness.api.before = refuse
+    put(harness)
+    await harness.until_done()
+    assert harness.conditions()["Accepted"] == ("True", "Accepted")
+    assert harness.api.get(DEPLOYMENT, NAME)

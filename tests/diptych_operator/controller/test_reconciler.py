@@ -8,7 +8,7 @@ from support.agents import agent_object, service
 from support.kubernetes import ErrorResponse
 from support.reconciler_harness import NAME, Harness, served
 
-from diptych_operator.controller.reconciler import BLOCKED_SECONDS
+from diptych_operator.controller.obstacles import BLOCKED_SECONDS
 from diptych_operator.desired.resolved_manifest import FILE
 from diptych_operator.kubernetes.errors import ApiError
 from diptych_operator.resources.kinds import (

@@ -8,7 +8,7 @@ from support.kubernetes import ErrorResponse
 from support.pod_templates import MISTAKES
 from support.reconciler_harness import NAME, Harness, served
 
-from diptych_operator.controller.reconciler import RETRY_SECONDS
+from diptych_operator.controller.obstacles import RETRY_SECONDS
 from diptych_operator.kubernetes.errors import ApiError
 from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, DEPLOYMENT, EVENT, SERVICE
 

@@ -6,10 +6,9 @@ import pytest
 import yaml
 from support.agents import PLATFORM, agent, agent_object, observed
 
-from diptych_operator.desired.children import desired_children
+from diptych_operator.desired.children import closed_network_policy, desired_children
 from diptych_operator.desired.expose import ExposeSettings, WaySettings, host_holder
 from diptych_operator.desired.manifest_error import ManifestError
-from diptych_operator.resources.kinds import HTTP_ROUTE, INGRESS
 
 FROM = ({"namespaceSelector": {"matchLabels": {"team": "gateways"}}},)
 SETTINGS = ExposeSettings(
@@ -142,10 +141,10 @@ def test_the_oldest_agent_holds_a_host():
     assert host_holder(agent(), [older]) is None
 
 
-def test_kinds_are_those_that_are_switched_on():
-    assert SETTINGS.kinds == (HTTP_ROUTE, INGRESS)
-    assert ExposeSettings(gateway=WaySettings(True)).kinds == (HTTP_ROUTE,)
-    assert ExposeSettings().kinds == ()
+def test_the_policy_of_a_refused_agent_is_that_of_one_that_asks_for_nothing():
+    platform = replace(PLATFORM, expose=ExposeSettings())
+    plain = made(None)["NetworkPolicy"]
+    assert closed_network_policy(agent(expose=BY_GATEWAY), observed(), platform) == plain
 
 
 def test_peers_that_may_reach_all_agents_need_no_expose():

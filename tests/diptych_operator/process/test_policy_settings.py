@@ -20,6 +20,8 @@ FULL = {
 
 def test_rules_are_read_as_they_are():
     assert read_policy([RULE, FULL]) == (RULE, FULL)
+    for expires in ("1m30s", "500ms", "24h", "1h0m"):
+        assert read_policy([{**RULE, "expires": expires}])
 
 
 def test_with_rules_what_the_container_runs_is_locked():
@@ -35,7 +37,8 @@ def test_with_rules_what_the_container_runs_is_locked():
         (["x"], "policy[0] must be a mapping"),
         ([RULE, {**RULE, "doo": 1}], "policy[1] has unknown fields: doo"),
         ([{**RULE, "repeat": "deny"}], "policy[0] has unknown fields: repeat"),
-        ([{**RULE, "expires": "1m30s"}], "policy[0].expires does not have its form"),
+        ([{**RULE, "expires": "1m 30s"}], "policy[0].expires does not have its form"),
+        ([{**RULE, "expires": ""}], "policy[0].expires does not have its form"),
         ([{"do": "deny"}], "policy[0].match needs exactly one of tool, agent"),
         ([{"match": {"tool": "a", "agent": "b"}, "do": "deny"}], "needs exactly one of"),
         ([{"match": {"tool": 1}, "do": "deny"}], "needs exactly one of"),
@@ -45,8 +48,8 @@ def test_with_rules_what_the_container_runs_is_locked():
         ([{**RULE, "mode": "dry"}], "policy[0].mode must be enforce or dryRun"),
         ([{**RULE, "when": 1}], "policy[0].when does not have its form"),
         ([{**RULE, "when": "x" * 2049}], "policy[0].when does not have its form"),
-        ([{**RULE, "expires": "0s"}], "policy[0].expires does not have its form"),
-        ([{**RULE, "expires": "25h"}], "policy[0].expires does not have its form"),
+        ([{**RULE, "expires": "0s"}], "policy[0].expires must be more than 0s"),
+        ([{**RULE, "expires": "24h1ms"}], "policy[0].expires must be more than 0s"),
         ([RULE, {**RULE, "when": "argz.x"}], "policy[1].when: column 5: undeclared reference"),
     ],
 )

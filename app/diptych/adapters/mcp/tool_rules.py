@@ -13,11 +13,19 @@ from diptych.config.settings import OverrideConfig, ToolServerConfig
 from diptych.loop.catalog import Tool
 
 Value = TypeVar("Value")
+_GLOB = frozenset("*?[")
 
 
 def allows(server: ToolServerConfig, tool: str) -> bool:
     """Say whether the manifest allows calls of a tool of this name."""
     return any(fnmatchcase(tool, glob) for glob in server.allow)
+
+
+def unknown_names(server: ToolServerConfig, listed: Iterable[mcp_types.Tool]) -> list[str]:
+    """Give what `allow` and `overrides` name and the server does not list; globs may match none."""
+    names = {*server.allow, *(override.tool for override in server.overrides)}
+    plain = {name for name in names if not _GLOB.intersection(name)}
+    return sorted(plain - {tool.name for tool in listed})
 
 
 def timeout_of(server: ToolServerConfig, tool: str) -> float:

@@ -9,6 +9,8 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
+import typer
+
 from diptych.cli.client.agent_client import (
     Availability,
     Choice,
@@ -27,6 +29,8 @@ from diptych.runtime.request import RunRequest
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.server import ListenAddress, Sockets, serve_agents
 from diptych.serve.undumpable import make_undumpable
+
+SAY_AFTER_SECONDS = 3.0
 
 
 class LocalAgent:
@@ -76,8 +80,18 @@ async def local_agents(loaded: LoadedAgents) -> AsyncIterator[list[LocalAgent]]:
     make_undumpable()
     sockets = Sockets(ListenAddress(port=0), len(loaded.names))
     async with serve_agents(loaded.resolve(sockets.urls), sockets) as agents:
-        await asyncio.gather(*(agent.wait_for_first_connect() for agent in agents))
+        await _wait_until_tried(agents)
         yield [LocalAgent(agent) for agent in agents]
+
+
+async def _wait_until_tried(agents: Sequence[HostedAgent]) -> None:
+    """Wait for the tools and agents of all, and say so if that takes long."""
+    waiting = asyncio.gather(*(agent.wait_until_tried() for agent in agents))
+    done, _ = await asyncio.wait([waiting], timeout=SAY_AFTER_SECONDS)
+    if not done:
+        late = {u.name for a in agents for u in a.readiness().unavailable if u.kind == "server"}
+        typer.echo(f"Waiting for {', '.join(sorted(late)) or 'agents'} to start …", err=True)
+    await waiting
 
 
 @asynccontextmanager

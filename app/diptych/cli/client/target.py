@@ -32,6 +32,11 @@ class Target:
     services: Sequence[str] | None = None
     cluster: ClusterFlags = field(default_factory=ClusterFlags)
 
+    @property
+    def is_file(self) -> bool:
+        """Whether its agents live as long as the command does."""
+        return "://" not in self.address and _is_file(self.address)
+
     def connect(self) -> AbstractAsyncContextManager[AgentClient]:
         """Give a client of the agent while a block lasts; a file is served meanwhile.
 
@@ -39,7 +44,7 @@ class Target:
         """
         if "://" in self.address:
             return self._at_url()
-        if _is_file(self.address):
+        if self.is_file:
             return self._of_file()
         from diptych.cli.cluster.agents import AgentName
 

@@ -38,13 +38,15 @@ def check(
     other agents for their cards. It prints what works, and which fields would serve better; the
     exit code is 1 if something does not work.
     """
+    from diptych.adapters.scripted import script_problems
     from diptych.config import loader
 
     if not online and (secrets or service):
         raise ConfigError("--secrets and --service go with --online; else no reference is followed")
     checked = loader.check_files(files)
-    if checked.problems:
-        raise ConfigError(*checked.problems)
+    scripts = [problem for script in checked.scripts for problem in script_problems(*script)]
+    if problems := [*checked.problems, *scripts]:
+        raise ConfigError(*problems)
     for note in checked.notes:
         typer.echo(f"note: {note}", err=True)
     if online:

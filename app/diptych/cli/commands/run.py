@@ -20,6 +20,7 @@ from diptych.cli.commands.options import (
 from diptych.errors import ConfigError
 
 if TYPE_CHECKING:
+    from diptych.cli.approver import InputRequired
     from diptych.cli.client.target import Target
 
 
@@ -95,8 +96,14 @@ async def _ask(
         except InputRequired as waiting:
             screen.print_line(
                 ("! ", "yellow"),
-                f"{waiting.call_id} of {waiting.run_id} waits for a decision: see "
-                "`diptych approvals`, and decide with `diptych approve` or `diptych reject`",
+                f"{waiting.call_id} waits for a decision: {_way_to_decide(target, waiting)}",
             )
             return INPUT_REQUIRED
     return EXIT_CODE_BY_STATUS[ended.status]
+
+
+def _way_to_decide(target: "Target", waiting: "InputRequired") -> str:
+    if target.is_file:
+        return "its run ends with this command; ask without --no-input, or serve the file first"
+    what = f"{waiting.run_id} {waiting.call_id} --at {target.address}"
+    return f"diptych approve {what}, or diptych reject {what}"

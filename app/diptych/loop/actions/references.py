@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from diptych.loop.actions.strict_json import decode_json, is_deep
 from diptych.loop.messages import JSON, Call, Delegation
 
 MAX_INSERTED = 4 * 1024 * 1024
@@ -39,10 +40,11 @@ def has_reference(value: JSON) -> bool:
 def reference_value(value: JSON, text: str) -> JSON:
     """Give what a reference to a result inserts: its structured value, else its text.
 
-    A value that is only MCP's wrapper `{"result": x}` counts as `x`.
+    A value that is only MCP's wrapper `{"result": x}` counts as `x`. A text without a value that is
+    a JSON object or array as a whole counts as that.
     """
     if value is None:
-        return text
+        return _structured(text)
     if isinstance(value, Mapping) and value.keys() == {"result"}:
         return value["result"]
     return value
@@ -112,6 +114,16 @@ class _Filling:
         if self._left < 0:
             self.problem = f"references insert more than {MAX_INSERTED} characters into this call"
         return found
+
+
+def _structured(text: str) -> JSON:
+    """Give the object or array that a text is as a whole, else the text."""
+    if not text.lstrip().startswith(("{", "[")):
+        return text
+    decoded = decode_json(text)
+    if not isinstance(decoded, Mapping | list) or is_deep(decoded):
+        return text
+    return decoded
 
 
 def _follow(path: str, values: Mapping[str, JSON]) -> "JSON | LookupError":

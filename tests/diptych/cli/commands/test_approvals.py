@@ -118,3 +118,4 @@ async def test_no_input_asks_nobody() -> None:
         code, seen = await at_a_terminal("y", "run", "--no-input", url, "pay")
         assert (code, paid) == (4, [])
         assert "why not:" not in seen
+        assert f"call_1_1 --at {url}, or diptych reject" in " ".join(seen.split())

@@ -115,11 +115,23 @@ def test_as_json_it_is_one_object_for_each_agent(typed: Type, tmp_path: Path) ->
 
 
 def test_a_script_is_not_asked(typed: Type, tmp_path: Path) -> None:
-    spec = {"container": {"env": [{"name": "DEBUG_MOCK_RESPONSES", "value": "[]"}]}}
+    spec = {"container": {"env": [{"name": "DEBUG_MOCK_RESPONSES", "value": '["{}"]'}]}}
     outcome = typed(
         "check", "--online", file_of(tmp_path, agent("one", "http://127.0.0.1:9", **spec))
     )
     assert (outcome.code, "a script answers" in outcome.out) == (0, True)
+
+
+@pytest.mark.parametrize("options", [(), ("--online",)], ids=["alone", "online"])
+def test_a_script_that_cannot_be_read_is_a_mistake_of_its_file(
+    typed: Type, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    spec = {"container": {"env": [{"name": "DEBUG_MOCK_RESPONSES", "value": "[oops"}]}}
+    file = file_of(tmp_path, agent("one", "http://127.0.0.1:9", **spec))
+    outcome = typed("check", *options, file)
+    assert (outcome.code, outcome.out) == (2, "")
+    place = f"error: {file}: spec.container.env[0]: DEBUG_MOCK_RESPONSES: is not valid JSON: "
+    assert outcome.err.startswith(place)
 
 
 def test_a_missing_secret_is_misuse(

@@ -147,6 +147,13 @@ def test_endless_nesting_is_told() -> None:
         pytest.param({"result": 1, "x": 2}, "", {"result": 1, "x": 2}, id="no wrapper"),
         pytest.param([1], "", [1], id="a list"),
         pytest.param(0, "zero", 0, id="zero"),
+        pytest.param(None, ' {"a": [1]}\n', {"a": [1]}, id="a text that is an object"),
+        pytest.param(None, "[1]", [1], id="a text that is an array"),
+        pytest.param(None, "7", "7", id="a text that is a number"),
+        pytest.param(None, '{"a": 1} and more', '{"a": 1} and more', id="an object and more"),
+        pytest.param(None, '{"a": 1, "a": 2}', '{"a": 1, "a": 2}', id="an object read two ways"),
+        pytest.param(None, "[" * 99 + "]" * 99, "[" * 99 + "]" * 99, id="too deep an array"),
+        pytest.param({"result": "[1]"}, "[1]", "[1]", id="a wrapper of a text"),
     ],
 )
 def test_a_result_stands_for_its_value_or_its_text(
