@@ -13,6 +13,7 @@ from support.hostile_peer import HostilePeer, event
 from support.stack import Stage, agent, stages
 from support.trees import delegates_to, recorded, said
 
+from diptych.adapters.a2a import event_gate
 from diptych.adapters.a2a.event_gate import MAX_APPROVAL_BYTES
 from diptych.config.settings import PeerConfig
 from diptych.loop.budget import Budget
@@ -76,6 +77,30 @@ async def test_a_child_counts_for_what_it_could_use_at_most_and_for_what_it_show
         (line,) = audited(caplog)
         assert (line["subject"], line["given"]) == ("agent evil", {"tokens": GIVEN})
         assert why in caplog.text
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        pytest.param([], id="nothing is shown"),
+        pytest.param([*SHOWN, event("delegation_request", 3)], id="children of its own"),
+        pytest.param([*SHOWN, {"event": {"type": "?"}}], id="an event that cannot be read"),
+        pytest.param(
+            [*SHOWN, *(event("tool_result", n) for n in range(3, 20))],
+            id="events that were dropped",
+        ),
+    ],
+)
+async def test_nobody_is_accused_where_not_all_was_shown(
+    says: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.WARNING)
+    monkeypatch.setattr(event_gate, "BURST", 5)
+    monkeypatch.setattr(event_gate, "EVENTS_PER_SECOND", 0.0)
+    peer = HostilePeer(says, {"used": {"tokens": 400}})
+    async with asking(peer, loop=LoopSettings(budget=Budget(tokens=TOKENS))) as top:
+        await top.ended(await top.start())
+    assert audited(caplog) == []
 
 
 async def test_tokens_that_are_claimed_without_a_price_cost_no_more_than_was_given() -> None:

@@ -132,6 +132,9 @@ async def test_a_decision_at_any_replica_reaches_the_owner_and_counts_once(
             at.decide(at.one, run_id, {"decision": "reject"}),
         )
         assert sorted(status for status, _ in replies) == [200, 409, 409, 409]
+        (won,) = [reply["decision"] for status, reply in replies if status == 200]
+        late = [reply["error"]["message"] for status, reply in replies if status == 409]
+        assert all(f"decided already: {won} by somebody" in message for message in late), late
         await at.until(at.other, run_id, "completed")
         types = await at.types(at.one, run_id)
         assert types.count("approval_decided") == 1

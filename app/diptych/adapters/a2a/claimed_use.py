@@ -28,10 +28,12 @@ class ClaimedUse:
         self._request = request
         self._shown = Used()
         self._is_whole = not request.is_resumed
+        self._has_shown = False
         self._report = TaskReport()
 
     def show(self, event: ChildEvent) -> None:
         """Count what an event of the task says that it has used; it must have come once."""
+        self._has_shown = True
         if event.skipped or event.type == "delegation_request":
             self._is_whole = False  # there is more to it than events of its own
         if event.path or not event.seq or "error" in event.metadata:
@@ -41,6 +43,10 @@ class ClaimedUse:
             self._shown += Used(tokens, model_calls=1)
         elif event.type == "tool_call":
             self._shown += Used(tool_calls=1)
+
+    def miss(self) -> None:
+        """Keep that an event was dropped: what is shown is less than what happened."""
+        self._is_whole = False
 
     def counted(self, report: TaskReport) -> Used | None:
         """Give what the task counts for by now; None if it says nothing that could be counted."""
@@ -69,7 +75,7 @@ class ClaimedUse:
             self._note("claims more than it could use of what it was given")
         elif claim.tokens < self._shown.tokens:
             self._note("claims less than its events show")
-        elif self._is_whole and claim.tokens > self._shown.tokens:
+        elif self._has_shown and self._is_whole and claim.tokens > self._shown.tokens:
             self._note("claims more than its events show")
 
     def _claim(self, report: TaskReport) -> Used | None:

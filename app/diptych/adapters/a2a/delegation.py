@@ -221,6 +221,8 @@ class DelegationTask:
             self.claims.show(admitted)
             self._report(admitted)
             self._note_waiting(admitted)
+        elif self._events.is_dropping or (isinstance(told, dict) and "event" in told and not event):
+            self.claims.miss()
 
     def _note_waiting(self, event: ChildEvent) -> None:
         """Keep whether calls wait for approval: the task's own records say so for all below it."""

@@ -33,6 +33,11 @@ class EventGate:
         self._tokens, self._filled_at = float(BURST), now()
         self._skipped = 0
 
+    @property
+    def is_dropping(self) -> bool:
+        """Whether what came last was too much."""
+        return self._skipped > 0
+
     def admit(self, event: ChildEvent) -> ChildEvent | None:
         """Give the event if it is new and there is room for it, else None."""
         if event.seq and event.seq <= self._seen.get(event.path, 0):
