@@ -32,7 +32,7 @@ class Subscriptions:
     def __init__(self, stores: Stores, find: Callable[[str], ActiveRun | None]) -> None:
         self.stores = stores
         self.find = find
-        self.remote_buffers: set[SubscriberBuffer] = set()  # of runs that others own
+        self.remote_buffers: dict[SubscriberBuffer, None] = {}  # of runs that others own
         self.is_closed = False
         self._counts: Counter[str] = Counter()
 
@@ -227,10 +227,10 @@ class Subscription(AsyncIterator[Sequence[Item]]):
             return
         buffer, remote_buffers = SubscriberBuffer(), self._subscriptions.remote_buffers
         unsubscribe = await self._stores.feed.subscribe(self._run_id, buffer.put)
-        remote_buffers.add(buffer)
+        remote_buffers[buffer] = None
 
         def detach() -> None:
-            remote_buffers.discard(buffer)
+            remote_buffers.pop(buffer, None)
             unsubscribe()
 
         self._source = _Source(buffer, detach, is_local=False)
