@@ -168,7 +168,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         """Go on live, with nothing more on record; `is_new`: something new was.
 
         What the store has lost its owner puts back, and tells of again. What it had, before and
-        after it was read (`is_held`), and does not give, others have written over.
+        after it was read (`is_held`), and still does not give, others have written over.
         """
         if not self._source:
             self._stage = _Stage.ATTACHING
@@ -176,10 +176,12 @@ class Subscription(AsyncIterator[Sequence[Item]]):
             self._after_gap, self._stage = None, _Stage.LIVE
             if gap.seq <= self._position.seq + 1:
                 return
-            if is_held and await self._reader.holds(gap.seq):
-                self._lasting_gap = gap
-            else:
+            if not (is_held and await self._reader.holds(gap.seq)):
                 self._unread.popleft()
+            elif await self._reader.has_between(self._position.seq, gap.seq):
+                self._after_gap, self._stage = gap, _Stage.READING
+            else:
+                self._lasting_gap = gap
         elif is_new or not await self._reader.check_end(self._position.seq):
             self._stage = _Stage.LIVE
 
