@@ -87,7 +87,7 @@ class FullWorld(HooksOfWorld, World):
         if (
             random.Random(f"{seed}, obsession").random() < 0.2
         ):  # by one tool, and nobody keeps it from that
-            self.is_obsessed, self.repeat, self.max_steps = True, "allow", 5
+            self.is_obsessed, self.repeat, self.max_steps, self.silence = True, "allow", 5, 0.0
         self.held: list[str] = []  # reservations that stayed
         self.sudden: list[asyncio.Task] = []
         self.outside = contextvars.copy_context()  # of all processes

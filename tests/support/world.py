@@ -50,6 +50,7 @@ class World:
     """One seed: the store, the processes that live, the clients, and what they all saw."""
 
     letter = "p"  # what the names of its processes begin with
+    silence = 0.45  # how often its models ask for nothing that can be called
 
     def __init__(self, seed, store=SharedStore, runs=RunService, *, losing=False, native=None):
         self.losing = losing  # the newest records, now and then

@@ -20,7 +20,7 @@ class Model:
         chance = await self._think(request)
         if request.tools and self.world.refuses_tools():
             raise ModelError("tools_refused", "no tools")
-        if chance.random() < 0.45:
+        if chance.random() < self.world.silence:
             said = chance.choice(["{}", "<>", "I know it.", '{"tool": '])
             is_broken = said == '{"tool": ' and request.tools
             return Reply("", calls=(NativeCall("a", "look", said),)) if is_broken else Reply(said)
