@@ -8,7 +8,6 @@ Not here: the arithmetic (`budget`), the budgets of sessions and days (`ports.bu
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from diptych.loop.budget import Budget, Limit, Prices, limit_text
@@ -161,7 +160,7 @@ def child_use(result: Result, share: Budget, prices: Prices | None) -> Used:
     usage = child.usage or Usage()
     used = child.used or Used(usage.prompt_tokens + usage.completion_tokens)
     if prices and not used.cost:
-        used = replace(used, cost=prices.cost(usage))
+        used = used._replace(cost=prices.cost(usage))
     return at_most(used, share)
 
 
@@ -172,7 +171,7 @@ def at_most(used: Used, share: Budget) -> Used:
     """
     most = ((name, limit * (2 if name in _MAY_GO_OVER else 1)) for name, limit in share.limits)
     over: dict[str, Any] = {name: limit for name, limit in most if getattr(used, name) > limit}
-    return replace(used, **over) if over else used
+    return used._replace(**over) if over else used
 
 
 def as_used(budget: Budget) -> Used:

@@ -9,7 +9,6 @@ Not here: the form of a claim (`net.a2a_reports`), counting it (`loop.spending`)
 
 import json
 import logging
-from dataclasses import replace
 
 from diptych.loop.budget import encode_budget
 from diptych.loop.messages import Used
@@ -52,8 +51,7 @@ class ClaimedUse:
         if claim is None:
             return None
         shown = self._shown
-        least = replace(
-            claim,
+        least = claim._replace(
             tokens=max(claim.tokens, shown.tokens),
             model_calls=max(claim.model_calls, shown.model_calls),
         )

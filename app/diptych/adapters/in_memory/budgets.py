@@ -5,7 +5,7 @@ It ends with the process, and so does what was counted.
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from time import monotonic
 
 from diptych.loop.budget import Limit
@@ -14,7 +14,6 @@ from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
 
 _MAX_ACCOUNTS = 10_000
 _SETTLED = 60.0  # seconds for which it is known that an entry was settled
-_AMOUNTS = [field.name for field in fields(Used)]
 
 
 @dataclass(slots=True)
@@ -122,8 +121,7 @@ class MemoryLedger:
 
 def _beyond(one: Used, other: Used) -> Used:
     """Give what one has more of than another."""
-    more = one - other
-    return Used(*(max(getattr(more, name), getattr(NO_USE, name)) for name in _AMOUNTS))
+    return Used._make(map(max, one - other, NO_USE))
 
 
 def _first_without(
