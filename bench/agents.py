@@ -7,6 +7,7 @@ own, because the operator polls pods too.
 Not here: a real API, which takes longer for each write.
 """
 
+import asyncio
 import contextlib
 import json
 import statistics
@@ -26,6 +27,7 @@ from bench.report import table
 sys.path.append(str(ROOT / "tests"))
 
 from support.api_in_thread import ApiInThread
+from support.reconciler_harness import Harness, served
 
 from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, POD, PORT, SERVICE
 from diptych_operator.resources.labels import child_labels
@@ -52,7 +54,35 @@ def measure() -> str:
         with _operator(api) as operator:
             rows += [_restarted(api, operator), _idle(api, operator)]
     head = ["what", "seconds", "CPU seconds", "writes per Agent", "other requests per Agent", "MB"]
-    return table(head, rows)
+    return f"{table(head, rows)}\n\n{asyncio.run(_alone())}"
+
+
+async def _alone() -> str:
+    """Reconcile without watches and polls, in the API's own process: what each Agent costs.
+
+    These are seconds of a processor, so that other work on the machine does not count. Raises
+    `AssertionError` if an operator that starts anew writes anything.
+    """
+    rows = []
+    for number in (FEW, MANY):
+        async with served() as harness:
+            for index in range(number):
+                harness.api.put(AGENT, _agent(index))
+            made = await _reconciled_alone(harness, number)
+            harness.api.writes.clear()
+            again = await _reconciled_alone(Harness(harness.api, harness.client), number)
+            assert not harness.api.writes
+        rows.append([f"{number} Agents", f"{made:.1f}", f"{again:.1f}"])
+    return table(["CPU ms per Agent, with the API's", "made", "by an operator that starts"], rows)
+
+
+async def _reconciled_alone(harness: Harness, number: int) -> float:
+    """List everything and reconcile all; give milliseconds of CPU per Agent."""
+    begun = time.process_time()
+    await harness.observe()
+    for index in range(number):
+        await harness.reconciler.reconcile(("team", f"agent-{index}"))
+    return (time.process_time() - begun) * 1000 / number
 
 
 def _together(number: int) -> tuple[float, ...]:

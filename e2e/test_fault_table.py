@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.alone, pytest.mark.long]
 SECONDS = 20
 """For pods and operator to name a fault, and to take its name back."""
 LOOK_SECONDS = 3
-"""Between two looks of this test, on a busy machine."""
+"""For a look of this test; how long it took in truth is taken off where the 20 s are enforced."""
 KUBELET_SECONDS = 100
 """For pods to come up, or to fail, where many do at once on two cores."""
 DIPTYCH = Path(sys.executable).parent / "diptych"
@@ -49,6 +49,7 @@ class Seen:
     fault: Fault
     seconds: float = 0.0
     after_pods: float = 0.0
+    at_least: float = 0.0
     row: str = ""
     advice: str = ""
     condition: str = ""
@@ -57,6 +58,7 @@ class Seen:
     metric: str = ""
     gone_after: float = 0.0
     gone_after_pods: float = 0.0
+    gone_at_least: float = 0.0
 
 
 def name_of(fault: Fault) -> str:
@@ -108,7 +110,7 @@ def _see_all(space: Space, diptych: Release, faults: Sequence[Fault]) -> None:
         for one in seen:
             told = partial(_is_told, one.fault)
             content, *times = watch.first(one.fault, told, since=one.seconds)
-            one.seconds, one.after_pods = times
+            one.seconds, one.after_pods, one.at_least = times
             _note(one, content)
     _look_around(space, diptych, seen)
     with _Watch(space) as watch:
@@ -118,17 +120,13 @@ def _see_all(space: Space, diptych: Release, faults: Sequence[Fault]) -> None:
         for one in seen:
             gone = partial(_is_gone, one.fault)
             _, *times = watch.first(one.fault, gone, since=one.gone_after)
-            one.gone_after, one.gone_after_pods = times
+            one.gone_after, one.gone_after_pods, one.gone_at_least = times
             say(
                 f"{one.fault.what}: named in {_told(one.seconds, one.after_pods)} s, gone in "
                 f"{_told(one.gone_after, one.gone_after_pods)} s"
             )
     _write(seen)
-    late = [
-        one.fault.what
-        for one in seen
-        if max(one.after_pods, one.gone_after_pods) > SECONDS + LOOK_SECONDS
-    ]
+    late = [one.fault.what for one in seen if max(one.at_least, one.gone_at_least) > SECONDS]
     assert not late, f"not named, or not gone, within {SECONDS} s of the last pod's change: {late}"
 
 
@@ -158,18 +156,22 @@ class _Watch:
 
     def first(
         self, fault: Fault, claim: Callable[[dict[str, Any]], bool], *, since: float
-    ) -> tuple[dict[str, Any], float, float]:
+    ) -> tuple[dict[str, Any], float, float, float]:
         """Give the Agent when it was first seen to be so, and after how many seconds.
 
-        These are counted from `since`, and from the last change of a pod before it.
+        These are counted from `since`, and from the last change of a pod before it; the last ones
+        until the look before, when it was not so yet.
         """
         name, until = name_of(fault), since + SECONDS + KUBELET_SECONDS
         while True:
+            before = since
             for at, agents in tuple(self._seen):
                 if at >= since and name in agents and claim(agents[name]):
                     changes = self._pods.changes(name, *fault.uses)
                     last = max((when for when in changes if when <= at), default=since)
-                    return agents[name], at - since, at - max(since, last)
+                    begin = max(since, last)
+                    return agents[name], at - since, at - begin, before - begin
+                before = max(before, at)
             if time.monotonic() > until:
                 raise AssertionError(f"not told: {name}\n{self._space.kubectl.story(name)}")
             time.sleep(0.3)
@@ -213,7 +215,7 @@ def _look_around(space: Space, diptych: Release, seen: Sequence[Seen]) -> None:
             )
         described = space.kubectl("describe", "agents.diptych.dev", name)
         assert described.index("  Advice:") < described.index("  Conditions:")
-    told, metrics = _diptych_status(space), _metrics(diptych)
+    told = _diptych_status(space)
     for one in seen:
         line = next((ln for ln in told if f"{space.name}/{name_of(one.fault)}  " in ln), "")
         one.status = line.partition(f"{space.name}/{name_of(one.fault)}  ")[2]
@@ -222,7 +224,9 @@ def _look_around(space: Space, diptych: Release, seen: Sequence[Seen]) -> None:
         one.metric = f'{{condition="{kind}",reason="{reason}"}}'
         if one.fault.has_warning:
             assert one.status, f"diptych status does not name {one.fault.what}:\n{told}"
-            assert f"diptych_operator_bad_conditions{one.metric}" in metrics
+            # Where containers fail in turn in several ways, as one without memory, it comes back.
+            line = f"diptych_operator_bad_conditions{one.metric}"
+            eventually(lambda line=line: line in _metrics(diptych), seconds=SECONDS, what=line)
 
 
 def _warning(space: Space, name: str, reason: str) -> str:

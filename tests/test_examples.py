@@ -147,5 +147,6 @@ def test_a_cluster_would_take_every_manifest(file: Path) -> None:
 def test_every_example_is_tested_and_described() -> None:
     there = {file.name for file in EXAMPLES.iterdir() if file.suffix in {".yaml", ".py"}}
     described = (EXAMPLES / "README.md").read_text()
-    assert there == set(ANSWERS)
+    elsewhere = {"hook_receiver.py"}  # tested by itself: it asks nothing
+    assert there == {*ANSWERS, *elsewhere}
     assert all(f"[{name}]({name})" in described for name in there)

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from mcp.server import MCPServer
 from support.model_server import ModelServer, model_server, says, spoken
-from support.stack import Stage, agent, box, call, stage, stages
+from support.stack import Stage, agent, box, call, listening, stage, stages
 
 from diptych.config.settings import PeerConfig, ToolServerConfig
 from diptych.loop.prompt import final_prompt
@@ -319,6 +320,30 @@ async def test_references_are_filled_and_text_that_looks_like_one_is_let_be(
     ]
     await asked(helper, model, call("echo", text="${sum}"), "{}", "Done.")
     assert model.told(1).endswith("\n${sum}")
+
+
+async def test_references_lead_into_results_that_are_json_as_text(model: ModelServer) -> None:
+    """Of a tool that gives text without a structured value, and of an agent (loop.md §3)."""
+    server = MCPServer("prices", log_level="CRITICAL")
+
+    def price() -> str:
+        return '{"each": 2, "at": ["north", "south"]}'
+
+    server.add_tool(price, structured_output=False)
+    peers = (PeerConfig("researcher", "researcher"),)
+    reply = several(
+        {"id": "price", "tool": "price", "arguments": {}},
+        {"id": "count", "agent": "researcher", "task": "count"},
+        {"id": "sum", "tool": "add", "arguments": {"a": "${price.each}", "b": "${count.n}"}},
+        {"id": "say", "tool": "echo", "arguments": {"text": "at ${price.at.1}: ${sum}"}},
+    )
+    async with listening(server.streamable_http_app()) as url:
+        tools = (box(add, echo), ToolServerConfig("prices", url=f"{url}/mcp"))
+        front = agent(model=model, tools=tools, agents=peers)
+        async with stages(front, agent("{}", '{"n": 40}', name="researcher")) as (served, _):
+            events = await asked(served, model, reply, "{}", "Done.")
+    made = [e["content"].get("arguments") for e in events if e["event_type"] == "tool_call"]
+    assert made == [{}, {"a": 2, "b": 40}, {"text": "at south: 42"}]
 
 
 async def test_the_system_prompt_lists_what_can_be_called_and_stays_the_same(

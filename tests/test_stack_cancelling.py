@@ -24,7 +24,8 @@ from support.stack import Stage, agent, box, call, stage, stages, until
 from support.trees import delegates_to
 
 from diptych.config.settings import PeerConfig, TimeoutConfig, ToolServerConfig
-from diptych.policy.rules import Policy, Rule
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
 
 AT_ONCE = 1.0  # second, as loop.md §6 has it
 PATIENT = TimeoutConfig(connect=1, first_byte=30, idle=30, total=30)

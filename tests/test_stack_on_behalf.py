@@ -8,12 +8,14 @@ from typing import Any
 import httpx
 import pytest
 from support.model_server import model_server
-from support.stack import agent
+from support.stack import agent, box, call, until
 
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.config.access_settings import AccessConfig
 from diptych.config.settings import AgentConfig, PeerConfig
 from diptych.net.a2a_extension import URI
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.server import ListenAddress, Sockets, serve_agents
 
@@ -131,3 +133,51 @@ async def test_the_card_names_the_schemes_where_somebody_must_prove_who_asks() -
     ):
         card = (await http.get(a.url + path)).json()
     assert "securitySchemes" not in card
+
+
+LEAD = "key-of-lead-canary-8Rb4"
+BOTH = frozenset({Right.ASK, Right.APPROVE})
+
+
+async def pay() -> str:
+    """Pay."""
+    return "paid"
+
+
+@pytest.mark.parametrize("front_lets_own", [False, True])
+async def test_who_began_a_run_does_not_decide_on_its_calls_below_by_way_of_an_agent(
+    front_lets_own: bool,
+) -> None:
+    """Not even where the agent at the top would let it: the one that has the call asks for whom."""
+    sockets = Sockets(ListenAddress("0.0.0.0", 0), 2)
+    peer = PeerConfig("back", sockets.urls[1], share_context=True, token=lambda: FRONT)
+    upper = replace(
+        access(ada=ADA, lead=LEAD),
+        grants=(Grant((Grantee("key", "ada"), Grantee("key", "lead")), BOTH),),
+        approve_own=front_lets_own,
+    )
+    lower = replace(access(front=FRONT), grants=(Grant((Grantee("key", "front"),), BOTH),))
+    delegates = '{"agent": "back", "task": "pay"}'
+    ask = Policy((Rule("tool", "pay", "ask"),))
+    configs = [
+        agent(delegates, "{}", "Done.", name="front", agents=(peer,), access=upper),
+        agent(call("pay"), "{}", "x", name="back", access=lower, tools=(box(pay),), policy=ask),
+    ]
+    async with serve_agents(configs, sockets) as agents, httpx.AsyncClient(timeout=30) as http:
+        for each in agents:
+            await each.wait_for_first_connect()
+        base = f"{agents[0].url}/v1/runs"
+        begun = await http.post(base, json={"input": "hi"}, headers=bearer(ADA))
+        path = f"{base}/{begun.json()['id']}"
+
+        async def waits() -> bool:
+            run = (await http.get(path, headers=bearer(ADA))).json()
+            return bool(run["status"] == "input-required")
+
+        await until(waits, 20)
+        decision = {"decision": "approve"}
+        where = f"{path}/approvals/call_1_1.call_1_1"
+        own = await http.post(where, json=decision, headers=bearer(ADA))
+        assert own.status_code == 403, own.text
+        assert ("back" in own.text) is front_lets_own
+        assert (await http.get(path, headers=bearer(ADA))).json()["status"] == "input-required"

@@ -11,6 +11,7 @@ from support.trees import chain, differences, said, told, tree_of
 
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
+from diptych.runtime import calls, passed_decisions
 
 ASK = Policy((Rule("tool", "pay", "ask", reason="money"),))
 PAID: list[int] = []
@@ -167,3 +168,34 @@ async def test_a_chat_is_told_what_waits_below_with_its_path() -> None:
                     await decide(served[0], run_id, decision="approve")
         assert is_decided
         assert text.endswith("data: [DONE]\n\n")
+
+
+async def test_a_decision_that_does_not_come_back_up_in_time_counts_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on = asyncio.Event()
+
+    async def pay(amount: int) -> str:
+        """Pay, when it may."""
+        await go_on.wait()
+        return f"paid {amount}"
+
+    real = calls.child_approval
+
+    def deaf(call_: Any, child: Any, event: Any) -> Any:
+        return real(call_, child, event) if event.type == "approval_requested" else None
+
+    monkeypatch.setattr(passed_decisions, "RECORD_SECONDS", 0.3)
+    monkeypatch.setattr(calls, "child_approval", deaf)
+    leaf = [said(call("pay", amount=5)), said("{}"), said("Leaf.")]
+    async with chain(*leaf, depth=3, tools=(box(pay),), policy=ASK) as served:
+        run_id, call_id = await waiting_at_the_top(served[0]), "call_1_1.call_1_1.call_1_1"
+        decided = await decide(served[0], run_id, call_id, decision="approve")
+        assert decided.status_code == 202, decided.text
+        told_ = decided.json()
+        assert (told_["status"], told_["decision"]) == ("waiting", "approve")
+        assert "approval_decided" in await served[-1].facts()
+        again = await decide(served[0], run_id, call_id, decision="reject")
+        assert (again.status_code, again.json()["error"]["code"]) == (409, "already_decided")
+        go_on.set()
+        assert (await served[0].ended(run_id))["status"] == "completed"

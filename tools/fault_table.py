@@ -30,7 +30,7 @@ says, with the condition's reason before it. The last column has the seconds unt
 the fault, and until it did not any more once it was mended. In parentheses: from the last start,
 failure, readiness or end of a pod that it depends on, where there was one, as that takes as long as
 the kubelet needs; the machine had other work, too. The test holds these, and where there is no
-pod all of it, to 20 s, and 3 s for its own looking.
+pod all of it, to 20 s, less the seconds between two looks of its own.
 
 | fault | `kubectl get` | condition | advice | Event | metric | seconds |
 |---|---|---|---|---|---|---|

@@ -122,7 +122,7 @@ def _credential(authorization: Sequence[str]) -> str:
     scheme, _, credential = authorization[0].partition(" ")
     credential = credential.strip()
     if scheme.lower() != "bearer" or not credential:
-        raise Unauthorized("send Authorization: Bearer, and a token or key", "invalid_request")
+        raise Unauthorized("the Authorization header holds no Bearer token", "invalid_request")
     if len(credential) > MAX_CREDENTIAL:
         raise Unauthorized("the credential is too long", "invalid_request")
     return credential

@@ -7,7 +7,8 @@ Phase 1 (ACT, CALL: `act`) asks the model for actions and makes the calls; phase
 draws a number: `replay` of a run's events gives the same run, so another process can continue a
 run from its log.
 
-Not here: reading a reply (`actions`), which calls can start (`call_graph`), what a new owner does
+Not here: what the model is asked (`asking`, which gives the command `AskModel`), reading a reply
+(`actions`), which calls can start (`call_graph`, for the command `MakeCall`), what a new owner does
 again (`pending`), wording (`prompt`), time limits and cancelling (`runtime.runner`).
 """
 

@@ -17,7 +17,7 @@ from diptych.runtime.approval_records import approvals_of
 from diptych.runtime.decisions import DecisionRequest
 from diptych.runtime.stores import Stores
 
-RECORD_SECONDS = 15.0  # in which what was decided below must be on record here
+RECORD_SECONDS = 15.0  # for which we wait until what was decided below is on record here, too
 POLL_SECONDS = 0.2
 
 
@@ -30,10 +30,11 @@ class PassedDecisions:
         self._is_closed = is_closed
 
     async def decide(self, asked: Record, request: DecisionRequest) -> Sequence[Record]:
-        """Pass a decision on; gives the run's records once it is among them.
+        """Pass a decision on; gives the run's records once it is among them, or after 15 s.
 
-        `asked` is the record of the call that waits. Raises the `RequestError` of the agent that
-        refuses, and `NotAnswered` if this run's owner does not say that it was decided.
+        It counts by then: the agent that has the call has it on record (decision 186). `asked` is
+        the record of the call that waits. Raises the `RequestError` of the agent that refuses, and
+        `NotAnswered` if this process leaves.
         """
         await self._agents.decide(passed_decision(asked, request))
         call_id = str(asked.metadata["call_id"])
@@ -45,7 +46,9 @@ class PassedDecisions:
                     if any(a.call_id == call_id and not a.is_open for a in approvals):
                         return records
                     await asyncio.sleep(POLL_SECONDS)
-        raise NotAnswered("it is decided below, and not on record here yet; read the run again")
+        if self._is_closed():
+            raise NotAnswered("it is decided below, and not on record here yet; read the run again")
+        return await self._stores.log.read(asked.run_id)
 
 
 def is_below(asked: Record) -> bool:

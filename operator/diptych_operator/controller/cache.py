@@ -85,6 +85,8 @@ class ObjectCache:
         self._objects[kind][name] = _trimmed(kind, content)
         if kind in _LABELLED and (agent_name := agent_name_of(content)):
             self._labelled[kind, agent_name][name[1]] = self._objects[kind][name]
+        if kind is AGENT:
+            self._index(agent_of(content))
         return self._affected_agents(kind, content)
 
     def remove(self, kind: Kind, content: Object) -> set[NamespacedName]:
@@ -221,6 +223,18 @@ class ObjectCache:
     def _namespace_labels(self, name: str) -> dict[str, dict[str, str]]:
         namespace = self.find(NAMESPACE, ("", name))
         return {name: namespace["metadata"].get("labels", {})} if namespace else {}
+
+    def _index(self, agent: Agent) -> None:
+        """Note what an Agent refers to before it is reconciled: `callers` are those of all Agents.
+
+        Else an operator that starts would find its Agents without callers, and write that down.
+        """
+        try:
+            wanted = references(agent, self.domain)
+        except (AttributeError, LookupError, TypeError, ValueError):
+            return  # its reconcile meets the same, and says so
+        if wanted != self._referrers.references_of(agent.namespaced_name):
+            self._set_references(agent.namespaced_name, wanted)
 
     def _set_references(self, name: NamespacedName, wanted: frozenset[Reference]) -> None:
         """Note what an Agent refers to; the callers of its peers may have changed, and its own."""

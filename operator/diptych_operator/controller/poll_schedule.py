@@ -24,11 +24,11 @@ class PollSchedule:
         `names` are all Agents: any other one is forgotten.
         """
         now, known = self._clock(), list(names)
-        for index, name in enumerate(known):
-            if name not in self._next:
-                self._next[name] = now + period * (index + 1) / len(known)
-        for name in self._next.keys() - set(known):
-            del self._next[name]
+        for index in [index for index, name in enumerate(known) if name not in self._next]:
+            self._next[known[index]] = now + period * (index + 1) / len(known)
+        if len(self._next) > len(known):
+            for name in self._next.keys() - set(known):
+                del self._next[name]
         due = [name for name in known if self._next[name] <= now]
         self._next |= dict.fromkeys(due, now + period)
         return due

@@ -19,6 +19,10 @@ class ReferrerIndex:
     def of(self, reference: Reference) -> set[NamespacedName]:
         return self._referrers.get(reference, set())
 
+    def references_of(self, name: NamespacedName) -> frozenset[Reference]:
+        """Give what an Agent refers to, as far as it is known."""
+        return self._references.get(name, frozenset())
+
     def set_references(
         self, name: NamespacedName, wanted: frozenset[Reference]
     ) -> frozenset[Reference]:

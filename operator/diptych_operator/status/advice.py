@@ -76,7 +76,8 @@ def advice(agent: str, conditions: Sequence[Condition]) -> str:
         how = "Serving, but not with all it uses"
     else:
         how = "Serving, but"
-    wrong = worst.message if worst.type in _LISTS else _first_sentence(worst.message)
+    message = _PREAMBLE.sub("", worst.message).replace(" .spec.template.", " spec.podTemplate.")
+    wrong = message if worst.type in _LISTS else _first_sentence(message)
     return f"{how}: {_bounded(wrong)} {_remedy(agent, worst)}"
 
 
@@ -119,6 +120,11 @@ def _bounded(text: str) -> str:
 
 _END: Final = re.compile(r"; (?![^(]*\))|(?<=[^.])\. ")
 """Ends what is wrong: a full stop, or a semicolon that is not in parentheses."""
+_PREAMBLE: Final = re.compile(
+    r"failed to (?:create typed patch object|convert new object) \([^)]*\)(?: to proper version)?: "
+    r"(?:unable to convert unstructured object to [^:]*: )?"
+)
+"""With which the API server begins what it finds malformed; the message of the condition has it."""
 _LISTS: Final = {"Degraded", "ToolsDrifted"}
 """Conditions whose message is a list of all that is missing, with semicolons between."""
 _DEFAULTS: Final[Mapping[ConditionType, str]] = {

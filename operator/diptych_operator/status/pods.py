@@ -19,6 +19,7 @@ _CREATE_REASONS = {
     "StartError",
 }
 _CONFIG_ERROR = 2  # the pod's exit code for a manifest that it cannot use
+_STARTED_TOO_LARGE = "init was OOM-killed"  # runc's words, with the reason StartError
 _MAX_OUTPUT = 400  # characters of a container's last output
 
 
@@ -77,7 +78,9 @@ def _crash(container: Mapping[str, Any], agent_name: str) -> Problem | None:
     name = container.get("name", CONTAINER)
     is_agents = name == CONTAINER
     which = "The container" if is_agents else f"The container {name} of spec.podTemplate"
-    if last_exit.get("reason") == "OOMKilled":
+    if last_exit.get("reason") == "OOMKilled" or _STARTED_TOO_LARGE in str(
+        last_exit.get("message")
+    ):
         limit = f"{'spec.container.' if is_agents else 'its '}resources.limits.memory"
         return Problem("OutOfMemory", f"{which} needs more memory than its limit; raise {limit}.")
     code, output = last_exit.get("exitCode"), _last_words(last_exit.get("message"))

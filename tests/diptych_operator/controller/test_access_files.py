@@ -7,7 +7,7 @@ import pytest
 from support.agents import agent_object
 from support.kubernetes import ErrorResponse
 from support.operator_process import until
-from support.reconciler_harness import NAME, served
+from support.reconciler_harness import NAME, Harness, served
 
 from diptych_operator.controller import access_files
 from diptych_operator.controller.obstacles import BLOCKED_SECONDS
@@ -71,6 +71,20 @@ async def test_agents_that_delegate_to_it_may_call_and_no_others(harness):
     harness.api.remove(AGENT, ("team", "neighbour"))
     await harness.until_done()
     assert held(harness)["agents"] == []
+
+
+async def test_an_operator_that_starts_knows_all_callers_before_it_reconciles_them(harness):
+    harness.api.put(AGENT, agent_object("neighbour", agents=[{"name": "coordinator"}]))
+    await harness.until_done()
+    assert held(harness)["agents"] == ["team/neighbour"]
+    later = Harness(harness.api, harness.client)
+    await later.observe()
+    await later.issuer.refresh()
+    harness.api.writes.clear()
+    await later.reconciler.reconcile(NAME)
+    await later.access_files.look(NAME)
+    assert harness.api.writes == []
+    assert held(harness)["agents"] == ["team/neighbour"]
 
 
 async def test_a_namespace_that_gets_the_label_is_let_in_soon(harness, monkeypatch):
@@ -142,7 +156,7 @@ async def test_one_of_somebody_else_is_left_alone_and_said(harness):
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1", "controller": True}
     harness.api.put(CONFIG_MAP, foreign(ownerReferences=[owner]))
     await harness.access_files.look(NAME)
-    assert await harness.reconcile() == 30
+    assert await harness.reconcile() == BLOCKED_SECONDS
     assert harness.conditions()["Accepted"] == ("False", "NameConflict")
     assert "coordinator-access" in harness.message("Accepted")
     assert held(harness) == {}
@@ -157,7 +171,7 @@ async def test_a_name_that_somebody_else_has_taken_first_starts_no_pods():
     async with served() as harness:
         harness.api.put(CONFIG_MAP, foreign())
         harness.api.put(AGENT, agent_object())
-        assert await harness.reconcile() == 30
+        assert await harness.reconcile() == BLOCKED_SECONDS
         assert harness.conditions()["Accepted"] == ("False", "NameConflict")
         assert harness.names(DEPLOYMENT) == []
 
@@ -169,7 +183,7 @@ async def test_one_that_an_admission_policy_keeps_from_the_operator_is_somebody_
 
     harness.api.before = refuse
     await harness.access_files.look(NAME)
-    assert await harness.reconcile() == 30
+    assert await harness.reconcile() == BLOCKED_SECONDS
     assert harness.conditions()["Accepted"] == ("False", "NameConflict")
 
 

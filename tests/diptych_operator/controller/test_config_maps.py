@@ -8,6 +8,7 @@ from support.kubernetes import ErrorResponse
 from support.reconciler_harness import NAME, served
 
 from diptych_operator.controller import config_maps
+from diptych_operator.controller.obstacles import BLOCKED_SECONDS
 from diptych_operator.desired.resolved_manifest import FILE
 from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, DEPLOYMENT
 
@@ -91,7 +92,7 @@ async def test_one_that_was_replaced_is_noticed(harness):
 async def test_a_foreign_one_is_reported_and_left_alone(harness):
     name = replace_by_foreign(harness)
     await harness.config_maps.restore(NAME)
-    assert await harness.reconcile() == 30
+    assert await harness.reconcile() == BLOCKED_SECONDS
     assert harness.conditions()["Accepted"] == ("False", "NameConflict")
     assert f"There is a ConfigMap called {name[1]} that" in harness.message("Accepted")
     assert harness.api.get(CONFIG_MAP, name)["data"] == {"a": "b"}
@@ -107,7 +108,7 @@ async def test_a_name_that_somebody_else_has_taken_first_starts_no_pods(harness)
     harness.api.remove(DEPLOYMENT, NAME)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1", "controller": True}
     harness.api.put(CONFIG_MAP, foreign(name, ownerReferences=[owner]))
-    assert await harness.reconcile() == 30
+    assert await harness.reconcile() == BLOCKED_SECONDS
     assert harness.conditions()["Accepted"] == ("False", "NameConflict")
     assert harness.names(DEPLOYMENT) == []
     assert harness.api.get(CONFIG_MAP, name)["data"] == {"a": "b"}

@@ -84,9 +84,7 @@ def test_what_is_wrong_is_one_sentence():
     )
     told_of_image = told(StatusInputs(blocker=Problem("Denied", image)))
     assert told_of_image.startswith("Not serving: The image x:1 cannot be pulled. Change")
-    api = (
-        "failed to create typed patch object (team/a; apps/v1, Kind=Deployment): .spec.x: no field"
-    )
+    api = "cannot be applied (team/a; apps/v1, Kind=Deployment): .spec.x: no field"
     assert "Kind=Deployment): .spec.x: no field. Change" in told(
         StatusInputs(blocker=Problem("Denied", api))
     )
@@ -135,3 +133,30 @@ def test_every_reason_has_a_remedy():
     of_manifest = {"PodTemplateInvalid", "TooLarge", "InvalidUrl", "Refused"}
     assert {"ImagePullFailed", "StoreUnavailable", "ToolServerUnavailable"} <= named
     assert named - of_manifest - set(module._REMEDIES) == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (
+            (
+                "failed to create typed patch object (team/a; apps/v1, Kind=Deployment): "
+                ".spec.template.spec.nodeSelectr: field not declared in schema"
+            ),
+            "spec.podTemplate.spec.nodeSelectr: field not declared in schema.",
+        ),
+        (
+            (
+                "failed to convert new object (team/a; apps/v1, Kind=Deployment) to proper "
+                "version: unable to convert unstructured object to apps/v1, Kind=Deployment: "
+                "quantities must match the regular expression '^x$'"
+            ),
+            "quantities must match the regular expression '^x$'.",
+        ),
+    ],
+)
+def test_what_the_api_finds_malformed_begins_with_the_field(words, wrong):
+    problem = Problem("Refused", f"The cluster does not take the Deployment: {words}")
+    assert f": The cluster does not take the Deployment: {wrong} Correct the" in told(
+        StatusInputs(rejection=problem)
+    )

@@ -81,6 +81,26 @@ from diptych_operator.status.problem import Problem
         ),
         pytest.param(
             pod(
+                containerStatuses=[
+                    {
+                        "ready": False,
+                        "state": {
+                            "terminated": {
+                                "exitCode": 128,
+                                "reason": "StartError",
+                                "message": "runc create failed: container init was OOM-killed "
+                                "(memory limit too low?): unknown",
+                            }
+                        },
+                    }
+                ]
+            ),
+            "OutOfMemory",
+            "raise spec.container.resources.limits.memory",
+            id="too little memory to start",
+        ),
+        pytest.param(
+            pod(
                 conditions=[
                     {
                         "type": "PodScheduled",

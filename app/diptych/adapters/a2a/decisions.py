@@ -53,7 +53,7 @@ async def send_decision(
     except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
         message = f"agent {decision.agent}, which leads to the call, cannot be reached: try again"
         raise DecisionRefused(message, code="agent_unavailable") from error
-    if response.status_code != httpx.codes.OK:
+    if response.status_code not in (httpx.codes.OK, httpx.codes.ACCEPTED):
         raise _refusal(decision.agent, response.status_code, reply)
 
 

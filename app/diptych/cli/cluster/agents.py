@@ -98,7 +98,11 @@ class AgentObject:
         if self.staleness:
             return self.staleness
         accepted, ready = self.condition("Accepted"), self.condition("Ready")
-        condition = accepted if accepted.status == "False" else ready
+        return self.advised((accepted if accepted.status == "False" else ready).type)
+
+    def advised(self, kind: str) -> str:
+        """Give a condition's reason, and what the operator advises; else the condition's text."""
+        condition = self.condition(kind)
         return f"{condition.reason}: {self.advice}" if self.advice else condition.text
 
 

@@ -162,9 +162,11 @@ def _agent_findings(agents: Sequence["AgentObject"]) -> Iterator[_Finding]:
         if not agent.is_ready:
             yield _agent_finding(Mark.FAILED, agent, agent.problem)
     for agent in ready:
-        for kind, is_notable in _NOTABLE.items():
-            if is_notable(agent):
-                yield _agent_finding(Mark.NOTE, agent, agent.condition(kind).text)
+        notable = [kind for kind, is_notable in _NOTABLE.items() if is_notable(agent)]
+        for kind in notable:  # of the gravest, which is first, the operator gives advice
+            is_advised = kind == notable[0] and kind != "AccessOpen"
+            text = agent.advised(kind) if is_advised else agent.condition(kind).text
+            yield _agent_finding(Mark.NOTE, agent, text)
     yield from _access_findings(agents)
 
 
@@ -195,4 +197,4 @@ _NOTABLE: dict[str, Callable[["AgentObject"], bool]] = {
     "Degraded": lambda agent: agent.condition("Degraded").status == "True",
     "AccessOpen": lambda agent: agent.condition("AccessOpen").status == "True",
 }
-"""Conditions that are reported even of a ready Agent, and when."""
+"""Conditions that are reported even of a ready Agent, and when; the gravest first, as in advice."""

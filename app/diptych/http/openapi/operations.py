@@ -225,7 +225,13 @@ DECIDE = _operation(
     "Decide on a call",
     "Decides on a call that waits, at whatever replica its run is; the first decision counts. The "
     "reply comes when it is on record.",
-    {200: _json("Approval", "The approval, decided.")},
+    {
+        200: _json("Approval", "The approval, decided."),
+        202: _json(
+            "Approval",
+            "The agent below that has the call has decided so; this run does not know it yet.",
+        ),
+    },
     body="DecisionBody",
     errors=(403, 409, 422, *_RUN_ERRORS),
 )

@@ -6,6 +6,7 @@ Not here: who may decide (`http.guarded_approvals`).
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
 
 from diptych.http.bodies import DecisionBody, read_body
 from diptych.http.guarded_approvals import GuardedApprovals
@@ -29,13 +30,18 @@ def approval_routes(approvals: GuardedApprovals) -> APIRouter:
         return {"object": "list", "data": [approval_view(approval) for approval in found]}
 
     @router.post("/v1/runs/{run_id}/approvals/{call_id}", **operations.DECIDE)
-    async def decide(request: Request, run_id: str, call_id: str) -> dict[str, Any]:
+    async def decide(
+        request: Request, response: Response, run_id: str, call_id: str
+    ) -> dict[str, Any]:
         body = await read_body(request, DecisionBody)
         reason = well_formed(body.reason or "")
         given = well_formed(body.subject or "")
         wanted = DecisionRequest(body.decision, reason, body.arguments, body.call, given)
         records = await approvals.decide(run_id, call_id, wanted)
         found = next(a for a in approvals_of(records) if a.call_id == call_id)
-        return approval_view(found)
+        if not found.is_open:
+            return approval_view(found)
+        response.status_code = 202  # decided below, and known here as soon as that comes up
+        return approval_view(found) | {"decision": body.decision}
 
     return router

@@ -73,6 +73,23 @@ def test_status_says_what_to_do_as_the_operator_says_it(typed: Type, cluster: An
     assert f"✗   default/a  {advised}" in lines
 
 
+def test_status_advises_on_the_gravest_thing_about_an_agent_that_is_ready(
+    typed: Type, cluster: Any
+) -> None:
+    refused = condition("Accepted", "False", "Refused", "The API says a lot.")
+    missing = condition("Degraded", "True", "KeyMissing", "key a: not there")
+    told = agent("a", refused, missing)
+    told["status"]["advice"] = "Serving, but: No such field. Correct the Agent's manifest."
+    opened = agent("b", condition("AccessOpen", "True", "AccessOpen", "Everybody may."))
+    opened["status"]["advice"] = "Serving. Nothing is wrong, and there is nothing to do."
+    cluster.answer("get agents.diptych.dev", "--all-namespaces", out=items(told, opened))
+    lines = typed("status").out.splitlines()
+    advised = "Refused: Serving, but: No such field. Correct the Agent's manifest."
+    assert f"!   default/a  {advised}" in lines
+    assert "!   default/a  KeyMissing: key a: not there" in lines
+    assert "!   default/b  AccessOpen: Everybody may." in lines
+
+
 def test_status_names_an_agent_whose_change_stands_still_though_it_is_ready(
     typed: Type, cluster: Any
 ) -> None:
