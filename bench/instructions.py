@@ -1,4 +1,4 @@
-"""What one request makes the agent's process execute, in instructions: and timers are left out.
+"""What one request makes the agent's process execute: instructions, not time; timers are left out.
 
     python -m bench instructions
 
