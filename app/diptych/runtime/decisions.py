@@ -52,8 +52,8 @@ def find_approval(records: Sequence[Record], call_id: str) -> Approval:
 
 def is_decided_by(records: Sequence[Record], decided: ApprovalDecided) -> bool:
     """Whether this decision is the one on record; raises as `find_approval`, if another one is."""
-    for approval in approvals_of(records):
-        on_record = approval.decided
+    for approval in approvals_of(records):  # ids of decisions below are another agent's
+        on_record = approval.decided if approval.call_id == decided.call_id else None
         if on_record and on_record.metadata["decision_id"] == decided.decision_id:
             return True
     find_approval(records, decided.call_id)

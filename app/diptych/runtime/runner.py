@@ -245,7 +245,7 @@ class Runner:
                     await self._writer.record(result)
                 case QueueCleared() as asked:
                     await self._writer.record(clearing(run, asked))
-                case (Steered() | ApprovalDecided()) as event:
+                case (Steered() | ApprovalDecided() | ChildApprovalDecided()) as event:
                     await self._writer.record(event)
         await self._write_text()
         await self._writer.write()

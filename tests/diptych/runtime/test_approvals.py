@@ -7,12 +7,16 @@ from support.doubles import FunctionTools, facts, house, tool
 from support.stories import now, virtually
 
 from diptych.errors import AlreadyDecided, ApprovalNotFound, InvalidRequest, RunEnded
+from diptych.loop.approval_events import ApprovalDecided
+from diptych.loop.codec import Record
 from diptych.loop.events import LoopSettings
+from diptych.loop.messages import ChildRun
 from diptych.loop.queue_events import Steered
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
+from diptych.ports import ChildEvent
 from diptych.runtime.approval_records import open_approvals
-from diptych.runtime.decisions import DecisionRequest
+from diptych.runtime.decisions import DecisionRequest, is_decided_by
 from diptych.runtime.definition import AgentDefinition
 
 ASK = Policy((Rule("tool", "pay", "ask", reason="money"), Rule("agent", "*", "ask")))
@@ -269,3 +273,46 @@ async def test_a_call_that_never_waited_is_not_found():
             await place.runs.decide(run_id, call_id, decision("approve"))
     await place.runs.decide(run_id, CALL, decision("approve"))
     await asking
+
+
+@virtually
+async def test_a_decision_below_that_came_before_the_end_is_on_record():
+    told = []
+
+    async def worker(request, progress):
+        progress(ChildRun("http://worker", "r-2"))
+        about = {"call_id": "call_1_1", "step": 1, "expires_at": 10.0**9}
+        progress(
+            ChildEvent("approval_requested", (), 1, 1.0, {"tool": "pay", "arguments": {}}, about)
+        )
+        told.append(progress)
+        await asyncio.Event().wait()
+
+    delegation = '{"agent": "worker", "task": "pay"}'
+    place = home(delegation, agents={"worker": worker}, policy=Policy())
+    asking = asyncio.create_task(place.ask())
+    run_id = await asked(place)
+    cancelling = asyncio.create_task(place.runs.cancel(run_id))
+    await asyncio.sleep(0)  # the end is in the inbox by now
+    decided = {"call_id": "call_1_1", "decision_id": "d"}
+    told[0](ChildEvent("approval_decided", (), 2, 1.0, "approve", decided))
+    await asyncio.gather(asking, cancelling)
+    records = await place.store.read(run_id)
+    assert [r.content for r in records if r.event_type == "approval_decided"] == ["approve"]
+
+
+def test_a_decision_on_another_call_is_not_this_one_whatever_its_id():
+    """Ids of decisions below come from other agents."""
+    about = {"call_id": "call_1_1.call_1_1", "path": ["call_1_1", "call_1_1"]}
+    records = [
+        record(1, "approval_requested", **about),
+        record(2, "approval_requested", call_id="call_1_2"),
+        record(3, "approval_decided", **about, decision_id="d"),
+    ]
+    assert not is_decided_by(records, ApprovalDecided("call_1_2", "replace", "d"))
+    own = record(4, "approval_decided", call_id="call_1_2", decision_id="d")
+    assert is_decided_by([*records, own], ApprovalDecided("call_1_2", "replace", "d"))
+
+
+def record(seq, event_type, **metadata):
+    return Record("run", "talk", seq, event_type, 1.0, "approve", metadata)
