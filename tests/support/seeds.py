@@ -1,4 +1,4 @@
-"""Which seeds the simulations of owners try, and what they need around them.
+"""Which seeds the simulations try, and what they need around them.
 
 `DIPTYCH_SEEDS=10000` tries that many seeds, `DIPTYCH_SEEDS=2000-2500` those from 2000 up to 2499:
 a long night is best cut in pieces. `DIPTYCH_SEED=123` tries only that one. `DIPTYCH_FORMAT=native`

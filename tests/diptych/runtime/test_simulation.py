@@ -4,6 +4,7 @@ Every seed makes an agent whose model, tools and agents answer at random times w
 things, and asks it several questions at once. In seeds that are odd the model calls natively. In
 half of all it has a context window that results overflow, and says what it takes or does not.
 Whatever happens, what is promised must hold. A seed that once failed stays in `ONCE_FAILED`.
+`support.seeds` says how many seeds are tried.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from dataclasses import replace
 
 import pytest
 from support.doubles import FunctionAgents, FunctionTools, House, house, tool
+from support.seeds import blocks
 from support.virtual_time import run_virtually
 from support.window_model import is_summary, words
 
@@ -34,7 +36,7 @@ from diptych.runtime.request import RunRequest
 
 ONCE_FAILED = [0, 1415, 5197]
 ONCE_TOO_LONG = [76, 264]  # in windows of 1,500 tokens
-BLOCKS, SEEDS_PER_BLOCK = 20, 100
+SEEDS = 1_000
 PIECES = [*["word ", "\n", "<think>hm</think>", "end. "] * 6, "</think>", '{"tool": "a"}', "{}"]
 NEVER = {"context_too_long", "internal_error"}  # with windows of these sizes
 RESULTS = {"tool_result", "tool_error", "delegation_response", "delegation_error"}
@@ -298,9 +300,9 @@ def check_turns(logs: list[list[Record]]) -> None:
             assert first[-1].event_type in TERMINAL
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
-def test_whatever_happens_what_is_promised_holds(block):
-    for seed in range(block * SEEDS_PER_BLOCK, (block + 1) * SEEDS_PER_BLOCK):
+@pytest.mark.parametrize("seeds", blocks(SEEDS), ids=str)
+def test_whatever_happens_what_is_promised_holds(seeds):
+    for seed in seeds:
         try:
             run_virtually(scenario(seed))
         except BaseException as error:
