@@ -13,7 +13,6 @@ from diptych.runtime.recorded_use import recorded_use
 
 STARTS = frozenset({"tool_call", "delegation_request"})
 RESULTS = frozenset({"tool_result", "tool_error", "delegation_response", "delegation_error"})
-CHILD_ENDS = frozenset({"delegation_response", "delegation_error"})
 OUTPUTS = frozenset({"tool_result", "delegation_response"})
 
 
@@ -46,17 +45,10 @@ def _records(store):
 
 
 def _sums(world):
-    """What is on record is counted, and no call was made beyond a budget by more than one.
-
-    Whose owner died after its end may miss what was not settled by then: the next owner finds
-    nothing to do. Delegations may be lent more than there is: of what several runs lend at once
-    each only knows its own (docs/critiques.md).
-    """
-    left_alone = _ended_before_their_owners(world.store)
+    """What is on record is counted, and no call was made beyond a budget by more than one."""
     by_session = defaultdict(list)
-    for run_id, run in world.store.runs.items():
-        if run_id not in left_alone:
-            by_session[run.session_id].append(run.records)
+    for run in world.store.runs.values():
+        by_session[run.session_id].append(run.records)
     whole = [records for runs in by_session.values() for records in runs]
     rows = [("the day", world.of_day, whole, "day:")]
     rows += [(n, world.of_session, runs, f"session:{n}") for n, runs in by_session.items()]
@@ -69,25 +61,12 @@ def _sums(world):
 
 def _of_account(counted, budget, runs):
     recorded = sum(map(recorded_use, runs), Used())
-    own = sum(
-        (recorded_use(r for r in run if r.event_type not in CHILD_ENDS) for run in runs), Used()
-    )
     for limit in ("model_calls", "tool_calls"):
         if (there := getattr(counted, limit)) < getattr(recorded, limit):
             yield f"the ledger has {there} {limit} of {getattr(recorded, limit)}"
         bound = getattr(budget, limit)
-        if bound is not None and getattr(own, limit) > bound + 1:
-            yield f"{getattr(own, limit)} {limit} were made, of {bound}"
-
-
-def _ended_before_their_owners(store):
-    """Give the runs that somebody else found ended."""
-    ended = {r.run_id: r.timestamp for run in store.runs.values() for r in run.records[-1:]}
-    return {
-        event["head"]
-        for event in store.history
-        if event["kind"] == "claimed" and event["t"] > ended[event["head"]] - 1_000_000.0
-    }
+        if bound is not None and getattr(recorded, limit) > bound + 1:
+            yield f"{getattr(recorded, limit)} {limit} were made, of {bound}"
 
 
 def _hooked(world):

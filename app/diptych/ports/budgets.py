@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from diptych.loop.budget import Budget, Limit
-from diptych.loop.messages import Used
+from diptych.loop.messages import NO_USE, Used
 
 RESERVED_SECONDS = 30.0
 """For which a reservation is held, unless it is renewed: its owner may have died."""
@@ -38,13 +38,14 @@ class Reserved:
     """What came of a reservation; `used` is what was used of each account, and is not reserved.
 
     `busy`: nothing is left beside what others have reserved; ask again. `gone`: nothing is left of
-    `limit` of the account with this `index`.
+    `limit` of the account with this `index`. What was `lent` is told by `lend` alone.
     """
 
     outcome: Literal["ok", "busy", "gone"]
     used: Sequence[Used]
     index: int = 0
     limit: Limit = "tokens"
+    lent: Used = NO_USE
 
 
 class Ledger(Protocol):
@@ -57,6 +58,13 @@ class Ledger(Protocol):
         """Reserve an amount of all accounts, if something is left of each limit.
 
         Only limits count of which the amount has something, and those of time.
+        """
+        ...
+
+    async def lend(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
+        """Reserve as `reserve` does, but no more of a limit than nobody else has reserved.
+
+        Where the entry is held already, that is what was lent.
         """
         ...
 
@@ -74,7 +82,10 @@ class Ledger(Protocol):
         ...
 
     async def adopt(self, account: Account, run_id: str, recorded: Used) -> None:
-        """Count what is on record of a run and was never settled: its owner has died."""
+        """Count what is on record of a run and was never settled: its owner has died.
+
+        Of a run that was forgotten in the last ten minutes nothing is counted: it was before.
+        """
         ...
 
     async def forget(self, accounts: Sequence[Account], run_id: str) -> None:

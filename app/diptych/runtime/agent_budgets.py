@@ -20,10 +20,9 @@ from diptych.runtime.ledger_client import (
     Estimate,
     LedgerClient,
     day_key,
-    session_key,
 )
 from diptych.runtime.recorded_use import recorded_use
-from diptych.runtime.shared_budget_meter import CountedRun, SharedBudgetMeter, accounts_of
+from diptych.runtime.shared_budget_meter import CountedRun, SharedBudgetMeter
 
 Observer = Callable[[Account, Used], None]
 """Told what is used of an account, each time it changes. Must not block."""
@@ -100,7 +99,7 @@ class AgentBudgets:
 
         Raises `StoreError`.
         """
-        accounts = accounts_of(self._client, session_key(session_id), self._clock.now())
+        accounts = self._client.accounts(session_id, self._clock.now())
         sums = await self._client.ledger.used(accounts) if accounts else ()
         return {a.scope: (a.budget, used) for a, used in zip(accounts, sums, strict=True)}
 

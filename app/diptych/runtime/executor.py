@@ -54,7 +54,7 @@ class Executor:
         except BlobMissing:
             return await _fail_without_catalog(active.log)
         if run.phase is Phase.DONE:
-            return run
+            return await self._found_ended(active, run)
         try:
             return await self._drive(active, run)
         except StoreFull:
@@ -88,7 +88,7 @@ class Executor:
     async def _end(self, active: ActiveRun, run: Run, stop: Stop) -> Run:
         """End a run that is queued, or queued again since the store lost its newest records."""
         if run.phase is Phase.DONE:
-            return run
+            return await self._found_ended(active, run)
         if await self._may_be_truncated(active.log):
             truncated = [OwnerChanged(lost_tail=True)]
             await active.log.append(truncated)
@@ -96,6 +96,11 @@ class Executor:
         ended = await active.finish(run, stop)
         await self._counted(active.log, run).budget.close(has_ended=True)
         return ended
+
+    async def _found_ended(self, active: ActiveRun, run: Run) -> Run:
+        """Count what the owner of a run did not come to: it died when the end was on record."""
+        await self._counted(active.log, run).budget.close(has_ended=True)
+        return run
 
     async def _restore(self, active: ActiveRun) -> Run:
         """Rebuild a run from its record, which is in memory if the run was opened here.

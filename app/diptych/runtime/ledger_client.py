@@ -6,7 +6,7 @@ Not here: the ledger itself (`ports.budgets`), what one run reserves and settles
 
 import asyncio
 import math
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -84,12 +84,27 @@ class LedgerClient:
         self._held: dict[str, Sequence[Account]] = {}
         self._renewing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._late: dict[str, set[asyncio.Task[Any]]] = {}  # settlements, by their runs
+
+    def accounts(self, session_id: str, now: float) -> list[Account]:
+        """Give the accounts that a run of a session shares at a time: those with limits."""
+        budgets, accounts = self.budgets, list[Account]()
+        if budgets.per_session:
+            key, seconds = session_key(session_id), self.session_seconds
+            accounts.append(Account("perSession", key, budgets.per_session, seconds))
+        if budgets.per_day:
+            accounts.append(Account("perDay", day_key(now), budgets.per_day, DAY_SECONDS))
+        return accounts
 
     def hold(self, accounts: Sequence[Account], entry: str) -> None:
         """Hold a reservation until it is settled."""
         self._held[entry] = accounts
         if self._renewing is None or self._renewing.done():
             self._renewing = self.spawn(self._renew())
+
+    def let_go(self, entry: str) -> None:
+        """Renew a reservation no more: another process holds it, or it ends by itself."""
+        self._held.pop(entry, None)
 
     async def settle_surely(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
@@ -99,20 +114,31 @@ class LedgerClient:
         Gives nothing if it is not done yet.
         """
         try:
-            sums = await self.ledger.settle(accounts, entry, run_id, used)
+            return await self.settle(accounts, entry, run_id, used)
         except (StoreError, asyncio.CancelledError) as error:
-            self.spawn(self._settle_until_done(accounts, entry, run_id, used))
+            late = self.surely(lambda: self.settle(accounts, entry, run_id, used))
+            self._late.setdefault(run_id, set()).add(late)
+            late.add_done_callback(lambda done: self._is_settled(run_id, done))
             if isinstance(error, asyncio.CancelledError):
                 raise
             return ()
-        self._held.pop(entry, None)
-        return sums
 
     async def settle(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Sequence[Used]:
         """Settle, once. Raises `StoreError`."""
-        return await self.ledger.settle(accounts, entry, run_id, used)
+        sums = await self.ledger.settle(accounts, entry, run_id, used)
+        self.let_go(entry)
+        return sums
+
+    async def wait_settled(self, run_id: str, seconds: float) -> None:
+        """Wait until what a run has used is settled, at most so long."""
+        if late := self._late.get(run_id):
+            await asyncio.wait(late, timeout=seconds)
+
+    def surely(self, step: Callable[[], Coroutine[Any, Any, Any]]) -> asyncio.Task[None]:
+        """Take a step again and again, until the store does not fail."""
+        return self.spawn(_until_done(step))
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Let something be done that nobody waits for."""
@@ -128,18 +154,11 @@ class LedgerClient:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _settle_until_done(
-        self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
-    ) -> None:
-        backoff = Backoff(_FIRST_RETRY, _LONGEST_RETRY)
-        while True:
-            try:
-                await self.ledger.settle(accounts, entry, run_id, used)
-            except StoreError:
-                await asyncio.sleep(backoff.next_delay())
-            else:
-                break
-        self._held.pop(entry, None)
+    def _is_settled(self, run_id: str, done: asyncio.Task[Any]) -> None:
+        late = self._late.get(run_id, set())
+        late.discard(done)
+        if not late:
+            self._late.pop(run_id, None)
 
     async def _renew(self) -> None:
         while self._held:
@@ -153,3 +172,14 @@ class LedgerClient:
                     await self.ledger.renew(accounts, entries)
                 except StoreError:
                     break
+
+
+async def _until_done(step: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    backoff = Backoff(_FIRST_RETRY, _LONGEST_RETRY)
+    while True:
+        try:
+            await step()
+        except StoreError:
+            await asyncio.sleep(backoff.next_delay())
+        else:
+            return

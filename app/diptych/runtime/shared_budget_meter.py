@@ -7,11 +7,11 @@ Not here: the ledger (`ports.budgets`), the run's own budget (`loop.spending`).
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from diptych.errors import StoreError
+from diptych.loop.budget import Budget
 from diptych.loop.call_graph import failure
 from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.events import Failed, LoopSettings, Returned
@@ -20,16 +20,11 @@ from diptych.loop.spending import as_used, failed, is_counted, lent_out, shares
 from diptych.loop.state import Run
 from diptych.net.backoff import Backoff
 from diptych.ports import Notice
-from diptych.ports.budgets import Account
-from diptych.runtime.budget_meter import BudgetMeter, BudgetRefused, ModelCall
+from diptych.ports.budgets import Account, Reserved
+from diptych.runtime.budget_meter import BudgetMeter, BudgetRefused
 from diptych.runtime.budget_notices import budget_warning
-from diptych.runtime.ledger_client import (
-    DAY_SECONDS,
-    SECONDS_OF_A_DAY,
-    LedgerClient,
-    day_key,
-    session_key,
-)
+from diptych.runtime.ledger_client import SECONDS_OF_A_DAY, LedgerClient
+from diptych.runtime.metered_call import MeteredCall, Reservation
 
 AWAY_SECONDS = 10.0  # for which a call waits for a ledger that is away; then it is not made
 _LENT_PARTS = 4  # of what is left, for one delegation of a run without a limit of its own
@@ -81,18 +76,19 @@ class SharedBudgetMeter(BudgetMeter):
         self._used: dict[str, Account] = {}
         self._lent: dict[str, tuple[Sequence[Account], str]] = {}  # to delegations, by their calls
         self._has_delegated = False
+        self._settling: set[asyncio.Task[None]] = set()  # what delegations have used
 
-    def model_call(self, command: AskModel) -> "_MeteredCall":
-        return _MeteredCall(self, command)
+    def model_call(self, command: AskModel) -> MeteredCall:
+        return MeteredCall(self, command)
 
-    async def reserve(self, command: AskModel, sent: int) -> "_Reservation":
+    async def reserve(self, command: AskModel, sent: int) -> Reservation:
         """Reserve what a request of the weight `sent` will use. Raises `BudgetRefused`."""
         is_step = command.purpose in ("actions", "either")
         expected = self._amount(self._client.estimate.reserved(command, sent), is_step=is_step)
         accounts = self._accounts()
-        return _Reservation(accounts, await self._reserve(accounts, expected), is_step)
+        return Reservation(accounts, await self._reserve(accounts, expected), is_step)
 
-    async def settle(self, reserved: "_Reservation", used: Usage | None) -> None:
+    async def settle(self, reserved: Reservation, used: Usage | None) -> None:
         """Settle what a request has used; None if nothing, as it failed."""
         amount = self._amount(used, is_step=reserved.is_step) if used is not None else NO_USE
         await self._settle(reserved.accounts, reserved.entry, amount)
@@ -111,7 +107,8 @@ class SharedBudgetMeter(BudgetMeter):
             call = command.call
             try:
                 if isinstance(call, Delegation):
-                    await self._lend(accounts, call, is_retry=command.is_retry)
+                    sent = run.shares.get(call.id) if command.is_retry else None
+                    await self._lend(accounts, call, sent)
                 elif is_counted(call) and not command.is_retry:
                     entry = await self._reserve(accounts, one, waits=not self._lent)
                     await self._settle(accounts, entry, one)
@@ -125,23 +122,41 @@ class SharedBudgetMeter(BudgetMeter):
     def end_child(self, result: Result, used: Used) -> None:
         lent = self._lent.pop(result.call_id, None)
         if lent or used != Used():
-            accounts, entry = lent or (self._accounts(), self._new_entry())
-            self._client.spawn(self._settle(accounts, entry, used))
+            accounts, entry = lent or (self._accounts(), self._lent_entry(result.call_id))
+            task = self._client.spawn(self._settle(accounts, entry, used))
+            self._settling.add(task)
+            task.add_done_callback(self._settling.discard)
 
     async def close(self, *, has_ended: bool) -> None:
         try:
-            settle, run_id = self._client.settle_surely, self._run_id
-            lent = [settle(*each, run_id, Used()) for each in self._lent.values()]
-            await asyncio.gather(*lent)  # whoever cancels one, none stays held
-            if self._must_adopt or self._has_delegated:  # what children used is on record by now
-                await self._adopt()
-            accounts = self._accounts()
             if elapsed := self._elapsed():
-                await self._client.settle(accounts, self._new_entry(), self._run_id, elapsed)
+                entry = self._new_entry()
+                await self._client.settle_surely(self._accounts(), entry, self._run_id, elapsed)
+            if self._settling:
+                await asyncio.wait(self._settling)
             if has_ended:
-                await self._client.ledger.forget(list(self._used.values()), self._run_id)
+                await self._end()
+        finally:  # whoever cancels this: the next owner holds it, or it is free in a while
+            for _, entry in self._lent.values():
+                self._client.let_go(entry)
+
+    async def _end(self) -> None:
+        """Have all counted before the run leaves its queue: nobody looks at it again then."""
+        await self._client.wait_settled(self._run_id, AWAY_SECONDS)
+        try:
+            await self._count_all()
         except StoreError:
-            pass  # a new owner adopts it; what has ended is only kept for longer
+            counting = self._client.surely(self._count_all)
+            await asyncio.wait([counting], timeout=AWAY_SECONDS)
+
+    async def _count_all(self) -> None:
+        """Count what is on record, then give back what is lent. Raises `StoreError`."""
+        if self._must_adopt or self._has_delegated:  # what children used is on record by now
+            await self._adopt()
+        for accounts, entry in self._lent.values():
+            await self._client.settle(accounts, entry, self._run_id, Used())
+        self._accounts()
+        await self._client.ledger.forget(list(self._used.values()), self._run_id)
 
     # Accounts
 
@@ -149,7 +164,7 @@ class SharedBudgetMeter(BudgetMeter):
         now = self._counted.now()
         if (day := int(now // SECONDS_OF_A_DAY)) != self._day:
             self._day = day
-            self._shared = accounts_of(self._client, session_key(self._session_id), now)
+            self._shared = self._client.accounts(self._session_id, now)
             self._used |= {account.key: account for account in self._shared}
         return self._shared
 
@@ -163,40 +178,67 @@ class SharedBudgetMeter(BudgetMeter):
         self._entries += 1
         return f"{self._run_id}/{self._owner}/{self._entries}"
 
-    async def _lend(self, accounts: Sequence[Account], call: Delegation, *, is_retry: bool) -> None:
+    def _lent_entry(self, call_id: str) -> str:
+        """Name what a delegation is lent: each owner of the run holds the same."""
+        return f"{self._run_id}/lent/{call_id}"
+
+    async def _lend(
+        self, accounts: Sequence[Account], call: Delegation, sent: Budget | None
+    ) -> None:
         """Reserve what a delegation is given, and make that its share. Raises `BudgetRefused`.
 
-        Without a limit of the run's own it is a part of what is left: others are to go on. One
-        that a former owner sent does not wait: maybe for that owner's reservation.
+        Without a limit of the run's own it is a part of what is left: others are to go on. What a
+        former owner has `sent` with it is held on, and does not wait.
         """
         self._has_delegated = True
+        share, entry = sent or self.shares[call.id], self._lent_entry(call.id)
+        if sent is None:
+            share = await self._part(accounts, share)
+        lend, waits = self._client.ledger.lend, sent is None and not self._lent
+        lent = await self._ask(lend, accounts, entry, as_used(share), waits=waits)
+        self._lent[call.id] = (accounts, entry)
+        self.shares[call.id] = Budget(**{name: getattr(lent, name) for name, _ in share.limits})
+
+    async def _part(self, accounts: Sequence[Account], share: Budget) -> Budget:
+        """Give what a delegation may have of what is not used. Raises `BudgetRefused`."""
         try:
             sums = await self._client.ledger.used(accounts)
         except StoreError as error:
             raise BudgetRefused(_unavailable()) from error
-        share = self.shares[call.id]
         for account, used in zip(accounts, sums, strict=True):
             left = account.budget.left(used)
             part = left.tightened(share) if share else left.share(_LENT_PARTS)
             share = share.tightened(replace(part, wall_clock=None))
-        entry = await self._reserve(accounts, as_used(share), waits=not (is_retry or self._lent))
-        self._lent[call.id] = (accounts, entry)
-        self.shares[call.id] = share
+        return share
 
     async def _reserve(
         self, accounts: Sequence[Account], amount: Used, *, waits: bool = True
     ) -> str:
-        """Reserve an amount; `waits` for what others have reserved. Raises `BudgetRefused`.
+        """Reserve an amount for one call; gives its entry. Raises as `_ask`."""
+        entry = self._new_entry()
+        await self._ask(self._client.ledger.reserve, accounts, entry, amount, waits=waits)
+        return entry
+
+    async def _ask(
+        self,
+        reserve: Callable[[Sequence[Account], str, Used], Awaitable[Reserved]],
+        accounts: Sequence[Account],
+        entry: str,
+        amount: Used,
+        *,
+        waits: bool,
+    ) -> Used:
+        """Reserve or lend; `waits` for what others have reserved. Raises `BudgetRefused`.
 
         While a call waits, its run takes no results, and so no share of its children back.
         """
-        entry, loop = self._new_entry(), asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         backoff, away_until = None, loop.time() + AWAY_SECONDS
         while True:
             try:
                 if self._must_adopt:
                     await self._adopt()
-                found = await self._client.ledger.reserve(accounts, entry, amount)
+                found = await reserve(accounts, entry, amount)
             except StoreError as error:
                 if loop.time() >= away_until:
                     raise BudgetRefused(_unavailable()) from error
@@ -209,7 +251,7 @@ class SharedBudgetMeter(BudgetMeter):
                     raise BudgetRefused(lent_out(found.limit, accounts[found.index].scope))
                 if found.outcome == "ok":
                     self._client.hold(accounts, entry)
-                    return entry
+                    return found.lent
                 away_until = loop.time() + AWAY_SECONDS
             backoff = backoff or Backoff(_FIRST_WAIT, _LONGEST_WAIT)
             await asyncio.sleep(_FIRST_WAIT / 2 + backoff.next_delay())
@@ -247,49 +289,6 @@ class SharedBudgetMeter(BudgetMeter):
                     whole += used
                 await ledger.adopt(account, self._run_id, whole)
         self._must_adopt = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Reservation:
-    """What is reserved of some accounts; `is_step` says whether it counts as a step."""
-
-    accounts: Sequence[Account]
-    entry: str
-    is_step: bool
-
-
-class _MeteredCall(AbstractAsyncContextManager[ModelCall]):
-    """A request to the model, from its reservation until it is settled."""
-
-    def __init__(self, meter: SharedBudgetMeter, command: AskModel) -> None:
-        self._meter = meter
-        self._command = command
-        self._call = ModelCall(command)
-
-    async def __aenter__(self) -> ModelCall:
-        self._reserved = await self._meter.reserve(self._command, self._call.request_tokens)
-        return self._call
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
-        call, sent = self._call, self._call.request_tokens
-        if isinstance(error, asyncio.CancelledError):
-            call.used = Usage(sent)  # its server has read the request, and maybe charged it
-        await self._meter.settle(self._reserved, call.used)
-        if call.used is not None and error is None:
-            self._meter.learn(sent, call.used)
-
-
-def accounts_of(client: LedgerClient, session: str, now: float) -> list[Account]:
-    """Give the accounts that a run of a session shares at a time, as far as they are limited."""
-    budgets, accounts = client.budgets, []
-    if budgets.per_session:
-        seconds = client.session_seconds
-        accounts.append(Account("perSession", session, budgets.per_session, seconds))
-    if budgets.per_day:
-        accounts.append(Account("perDay", day_key(now), budgets.per_day, DAY_SECONDS))
-    return accounts
 
 
 def _unavailable() -> Failed:

@@ -120,6 +120,47 @@ async def test_limits_that_an_amount_has_nothing_of_do_not_count_and_time_always
     assert (await books.ledger.reserve([day], "e4", Used(model_calls=1))).limit == "wall_clock"
 
 
+async def test_what_is_lent_is_never_more_than_nobody_else_holds(books: Books) -> None:
+    talk, day = account(tool_calls=9), account(tokens=100, tool_calls=4, cost=MUCH)
+    penny = Decimal("0.000000000001")
+    held = Used(tokens=40, cost=MUCH - penny, tool_calls=1)
+    await books.ledger.reserve([talk, day], "e1", held)
+    wanted = Used(tokens=80, cost=MUCH, model_calls=5, tool_calls=4)
+    lent = await books.other.lend([talk, day], "run-1/lent/a", wanted)
+    assert (lent.outcome, lent.lent) == ("ok", Used(60, penny, model_calls=5, tool_calls=3))
+    busy = await books.ledger.lend([talk, day], "run-2/lent/a", wanted)
+    assert (busy.outcome, busy.limit) == ("busy", "tokens")
+    await books.ledger.settle([talk, day], "e1", "run-0", Used())
+    found = await books.ledger.lend([talk, day], "run-2/lent/a", wanted)
+    assert found.lent == Used(40, MUCH - penny, model_calls=5, tool_calls=1)
+    assert await books.ledger.used([day]) == [Used()]
+
+
+async def test_what_is_lent_is_held_by_whoever_owns_the_run(books: Books) -> None:
+    day = account(tokens=100)
+    first = await books.ledger.lend([day], "run-1/lent/a", Used(tokens=100))
+    await books.wait(RESERVED_SECONDS * 0.75)
+    again = await books.other.lend([day], "run-1/lent/a", Used(tokens=70))
+    assert (again.outcome, again.lent) == ("ok", first.lent)
+    await books.other.renew([day], ["run-1/lent/a"])
+    await books.wait(RESERVED_SECONDS * 0.75)
+    assert (await books.ledger.lend([day], "run-2/lent/a", TOKENS)).outcome == "busy"
+    await books.other.settle([day], "run-1/lent/a", "run-1", Used(tokens=30))
+    await books.ledger.settle([day], "run-1/lent/a", "run-1", Used(tokens=30))  # a former owner
+    assert await books.ledger.used([day]) == [Used(tokens=30)]
+
+
+async def test_a_run_that_is_forgotten_is_not_counted_again(books: Books) -> None:
+    day = account(tokens=1_000)
+    await books.ledger.settle([day], "e1", "run-1", Used(tokens=60))
+    for ledger in (books.ledger, books.other):
+        await ledger.adopt(day, "run-1", Used(tokens=80))
+        await ledger.forget([day], "run-1")
+    assert await books.ledger.used([day]) == [Used(tokens=80)]
+    await books.other.adopt(day, "run-2", Used(tokens=10))
+    assert await books.ledger.used([day]) == [Used(tokens=90)]
+
+
 async def test_a_reservation_ends_with_its_owner_and_lives_with_it(books: Books) -> None:
     day = account(tokens=100)
     await books.ledger.reserve([day], "dead", TOKENS)

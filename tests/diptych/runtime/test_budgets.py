@@ -11,12 +11,14 @@ from support.stories import virtually
 from diptych.adapters.in_memory.budgets import MemoryLedger
 from diptych.errors import ModelError, StoreError
 from diptych.loop.budget import Budget, Prices, SharedBudgets
+from diptych.loop.commands import MakeCall
 from diptych.loop.events import LoopSettings
-from diptych.loop.messages import Message, Usage, Used
+from diptych.loop.messages import Delegation, Message, Result, Usage, Used
+from diptych.loop.state import Run
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.ports import Delta, Notice, Reply
-from diptych.ports.budgets import Account
+from diptych.ports.budgets import RESERVED_SECONDS, Account
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.ledger_client import day_key
@@ -407,3 +409,128 @@ async def test_a_run_whose_call_waits_for_what_others_hold_can_be_cancelled():
     assert (await home.runs.cancel(run_id)).status == "aborted"
     assert asyncio.get_running_loop().time() < begun + 1
     assert home.tools.called == []
+
+
+# What delegations are lent
+
+
+DELEGATE = json.dumps({"agent": "worker", "task": "work"})
+
+
+@virtually
+async def test_two_runs_that_delegate_at_once_are_never_lent_the_same():
+    lent, most = [], []
+
+    async def work(request, progress):
+        lent.append(request.budget.tool_calls)
+        most.append(sum(lent))
+        await asyncio.sleep(1)
+        lent.remove(request.budget.tool_calls)
+        return "done"
+
+    limits = {"run": {"tool_calls": 4}, "day": {"tool_calls": 6}}
+    replies = said(DELEGATE), said(DELEGATE), "{}", "{}", "Hi.", "Hi."
+    home = home_with(*replies, agents={"worker": work}, **limits)
+    ends = await asyncio.gather(home.ask(session_id="a"), home.ask(session_id="b"))
+    assert [end_of(items)[0] for items in ends] == ["completed"] * 2
+    assert max(most) == 6
+    held = next(iter(home.ledger._accounts.values())).reserved
+    assert held == {}
+
+
+def _meter(ledger, records=()):
+    """Count a run that shares a day's six tool calls, as one more owner of it does."""
+    clock = CountingClock()
+    terms = BudgetTerms(shared=SharedBudgets(per_day=Budget(tool_calls=6)))
+    budgets = AgentBudgets(terms, ledger, clock)
+    return budgets.of_run("run-1", "talk", Budget(), lambda: records, lambda notice: None)
+
+
+async def _lend(meter):
+    call = MakeCall(Delegation("call_1_1", "worker", "work"), 1)
+    run = Run(calls=(call.call,))
+    assert await meter.admit([call], run, lambda _: None) == [call]
+    return meter.shares["call_1_1"]
+
+
+@virtually
+async def test_what_is_lent_stays_so_while_a_run_changes_its_owner():
+    ledger = MemoryLedger(asyncio.get_running_loop().time)
+    day = Account("perDay", DAY, Budget(tool_calls=6), 100_000)
+    former, heir = _meter(ledger), _meter(ledger)
+    share = await _lend(former)
+    await former.close(has_ended=False)
+    await asyncio.sleep(20)
+    again = MakeCall(Delegation("call_1_1", "worker", "work"), 1, is_retry=True)
+    run = Run(calls=(again.call,), shares={"call_1_1": share})
+    assert await heir.admit([again], run, lambda _: None) == [again]
+    await asyncio.sleep(60)
+    left = await ledger.lend([day], "of another run", Used(tool_calls=6))
+    assert left.lent == Used(tool_calls=6 - share.tool_calls)
+    heir.end_child(Result("call_1_1", "done"), Used(tool_calls=1))
+    await heir.close(has_ended=False)
+    assert await ledger.used([day]) == [Used(tool_calls=1)]
+    assert list(ledger._accounts[DAY].reserved) == ["of another run"]
+
+
+@virtually
+@pytest.mark.parametrize("has_ended", [False, True])
+async def test_whoever_cancels_the_end_of_the_counting_nothing_stays_held(has_ended):
+    ledger = Flaky(asyncio.get_running_loop().time)
+    meter = _meter(ledger)
+    await _lend(meter)
+    ledger.is_away = True
+    for steps in range(4):
+        closing = asyncio.create_task(meter.close(has_ended=has_ended))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+    await asyncio.sleep(RESERVED_SECONDS + 1)
+    ledger.is_away = False
+    day = Account("perDay", DAY, Budget(tool_calls=6), 100_000)
+    assert (await ledger.lend([day], "e", Used(tool_calls=6))).lent == Used(tool_calls=6)
+
+
+@virtually
+async def test_what_a_lost_child_was_lent_is_counted_before_it_is_free():
+    class Watched(MemoryLedger):
+        async def settle(self, accounts, entry, run_id, used):
+            if "/lent/" in entry:
+                seen.append((await self.used(accounts))[0].tool_calls)
+            return await super().settle(accounts, entry, run_id, used)
+
+    async def hang(request, progress):
+        await asyncio.Event().wait()
+
+    seen = []
+    ledger = Watched(asyncio.get_running_loop().time)
+    limits = {"run": {"tool_calls": 4}, "day": {"tool_calls": 6}, "ledger": ledger}
+    home = home_with(said(DELEGATE), agents={"worker": hang}, **limits)
+    run_id = (await home.runs.start(RunRequest((Message("user", "hi"),)))).run_id
+    await asyncio.sleep(1)
+    await home.runs.cancel(run_id)
+    await home.told(run_id)
+    assert seen == [4]
+    assert (await used(home)).tool_calls == 4
+
+
+@virtually
+async def test_a_run_leaves_its_queue_when_what_it_used_is_counted():
+    ledger = Flaky(asyncio.get_running_loop().time)
+
+    class Breaking(Slow):
+        async def stream(self, request):
+            ledger.is_away = True
+            async for delta in super().stream(request):
+                yield delta
+
+    home = home_with(model=Breaking(), day={"tokens": 10_000}, ledger=ledger)
+    run_id = (await home.runs.start(RunRequest((Message("user", "hi"),)))).run_id
+    await asyncio.sleep(4)
+    assert (await home.runs.entry(run_id)).status == "completed"
+    assert home.runs.active_count == 1
+    ledger.is_away = False
+    await asyncio.sleep(2)
+    assert home.runs.active_count == 0
+    assert (await used(home)).tokens == 200

@@ -162,6 +162,30 @@ async def test_what_a_dead_owner_has_on_record_and_did_not_settle_is_counted_onc
         assert (await heir.store.ledger.used([day]))[0].model_calls == 2
 
 
+async def test_what_a_dead_owner_did_not_settle_of_a_run_that_has_ended_is_counted_once(
+    server: RedisServer,
+) -> None:
+    async def hang(*_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async def lose(*_: Any) -> list[Used]:
+        return []
+
+    async with replicas(server.url, 2, tokens=10_000) as (dead, heir):
+        ledger = dead.budgets._client.ledger
+        ledger.settle = lose  # type: ignore[method-assign]
+        ledger.forget = hang  # type: ignore[method-assign] # it dies when the end is on record
+        assert (await dead.ask("talk")).event_type == "completed"
+        assert (await heir.used()).tokens == 0
+        for task in dead.runs._lease_keeper._tasks:  # no renewal, no word
+            task.cancel()
+        async with asyncio.timeout(20):
+            while (await heir.used()).tokens != 2 * CALL:  # noqa: ASYNC110 - it is in Redis
+                await asyncio.sleep(0.05)
+        assert (await heir.ask("talk")).event_type == "completed"
+        assert (await heir.used()).tokens == 4 * CALL
+
+
 async def _die_in_the_answer(dead: Replica) -> str:
     """Let an owner die while it waits for the answer; its first call was never settled."""
 

@@ -14,6 +14,7 @@ from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
 
 _MAX_ACCOUNTS = 10_000
 _SETTLED = 60.0  # seconds for which it is known that an entry was settled
+_FORGOTTEN = 600.0  # seconds for which it is known that all of a run was counted
 
 
 @dataclass(slots=True)
@@ -40,24 +41,35 @@ class MemoryLedger:
         self._now = now
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
         self._settled: OrderedDict[str, float] = OrderedDict()  # entries, until when
+        self._forgotten: OrderedDict[tuple[str, str], float] = OrderedDict()  # runs of accounts
 
     async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
+        return self._reserve(accounts, entry, amount, is_lent=False)
+
+    async def lend(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
+        return self._reserve(accounts, entry, amount, is_lent=True)
+
+    def _reserve(
+        self, accounts: Sequence[Account], entry: str, amount: Used, *, is_lent: bool
+    ) -> Reserved:
         now = self._now()
         rows = [self._account(each, now) for each in accounts]
         used = [row.used for row in rows]
         reserved = [row.reserved for row in rows if row.reserved]
         if len(reserved) == len(rows) and all(entry in held for held in reserved):
-            return Reserved("ok", used)
+            return Reserved("ok", used, lent=reserved[0][entry][1] if reserved else amount)
         if gone := _first_without(accounts, used, amount):
             return Reserved("gone", used, *gone)
         if reserved:
             claimed = [row.claimed() for row in rows]
             if busy := _first_without(accounts, claimed, amount):
                 return Reserved("busy", used, *busy)
+        if is_lent:
+            amount = _within(accounts, [row.claimed() for row in rows], amount)
         held = (now + RESERVED_SECONDS, amount)
         for row in rows:
             row.reserved[entry] = held
-        return Reserved("ok", used)
+        return Reserved("ok", used, lent=amount)
 
     async def renew(self, accounts: Sequence[Account], entries: Sequence[str]) -> None:
         now = self._now()
@@ -80,16 +92,23 @@ class MemoryLedger:
         return [row.used for row in rows]
 
     async def adopt(self, account: Account, run_id: str, recorded: Used) -> None:
-        row = self._account(account, self._now())
+        now = self._now()
+        row = self._account(account, now)
+        if self._forgotten.get((account.key, run_id), now - 1) >= now:
+            return
         known = row.runs.get(run_id, NO_USE)
         missing = _beyond(recorded, known)
         row.used += missing
         row.runs[run_id] = known + missing
 
     async def forget(self, accounts: Sequence[Account], run_id: str) -> None:
+        now, forgotten = self._now(), self._forgotten
+        while forgotten and next(iter(forgotten.values())) < now:
+            forgotten.popitem(last=False)
         for account in accounts:
             if row := self._accounts.get(account.key):
                 row.runs.pop(run_id, None)
+                forgotten.setdefault((account.key, run_id), now + _FORGOTTEN)
 
     async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
         now = self._now()
@@ -122,6 +141,15 @@ class MemoryLedger:
 def _beyond(one: Used, other: Used) -> Used:
     """Give what one has more of than another."""
     return Used._make(map(max, one - other, NO_USE))
+
+
+def _within(accounts: Sequence[Account], taken: Sequence[Used], wanted: Used) -> Used:
+    """Give as much of an amount as is left of each limit."""
+    for account, used in zip(accounts, taken, strict=True):
+        for name, limit in account.budget.limits:
+            if (left := limit - getattr(used, name)) < getattr(wanted, name):
+                wanted = wanted._replace(**{name: left}) if getattr(wanted, name) > 0 else wanted
+    return wanted
 
 
 def _first_without(

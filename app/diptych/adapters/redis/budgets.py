@@ -14,7 +14,8 @@ from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
 _HELD_MS = round(RESERVED_SECONDS * 1000)
 _MOST = 2**62  # of an amount: Redis counts in 64 bits
 _KNOWN_MS = 60_000  # for which an entry is known as settled: it may be settled again
-_What = Literal["reserve", "renew", "settle", "adopt", "forget", "read"]
+_FORGOTTEN_MS = 600_000  # for which it is known that all of a run was counted
+_What = Literal["reserve", "lend", "renew", "settle", "adopt", "forget", "read"]
 _NOTHING = Used()
 
 
@@ -22,10 +23,19 @@ class RedisLedger(StoreClient):
     """Fulfils `ports.budgets.Ledger`."""
 
     async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
-        reply = await self._run("reserve", accounts, entry, "", amount)
+        return await self._reserve("reserve", accounts, entry, amount)
+
+    async def lend(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
+        return await self._reserve("lend", accounts, entry, amount)
+
+    async def _reserve(
+        self, what: _What, accounts: Sequence[Account], entry: str, amount: Used
+    ) -> Reserved:
+        reply = await self._run(what, accounts, entry, "", amount)
         outcome = cast("Literal['ok', 'busy', 'gone']", reply[0].decode())
         place, limit = max(0, reply[1] - 1), LIMITS[max(0, reply[2] - 1)]
-        return Reserved(outcome, _sums(reply), place, limit)
+        lent = from_integers(map(int, reply[4])) if outcome == "ok" else amount
+        return Reserved(outcome, _sums(reply), place, limit, lent)
 
     async def renew(self, accounts: Sequence[Account], entries: Sequence[str]) -> None:
         for entry in entries:
@@ -37,10 +47,10 @@ class RedisLedger(StoreClient):
         return _sums(await self._run("settle", accounts, entry, run_id, used))
 
     async def adopt(self, account: Account, run_id: str, recorded: Used) -> None:
-        await self._run("adopt", [account], "", run_id, recorded)
+        await self._run("adopt", [account], _forgotten(run_id), run_id, recorded)
 
     async def forget(self, accounts: Sequence[Account], run_id: str) -> None:
-        await self._run("forget", accounts, "", run_id)
+        await self._run("forget", accounts, _forgotten(run_id), run_id)
 
     async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
         return _sums(await self._run("read", accounts))
@@ -54,12 +64,18 @@ class RedisLedger(StoreClient):
         amount: Used = _NOTHING,
     ) -> Sequence[Reply]:
         amounts = [min(number or 0, _MOST) for number in to_integers(amount)]
-        arguments: list[Argument] = [what, entry, run_id, _HELD_MS, _KNOWN_MS]
+        known = _FORGOTTEN_MS if what == "forget" else _KNOWN_MS
+        arguments: list[Argument] = [what, entry, run_id, _HELD_MS, known]
         for account in accounts:
             limits = ["" if each is None else each for each in to_integers(account.budget)]
             arguments += [account.key, round(account.seconds * 1000), *limits, *amounts]
         reply: Sequence[Reply] = await self._connection.run_script(scripts.BUDGET, *arguments)
         return reply
+
+
+def _forgotten(run_id: str) -> str:
+    """Name the entry that says that all of a run was counted."""
+    return f"{run_id}/forgotten"
 
 
 def _sums(reply: Sequence[Reply]) -> list[Used]:

@@ -1,5 +1,5 @@
 #!lua
--- Budgets that runs share: reserves, renews, settles, adopts, forgets or reads, on all accounts.
+-- Budgets that runs share: reserves, lends, renews, settles, adopts, forgets or reads, on all accounts.
 -- ARGV: prefix, what, entry, run, ms for which a reservation is held, ms for which a settled entry
 --       is known, then for each account: name, ms for which it is kept, 6 limits ('' for none),
 --       6 amounts.
@@ -71,6 +71,15 @@ local function sums(account, field)
   return found
 end
 
+-- Gives one number less another: as strings, since a double has no room for them.
+local function less(account, one, other)
+  redis.call('HSET', account.name, 'x', one)
+  redis.call('HINCRBY', account.name, 'x', other == '0' and '0' or '-' .. other)
+  local found = redis.call('HGET', account.name, 'x')
+  redis.call('HDEL', account.name, 'x')
+  return found
+end
+
 local function used()
   local all = {}
   for n, account in ipairs(accounts) do
@@ -99,10 +108,15 @@ for _, account in ipairs(accounts) do
   end
 end
 
-if what == 'reserve' then
+local amounts
+if what == 'reserve' or what == 'lend' then
   local state = redis.call('HGET', accounts[1].name, 'r:' .. entry)
   if state then
-    return { 'ok', 0, 0, used() }
+    local held = {}
+    for amount in string.gmatch(state, '%d+') do
+      held[#held + 1] = amount
+    end
+    return { 'ok', 0, 0, used(), #held == N and held or accounts[1].amounts }
   end
   local n, i = without('u')
   if n then
@@ -112,10 +126,20 @@ if what == 'reserve' then
   if n then
     return { 'busy', n, i, used() }
   end
-  for _, account in ipairs(accounts) do
-    note(account, table.concat(account.amounts, ' '), held)
+  amounts = accounts[1].amounts
+  for _, account in ipairs(what == 'lend' and accounts or {}) do
+    local taken = sums(account, 'c')
     for j = 1, N do
-      add(account, 'c', j, account.amounts[j])
+      if account.limits[j] ~= '' and amounts[j] ~= '0' then
+        local left = less(account, account.limits[j], taken[j])
+        amounts[j] = is_less(left, amounts[j]) and left or amounts[j]
+      end
+    end
+  end
+  for _, account in ipairs(accounts) do
+    note(account, table.concat(amounts, ' '), held)
+    for j = 1, N do
+      add(account, 'c', j, amounts[j])
     end
   end
 elseif what == 'renew' then
@@ -137,7 +161,8 @@ elseif what == 'settle' then
   end
 elseif what == 'adopt' then
   for _, account in ipairs(accounts) do
-    for i = 1, N do
+    local is_forgotten = redis.call('HGET', account.name, 'r:' .. entry)
+    for i = 1, is_forgotten and 0 or N do
       local field = 't' .. i .. ':' .. run
       local settled = redis.call('HGET', account.name, field) or '0'
       if is_less(settled, account.amounts[i]) then
@@ -154,12 +179,13 @@ elseif what == 'forget' then
     for i = 1, N do
       redis.call('HDEL', account.name, 't' .. i .. ':' .. run)
     end
+    note(account, 'settled', known)
   end
 end
-if what ~= 'read' and what ~= 'forget' then
+if what ~= 'read' then
   for _, account in ipairs(accounts) do
     redis.call('PEXPIRE', account.name, account.ms)
     redis.call('PEXPIRE', account.due, account.ms)
   end
 end
-return { 'ok', 0, 0, used() }
+return { 'ok', 0, 0, used(), amounts }
