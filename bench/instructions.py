@@ -1,4 +1,4 @@
-"""What one request makes the agent's process execute, in instructions: no busy machine changes it.
+"""What one request makes the agent's process execute: instructions, not time; timers are left out.
 
     python -m bench instructions
 
@@ -25,6 +25,7 @@ from bench.processes import Backends, Peer, under
 from bench.report import table
 
 WARM_UP, ASKED, SLICES = 20, 10, 5
+IDLE_SECONDS = 5.0  # in which timers are counted, to be left out: a slow request has more of them
 _TOTALS = re.compile(r"^(?:totals|summary): (\d+)", re.MULTILINE)
 
 
@@ -85,10 +86,12 @@ async def _count(behind: Backends, name: str, question: bytes) -> list[float]:
         await asyncio.to_thread(counted.tell, "instrumentation", "on")
         await client.load(port, question, 1, 2)  # its idle connections are as they will be
         await asyncio.to_thread(counted.dumped)
+        await asyncio.sleep(IDLE_SECONDS)
+        idle = await asyncio.to_thread(counted.dumped) / IDLE_SECONDS
         found = []
         for _ in range(SLICES):
-            await client.load(port, question, 1, ASKED)
-            found.append(await asyncio.to_thread(counted.dumped) / ASKED)
+            took = (await client.load(port, question, 1, ASKED)).seconds
+            found.append((await asyncio.to_thread(counted.dumped) - idle * took) / ASKED)
         return found
 
 
