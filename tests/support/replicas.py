@@ -9,10 +9,9 @@ import asyncio
 import contextlib
 import contextvars
 import itertools
-import weakref
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from support.doubles import FunctionAgents, FunctionTools, ListeningModel
 from support.shared_store import SharedStore
@@ -41,8 +40,7 @@ class Killed(Exception):
     """The replica that was asked is dead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A call of the store, before (`is_done` false) or after it has taken effect."""
 
     replica: "Replica"
@@ -67,7 +65,6 @@ class Replica:
         self.model: Any = None
         self._going = asyncio.Event()
         self._going.set()
-        self._tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self._context = contextvars.copy_context()
         self._context.run(_here.set, self)
         self._watches: dict[str, list[Callable[[FeedItem], None]]] = {}
@@ -122,8 +119,9 @@ class Replica:
         self._going.clear()
         self._watches.clear()
         self.store.note(self.name, "trouble", what="killed", until=self._time())
-        for task in tuple(self._tasks):
-            task.cancel()
+        for task in sorted(asyncio.all_tasks(), key=hash):  # in the order of their coming
+            if getattr(task, "replica", None) is self:
+                task.cancel()
 
     def freeze(self, seconds: float) -> None:
         """As SIGSTOP does, and SIGCONT after so long."""
@@ -142,6 +140,8 @@ class Replica:
     async def passed(self) -> None:
         """Go on when this process does."""
         while not self._going.is_set():
+            if self.is_dead:
+                raise asyncio.CancelledError
             await self._going.wait()
 
     def _time(self) -> float:
@@ -334,9 +334,10 @@ def ask(text: str, session_id: str | None = None, **rest: Any) -> RunRequest:
 class _Numbered(asyncio.Task[Any]):
     """A task that is hashed by its number: sets of tasks have the same order each time."""
 
-    def __init__(self, number: int, *args: Any, **rest: Any) -> None:
+    def __init__(self, number: int, replica: Replica | None, work: Any, **rest: Any) -> None:
         self._number = number
-        super().__init__(*args, **rest)
+        self.replica = replica
+        super().__init__(work, **rest)
 
     def __hash__(self) -> int:
         return self._number
@@ -347,12 +348,10 @@ def _numbering() -> Callable[..., asyncio.Task[Any]]:
     numbers = itertools.count(1)
 
     def make(loop: Any, work: Any, *, context: Any = None) -> asyncio.Task[Any]:
-        task = _Numbered(next(numbers), work, loop=loop, context=context)
         replica = context.get(_here) if context else _here.get()
-        if replica is not None:
-            replica._tasks.add(task)
-            if replica.is_dead:
-                task.cancel()
+        task = _Numbered(next(numbers), replica, work, loop=loop, context=context)
+        if replica is not None and replica.is_dead:
+            task.cancel()
         return task
 
     return make

@@ -344,7 +344,7 @@ class SharedStore:
             session.fence = token
             self._extend(session, token)
             self._drive(session)
-            self.note(actor, "claimed", session=session_id, token=token)
+            self.note(actor, "claimed", session=session_id, token=token, head=session.queue[0])
         return session.owner == token
 
     def _has_died(self, session: StoredSession) -> bool:

@@ -21,6 +21,7 @@ from diptych.errors import (
     IdempotencyMismatch,
     Overloaded,
     RunEnded,
+    SessionBusy,
     StoreError,
     ToolError,
 )
@@ -48,6 +49,9 @@ def now():
 class World:
     """One seed: the store, the processes that live, the clients, and what they all saw."""
 
+    letter = "p"  # what the names of its processes begin with
+    silence = 0.45  # how often its models ask for nothing that can be called
+
     def __init__(self, seed, store=SharedStore, runs=RunService, *, losing=False, native=None):
         self.losing = losing  # the newest records, now and then
         self.is_native = bool(seed % 2) if native is None else native  # how models call
@@ -66,15 +70,19 @@ class World:
         self.steered: list[tuple[str, str]] = []  # the run and id of each message that was taken
         self.tasks: list[asyncio.Task] = []
         self.names = iter(range(100))
-        self.begun = now()
+        self.loop = asyncio.get_running_loop()
+        self.calm_from = self.loop.time() + TROUBLED
         self.seconds = self.chance.choice([10.0, 60.0])
         self.mildness = self.chance.choice([200, 1_000, 5_000])
 
     # Processes
 
     def add(self):
-        replica = Replica(self.store, f"p{next(self.names)}", self.befalls)
+        replica = Replica(self.store, f"{self.letter}{next(self.names)}", self.befalls)
         replica.loses_messages = lambda: self.is_troubled and self.chance.random() < 0.05
+        self.replicas.append(replica.begin(self.backends(replica), self.definition(), self.runs))
+
+    def definition(self):
         mode = "direct" if self.seed % 5 == 3 else "separate"
         settings = LoopSettings(
             max_steps=3,
@@ -82,17 +90,26 @@ class World:
             answer_mode=mode,
             action_format="auto" if self.is_native else "json",
         )
-        outside = Backends(
-            Model(self, replica), self.functions(replica), NoAgents(), policy=self.policy()
-        )
-        self.replicas.append(
-            replica.begin(outside, AgentDefinition("", settings, self.seconds), self.runs)
-        )
+        return AgentDefinition("", settings, self.seconds)
 
-    def policy(self):
-        if self.expires is None:
-            return Policy()
-        return Policy((Rule("tool", "charge", "ask", expires=self.expires),))
+    def backends(self, replica):
+        model, tools = Model(self, replica), self.functions(replica)
+        return Backends(model, tools, NoAgents(), policy=Policy(tuple(self.rules())))
+
+    def rules(self):
+        """Give the rules of the policy."""
+        return [Rule("tool", "charge", "ask", expires=self.expires)] if self.expires else []
+
+    def calls(self, chance, key):
+        """Say what the model asks for; each call has a key of its own."""
+        return [
+            {"tool": chance.choice(["charge", "look"]), "arguments": {"key": f"{key}/{n}"}}
+            for n in range(chance.randrange(1, 4))
+        ]
+
+    def manner(self):
+        """Say in which way a client asks."""
+        return {}
 
     def refuses_tools(self):
         return self.endpoint.random() < self.refusals
@@ -111,7 +128,7 @@ class World:
 
     @property
     def is_troubled(self):
-        return now() < self.begun + TROUBLED
+        return self.loop.time() < self.calm_from
 
     def befalls(self, call):
         if not self.is_troubled:
@@ -179,9 +196,12 @@ class World:
         await asyncio.sleep(self.chance.choice([0, 0, 0.05, 3, 12]))
         session = self.chance.choice(["s0", "s1"])
         text = f"Q canary-{session}. {n}"
-        request = ask(text, session, idempotency_key=IdempotencyKey(f"k{n}", text))
+        key = IdempotencyKey(f"k{n}", text)
+        request = ask(text, session, idempotency_key=key, **self.manner())
         asking = [self.taken(request) for _ in range(self.others.choice([1, 1, 2]))]
-        run_id, *_ = await asyncio.gather(*asking)
+        run_id = max(await asyncio.gather(*asking))
+        if not run_id:
+            return  # its session was busy
         seconds = self.seconds + 12 * (self.expires or 0.0)  # waiting is not counted
         about = {"text": text, "seconds": seconds, "canary": f"canary-{session}."}
         self.store.note("client", "accepted", run=run_id, session=session, **about)
@@ -206,6 +226,8 @@ class World:
             except IdempotencyMismatch:
                 run_id = ""
                 break
+            except SessionBusy:
+                return ""
             except (Killed, StoreError, Overloaded, TimeoutError):
                 await asyncio.sleep(0.3)
         about = {"key": request.idempotency_key.key, "body": request.idempotency_key.digest}
@@ -274,22 +296,24 @@ class World:
             waiting = [
                 (run_id, approval.call_id, approval.requested.content)
                 for run_id, run in self.store.runs.items()
+                if run.status not in TERMINAL
                 for approval in open_approvals(run.records)
             ]
             if not waiting:
                 continue
             run_id, call_id, call = self.people.choice(waiting)
-            what = self.people.choice(["approve", "approve", "reject", "edit", "replace"])
-            about = {}
-            if what == "edit":
-                about = {"arguments": call["arguments"]}
-            elif what == "replace":
-                about = {"call": {**call, "tool": "look"}}
+            request = self.decision_on(call)
             again = self.people.choice([1, 1, 2])
-            requests = [DecisionRequest(what, **about), DecisionRequest("reject")]
-            await asyncio.gather(
-                *(self.decide(run_id, call_id, request) for request in requests[:again])
-            )
+            requests = [request, DecisionRequest("reject")][:again]
+            await asyncio.gather(*(self.decide(run_id, call_id, each) for each in requests))
+
+    def decision_on(self, call):
+        what = self.people.choice(["approve", "approve", "reject", "edit", "replace"])
+        if what == "edit":
+            return DecisionRequest(what, arguments=call["arguments"])
+        if what == "replace":
+            return DecisionRequest(what, call={**call, "tool": "look"})
+        return DecisionRequest(what)
 
     async def decide(self, run_id, call_id, request):
         replica = self.one()
@@ -306,37 +330,51 @@ class World:
 
     async def live(self):
         """Let all that happen, and give what is wrong."""
-        for _ in range(self.chance.choice([2, 3])):
-            self.add()
+        self.begin()
         clients = [asyncio.create_task(self.client(n)) for n in range(4)]
-        others = [asyncio.create_task(self.make_trouble())]
-        if self.chance.random() < 0.4:
-            others.append(asyncio.create_task(self.canceller()))
-        if self.chance.random() < 0.4:
-            others.append(asyncio.create_task(self.steerer()))
-        if self.expires is not None:
-            others.append(asyncio.create_task(self.decider()))
+        others = [asyncio.create_task(work) for work in self.others_at_work()]
         _, left = await asyncio.wait(clients, timeout=PATIENCE)
         await asyncio.wait(others, timeout=PATIENCE)
-        await asyncio.sleep(2 * ALLOWANCE)  # what is over is taken out of its queue
+        await self.come_to_rest()
         for task in left:
             task.cancel()
         broken = [task.exception() for task in {*clients, *others} - left if task.exception()]
-        busy = [replica.name for replica in self.replicas if replica.runs.active_count]
-        for replica in tuple(self.replicas):
-            replica.kill()
         return [
             *(f"a client broke: {error!r}" for error in broken),
             *(["a client never came to its end"] if left else []),
-            *(f"{name} still has runs" for name in busy),
-            *wrong_in(self),
+            *self.end(),
         ]
 
+    def begin(self):
+        for _ in range(self.chance.choice([2, 3])):
+            self.add()
 
-def found(seed, **breaks):
+    def others_at_work(self):
+        """Give the work of all others than clients."""
+        yield self.make_trouble()
+        if self.chance.random() < 0.4:
+            yield self.canceller()
+        if self.chance.random() < 0.4:
+            yield self.steerer()
+        if self.expires is not None:
+            yield self.decider()
+
+    async def come_to_rest(self):
+        """Wait until what is over is taken out of its queue."""
+        await asyncio.sleep(2 * ALLOWANCE)
+
+    def end(self):
+        """End all processes, and give what is wrong."""
+        busy = [replica.name for replica in self.replicas if replica.runs.active_count]
+        for replica in tuple(self.replicas):
+            replica.kill()
+        return [*(f"{name} still has runs" for name in busy), *wrong_in(self)]
+
+
+def found(seed, world=World, **breaks):
     """Live through a seed, and give what is wrong."""
 
     async def live():
-        return await World(seed, **breaks).live()
+        return await world(seed, **breaks).live()
 
     return run_virtually(live())

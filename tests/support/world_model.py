@@ -20,11 +20,11 @@ class Model:
         chance = await self._think(request)
         if request.tools and self.world.refuses_tools():
             raise ModelError("tools_refused", "no tools")
-        if chance.random() < 0.45:
+        if chance.random() < self.world.silence:
             said = chance.choice(["{}", "<>", "I know it.", '{"tool": '])
             is_broken = said == '{"tool": ' and request.tools
             return Reply("", calls=(NativeCall("a", "look", said),)) if is_broken else Reply(said)
-        calls = _calls(chance, request)
+        calls = self.world.calls(chance, _key(request))
         return _native(calls) if request.tools else Reply(json.dumps(calls))
 
     async def stream(self, request):
@@ -33,7 +33,7 @@ class Model:
             raise ModelError("tools_refused", "no tools")
         is_direct = request.tools or request.messages[-1].content.endswith(DIRECT)
         if is_direct and chance.random() < 0.6:
-            calls = _calls(chance, request)
+            calls = self.world.calls(chance, _key(request))
             if request.tools and chance.random() < 0.5:
                 reply = _native(calls)
                 yield Delta(chance.choice([reply.text, "a b " * 60]))
@@ -61,19 +61,17 @@ class Model:
         return chance
 
 
-def _calls(chance, request):
-    key = f"{_question(request.messages)}/{request.index}"
-    return [
-        {"tool": chance.choice(["charge", "look"]), "arguments": {"key": f"{key}/{n}"}}
-        for n in range(chance.randrange(1, 4))
-    ]
+def _key(request):
+    return f"{_question(request.messages)}/{request.index}"
 
 
 def _native(calls):
     """Ask for calls in the API's form; the last of them twice, under ids as some servers give."""
-    asked = [
-        NativeCall(f"a{n}", c["tool"], json.dumps(c["arguments"])) for n, c in enumerate(calls)
-    ]
+    asked = []
+    for n, call in enumerate(calls):
+        name = call.get("tool") or f"delegate_to_{call['agent']}"
+        arguments = call.get("arguments") or {"task": call["task"]}
+        asked.append(NativeCall(f"a{n}", name, json.dumps(arguments)))
     return Reply("Hm.", calls=(*asked, NativeCall("again", asked[-1].name, asked[-1].arguments)))
 
 

@@ -13,12 +13,16 @@ MAX_WAITING = 1_000  # calls below one run
 
 
 def may_take(run: Run, event: ChildApproval) -> bool:
-    """Whether an event is news: of a delegation in flight, and of a call that waits, or not yet."""
+    """Whether an event is news: of a delegation in flight, and of a call that waits, or not yet.
+
+    Who takes a delegation up is told all of it again, and a call waits only once.
+    """
     delegation = event.path[0]
     is_in_flight = delegation in run.started and delegation in open_calls(run)
     is_known = any(each.path == event.path for each in run.children_waiting)
     if isinstance(event, ChildApprovalRequested):
-        return is_in_flight and not is_known and len(run.children_waiting) < MAX_WAITING
+        is_news = not is_known and event.path not in run.children_decided
+        return is_in_flight and is_news and len(run.children_waiting) < MAX_WAITING
     return is_known
 
 
@@ -27,4 +31,5 @@ def take(run: Run, event: ChildApproval) -> Run:
     others = tuple(each for each in run.children_waiting if each.path != event.path)
     if isinstance(event, ChildApprovalRequested):
         return updated(run, children_waiting=(*others, event))
-    return updated(run, children_waiting=others)
+    decided = run.children_decided | {event.path}
+    return updated(run, children_waiting=others, children_decided=decided)

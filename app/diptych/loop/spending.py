@@ -82,6 +82,11 @@ def failed(limit: Limit, used: Used, budget: Budget, scope: str = "") -> Failed:
     return Failed(EXHAUSTED, f"{whose.get(scope, 'the run has')} used up {place}: {text}")
 
 
+def lent_out(limit: Limit, scope: str) -> Failed:
+    """Give why a call is not made while others hold what is left of a limit; see `failed`."""
+    return Failed(EXHAUSTED, f"others hold what is left of {limit_place(limit, scope)}")
+
+
 def limit_place(limit: Limit, scope: str = "") -> str:
     """Name a limit as the manifest does: `budget.perDay.toolCalls`."""
     name = _MANIFEST_NAMES.get(limit, limit)

@@ -111,6 +111,7 @@ class Run:
     issued: frozenset[str] = frozenset()  # ids of calls that a command was given for
     waiting: tuple[ApprovalRequested, ...] = ()  # for a decision, in the order they were asked
     children_waiting: tuple[ChildApprovalRequested, ...] = ()  # calls of runs below
+    children_decided: frozenset[tuple[str, ...]] = frozenset()  # paths of those that wait no more
     approved: frozenset[str] = frozenset()  # ids of this step's calls that somebody has approved
     edited: frozenset[str] = frozenset()  # those of them that are not what the reply asked for
     contexts: Mapping[str, str] = field(default_factory=dict)  # of delegations sent, by call

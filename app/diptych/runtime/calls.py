@@ -97,7 +97,8 @@ class Calls:
         """Count calls, announce and record those that may be made, and start them."""
         writer, budget = self._writer, self._backends.budget
         refuse = self._tasks.inbox.put_nowait
-        admitted = await budget.admit(commands, writer.current, refuse)
+        admission = budget.admit(commands, writer.current, refuse)
+        admitted = await self._tasks.wait_for(admission, ())
         for command in admitted:
             call = command.call
             writer.add(progress_notice(command, writer.current.step_limit))

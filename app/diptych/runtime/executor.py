@@ -93,7 +93,9 @@ class Executor:
             truncated = [OwnerChanged(lost_tail=True)]
             await active.log.append(truncated)
             run = apply_all(run, truncated)
-        return await active.finish(run, stop)
+        ended = await active.finish(run, stop)
+        await self._counted(active.log, run).budget.close(has_ended=True)
+        return ended
 
     async def _restore(self, active: ActiveRun) -> Run:
         """Rebuild a run from its record, which is in memory if the run was opened here.

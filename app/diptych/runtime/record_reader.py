@@ -57,6 +57,10 @@ class RecordReader:
         except StoreError:
             return False
 
+    async def has_between(self, after: int, before: int) -> bool:
+        """Whether the store gives a record between two numbers."""
+        return any(record.seq < before for record in await self._read_store(after, 1))
+
     async def check_end(self, after: int) -> bool:
         """Whether there is more to read after a seq, though there was nothing just now.
 

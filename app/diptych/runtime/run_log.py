@@ -58,7 +58,7 @@ class RunLog:
         self.was_loaded = False  # from the store: another process may have written it
         self._stores = stores
         self._observers = observers
-        self._buffers: set[SubscriberBuffer] = set()
+        self._buffers: dict[SubscriberBuffer, None] = {}  # in the order of their coming
         self._waiting: set[str] = set()  # ids of the calls that wait for a decision
         self._progress: list[tuple[int, Notice]] = []  # each with the seq of the record before it
         self._is_closed = False
@@ -142,11 +142,11 @@ class RunLog:
                 buffer.put(notice)
         if self._is_closed:
             buffer.close()
-        self._buffers.add(buffer)
+        self._buffers[buffer] = None
         return buffer
 
     def unsubscribe(self, buffer: SubscriberBuffer) -> None:
-        self._buffers.discard(buffer)
+        self._buffers.pop(buffer, None)
 
     def with_progress(self, records: Sequence[Record], after: int) -> list[Item]:
         """Put the progress notices in their places among these records, which follow `after`."""

@@ -16,7 +16,7 @@ from diptych.loop.call_graph import failure
 from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.events import Failed, LoopSettings, Returned
 from diptych.loop.messages import NO_USE, Delegation, Result, Usage, Used
-from diptych.loop.spending import as_used, failed, is_counted, shares
+from diptych.loop.spending import as_used, failed, is_counted, lent_out, shares
 from diptych.loop.state import Run
 from diptych.net.backoff import Backoff
 from diptych.ports import Notice
@@ -80,6 +80,7 @@ class SharedBudgetMeter(BudgetMeter):
         self._settled_ms = 0
         self._used: dict[str, Account] = {}
         self._lent: dict[str, tuple[Sequence[Account], str]] = {}  # to delegations, by their calls
+        self._has_delegated = False
 
     def model_call(self, command: AskModel) -> "_MeteredCall":
         return _MeteredCall(self, command)
@@ -110,13 +111,15 @@ class SharedBudgetMeter(BudgetMeter):
             call = command.call
             try:
                 if isinstance(call, Delegation):
-                    await self._lend(accounts, call)
+                    await self._lend(accounts, call, is_retry=command.is_retry)
                 elif is_counted(call) and not command.is_retry:
-                    await self._settle(accounts, await self._reserve(accounts, one), one)
+                    entry = await self._reserve(accounts, one, waits=not self._lent)
+                    await self._settle(accounts, entry, one)
             except BudgetRefused as refused:
-                refuse(failure(call, "denied", f"denied: {refused.end.message}"))
-            else:
-                admitted.append(command)
+                if not command.is_retry:
+                    refuse(failure(call, "denied", f"denied: {refused.end.message}"))
+                    continue
+            admitted.append(command)
         return admitted
 
     def end_child(self, result: Result, used: Used) -> None:
@@ -128,8 +131,8 @@ class SharedBudgetMeter(BudgetMeter):
     async def close(self, *, has_ended: bool) -> None:
         try:
             for accounts, entry in self._lent.values():
-                await self._client.settle(accounts, entry, self._run_id, Used())
-            if self._must_adopt or self._lent:  # what children used is on record by now
+                await self._client.settle_surely(accounts, entry, self._run_id, Used())
+            if self._must_adopt or self._has_delegated:  # what children used is on record by now
                 await self._adopt()
             accounts = self._accounts()
             if elapsed := self._elapsed():
@@ -159,11 +162,13 @@ class SharedBudgetMeter(BudgetMeter):
         self._entries += 1
         return f"{self._run_id}/{self._owner}/{self._entries}"
 
-    async def _lend(self, accounts: Sequence[Account], call: Delegation) -> None:
+    async def _lend(self, accounts: Sequence[Account], call: Delegation, *, is_retry: bool) -> None:
         """Reserve what a delegation is given, and make that its share. Raises `BudgetRefused`.
 
-        Where the run itself has no limit, it is a part of what is left: others are to go on.
+        Without a limit of the run's own it is a part of what is left: others are to go on. One
+        that a former owner sent does not wait: maybe for that owner's reservation.
         """
+        self._has_delegated = True
         try:
             sums = await self._client.ledger.used(accounts)
         except StoreError as error:
@@ -173,12 +178,17 @@ class SharedBudgetMeter(BudgetMeter):
             left = account.budget.left(used)
             part = left.tightened(share) if share else left.share(_LENT_PARTS)
             share = share.tightened(replace(part, wall_clock=None))
-        entry = await self._reserve(accounts, as_used(share))
+        entry = await self._reserve(accounts, as_used(share), waits=not (is_retry or self._lent))
         self._lent[call.id] = (accounts, entry)
         self.shares[call.id] = share
 
-    async def _reserve(self, accounts: Sequence[Account], amount: Used) -> str:
-        """Reserve an amount; waits for what others have reserved. Raises `BudgetRefused`."""
+    async def _reserve(
+        self, accounts: Sequence[Account], amount: Used, *, waits: bool = True
+    ) -> str:
+        """Reserve an amount; `waits` for what others have reserved. Raises `BudgetRefused`.
+
+        While a call waits, its run takes no results, and so no share of its children back.
+        """
         entry, loop = self._new_entry(), asyncio.get_running_loop()
         backoff, away_until = None, loop.time() + AWAY_SECONDS
         while True:
@@ -194,6 +204,8 @@ class SharedBudgetMeter(BudgetMeter):
                     account, used = accounts[found.index], found.used[found.index]
                     end = failed(found.limit, used, account.budget, account.scope)
                     raise BudgetRefused(end)
+                if found.outcome == "busy" and not waits:
+                    raise BudgetRefused(lent_out(found.limit, accounts[found.index].scope))
                 if found.outcome == "ok":
                     self._client.hold(accounts, entry)
                     return entry

@@ -32,7 +32,7 @@ class Subscriptions:
     def __init__(self, stores: Stores, find: Callable[[str], ActiveRun | None]) -> None:
         self.stores = stores
         self.find = find
-        self.remote_buffers: set[SubscriberBuffer] = set()  # of runs that others own
+        self.remote_buffers: dict[SubscriberBuffer, None] = {}  # of runs that others own
         self.is_closed = False
         self._counts: Counter[str] = Counter()
 
@@ -168,7 +168,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         """Go on live, with nothing more on record; `is_new`: something new was.
 
         What the store has lost its owner puts back, and tells of again. What it had, before and
-        after it was read (`is_held`), and does not give, others have written over.
+        after it was read (`is_held`), and still does not give, others have written over.
         """
         if not self._source:
             self._stage = _Stage.ATTACHING
@@ -176,10 +176,12 @@ class Subscription(AsyncIterator[Sequence[Item]]):
             self._after_gap, self._stage = None, _Stage.LIVE
             if gap.seq <= self._position.seq + 1:
                 return
-            if is_held and await self._reader.holds(gap.seq):
-                self._lasting_gap = gap
-            else:
+            if not (is_held and await self._reader.holds(gap.seq)):
                 self._unread.popleft()
+            elif await self._reader.has_between(self._position.seq, gap.seq):
+                self._after_gap, self._stage = gap, _Stage.READING
+            else:
+                self._lasting_gap = gap
         elif is_new or not await self._reader.check_end(self._position.seq):
             self._stage = _Stage.LIVE
 
@@ -227,10 +229,10 @@ class Subscription(AsyncIterator[Sequence[Item]]):
             return
         buffer, remote_buffers = SubscriberBuffer(), self._subscriptions.remote_buffers
         unsubscribe = await self._stores.feed.subscribe(self._run_id, buffer.put)
-        remote_buffers.add(buffer)
+        remote_buffers[buffer] = None
 
         def detach() -> None:
-            remote_buffers.discard(buffer)
+            remote_buffers.pop(buffer, None)
             unsubscribe()
 
         self._source = _Source(buffer, detach, is_local=False)

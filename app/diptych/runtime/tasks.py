@@ -7,7 +7,7 @@ bring (`runner`).
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from diptych.loop.events import Event
 
@@ -33,6 +33,7 @@ class HandOver:
 
 InboxItem: TypeAlias = Event | TaskCrashed | TextArrived | HandOver
 Inbox: TypeAlias = "asyncio.Queue[InboxItem]"
+Outcome = TypeVar("Outcome")
 
 
 class RunTasks:
@@ -44,6 +45,7 @@ class RunTasks:
     def __init__(self, inbox: Inbox) -> None:
         self.inbox = inbox
         self._tasks: set[asyncio.Task[Event]] = set()
+        self._waiting: asyncio.Task[Any] | None = None  # whoever drives the run waits for it
         self.is_cancelled = False
         self.leaves_remote = False
 
@@ -52,6 +54,27 @@ class RunTasks:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
+
+    async def wait_for(self, work: Coroutine[Any, Any, Outcome], otherwise: Outcome) -> Outcome:
+        """Wait for work before anything else is taken from the inbox.
+
+        Gives `otherwise` if `stop_waiting` ends that.
+        """
+        self._waiting = waiting = asyncio.create_task(work)
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task and task.cancelling():
+                raise
+            return otherwise
+        finally:
+            self._waiting = None
+
+    def stop_waiting(self) -> None:
+        """The run is to end, or to be handed over: what `wait_for` waits for does not matter."""
+        if self._waiting:
+            self._waiting.cancel()
 
     async def cancel_all(self, *, leaves_remote: bool = False) -> None:
         """Cancel all tasks, once; those that do not end in 0.9 s are left to end alone.

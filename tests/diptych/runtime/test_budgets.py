@@ -376,3 +376,34 @@ async def test_what_was_used_while_the_ledger_was_away_is_settled_when_it_is_bac
     ledger.is_away = False
     await asyncio.sleep(5)
     assert (await used(home)).tokens == 200
+
+
+# What others hold, and the run's own delegations
+
+
+@virtually
+async def test_a_step_does_not_wait_for_what_its_own_delegations_hold():
+    async def work(request, progress):
+        return "done"
+
+    calls = [{"agent": "worker", "task": "work"}, {"tool": "echo", "arguments": {}}]
+    replies = said(json.dumps(calls)), "{}", "Hi."
+    home = home_with(*replies, tools={"echo": echo}, agents={"worker": work}, day={"tool_calls": 1})
+    items = await home.ask()
+    assert end_of(items)[0] == "completed"
+    denied = next(i for i in items if getattr(i, "event_type", "") == "tool_error")
+    assert "others hold what is left of budget.perDay.toolCalls" in denied.content
+    assert home.tools.called == []
+
+
+@virtually
+async def test_a_run_whose_call_waits_for_what_others_hold_can_be_cancelled():
+    home = home_with(call(), "{}", "Hi.", tools={"echo": echo}, day={"tool_calls": 1})
+    day = [Account("perDay", DAY, Budget(tool_calls=1), 100_000)]
+    await home.ledger.reserve(day, "of another run", Used(tool_calls=1))
+    run_id = (await home.runs.start(RunRequest((Message("user", "hi"),)))).run_id
+    await asyncio.sleep(5)
+    begun = asyncio.get_running_loop().time()
+    assert (await home.runs.cancel(run_id)).status == "aborted"
+    assert asyncio.get_running_loop().time() < begun + 1
+    assert home.tools.called == []

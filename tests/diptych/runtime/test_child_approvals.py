@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diptych.loop.approval_events import ChildApprovalDecided, ChildApprovalRequested
+from diptych.loop.child_approvals import may_take, take
 from diptych.loop.messages import ChildRun, Delegation
+from diptych.loop.state import Run
 from diptych.ports import ChildEvent
 from diptych.runtime.child_approvals import MAX_REASON_CHARS, child_approval
 
@@ -33,6 +35,16 @@ def test_a_call_that_waits_is_known_by_the_path_to_it() -> None:
     )
     deeper = seen("approval_requested", PAY, {**ASKED, "call_id": "call_2_1.call_1_3"})
     assert deeper.path == ("call_1_1", "call_2_1", "call_1_3")
+
+
+def test_what_was_decided_below_does_not_wait_again_when_it_is_told_again() -> None:
+    run = Run(calls=(CALL,), started=frozenset({CALL.id}))
+    asked = seen("approval_requested", PAY, ASKED)
+    assert may_take(run, asked)
+    waiting = take(run, asked)
+    decided = seen("approval_decided", "reject", {"call_id": "call_2_1"})
+    assert may_take(waiting, decided)
+    assert not may_take(take(waiting, decided), asked)
 
 
 def test_only_the_child_itself_says_what_waits_below_it() -> None:

@@ -2,15 +2,14 @@
 
 The world is that of `test_simulation_owners`; each seed gives its runs budgets besides, of their
 own and of the day. Whatever happens, all promises of runs hold, no run goes over by more than one
-call, and the ledger has all that is on record. `DIPTYCH_SEEDS` says how many seeds are tried.
+call, and the ledger has all that is on record. `support.seeds` says how many seeds are tried.
 """
 
-import logging
-import os
 import random
 from dataclasses import replace
 
 import pytest
+from support.seeds import blocks, quiet
 from support.virtual_time import run_virtually
 from support.world import World, now
 
@@ -22,16 +21,13 @@ from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.recorded_use import RecordedUse, recorded_use
 from diptych.runtime.service import RunService
 
-SEEDS = int(os.environ.get("DIPTYCH_SEEDS", "100"))
-PER_BLOCK = 25
+SEEDS = 100
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _quiet():
-    """What goes wrong on purpose is logged thousands of times."""
-    logging.disable(logging.ERROR)
-    yield
-    logging.disable(logging.NOTSET)
+    with quiet():
+        yield
 
 
 class BudgetedWorld(World):
@@ -96,9 +92,9 @@ def found(seed, **breaks):
     return run_virtually(live())
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, PER_BLOCK))
-def test_whatever_breaks_no_budget_does(first):
-    wrong = {seed: found(seed) for seed in range(first, min(first + PER_BLOCK, SEEDS))}
+@pytest.mark.parametrize("seeds", blocks(SEEDS), ids=str)
+def test_whatever_breaks_no_budget_does(seeds):
+    wrong = {seed: found(seed) for seed in seeds}
     assert {seed: what for seed, what in wrong.items() if what} == {}
 
 

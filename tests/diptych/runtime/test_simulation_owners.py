@@ -8,45 +8,31 @@ lost, it goes away, and messages between processes get lost (`support.world`). W
 In seeds that are odd the models call natively, and some endpoints refuse that now and then.
 
 `DIPTYCH_SEEDS=10000 pytest tests/diptych/runtime/test_simulation_owners.py` tries that many seeds,
-half as many of them with a store that loses records, and `DIPTYCH_SEED=123` only that one.
-`DIPTYCH_FORMAT=native` or `json` makes all seeds so. A seed that once failed stays in
-`ONCE_FAILED`, or in `ONCE_LOST`, and is tried in both formats.
+half as many of them with a store that loses records (`support.seeds`). A seed that once failed
+stays in `ONCE_FAILED`, or in `ONCE_LOST`, and is tried in both formats.
 """
 
-import logging
-import os
 from dataclasses import replace
 
 import pytest
+from support.seeds import NATIVE, blocks, quiet
 from support.shared_store import SharedStore
 from support.world import found
 
 from diptych.runtime.service import RunService
 
-SEEDS = int(os.environ.get("DIPTYCH_SEEDS", "600"))
-ONLY = os.environ.get("DIPTYCH_SEED")
-FORMAT = os.environ.get("DIPTYCH_FORMAT")
-NATIVE = None if FORMAT is None else FORMAT == "native"
-PER_BLOCK = 50
+SEEDS = 400
 ONCE_FAILED = [27, 41, 69, 84, 119, 131]
-ONCE_LOST = [65, 226, 864, 1427, 1991, 2257, 3042, 4482]
+ONCE_LOST = [65, 99, 226, 864, 1427, 1991, 2257, 3042, 4482]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _quiet():
-    """What goes wrong on purpose is logged thousands of times."""
-    logging.disable(logging.ERROR)
-    yield
-    logging.disable(logging.NOTSET)
+    with quiet():
+        yield
 
 
-def _blocks(count):
-    if ONLY:
-        return [range(int(ONLY), int(ONLY) + 1)]
-    return [range(n, min(n + PER_BLOCK, count)) for n in range(0, count, PER_BLOCK)]
-
-
-@pytest.mark.parametrize("seeds", _blocks(SEEDS), ids=str)
+@pytest.mark.parametrize("seeds", blocks(SEEDS), ids=str)
 def test_whatever_breaks_what_is_promised_holds(seeds):
     wrong = {seed: list(found(seed, native=NATIVE)) for seed in seeds}
     assert {seed: what for seed, what in wrong.items() if what} == {}
@@ -58,7 +44,7 @@ def test_seeds_that_once_failed(seed, native):
     assert found(seed, native=native) == []
 
 
-@pytest.mark.parametrize("seeds", _blocks(SEEDS // 2), ids=str)
+@pytest.mark.parametrize("seeds", blocks(SEEDS, part=2), ids=str)
 def test_of_a_store_that_loses_its_newest_records_only_what_nobody_can_know_is_excused(seeds):
     """What that is stands in docs/durable.md, and in `support.history` where records are `lost`."""
     wrong = {seed: found(seed, losing=True, native=NATIVE) for seed in seeds}

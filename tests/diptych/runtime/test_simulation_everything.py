@@ -1,0 +1,195 @@
+"""Seeded simulation of all that runs have: approvals, budgets, hooks, messages, delegation.
+
+The world is that of `test_simulation_owners`, with budgets of runs, sessions and the day, hooks at
+all places, messages that come at any call of the store, and an agent below whose processes die
+(`support.full_world`). What must hold besides stands in `support.full_reckoning`: no reservation
+stays, no budget is overdrawn by more than one call, each call that was begun has one result, each
+task is begun once, each message is in the conversation once, and nothing is left waiting.
+
+`support.seeds` says how many seeds are tried. A seed that once failed stays in `ONCE_FAILED`.
+"""
+
+from dataclasses import replace
+
+import pytest
+from support.full_world import FullWorld
+from support.seeds import NATIVE, blocks, quiet
+from support.world import found
+from support.world_below import Workers
+
+from diptych.adapters.in_memory.budgets import MemoryLedger
+from diptych.loop.budget import Budget
+from diptych.loop.hook_events import CallJudged
+from diptych.runtime.shared_budget_meter import SharedBudgetMeter
+
+SEEDS = 200
+ONCE_FAILED = [5, 16, 109, 148, 204, 210, 322]
+MOST = 300  # seeds in which what is broken on purpose must be found
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quiet():
+    with quiet():
+        yield
+
+
+@pytest.mark.parametrize("seeds", blocks(SEEDS), ids=str)
+def test_whatever_breaks_what_is_promised_holds(seeds):
+    wrong = {seed: found(seed, FullWorld, native=NATIVE) for seed in seeds}
+    assert {seed: what for seed, what in wrong.items() if what} == {}
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["json", "native"])
+@pytest.mark.parametrize("seed", ONCE_FAILED)
+def test_seeds_that_once_failed(seed, native):
+    assert found(seed, FullWorld, native=native) == []
+
+
+# The product broken on purpose: a promise that is not looked at is none
+
+
+def unchecked_fence(patch):
+    """The store takes what a stale owner writes."""
+    patch.setattr("support.shared_store.SharedStore.check", lambda self, lease: None)
+
+
+def told_before_recorded(patch):
+    """Subscribers are told of records that the store does not have yet."""
+
+    async def append(self, items):
+        records = self._next_records([i for i in items if not hasattr(i, "fields")])
+        for record in records:
+            self._add(record)
+        if records:
+            await self._append_to_store(records)
+
+    patch.setattr("diptych.runtime.run_log.RunLog.append", append)
+
+
+def unsettled(patch):
+    """What is reserved stays reserved."""
+
+    async def settle(self, accounts, entry, run_id, used):
+        return ()
+
+    patch.setattr("diptych.runtime.ledger_client.LedgerClient.settle_surely", settle)
+
+
+def unadopted(patch):
+    """Nobody counts what a dead owner has on record."""
+
+    async def adopt(self):
+        self._must_adopt = False
+
+    patch.setattr("diptych.runtime.shared_budget_meter.SharedBudgetMeter._adopt", adopt)
+
+
+def overdrawn(patch):
+    """The ledger lets everything be reserved."""
+
+    reserved = MemoryLedger.reserve
+
+    async def reserve(self, accounts, entry, amount):
+        free = [replace(account, budget=Budget()) for account in accounts]
+        return await reserved(self, free, entry, amount)
+
+    patch.setattr(MemoryLedger, "reserve", reserve)
+
+
+def waiting_for_its_own(patch):
+    """A call waits for what its own run's delegations hold, and nothing ends the waiting."""
+
+    reserved = SharedBudgetMeter._reserve
+
+    async def reserve(self, accounts, amount, *, waits=True):
+        return await reserved(self, accounts, amount)
+
+    patch.setattr(SharedBudgetMeter, "_reserve", reserve)
+    patch.setattr("diptych.runtime.tasks.RunTasks.stop_waiting", lambda self: None)
+
+
+def unasked(patch):
+    """Hooks are not asked about calls."""
+
+    async def before_call(self, about, call, catalog):
+        return CallJudged(call.id, None, None, "")
+
+    patch.setattr("diptych.runtime.hooks.Hooks.before_call", before_call)
+
+
+def unseen_results(patch):
+    """Results go to the model as they are."""
+
+    async def after_call(self, about, call, result):
+        return result, ""
+
+    patch.setattr("diptych.runtime.hooks.Hooks.after_call", after_call)
+
+
+def unvalidated(patch):
+    """Any answer is an answer."""
+
+    async def validate_answer(self, about):
+        return "", ""
+
+    patch.setattr("diptych.runtime.hooks.Hooks.validate_answer", validate_answer)
+
+
+def lost_messages(patch):
+    """A new owner does not look for the messages that came meanwhile."""
+    patch.setattr("support.shared_store.SharedStore.pending_signals", lambda self, run_id: [])
+
+
+def doubled_messages(patch):
+    """A message that is sent again counts again."""
+    patch.setattr("diptych.runtime.stale_items.takes", lambda run, item: True)
+
+
+def sent_again(patch):
+    """A delegation is sent again by a new owner."""
+
+    patch.setattr(Workers, "_find", lambda self, context_id: self._send(self.newest))
+    sent = Workers.delegate
+
+    async def delegate(self, request, progress):
+        self.newest = request
+        return await sent(self, request, progress)
+
+    patch.setattr(Workers, "delegate", delegate)
+
+
+def never_stuck(patch):
+    """The same may come back any number of times."""
+    patch.setattr("diptych.loop.stuck.MOST_TIMES", 99)
+    patch.setattr("diptych.policy.rules.MOST_REPEATS", 99)
+
+
+def first_problem(sign):
+    for seed in range(MOST):
+        for problem in found(seed, FullWorld):
+            if sign in problem:
+                return seed, problem
+    return None
+
+
+@pytest.mark.parametrize(
+    ("broken", "sign"),
+    [
+        (unchecked_fence, "G4"),
+        (told_before_recorded, "G2"),
+        (unsettled, "still holds"),
+        (unadopted, "the ledger has"),
+        (overdrawn, " were made, of "),
+        (waiting_for_its_own, "never came to its end"),
+        (unasked, "did not want it"),
+        (unseen_results, "has not seen"),
+        (unvalidated, "no hook let"),
+        (lost_messages, "heard"),
+        (doubled_messages, "heard"),
+        (sent_again, "was begun 2 times"),
+        (never_stuck, "poked again"),
+    ],
+)
+def test_what_is_broken_on_purpose_is_found(broken, sign, monkeypatch):
+    broken(monkeypatch)
+    assert first_problem(sign)

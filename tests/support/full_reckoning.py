@@ -1,0 +1,142 @@
+"""What is wrong at the end of one seed of the simulation of everything.
+
+Not here: what is wrong in any world (`world_reckoning`).
+"""
+
+from collections import Counter, defaultdict
+
+from support.full_hooks import is_denied, is_rewritten
+
+from diptych.loop.codec import decode, encode
+from diptych.loop.messages import Used
+from diptych.runtime.recorded_use import recorded_use
+
+STARTS = frozenset({"tool_call", "delegation_request"})
+RESULTS = frozenset({"tool_result", "tool_error", "delegation_response", "delegation_error"})
+CHILD_ENDS = frozenset({"delegation_response", "delegation_error"})
+OUTPUTS = frozenset({"tool_result", "delegation_response"})
+
+
+def wrong_in_all(world):
+    """Give all that is wrong; nothing if every promise was kept."""
+    return [
+        *(wrong for store in (world.store, world.below.store) for wrong in _records(store)),
+        *world.held,
+        *_sums(world),
+        *_hooked(world),
+        *_repeats(world),
+        *_tasks(world),
+        *_messages(world),
+    ]
+
+
+def _records(store):
+    """Each record is written as it was read; each call that was begun has one result."""
+    for run_id, run in store.runs.items():
+        for r in run.records:
+            event = decode(r.event_type, r.content, r.metadata, store.get_blob)
+            event_type, content, metadata = encode(event)
+            if (event_type, content, metadata) != (r.event_type, r.content, dict(r.metadata)):
+                yield f"{run_id} {r.seq}: {r.event_type} is written otherwise than it was read"
+        started = Counter(r.metadata["call_id"] for r in run.records if r.event_type in STARTS)
+        ended = Counter(r.metadata["call_id"] for r in run.records if r.event_type in RESULTS)
+        for call_id, count in (started | ended).items():
+            if started[call_id] > 1 or ended[call_id] != 1:
+                yield f"{run_id}: {call_id} has {ended[call_id]} results of {count}"
+
+
+def _sums(world):
+    """What is on record is counted, and no call was made beyond a budget by more than one.
+
+    Whose owner died after its end may miss what was not settled by then: the next owner finds
+    nothing to do. Delegations may be lent more than there is: of what several runs lend at once
+    each only knows its own (docs/critiques.md).
+    """
+    left_alone = _ended_before_their_owners(world.store)
+    by_session = defaultdict(list)
+    for run_id, run in world.store.runs.items():
+        if run_id not in left_alone:
+            by_session[run.session_id].append(run.records)
+    whole = [records for runs in by_session.values() for records in runs]
+    rows = [("the day", world.of_day, whole, "day:")]
+    rows += [(n, world.of_session, runs, f"session:{n}") for n, runs in by_session.items()]
+    for name, budget, runs, prefix in rows:
+        key = next((k for k in world.ledger._accounts if k.startswith(prefix)), None)
+        if budget and key is not None:
+            counted = world.ledger._accounts[key].used
+            yield from (f"{name}: {what}" for what in _of_account(counted, budget, runs))
+
+
+def _of_account(counted, budget, runs):
+    recorded = sum(map(recorded_use, runs), Used())
+    own = sum(
+        (recorded_use(r for r in run if r.event_type not in CHILD_ENDS) for run in runs), Used()
+    )
+    for limit in ("model_calls", "tool_calls"):
+        if (there := getattr(counted, limit)) < getattr(recorded, limit):
+            yield f"the ledger has {there} {limit} of {getattr(recorded, limit)}"
+        bound = getattr(budget, limit)
+        if bound is not None and getattr(own, limit) > bound + 1:
+            yield f"{getattr(own, limit)} {limit} were made, of {bound}"
+
+
+def _ended_before_their_owners(store):
+    """Give the runs that somebody else found ended."""
+    ended = {r.run_id: r.timestamp for run in store.runs.values() for r in run.records[-1:]}
+    return {
+        event["head"]
+        for event in store.history
+        if event["kind"] == "claimed" and event["t"] > ended[event["head"]] - 1_000_000.0
+    }
+
+
+def _hooked(world):
+    """Nothing was made that a hook denied or changed, nothing told that one has not seen."""
+    if "beforeCall" in world.points:
+        keys = [event["key"] for event in world.store.history if event["kind"] == "tool_started"]
+        unwanted = [key for key in keys if key != "poke" and (is_denied(key) or is_rewritten(key))]
+        yield from (f"{key} was made, and the hook did not want it" for key in unwanted)
+    for run_id, run in world.store.runs.items():
+        for r in run.records:
+            place, says = f"{run_id} {r.seq}", r.content
+            is_output = "afterCall" in world.points and r.event_type in OUTPUTS
+            is_answer = "validateAnswer" in world.points and r.event_type == "agent_response"
+            if is_output and not says.startswith("seen "):
+                yield f"{place}: the hook has not seen {says!r}"
+            if is_answer and (run_id, says) not in world.passed_answers:
+                yield f"{place}: no hook let {says!r} pass"
+
+
+def _repeats(world):
+    """The same call gives the same at most three times in a row of turns without a message."""
+    for run_id, run in world.store.runs.items():
+        pokes, same = set(), 0
+        for r in run.records:
+            if r.event_type == "user_message":
+                same = 0
+            elif r.event_type == "tool_call" and r.content["tool"] == "poke":
+                pokes.add(r.metadata["call_id"])
+                if same >= 3:
+                    yield f"{run_id} poked again after {same} times the same"
+            elif r.event_type == "tool_result" and r.metadata["call_id"] in pokes:
+                same += 1
+
+
+def _tasks(world):
+    """Each delegation was begun once, whoever took it up."""
+    tasks = Counter(run.records[0].content for run in world.below.store.runs.values())
+    for task, count in tasks.items():
+        if count > 1:
+            yield f"{task!r} was begun {count} times"
+
+
+def _messages(world):
+    """Each message that was taken stands in the conversation once, if its run has begun."""
+    for run_id, name in world.steered:
+        run = world.store.runs[run_id]
+        if not name.startswith("now") or all(r.event_type != "offered" for r in run.records):
+            continue
+        said = [m for m in world.store.conversation(run.session_id) if m.role == "user"]
+        count = sum(m.content.splitlines().count(f"more {name}") for m in said)
+        if count != 1:
+            yield f"{run_id} has {name} {count} times in its conversation"
