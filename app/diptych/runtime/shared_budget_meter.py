@@ -130,8 +130,9 @@ class SharedBudgetMeter(BudgetMeter):
 
     async def close(self, *, has_ended: bool) -> None:
         try:
-            for accounts, entry in self._lent.values():
-                await self._client.settle_surely(accounts, entry, self._run_id, Used())
+            settle, run_id = self._client.settle_surely, self._run_id
+            lent = [settle(*each, run_id, Used()) for each in self._lent.values()]
+            await asyncio.gather(*lent)  # whoever cancels one, none stays held
             if self._must_adopt or self._has_delegated:  # what children used is on record by now
                 await self._adopt()
             accounts = self._accounts()
