@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from diptych.loop.actions import MALFORMED_CALL
 from diptych.loop.budget import Budget
 from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.events import Failed, Replied, Returned
@@ -42,7 +43,8 @@ class ModelCall:
 
     def settled(self, replied: Replied) -> Replied:
         """Give a reply with its usage: an estimate, where the endpoint does not say it."""
-        if replied.usage == Usage() and (replied.text or replied.calls):
+        is_written = replied.text or replied.calls or replied.finish_reason == MALFORMED_CALL
+        if replied.usage == Usage() and is_written:
             written = replied.text + "".join(call.arguments for call in replied.calls)
             replied = replace(replied, usage=Usage(self.request_tokens, weight(written)))
         self.used = replied.usage

@@ -176,6 +176,26 @@ async def test_calls_are_judged_one_after_another_and_take_no_place_meanwhile():
     assert running.index("call") < len(running) - 2, "the second is judged while the first runs"
 
 
+@pytest.mark.parametrize("point", ["beforeCall", "afterCall"])
+@virtually
+async def test_a_run_asks_one_hook_at_a_time_about_its_calls(point):
+    asked = []
+
+    class Counting(Asked):
+        async def __call__(self, question):
+            asked.append("+")
+            await super().__call__(question)
+            asked.append("-")
+
+    async def quick(**_):
+        return "done"
+
+    two = '[{"tool": "quick"}, {"tool": "quick", "arguments": {"n": 2}}]'
+    hooks = at(point, Counting(seconds=1))
+    await house(two, "{}", "Hi.", tools={"quick": quick}, hooks=hooks).ask()
+    assert "".join(asked) == "+-+-"
+
+
 @virtually
 async def test_the_policy_decides_on_what_the_hooks_have_left():
     much = check_expression("args.amount > 100", "tool")
