@@ -1,4 +1,9 @@
-"""The web application of one agent: puts all routes together. It decides nothing."""
+"""The web application of one agent, where each request begins: all guards, then all routes.
+
+`create_app` puts them together; the guard that it adds last sees a request first.
+
+Not here: the server before it (`serve.http_server`), what a guard or a route does.
+"""
 
 import time
 from collections.abc import Callable, Sequence

@@ -149,7 +149,7 @@ class Runner:
                 await self._tasks.cancel_all(leaves_remote=True)
                 await self._record_arrived()
                 self._stage = _Stage.HANDED_OVER
-            case Replied() if self._text:
+            case Replied() if self._text.has_text:
                 await self._write_text()
                 await self._apply(item)
             case _ if is_stale(self._writer.current, item):

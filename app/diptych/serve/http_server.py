@@ -1,6 +1,9 @@
 """The HTTP servers of a process: uvicorn, one for each app, started and stopped together.
 
-Not here: what they serve (`http`), when they stop (`server`).
+A request passes from here, through uvicorn, to the app (`http.app`).
+
+Not here: when they stop (`server`), what bounds a connection before there is a request
+(`http_protocol`).
 """
 
 import asyncio
