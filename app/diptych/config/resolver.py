@@ -241,12 +241,14 @@ class _Resolver:
             return None
         path: FieldPath = ("spec", "sessions", "redis")
         if redis.url_from:
-            ref = redis.url_from.secret_key_ref
-            url = self.references.key((*path, "urlFrom"), "Secret", ref)
+            path = (*path, "urlFrom")
+            url = self.references.key(path, "Secret", redis.url_from.secret_key_ref)
         else:
-            url = constant_value(self.references.redis_url((*path, "serviceRef")))
+            path = (*path, "serviceRef")
+            url = constant_value(self.references.redis_url(path))
         prefix = sessions_prefix(metadata.namespace, metadata.name, sessions.adopt)
-        return StoreConfig(url, sessions.retention, prefix)
+        setting = "" if self.references.is_mounted else self.references.describe(path)
+        return StoreConfig(url, sessions.retention, prefix, setting)
 
 
 def _loop_settings(spec: AgentSpec) -> LoopSettings:

@@ -27,6 +27,7 @@ from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.http_server import HttpServers, run_http_servers
 from diptych.serve.memory_limit import memory_limit, room_for_requests
 from diptych.serve.models import check_mock_scripts
+from diptych.serve.stores import check_store_urls
 from diptych.serve.undumpable import make_undumpable
 
 SEND_BUFFER_BYTES = 2**17  # that the kernel keeps for a slow reader; its own default is megabytes
@@ -121,6 +122,7 @@ async def _serve(
         if options.metrics_sockets:
             stack.callback(options.metrics_sockets.close)
         check_mock_scripts(configs)
+        check_store_urls(configs)
         http = await stack.enter_async_context(open_http_session())
         agents = [
             HostedAgent(config, http, url=url, budget=budget)
