@@ -1,12 +1,12 @@
 """Drives one run: carries out the reducer's commands and feeds events back to it.
 
-The order is always the same: decide (`advance`), record, notify subscribers, act. Calls are
-recorded before they are sent. Only requests to the model may start before the write has ended:
-asking twice does no harm, and a slow store must not delay them. Everything that happens to a run,
-its abort and its deadline too, comes through one inbox.
+The order is always the same: advance, record, notify subscribers, act. Calls are recorded before
+they are sent. Only requests to the model may start before the write has ended: asking twice does no
+harm, and a slow store must not delay them. Everything that happens to a run, its abort and its
+deadline too, comes through one inbox.
 
-Not here: what is decided (`loop.reducer`), asking the model (`model_caller`), making calls
-(`calls`), putting events on record (`run_log`), whose turn it is (`scheduler`).
+Not here: what follows from an event (`loop.reducer`), asking the model (`model_caller`), making
+calls (`calls`), putting events on record (`run_log`), whose turn it is (`scheduler`).
 """
 
 import asyncio
@@ -160,7 +160,7 @@ class Runner:
                 await self._apply(item)
 
     async def _apply(self, event: Event) -> None:
-        """Decide what follows from an event, record and notify it, and make the calls.
+        """Advance by an event, record and notify it, and make the calls.
 
         Requests to the model start at once; a write that led to nothing else may be deferred.
         """
@@ -187,7 +187,7 @@ class Runner:
     def _carry_out(
         self, commands: Sequence[Command]
     ) -> tuple[list[Event | Notice], list[MakeCall]]:
-        """Ask the model, and decide all that follows; gives what to write, and calls to make."""
+        """Ask the model, and advance by what follows; gives what to write, and calls to make."""
         items, calls = list[Event | Notice](), list[MakeCall]()
         todo = deque(commands)
         while todo:
