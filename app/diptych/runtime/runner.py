@@ -6,7 +6,7 @@ harm, and a slow store must not delay them. Everything that happens to a run, it
 deadline too, comes through one inbox.
 
 Not here: what follows from an event (`loop.reducer`), asking the model (`model_caller`), making
-calls (`calls`), putting events on record (`run_log`), whose turn it is (`scheduler`).
+calls (`call_maker`), putting events on record (`run_log`), whose turn it is (`scheduler`).
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from diptych.ports import Notice
 from diptych.runtime.answer_stream import TextBatcher
 from diptych.runtime.backends import Backends
 from diptych.runtime.budget_notices import budget_notices, budget_summary
-from diptych.runtime.calls import Calls, Withheld
+from diptych.runtime.call_maker import CallMaker, Withheld
 from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
@@ -86,7 +86,7 @@ class Runner:
         self._text = TextBatcher(self._inbox)
         self._hooks = HookCaller(backends.hooks, log.run_id)
         self._model = ModelCaller(backends, self._hooks, log, deadline, self._text)
-        self._calls = Calls(backends, self._hooks, self._writer, deadline, self._tasks)
+        self._call_maker = CallMaker(backends, self._hooks, self._writer, deadline, self._tasks)
         self._stage = _Stage.DRIVING
 
     @property
@@ -182,7 +182,7 @@ class Runner:
         else:
             await self._writer.write(*items)
         if calls and self._stage is _Stage.DRIVING:
-            await self._calls.make(calls)
+            await self._call_maker.make(calls)
 
     def _carry_out(
         self, commands: Sequence[Command]
@@ -211,7 +211,7 @@ class Runner:
         """Ask the guards about a call; gives what happens in place of it, unless it is made."""
         if self._stage is not _Stage.DRIVING:
             return None
-        outcome = self._calls.withheld(command, before)
+        outcome = self._call_maker.withheld(command, before)
         if isinstance(outcome, Failed):
             self.stop(outcome)
             return failure(command.call, "skipped", f"skipped: {outcome.message}")
@@ -231,7 +231,7 @@ class Runner:
         await self._tasks.cancel_all()
         await self._record_arrived()
         self._writer.add(*budget_summary(self._writer.current))
-        children = self._calls.children
+        children = self._call_maker.children
         await self._writer.record(*closing_events(self._writer.current, stop, children))
 
     async def _record_arrived(self) -> None:

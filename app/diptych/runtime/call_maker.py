@@ -1,4 +1,4 @@
-"""Makes the calls of one run, of tools and of agents: from `MakeCall` to `Returned`.
+"""Makes the calls of one run, and is the gate of approvals: from `MakeCall` to `Returned`.
 
 Each call is guarded, counted, announced, recorded and sent, in this order.
 
@@ -45,7 +45,7 @@ Withheld: TypeAlias = Returned | ApprovalRequested
 _logger = logging.getLogger(__name__)
 
 
-class Calls:
+class CallMaker:
     """Makes the calls of one run, each in one of its `tasks`."""
 
     def __init__(
