@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from diptych.policy.rules import Policy
 from diptych.ports import Agents, Model, Tools
 from diptych.runtime.agent_budgets import AgentBudgets
-from diptych.runtime.budget_meter import BudgetMeter
 from diptych.runtime.hooks import Hooks
+from diptych.runtime.run_meter import RunMeter
 from diptych.runtime.step_gate import StepGate
 
 
@@ -40,4 +40,4 @@ class Backends:
     hooks: Hooks = field(default_factory=Hooks)
     step_gate: StepGate = field(default_factory=StepGate)
     budgets: AgentBudgets | None = None
-    budget: BudgetMeter = field(default_factory=BudgetMeter)
+    budget: RunMeter = field(default_factory=RunMeter)

@@ -20,13 +20,13 @@ from diptych.runtime.active_run import ActiveRun
 from diptych.runtime.approval_records import waited_seconds
 from diptych.runtime.attendance import abandoned_after
 from diptych.runtime.backends import Backends
-from diptych.runtime.budget_meter import BudgetMeter
 from diptych.runtime.buffer import is_terminal
 from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.rebuilding import rebuild
 from diptych.runtime.run_log import RunLog
+from diptych.runtime.run_meter import RunMeter
 from diptych.runtime.runner import DEADLINE_EXCEEDED, Runner
 from diptych.runtime.stores import Stores
 
@@ -138,7 +138,7 @@ class Executor:
     def _counted(self, log: RunLog, run: Run) -> Backends:
         """Give the backends of one run: they count what it uses."""
         if (budgets := self._backends.budgets) is None:
-            return replace(self._backends, budget=BudgetMeter())
+            return replace(self._backends, budget=RunMeter())
         ids, asked = (log.run_id, log.session_id), run.budget
         budget = budgets.of_run(*ids, asked, lambda: log.records, log.notify)
         return replace(self._backends, budget=budget)
