@@ -28,7 +28,7 @@ class Backends:
     """What a run can reach: the model, the tools and the other agents.
 
     `habits` is what all runs have learned of the model. `policy` says which calls are made, `hooks`
-    are asked about them. `step_gate` holds the runs that are taken step by step. Of a run, `budget`
+    are asked about them. `step_gate` holds the runs that are taken step by step. Of a run, `meter`
     counts what it uses; of an agent, `budgets` gives each run that.
     """
 
@@ -40,4 +40,4 @@ class Backends:
     hooks: Hooks = field(default_factory=Hooks)
     step_gate: StepGate = field(default_factory=StepGate)
     budgets: AgentBudgets | None = None
-    budget: RunMeter = field(default_factory=RunMeter)
+    meter: RunMeter = field(default_factory=RunMeter)

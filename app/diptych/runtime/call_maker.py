@@ -95,9 +95,9 @@ class CallMaker:
 
     async def make(self, commands: Sequence[MakeCall]) -> None:
         """Count calls, announce and record those that may be made, and start them."""
-        writer, budget = self._writer, self._backends.budget
+        writer, meter = self._writer, self._backends.meter
         refuse = self._tasks.inbox.put_nowait
-        admission = budget.admit(commands, writer.current, refuse)
+        admission = meter.admit(commands, writer.current, refuse)
         admitted = await self._tasks.wait_for(admission, ())
         for command in admitted:
             call = command.call
@@ -105,7 +105,7 @@ class CallMaker:
             if not command.is_retry:
                 is_delegation = isinstance(call, Delegation)
                 context_id = self._log.new_context_id() if is_delegation else None
-                share = budget.shares.get(call.id, Budget())
+                share = meter.shares.get(call.id, Budget())
                 called = Called(call, command.step, context_id, share)
                 writer.current = apply_all(writer.current, [called])
                 writer.add(called)

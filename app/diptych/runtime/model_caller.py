@@ -73,7 +73,7 @@ class ModelCaller:
         one, as the run itself counts it.
         """
         try:
-            async with self._backends.budget.model_call(command) as call:
+            async with self._backends.meter.model_call(command) as call:
                 try:
                     replied = await self._send(command, run)
                 except ModelError as error:

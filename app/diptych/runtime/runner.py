@@ -76,7 +76,7 @@ class Runner:
         catalogs: CatalogRecorder,
     ) -> None:
         self._catalogs = catalogs
-        self._budget = backends.budget
+        self._meter = backends.meter
         self._timers = RunTimers(
             deadline, log.now, self.decide, partial(self.stop, DEADLINE_EXCEEDED)
         )
@@ -169,7 +169,7 @@ class Runner:
         if self._writer.current.context is not before.context:
             self._catalogs.learn(self._writer.current.context)
         if isinstance(event, Returned):
-            self._budget.end_child(event.result, self._writer.current.delegated - before.delegated)
+            self._meter.end_child(event.result, self._writer.current.delegated - before.delegated)
         following, calls = self._carry_out(commands)
         items = [event, *budget_notices(before, self._writer.current), *following]
         if self._stage is _Stage.DRIVING:

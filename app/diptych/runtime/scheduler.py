@@ -51,9 +51,9 @@ class Scheduler:
         backends: Backends,
         stores: Stores,
         observers: Sequence[Observer] = (),
-        budget: MemoryBudget | None = None,
+        memory_budget: MemoryBudget | None = None,
     ) -> None:
-        self.admission = Admission(stores, budget or MemoryBudget())
+        self.admission = Admission(stores, memory_budget or MemoryBudget())
         self._max_runs = definition.max_runs
         self._stores = stores
         self._observers = tuple(observers)
@@ -89,7 +89,7 @@ class Scheduler:
         self, run_id: str, session_id: str, *, is_new_session: bool = False, subject: str = ""
     ) -> ActiveRun:
         """Make a run active that is about to be opened; see `schedule` and `remove`."""
-        share = self.admission.budget.share(subject)
+        share = self.admission.memory_budget.share(subject)
         log = RunLog(run_id, session_id, self._stores, self._observers, share)
         active = self._active[run_id] = ActiveRun(log, is_new_session=is_new_session)
         return active

@@ -59,14 +59,14 @@ class RunService:
         backends: Backends,
         stores: Stores,
         observers: Sequence[Observer] = (),
-        budget: MemoryBudget | None = None,
+        memory_budget: MemoryBudget | None = None,
     ) -> None:
         self._max_runs = definition.max_runs
         self._max_steps = definition.settings.max_steps
         self._when_busy = definition.when_busy
         self._stores = stores
-        self._budget = budget or MemoryBudget()
-        self._scheduler = Scheduler(definition, backends, stores, observers, self._budget)
+        self._memory_budget = memory_budget or MemoryBudget()
+        self._scheduler = Scheduler(definition, backends, stores, observers, self._memory_budget)
         self._lease_keeper = LeaseKeeper(self._scheduler, stores)
         self._subscriptions = Subscriptions(stores, self._scheduler.find)
         self._signals = Signals(stores, self._scheduler, self._subscriptions)
@@ -206,7 +206,7 @@ class RunService:
 
     async def steer(self, run_id: str, message: Steered) -> RunEntry:
         """Add a message to a run's conversation; see `Signals.steer`. Raises `Overloaded` too."""
-        self._budget.check(text_size(message.message), message.subject)
+        self._memory_budget.check(text_size(message.message), message.subject)
         return await self._signals.steer(run_id, message)
 
     async def waiting_messages(self, run_id: str) -> Sequence[Steered] | None:
