@@ -33,7 +33,7 @@ from diptych.policy.rules import RunCaller
 from diptych.ports import ChildEvent, DelegationRequest, Notice
 from diptych.runtime.backends import Backends
 from diptych.runtime.call_notices import delegation_notice, progress_notice, target
-from diptych.runtime.child_approvals import child_approval
+from diptych.runtime.child_events import child_approval
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
 from diptych.runtime.run_log import RunWriter

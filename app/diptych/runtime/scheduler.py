@@ -126,14 +126,17 @@ class Scheduler:
         if tasks := self._session_tasks():
             await asyncio.wait(tasks, timeout=seconds)
 
-    async def shut_down(self, stop: Stop) -> None:
-        """End now. Runs that another process can continue are handed over; others are stopped."""
+    async def shut_down(self, *, if_not_handed_over: Stop) -> None:
+        """End now. Runs that another process can continue are handed over, others are stopped.
+
+        Without a shared store no other process can continue any.
+        """
         self._is_shutting_down = True
         for active in tuple(self._active.values()):
             if self._outlive_process:
                 active.hand_over()
             else:
-                self.stop(active, stop)
+                self.stop(active, if_not_handed_over)
         if tasks := self._session_tasks():
             await asyncio.wait(tasks, timeout=HAND_OVER_SECONDS)
         tasks = [*self._tasks, *self._session_tasks()]

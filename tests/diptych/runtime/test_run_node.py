@@ -2,7 +2,7 @@
 
 from diptych.loop.codec import Record
 from diptych.runtime.recorded_use import recorded_use
-from diptych.runtime.run_tree import run_node
+from diptych.runtime.run_node import run_node
 
 USAGE = {"usage": {"prompt_tokens": 10, "completion_tokens": 5}}
 
