@@ -22,11 +22,11 @@ from diptych.loop.state import Run
 from diptych.ports import Notice, may_want_reasoning
 from diptych.runtime.answer_stream import AnswerStream, TextBatcher
 from diptych.runtime.backends import Backends
-from diptych.runtime.budget_meter import BudgetRefused
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
 from diptych.runtime.redacted_replies import redacted_deltas, redacted_failure, redacted_reply
 from diptych.runtime.run_log import RunLog
+from diptych.runtime.run_meter import BudgetRefused
 
 PREAMBLE_CHARS = 160  # that native calls may follow without any of it having been told
 MAX_KEPT_REASONING = 100_000  # characters, of one reply
@@ -73,7 +73,7 @@ class ModelCaller:
         one, as the run itself counts it.
         """
         try:
-            async with self._backends.budget.model_call(command) as call:
+            async with self._backends.meter.model_call(command) as call:
                 try:
                     replied = await self._send(command, run)
                 except ModelError as error:

@@ -1,4 +1,4 @@
-"""Meters what one run uses: asked before it calls, and told after. The part that all runs have.
+"""The meter of one run: asked before the run calls anything, and told what that has used.
 
 Not here: budgets that runs share (`shared_budget_meter`), the limits themselves (`loop.budget`),
 what happens when one is used up (`loop.spending`).
@@ -51,9 +51,11 @@ class ModelCall:
         return replied
 
 
-class BudgetMeter:
-    """Meters nothing: the loop counts what a run uses of its own budget (`loop.spending`).
+class RunMeter:
+    """The meter of a run, which counts nothing by itself: the loop does (`loop.spending`).
 
+    `AgentBudgets.of_run` says which one a run gets: this one, `EstimatingMeter` if the tokens of
+    the run are limited, or `SharedBudgetMeter` where it shares a budget with others.
     `shares` is what delegations that are admitted are given of the budget, by their ids.
     """
 
@@ -80,7 +82,7 @@ class BudgetMeter:
         """End the counting: the run has ended, or another process goes on with it."""
 
 
-class EstimatingMeter(BudgetMeter):
+class EstimatingMeter(RunMeter):
     """For a run that shares no budget: estimates the usage of replies that do not say theirs."""
 
     def model_call(self, command: AskModel) -> AbstractAsyncContextManager[ModelCall | None]:
