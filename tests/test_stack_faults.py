@@ -63,6 +63,58 @@ async def test_a_server_that_is_slow_to_list_holds_up_no_other() -> None:
     assert [missing["name"] for missing in ready["missing"]] == ["s0"]
 
 
+# T4: results that are none
+
+
+def garbled(behind: Any, answer: dict[str, Any]) -> Any:
+    """Give a server that answers tool calls with this, under the id of the request."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if dict(scope.get("headers", ())).get(b"mcp-method") != b"tools/call":
+            await behind(scope, receive, send)
+            return
+        body, is_whole = b"", False
+        while not is_whole:
+            message = await receive()
+            body, is_whole = body + message["body"], not message.get("more_body")
+        response = {"jsonrpc": "2.0", "id": json.loads(body)["id"], **answer}
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": json.dumps(response).encode()})
+
+    return app
+
+
+TEXT = [{"type": "text", "text": "fine"}]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param({"result": {"resultType": "surprise", "content": TEXT}}, id="another type"),
+        pytest.param({"result": {"resultType": 7, "content": TEXT}}, id="no type"),
+        pytest.param({"result": None}, id="null"),
+        pytest.param({"result": []}, id="a list"),
+        pytest.param({"result": {"content": 7}}, id="a number"),
+        pytest.param({"result": {"content": [{"type": "smell", "smell": "x"}]}}, id="no content"),
+        pytest.param({"result": {"content": TEXT, "isError": "maybe"}}, id="perhaps an error"),
+        pytest.param({"error": "no"}, id="a text as error"),
+        pytest.param({"error": {"code": "x", "message": 7}}, id="an error of another form"),
+        pytest.param({}, id="neither"),
+    ],
+)
+async def test_a_result_that_is_none_is_an_error_and_the_run_goes_on(
+    answer: dict[str, Any],
+) -> None:
+    async with serving(garbled(mcp_app([listed("act")]), answer)) as url:
+        tools = (ToolServerConfig("s", url=f"{url}/mcp", timeout=1.0),)
+        async with stage(call("act"), "{}", "It failed.", tools=tools) as helper:
+            assert await helper.answer() == "It failed."
+            [fact] = [e for e in await helper.memory() if e["event_type"] == "tool_error"]
+    assert fact["metadata"]["error"] == "failed"
+    assert fact["content"].startswith("the answer ")
+
+
 # T12 and M9: a tool that says "try again" a thousand times, and a model that does
 
 
