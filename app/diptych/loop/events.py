@@ -52,7 +52,7 @@ class RunRequested:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """The run's catalog, system prompt and settings; fixed from here on.
+    """The run begins: its catalog, system prompt and settings are fixed from here on.
 
     `action_format` is the format that the run begins with. If that is native, `native_prompt` is
     its system prompt, and `prompt` the one that it goes on with if the endpoint refuses tools.
@@ -93,7 +93,8 @@ class OwnerChanged:
 class Replied:
     """The model's reply, with the native calls in it.
 
-    Of a streamed reply `text` is only what was held back, for the rest is on record as `Streamed`.
+    Of a streamed reply `text` is only what was held back to its end; what was told before is on
+    record as `Streamed`. Of any other it is the whole.
     `reasoning` is what led to the calls, if the endpoint may want it back.
     """
 

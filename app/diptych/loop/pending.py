@@ -47,8 +47,8 @@ def is_asking(run: Run) -> bool:
     return any(isinstance(command, AskModel) for command in run.pending)
 
 
-def settle(run: Run, event: Event) -> Run:
-    """Remove the pending commands that this event answers."""
+def without_answered(run: Run, event: Event) -> Run:
+    """Give the run without the pending commands that this event answers."""
     left = tuple(c for c in run.pending if not _answers(event, c))
     return run if len(left) == len(run.pending) else updated(run, pending=left)
 

@@ -21,7 +21,6 @@ from diptych.loop.state import Run
 from diptych.net.backoff import Backoff
 from diptych.ports import Notice
 from diptych.ports.budgets import Account
-from diptych.runtime.budget_meter import BudgetMeter, BudgetRefused, ModelCall
 from diptych.runtime.budget_notices import budget_warning
 from diptych.runtime.ledger_client import (
     DAY_SECONDS,
@@ -30,6 +29,7 @@ from diptych.runtime.ledger_client import (
     day_key,
     session_key,
 )
+from diptych.runtime.run_meter import BudgetRefused, ModelCall, RunMeter
 
 AWAY_SECONDS = 10.0  # for which a call waits for a ledger that is away; then it is not made
 _LENT_PARTS = 4  # of what is left, for one delegation of a run without a limit of its own
@@ -53,7 +53,7 @@ class CountedRun:
     recorded: Callable[[], Sequence[tuple[str, Used]]]
 
 
-class SharedBudgetMeter(BudgetMeter):
+class SharedBudgetMeter(RunMeter):
     """Counts what one run uses of its session's budget, and of the day's."""
 
     def __init__(
@@ -130,8 +130,9 @@ class SharedBudgetMeter(BudgetMeter):
 
     async def close(self, *, has_ended: bool) -> None:
         try:
-            for accounts, entry in self._lent.values():
-                await self._client.settle_surely(accounts, entry, self._run_id, Used())
+            settle, run_id = self._client.settle_surely, self._run_id
+            lent = [settle(*each, run_id, Used()) for each in self._lent.values()]
+            await asyncio.gather(*lent)  # whoever cancels one, none stays held
             if self._must_adopt or self._has_delegated:  # what children used is on record by now
                 await self._adopt()
             accounts = self._accounts()

@@ -12,7 +12,7 @@ from diptych.loop.queue_events import Steered
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.runtime.approval_records import open_approvals
-from diptych.runtime.decisions import DecisionRequest
+from diptych.runtime.decision_request import DecisionRequest
 from diptych.runtime.definition import AgentDefinition
 
 ASK = Policy((Rule("tool", "pay", "ask", reason="money"), Rule("agent", "*", "ask")))
