@@ -58,7 +58,7 @@ class Offered:
     its system prompt, and `prompt` the one that it goes on with if the endpoint refuses tools.
     `key` is the hash under which they are stored once for many runs (`codec.catalog_blob`).
     `nonce` is random for the run: it marks what is data in the texts that the model reads.
-    `context` is what is known of the model's context window when the run starts.
+    `window` is what is known of the model's context window when the run starts.
     """
 
     catalog: Catalog
@@ -68,7 +68,7 @@ class Offered:
     nonce: str = ""
     native_prompt: str = ""
     action_format: CallFormat = "json"
-    context: ContextWindow = field(default_factory=ContextWindow)
+    window: ContextWindow = field(default_factory=ContextWindow)
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,7 +236,7 @@ def _begin(run: Run, event: Offered) -> Next:
         json_system=prompt.with_caller(event.prompt, run.system),
         action_format=event.action_format,
         nonce=event.nonce,
-        context=event.context,
+        window=event.window,
         step_limit=settings.max_steps,
         budget=budget if settings.prices else replace(budget, cost=None),
         output_schema=(settings.output_schema if run.output_schema is None else run.output_schema),
@@ -266,7 +266,7 @@ def _count_usage(run: Run, reply: Replied) -> Run:
         run,
         model_calls=run.model_calls + 1,
         usage=run.usage + reply.usage,
-        context=run.context.replied(reply.usage.prompt_tokens),
+        window=run.window.replied(reply.usage.prompt_tokens),
     )
 
 

@@ -176,7 +176,7 @@ class CallMaker:
         return DelegationRequest(
             agent=call.agent,
             task=call.task,
-            context_id=run.contexts.get(call.id, ""),
+            context_id=run.context_ids.get(call.id, ""),
             context=tuple(without_native_calls(context, run.nonce)),
             path=run.origin.path,
             seconds_left=self._deadline.seconds_left,

@@ -166,8 +166,8 @@ class Runner:
         """
         before = self._writer.current
         self._writer.current, commands = advance(self._writer.current, event)
-        if self._writer.current.context is not before.context:
-            self._catalogs.learn(self._writer.current.context)
+        if self._writer.current.window is not before.window:
+            self._catalogs.learn(self._writer.current.window)
         if isinstance(event, Returned):
             self._meter.end_child(event.result, self._writer.current.delegated - before.delegated)
         following, calls = self._carry_out(commands)
