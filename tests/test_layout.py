@@ -123,6 +123,22 @@ def test_the_drawing_of_the_loop_names_each_of_its_modules():
     assert modules <= named, modules - named
 
 
+@pytest.mark.parametrize("room", ["controller", "desired", "process", "status"])
+def test_the_list_of_a_room_of_the_operator_names_each_of_its_modules(room: str):
+    folder = ROOT / "operator/diptych_operator" / room
+    named = set(re.findall(r"\w+", (folder / "__init__.py").read_text()))
+    modules = {path.stem for path in folder.glob("[a-z]*.py")}
+    assert modules <= named, modules - named
+
+
+def test_the_main_path_is_short():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    path = page.partition("## The main path")[2].partition("A reply of phase 1")[0]
+    modules = set(re.findall(r"\*\*`([^`]+\.py)`\*\*", path))
+    assert len(modules) <= 12, modules
+    assert all((ROOT / "app/diptych" / module).exists() for module in modules)
+
+
 def test_the_tests_that_the_readme_names_are_there():
     named = re.findall(r"`(tests/[^`]+)`", (ROOT / "README.md").read_text())
     assert named

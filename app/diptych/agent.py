@@ -19,10 +19,10 @@ from typing import Any, Self, TypeAlias, overload
 
 from diptych.adapters.openai_chat.chat_model import open_http_session
 from diptych.agent_arguments import (
-    camel_case,
-    check_store_url,
+    STORE_PATH,
     checked_config,
     environment,
+    loop_spec,
     model_spec,
     sessions_spec,
 )
@@ -58,6 +58,7 @@ from diptych.run_result import (
 from diptych.runtime.answers import collect
 from diptych.serve.hosted_agent import HostedAgent, InProcessBackends
 from diptych.serve.server import ListenAddress, Sockets, serve_agents
+from diptych.serve.stores import check_store_url
 
 __all__ = ["Agent", "CallInfo", "Deny", "Memory", "ResultInfo", "RunError", "RunInfo", "StepInfo"]
 
@@ -139,12 +140,12 @@ class Agent(AgentControl):
             "tools": [tool for tool in tools if not callable(tool)],
             "agents": list(agents),
             "policy": list(policy),
-            "loop": {camel_case(key): value for key, value in loop.items()},
+            "loop": loop_spec(name, loop, Agent.__init__),
             "sessions": sessions_spec(store, retention, queue_mode, when_busy),
         }
         location = SourceLocation(f"Agent({name!r})")
         if isinstance(store, str):
-            check_store_url(store, location)
+            check_store_url(store, location.describe(STORE_PATH))
         config = checked_config(name, spec, location, environment(mock_responses, store))
         at: dict[HookPoint, HookFunctions | None] = {
             "beforeCall": before_call,

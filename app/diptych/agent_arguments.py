@@ -4,24 +4,27 @@ Not here: the agent itself (`agent`), the rules that check a manifest (`config.m
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 import orjson
 
 from diptych.config.loader import LocalOptions, config_from_content
 from diptych.config.manifest import API_VERSION, KIND
+from diptych.config.manifest.loop import LoopSpec
 from diptych.config.secret_sources import Reference
 from diptych.config.settings import AgentConfig
 from diptych.config.source_location import FieldPath, SourceLocation
+from diptych.config.validation import closest_name, raise_problems
 from diptych.config.variables import MOCK
-from diptych.errors import ConfigError
 from diptych.ports import Model
 from diptych.serve.models import check_mock_scripts
+from diptych.serve.stores import check_store_urls
 
 _IN_PROCESS = {"name": "in-process", "endpoint": "http://in-process.invalid"}
 """The model of the manifest in place of a model object, which has no endpoint; never asked."""
-_STORE_PATH: FieldPath = ("spec", "sessions", "redis")
+STORE_PATH: FieldPath = ("spec", "sessions", "redis")
 _STORE_REF = {"name": "argument-of-agent", "key": "store"}
 
 
@@ -66,17 +69,23 @@ def checked_config(
     }
     config = config_from_content(content, location, LocalOptions(environ))
     check_mock_scripts([config])
+    check_store_urls([config])
     return config
 
 
-def check_store_url(url: str, location: SourceLocation) -> None:
-    """Refuse a wrong URL now: nobody corrects it later, as in a Secret."""
-    from diptych.adapters.redis.settings import read_url  # noqa: PLC0415 - heavy, and only needed here
+def loop_spec(agent: str, given: Mapping[str, Any], init: Callable[..., None]) -> dict[str, Any]:
+    """Give `spec.loop`, from arguments that are none of the others of `init`.
 
-    try:
-        read_url(url)
-    except ConfigError as error:
-        raise ConfigError(f"{location.describe(_STORE_PATH)}: {error}") from None
+    Raises `ConfigError` for those that are no fields of it, with the name that may be meant.
+    """
+    problems: list[str] = []
+    for name in given.keys() - LoopSpec.model_fields.keys():
+        known = [*list(signature(init).parameters)[1:-1], *LoopSpec.model_fields]
+        similar = closest_name(name, known)
+        hint = f' (did you mean "{similar}"?)' if similar else f"; known here: {', '.join(known)}"
+        problems.append(f"Agent({agent!r}): {name}: is not a known argument{hint}")
+    raise_problems(sorted(problems))
+    return {_camel_case(name): value for name, value in given.items()}
 
 
 def model_spec(
@@ -89,7 +98,7 @@ def model_spec(
     return spec if action_format is None else {**spec, "actionFormat": action_format}
 
 
-def camel_case(name: str) -> str:
+def _camel_case(name: str) -> str:
     """Give the name that a manifest has for an argument."""
     head, *rest = name.split("_")
     return head + "".join(part.capitalize() for part in rest)

@@ -1,6 +1,6 @@
 """Control of a run in flight, for the Python API: steer it, decide for it, take it step by step.
 
-Not here: starting runs to their end (`agent`), what becomes of a signal (`runtime.signals`).
+Not here: starting runs to their end (`agent`), what becomes of a signal (`runtime.run_signals`).
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from diptych.loop.messages import JSONObject, Message
 from diptych.loop.queue_events import Steered
 from diptych.loop.text import well_formed
 from diptych.run_result import OutputForm, output_schema
-from diptych.runtime.decisions import DecisionRequest
+from diptych.runtime.decision_request import DecisionRequest
 from diptych.runtime.request import RunRequest
 from diptych.serve.hosted_agent import HostedAgent
 

@@ -267,6 +267,31 @@ def test_what_is_no_store_is_refused_as_in_a_manifest(
     assert "sesame" not in line
 
 
+@pytest.mark.parametrize("url", ["http://:sesame@localhost", "redis://:sesame@localhost/x"])
+def test_a_url_of_no_store_is_refused_behind_a_reference_too(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("R_URL", url)
+    [line] = problems_of(store={"urlFrom": {"secretKeyRef": {"name": "r", "key": "url"}}})
+    assert line.startswith("Agent('helper'): spec.sessions.redis.urlFrom: the store's URL must ")
+    assert "sesame" not in line
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("max_step", "max_steps"), ("maxSteps", "max_steps"), ("instruction", "instructions")],
+)
+def test_a_misspelt_argument_is_told_the_one_of_python(given: str, meant: str) -> None:
+    said = f"Agent('helper'): {given}: is not a known argument (did you mean \"{meant}\"?)"
+    assert problems_of(**{given: 1}) == [said]
+
+
+def test_an_argument_like_no_other_is_told_all_there_are() -> None:
+    [said] = problems_of(loop={"maxSteps": 1})
+    assert "loop: is not a known argument; known here: name, model, instructions, " in said
+    assert ", hook_seconds, max_steps, " in said
+
+
 async def answer_of(agent: Agent, session_id: str) -> str:
     """Wait for the answer of a session's run."""
     async with asyncio.timeout(15):

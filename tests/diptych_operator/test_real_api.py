@@ -233,3 +233,27 @@ async def test_an_agent_that_breaks_the_rules_is_refused_in_words(api):
         api.create(AGENT, content)
     assert caught.value.status == 422
     assert "sessions.redis" in str(caught.value)
+
+
+KEYS = [{"name": f"key-{n}", "secretKeyRef": {"name": "keys", "key": str(n)}} for n in range(16)]
+
+
+def granting(name, grants, keys):
+    access = {"grants": grants} | ({"keys": keys} if keys else {})
+    return agent_object(name, access=access) | {"metadata": {"name": name, "namespace": "team"}}
+
+
+@pytest.mark.parametrize("keys", [KEYS, []], ids=["another key", "no key"])
+async def test_a_grant_to_a_key_that_there_is_not_is_refused(api, keys):
+    grants = [{"to": [{"group": "all"}, {"key": "key-16"}], "may": ["ask"]}]
+    with pytest.raises(ErrorResponse) as caught:
+        api.create(AGENT, granting("granting", grants, keys))
+    assert caught.value.status == 422
+    assert "spec.access: Invalid value" in str(caught.value)
+    assert "grants name a key that is no name of keys" in str(caught.value)
+
+
+async def test_as_many_grants_as_there_may_be_are_taken(api):
+    to = [{"key": "key-15"}, *({"group": f"group-{n}"} for n in range(63))]
+    grants = [{"to": to, "may": ["ask"]}] * 16
+    api.create(AGENT, granting("many-grants", grants, KEYS))

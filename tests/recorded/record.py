@@ -23,7 +23,7 @@ from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import replay
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
-from diptych.runtime.decisions import DecisionRequest
+from diptych.runtime.decision_request import DecisionRequest
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.hooks import Hook, Hooks
 from diptych.runtime.request import RunRequest

@@ -161,7 +161,7 @@ def house(  # noqa: PLR0913 - what a test may want else
     definition: AgentDefinition | None = None,
     bounds: Bounds | None = None,
     policy: Policy | None = None,
-    budget: MemoryBudget | None = None,
+    memory_budget: MemoryBudget | None = None,
     hooks: Hooks | None = None,
     budgets: AgentBudgets | None = None,
 ) -> House:
@@ -176,7 +176,7 @@ def house(  # noqa: PLR0913 - what a test may want else
         replace(definition, settings=settings),
         Backends(model, tools, agents, policy=policy or Policy(), hooks=hooks, budgets=budgets),
         stores,
-        budget=budget,
+        memory_budget=memory_budget,
     )
     return House(runs, store, model, tools, agents)
 

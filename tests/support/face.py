@@ -57,19 +57,19 @@ async def face(  # noqa: PLR0913 - what a test may want else
     limits: Limits | None = None,
     chat: ChatConfig | None = None,
     inputs: tuple[str, ...] = (),
-    budget: MemoryBudget | None = None,
+    memory_budget: MemoryBudget | None = None,
     has_docs: bool = False,
     **doubles: Any,
 ) -> AsyncIterator[Face]:
     """Make the application of an agent called `helper`; `doubles` are those of `house`."""
-    rooms = house(*(replies or ("{}", "Hello!")), budget=budget, **doubles)
+    rooms = house(*(replies or ("{}", "Hello!")), memory_budget=memory_budget, **doubles)
     async with asyncio.timeout(30):  # the transport knows no timeouts
         bounds = {
             "chat": chat or ChatConfig(),
             "inputs": inputs,
             "access": access,
             "limits": limits or Limits(),
-            "budget": budget or MemoryBudget(),
+            "memory_budget": memory_budget or MemoryBudget(),
             "has_docs": has_docs,
         }
         async with _faced(rooms, on_loopback=on_loopback, **bounds) as helper:

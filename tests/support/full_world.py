@@ -27,7 +27,7 @@ from diptych.loop.queue_events import Steered
 from diptych.policy.rules import Rule
 from diptych.ports.budgets import RESERVED_SECONDS
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
-from diptych.runtime.decisions import DecisionRequest
+from diptych.runtime.decision_request import DecisionRequest
 
 
 class ReplicaLedger:

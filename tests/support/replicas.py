@@ -83,12 +83,12 @@ class Replica:
         outside: Backends,
         definition: AgentDefinition | None = None,
         kind: type[RunService] = RunService,
-        budget: MemoryBudget | None = None,
+        memory_budget: MemoryBudget | None = None,
     ) -> "Replica":
         """Start the runs of this process."""
         stores = Stores(self, self, self, self, self.store)
         self.runs = self._context.run(
-            kind, definition or AgentDefinition("Be brief."), outside, stores, (), budget
+            kind, definition or AgentDefinition("Be brief."), outside, stores, (), memory_budget
         )
         self._context.run(self.runs.start_background)
         return self
@@ -358,7 +358,7 @@ def _numbering() -> Callable[..., asyncio.Task[Any]]:
 
 
 def replica(store: SharedStore, name: str, *replies: Any, **rest: Any) -> Replica:
-    """Begin a process over doubles; `rest` as for `doubles.house`, and `trouble` and `budget`."""
+    """Begin a process over doubles; `rest`: as `doubles.house`, `trouble`, `memory_budget`."""
     made = Replica(store, name, rest.pop("trouble", lambda _: None))
     definition = rest.pop("definition", None)
     made.model = rest.pop("model", None) or ListeningModel(*replies or ("{}", "x"))
@@ -370,7 +370,7 @@ def replica(store: SharedStore, name: str, *replies: Any, **rest: Any) -> Replic
     settings = replace(definition.settings, hooks=hooks.points)
     definition = replace(definition, settings=settings)
     outside = Backends(made.model, tools, FunctionAgents(agents), policy=policy, hooks=hooks)
-    return made.begin(outside, definition, budget=rest.pop("budget", None))
+    return made.begin(outside, definition, memory_budget=rest.pop("memory_budget", None))
 
 
 async def told(at: Replica, run_id: str, after: int = 0) -> list[Item]:

@@ -34,7 +34,7 @@ from diptych.ports import Notice
 from diptych.ports.entries import IdempotencyKey
 from diptych.runtime.approval_records import open_approvals
 from diptych.runtime.backends import Backends
-from diptych.runtime.decisions import DecisionRequest
+from diptych.runtime.decision_request import DecisionRequest
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.service import RunService
 

@@ -18,7 +18,7 @@ from diptych.loop.events import Origin
 from diptych.loop.messages import CallOutput, ChildRun, Message
 from diptych.ports import ChildEvent, Notice
 from diptych.runtime.answers import whole_answer
-from diptych.runtime.decisions import DecisionRequest
+from diptych.runtime.decision_request import DecisionRequest
 from diptych.runtime.recorded_use import recorded_use
 from diptych.runtime.request import RunRequest
 

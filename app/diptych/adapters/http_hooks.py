@@ -24,7 +24,7 @@ from diptych.config.settings import HookConfig
 from diptych.loop.messages import JSONObject
 from diptych.net.guarded_backend import PoolLimits, use_guarded_pool
 from diptych.net.outgoing import OutgoingPolicy, host_of
-from diptych.net.received import TooMuchReceived, is_compressed, read_bounded
+from diptych.net.received import Received, TooMuchReceived, is_compressed
 from diptych.runtime.hooks import Hook, HookFailed
 
 MAX_ANSWER = 1024 * 1024  # bytes
@@ -64,29 +64,32 @@ class HttpHooks:
             ) as response:
                 if not response.is_success:
                     raise HookFailed(name, f"answered {response.status_code}")
-                answer = await _read(name, response)
+                return await _read(name, response)
         except httpx.HTTPError as error:
             raise HookFailed(name, f"cannot be reached: {type(error).__name__}") from error
-        if not answer or response.status_code == _NO_CONTENT:
-            return None
-        try:
-            return orjson.loads(answer)
-        except orjson.JSONDecodeError:
-            raise HookFailed(name, "gave something that is no JSON") from None
 
 
 def _name(config: HookConfig) -> str:
     return f"{config.at} at {host_of(config.url)}"
 
 
-async def _read(name: str, response: httpx.Response) -> bytes:
-    """Read an answer, bounded before it is held; one that is compressed was not asked for."""
+async def _read(name: str, response: httpx.Response) -> Any:  # noqa: ANN401 - JSON
+    """Read an answer, counted with all others of the process until it is parsed; None if empty.
+
+    One that is compressed was not asked for.
+    """
     if is_compressed(response.headers):
         raise HookFailed(name, "gave a compressed answer")
+    received = Received(max_bytes=MAX_ANSWER)
     try:
-        return await read_bounded(response.aiter_raw(), MAX_ANSWER)
-    except TooMuchReceived:
-        raise HookFailed(name, f"gave more than {MAX_ANSWER} bytes") from None
+        body = await received.read(response.aiter_raw())
+        return orjson.loads(body) if body and response.status_code != _NO_CONTENT else None
+    except TooMuchReceived as error:
+        raise HookFailed(name, f"answered too much: {error.reason}") from None
+    except orjson.JSONDecodeError:
+        raise HookFailed(name, "gave something that is no JSON") from None
+    finally:
+        received.release()
 
 
 def _signature(config: HookConfig, body: bytes) -> dict[str, str]:

@@ -13,15 +13,6 @@ from diptych.errors import ConfigError
 if TYPE_CHECKING:
     from diptych.config.loader import LocalOptions
 
-_PROCESS_VARIABLES = (
-    "PORT",
-    "METRICS_PORT",
-    "LOG_LEVEL",
-    "LOG_FORMAT",
-    "PUBLIC_URL",
-    "SHUTDOWN_GRACE_SECONDS",
-)
-
 
 def local_options(secrets: Path | None, services: Sequence[str] | None) -> "LocalOptions":
     """Give what replaces a cluster's Secrets and Services here.
@@ -33,17 +24,12 @@ def local_options(secrets: Path | None, services: Sequence[str] | None) -> "Loca
     return LocalOptions(dict(os.environ), secrets, _service_urls(services or ()))
 
 
-def process_environment() -> dict[str, str]:
-    """Give the variables that configure the process rather than an agent."""
-    return {name: os.environ[name] for name in _PROCESS_VARIABLES if name in os.environ}
-
-
 def set_up_quiet_logging() -> None:
     """Log errors only, unless LOG_LEVEL asks for more: the output already shows the run."""
     from diptych.config.environment import process_settings
     from diptych.serve.logs import set_up_logging
 
-    settings = process_settings(process_environment())
+    settings = process_settings(os.environ)
     level = settings.log_level if os.environ.get("LOG_LEVEL", "").strip() else "ERROR"
     set_up_logging(level, settings.log_format)
 

@@ -1,10 +1,27 @@
-"""What the `access.grants` of a manifest give, as values.
+"""What the `access.grants` of a manifest give, as values, and to whom they can give nothing.
 
 Not here: what a grant gives to whom (`access.grants`), the rest of a manifest (`resolver`).
 """
 
+from collections.abc import Iterator
+
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.config.manifest.access import AccessSpec, GranteeSpec
+from diptych.config.source_location import FieldPath
+
+
+def unknown_keys(access: AccessSpec) -> Iterator[tuple[FieldPath, str]]:
+    """Find grants to holders of keys that there are not: each with its field, and what is wrong.
+
+    The Kubernetes API checks the same (`manifest.access`), and cannot say which.
+    """
+    known = [key.name for key in access.keys]
+    there = f"there is {', '.join(known)}" if known else "there is none"
+    for n, grant in enumerate(access.grants):
+        for m, grantee in enumerate(grant.to):
+            if grantee.key is not None and grantee.key not in known:
+                path = ("spec", "access", "grants", n, "to", m, "key")
+                yield path, f"{grantee.key} is no name of access.keys; {there}"
 
 
 def access_grants(access: AccessSpec, namespace: str) -> tuple[Grant, ...]:

@@ -17,6 +17,7 @@ from typing import Any
 from diptych.config.container_env import variable_path
 from diptych.config.documents import Document, read_documents
 from diptych.config.environment import manifest_content, public_url
+from diptych.config.grants import unknown_keys
 from diptych.config.hook_points import read_hook_points
 from diptych.config.manifest import API_VERSION, KIND, AgentManifest
 from diptych.config.pod_spec import pod_spec_mistakes
@@ -125,7 +126,17 @@ def check_files(files: Sequence[Path]) -> CheckedFiles:
         if manifest.spec.model is None
         and MOCK not in {variable.name for variable in manifest.spec.container.env}
     ]
-    problems = [*contents.problems, *without_model, *_pod_template_problems(contents)]
+    without_key = [
+        f"{location.describe(path)}: {problem}"
+        for manifest, location in contents.manifests
+        for path, problem in unknown_keys(manifest.spec.access)
+    ]
+    problems = [
+        *contents.problems,
+        *without_model,
+        *without_key,
+        *_pod_template_problems(contents),
+    ]
     return CheckedFiles(problems, contents.notes, contents.names, list(_scripts(contents)))
 
 

@@ -12,7 +12,7 @@ from diptych.config.access_settings import AccessConfig
 from diptych.config.budgets import budget_fields, run_deadline, shared_budgets
 from diptych.config.call_policy import call_policy
 from diptych.config.container_env import container_env, variable_path
-from diptych.config.grants import access_grants
+from diptych.config.grants import access_grants, unknown_keys
 from diptych.config.issuers import issuer_config
 from diptych.config.manifest import AgentManifest
 from diptych.config.manifest.access import AccessSpec
@@ -216,13 +216,8 @@ class _Resolver:
             for n, key in enumerate(access.keys)
         }
         namespace = self._manifest.metadata.namespace
-        for n, grant in enumerate(access.grants):
-            for m, grantee in enumerate(grant.to):
-                if grantee.key is not None and grantee.key not in keys:
-                    self.references.add_problem(
-                        ("spec", "access", "grants", n, "to", m, "key"),
-                        f"{grantee.key} is none of access.keys",
-                    )
+        for place, problem in unknown_keys(access):
+            self.references.add_problem(place, problem)
         return AccessConfig(
             access.mode,
             keys,
@@ -241,12 +236,14 @@ class _Resolver:
             return None
         path: FieldPath = ("spec", "sessions", "redis")
         if redis.url_from:
-            ref = redis.url_from.secret_key_ref
-            url = self.references.key((*path, "urlFrom"), "Secret", ref)
+            path = (*path, "urlFrom")
+            url = self.references.key(path, "Secret", redis.url_from.secret_key_ref)
         else:
-            url = constant_value(self.references.redis_url((*path, "serviceRef")))
+            path = (*path, "serviceRef")
+            url = constant_value(self.references.redis_url(path))
         prefix = sessions_prefix(metadata.namespace, metadata.name, sessions.adopt)
-        return StoreConfig(url, sessions.retention, prefix)
+        setting = "" if self.references.is_mounted else self.references.describe(path)
+        return StoreConfig(url, sessions.retention, prefix, setting)
 
 
 def _loop_settings(spec: AgentSpec) -> LoopSettings:

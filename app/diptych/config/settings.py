@@ -183,12 +183,14 @@ class StoreConfig:
 
     `url` is read for every connection; it gives None while the URL is missing. A session is stored
     for `retention` seconds after its last run. Every key begins with `prefix`, which no other agent
-    has.
+    has. `setting` is what errors call the URL by; it is empty in a pod, where a URL that is wrong
+    may come right while the pod waits.
     """
 
     url: ValueProvider
     retention: float
     prefix: str
+    setting: str = ""
 
 
 @dataclass(frozen=True, slots=True)

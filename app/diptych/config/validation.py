@@ -6,7 +6,7 @@ Not here: the rules themselves (`manifest`), where references lead (`references`
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any, get_args
@@ -143,15 +143,20 @@ def shown_value(value: object, path: FieldPath) -> str:
 def _unknown_field(path: FieldPath) -> str:
     name = _normalized(str(path[-1]))
     known = _fields(AgentManifest, path[:-1])
-    by_name = {_normalized(field): field for field in known}
-    similar = get_close_matches(name, by_name, n=1, cutoff=0.7)
-    similar += [field for field in by_name if field == f"{name}from"]  # url: urlFrom
-    if similar:
-        return f'is not a known field (did you mean "{by_name[similar[0]]}"?)'
+    from_name = (field for field in known if _normalized(field) == f"{name}from")  # url: urlFrom
+    if similar := closest_name(name, known) or next(from_name, None):
+        return f'is not a known field (did you mean "{similar}"?)'
     elsewhere = [p for p in _all_paths(AgentManifest, ()) if _normalized(p[-1]) == name]
     if elsewhere:
         return f'is not a known field here (did you mean "{".".join(elsewhere[0])}"?)'
     return f"is not a known field; known here: {', '.join(known)}"
+
+
+def closest_name(name: str, known: Iterable[str]) -> str | None:
+    """Give the known name that is nearly this one, in whichever case and with or without `_`."""
+    by_name = {_normalized(one): one for one in known}
+    similar = get_close_matches(_normalized(name), by_name, n=1, cutoff=0.7)
+    return by_name[similar[0]] if similar else None
 
 
 def _normalized(name: str) -> str:

@@ -1,4 +1,9 @@
-"""The web application of one agent: puts all routes together. It decides nothing."""
+"""The web application of one agent, where each request begins: all guards, then all routes.
+
+`create_app` puts them together; the guard that it adds last sees a request first.
+
+Not here: the server before it (`serve.http_server`), what a guard or a route does.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -58,7 +63,7 @@ class AppDependencies:
     readiness: Callable[[], Readiness]
     metrics: Callable[[], tuple[bytes, str]] | None
     limits: Limits = field(default_factory=Limits)
-    budget: MemoryBudget = field(default_factory=MemoryBudget)
+    memory_budget: MemoryBudget = field(default_factory=MemoryBudget)
     access: AccessPolicy | None = None  # None: everybody may do everything
     has_docs: bool = False
     chat: ChatConfig = field(default_factory=ChatConfig)
@@ -121,7 +126,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     add_error_handlers(app)
     app.add_exception_handler(RequestValidationError, _on_invalid_parameter)
     app.add_middleware(BodyGuard)
-    app.add_middleware(MemoryGuard, budget=dependencies.budget)
+    app.add_middleware(MemoryGuard, memory_budget=dependencies.memory_budget)
     if dependencies.access:
         app.needs_credential = True
         app.add_middleware(AccessGuard, policy=dependencies.access)

@@ -1,7 +1,9 @@
-"""Notices that a caller hangs up, and cancels the run where the caller asked for that.
+"""What becomes of an answer whose caller hangs up: nobody waits for it; its run may be cancelled.
 
 `on_disconnect: cancel` stands in a run's first record. So it holds for every connection that
 reads the run, and a run that has another reader at this process goes on.
+
+Not here: an answer whose caller stays (`http.sse_response`).
 """
 
 import asyncio
@@ -28,10 +30,10 @@ async def disconnected(receive: Receive) -> None:
         pass
 
 
-async def hangs_up_before(
+async def ended_by_disconnect(
     receive: Receive, work: "asyncio.Future[Any]", *, seconds: float | None = None
 ) -> bool:
-    """Wait for the work, at most `seconds`; say whether the caller hung up before it was done.
+    """Wait until the work is done, the caller hangs up, or `seconds` are over; say if it hung up.
 
     The work is not cancelled.
     """
@@ -48,7 +50,7 @@ async def result_unless_disconnected(receive: Receive, work: Coroutine[Any, Any,
     """Do the work; cancel it and raise `ClientDisconnect` if the caller hangs up meanwhile."""
     task = asyncio.ensure_future(work)
     try:
-        if await hangs_up_before(receive, task):
+        if await ended_by_disconnect(receive, task):
             raise ClientDisconnect
         return task.result()
     finally:

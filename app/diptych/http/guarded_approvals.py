@@ -4,7 +4,7 @@ To who may neither approve nor read, a foreign run is the same as an unknown one
 on a run that it began, or that was begun on its behalf, unless the manifest's `access.approveOwn`
 says so.
 
-Not here: what a decision leads to (`runtime.signals`), the other things of runs (`guarded_runs`).
+Not here: what a decision leads to (`runtime.run_signals`), other things of runs (`guarded_runs`).
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from diptych.http.own_entries import own_entries
 from diptych.loop.codec import Record
 from diptych.ports.entries import RunEntry
 from diptych.runtime.approval_records import Approval, open_approvals
-from diptych.runtime.decisions import DecisionRequest
+from diptych.runtime.decision_request import DecisionRequest
 from diptych.runtime.service import RunService
 
 

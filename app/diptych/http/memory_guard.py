@@ -28,18 +28,18 @@ class _NoRoom(Exception):
 
 
 class MemoryGuard:
-    """ASGI middleware: gives each request a share of the budget, which `current_share` finds."""
+    """ASGI middleware: each request has a share of the budget, which `current_share` finds."""
 
-    def __init__(self, app: ASGIApp, budget: MemoryBudget) -> None:
+    def __init__(self, app: ASGIApp, memory_budget: MemoryBudget) -> None:
         self._app = app
-        self._budget = budget
+        self._memory_budget = memory_budget
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         subject = current_caller().subject
-        share = self._budget.share(str(subject) if subject else "")
+        share = self._memory_budget.share(str(subject) if subject else "")
         set_share(share)
         try:
             if declared := _declared_length(scope):

@@ -196,10 +196,10 @@ def begin_call(run: Run, event: Called) -> Next:
         run = updated(run, shares={**run.shares, call.id: event.budget})
     run = note_side_effect(updated(run, started=(*run.started, call.id), tool_calls=count), call)
     if event.context_id:
-        run = updated(run, contexts={**run.contexts, call.id: event.context_id})
+        run = updated(run, context_ids={**run.context_ids, call.id: event.context_id})
     if not (is_reader(call) and isinstance(call, ToolCall)):
         return run, ()
-    most = run.context.weight(_READ_SHARE)
+    most = run.window.weight(_READ_SHARE)
     text = read_text(conversation(run), call.arguments, most)
     if text is None:
         return issue(run, Emit(failure(call, "failed", "there is no text with this id")))

@@ -68,11 +68,9 @@ def change_format(run: Run, event: FormatChanged) -> Next:
 
     What was refused as too long before says nothing of a request in another format.
     """
-    context = replace(run.context, sent=0, others=0, refusals=0)
+    window = replace(run.window, sent=0, others=0, refusals=0)
     system = run.json_system
-    return next_step(
-        updated(run, action_format=event.action_format, system=system, context=context)
-    )
+    return next_step(updated(run, action_format=event.action_format, system=system, window=window))
 
 
 def ask_for_answer(run: Run) -> Next:
@@ -82,7 +80,7 @@ def ask_for_answer(run: Run) -> Next:
 
 def too_long(run: Run, sent: int) -> Failed:
     """The end of a run whose request cannot be made to fit; `sent` is the request's weight."""
-    window = run.context
+    window = run.window
     others = window.tokens(prompt_weight(run.system))
     return Failed(
         "context_too_long",
@@ -97,10 +95,10 @@ def _ask(run: Run) -> Next:
     if end := exhausted(run):
         return issue(run, Emit(end))
     asked = _fitting(run)
-    if asked.is_crowded and asked.others > run.context.others:
+    if asked.is_crowded and asked.others > run.window.others:
         # There is more beside the conversation than was known when it was made to fit: native
         # calls as text, a schema, an answer to repair.
-        asked = _fitting(updated(run, context=replace(run.context, others=asked.others)))
+        asked = _fitting(updated(run, window=replace(run.window, others=asked.others)))
     return issue(asked.run, asked.command) if asked.weight is None else _send(asked)
 
 
@@ -119,7 +117,7 @@ class _Asked:
     @property
     def is_crowded(self) -> bool:
         """Whether the request leaves too little of the window for its reply."""
-        window = self.run.context
+        window = self.run.window
         if self.weight is None or window.limit is None:
             return False
         return window.tokens(self.weight) > window.limit * _CROWDED
@@ -134,7 +132,7 @@ def _fitting(run: Run) -> _Asked:
         return _Asked(run, AskModel(request, "summary", keeps=keeps))
     run = updated(run, catalog=with_reader(run.catalog, is_offered=fitted.has_excerpts))
     command = _command(updated(run, sent=fitted.messages))
-    if run.context.limit is None:
+    if run.window.limit is None:
         return _Asked(run, command)
     known = {id(m): each for m, each in zip(fitted.messages, fitted.weights, strict=True)}
     sent = request_weight(command.request, known)
@@ -157,7 +155,7 @@ def _send(asked: _Asked) -> Next:
     What fits is an estimate, often measured of other requests, and a refusal costs nothing. So
     after one any smaller request is tried, and before one all that may just fit.
     """
-    run, window, sent = asked.run, asked.run.context, asked.weight or 0
+    run, window, sent = asked.run, asked.run.window, asked.weight or 0
     if window.refusals:
         is_hopeless = sent >= window.sent
     else:
@@ -165,5 +163,5 @@ def _send(asked: _Asked) -> Next:
         is_hopeless = window.is_measured and window.tokens(sent) > most
     if is_hopeless:
         return issue(run, Emit(too_long(run, sent)))
-    context = replace(window, sent=sent, others=asked.others)
-    return issue(updated(run, context=context), asked.command)
+    window = replace(window, sent=sent, others=asked.others)
+    return issue(updated(run, window=window), asked.command)

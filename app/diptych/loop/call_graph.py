@@ -1,6 +1,6 @@
 """The calls of one step as a graph: whatever is unblocked runs at once (loop.md §3, §5).
 
-Not here: reading calls from a reply (`actions`), making them (`runtime.calls`).
+Not here: reading calls from a reply (`actions`), making them (`runtime.call_maker`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

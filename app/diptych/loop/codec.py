@@ -38,7 +38,7 @@ from diptych.loop.event_rows import (
     offered_metadata,
     read_called,
     read_context,
-    read_offered_context,
+    read_offered_window,
     read_reply,
     read_request_row,
     read_returned,
@@ -275,5 +275,5 @@ def _read_offered(key: str, blob: bytes, metadata: Mapping[str, Any]) -> Offered
         metadata.get("nonce", ""),
         stored.get("native_prompt", ""),
         metadata.get("action_format", "json"),
-        read_offered_context(metadata),
+        read_offered_window(metadata),
     )

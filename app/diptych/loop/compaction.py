@@ -22,26 +22,26 @@ _SUMMARY_SHARE = 1 / 8  # of the window that a summary may take
 
 def ask_again(run: Run, refused: ContextRefused) -> Next:
     """Learn from a refusal, and ask again with less; end the run if less is not possible."""
-    weight = run.context.sent or _weight(run)
+    weight = run.window.sent or _weight(run)
     run = updated(
         run,
-        context=run.context.refused(weight, refused.max_tokens, refused.prompt_tokens),
+        window=run.window.refused(weight, refused.max_tokens, refused.prompt_tokens),
     )
-    if run.context.refusals > MAX_REFUSALS:
+    if run.window.refusals > MAX_REFUSALS:
         return issue(run, Emit(too_long(run, weight)))
     return _ask(run)
 
 
 def take_summary(run: Run, event: Compacted) -> Next:
     """Let a summary stand for the messages before those it keeps, and ask what was to be asked."""
-    text = excerpt(event.summary.strip(), run.context.weight(_SUMMARY_SHARE))
+    text = excerpt(event.summary.strip(), run.window.weight(_SUMMARY_SHARE))
     message = Message("user", prompt.summary(text), keeps=event.keeps)
     run = append_messages(run, message)
     run = updated(
         run,
         model_calls=run.model_calls + (event.error is None),
         usage=run.usage + event.usage,
-        context=replace(run.context, has_compacted=True),
+        window=replace(run.window, has_compacted=True),
     )
     return _ask(run)
 

@@ -102,7 +102,7 @@ def offered_metadata(event: Offered) -> dict[str, JSON]:
     about |= budget_terms(event.settings)
     if event.action_format != "json":
         about["action_format"] = event.action_format
-    window = event.context
+    window = event.window
     if window.limit is not None:
         about["context"] = {"max_tokens": window.limit}
         if window.is_measured:
@@ -110,7 +110,7 @@ def offered_metadata(event: Offered) -> dict[str, JSON]:
     return about
 
 
-def read_offered_context(metadata: Mapping[str, Any]) -> ContextWindow:
+def read_offered_window(metadata: Mapping[str, Any]) -> ContextWindow:
     """Read back what a run's start says of the model's context window."""
     stored = metadata.get("context", {})
     factor = stored.get("factor")

@@ -52,13 +52,13 @@ class RunRequested:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """The run's catalog, system prompt and settings; fixed from here on.
+    """The run begins: its catalog, system prompt and settings are fixed from here on.
 
     `action_format` is the format that the run begins with. If that is native, `native_prompt` is
     its system prompt, and `prompt` the one that it goes on with if the endpoint refuses tools.
     `key` is the hash under which they are stored once for many runs (`codec.catalog_blob`).
     `nonce` is random for the run: it marks what is data in the texts that the model reads.
-    `context` is what is known of the model's context window when the run starts.
+    `window` is what is known of the model's context window when the run starts.
     """
 
     catalog: Catalog
@@ -68,7 +68,7 @@ class Offered:
     nonce: str = ""
     native_prompt: str = ""
     action_format: CallFormat = "json"
-    context: ContextWindow = field(default_factory=ContextWindow)
+    window: ContextWindow = field(default_factory=ContextWindow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,8 @@ class OwnerChanged:
 class Replied:
     """The model's reply, with the native calls in it.
 
-    Of a streamed reply `text` is only what was held back, for the rest is on record as `Streamed`.
+    Of a streamed reply `text` is only what was held back to its end; what was told before is on
+    record as `Streamed`. Of any other it is the whole.
     `reasoning` is what led to the calls, if the endpoint may want it back.
     """
 

@@ -51,10 +51,10 @@ class Fitted:
 def fit(run: Run) -> Fitted:
     """Say what of a run's conversation is sent now."""
     said = conversation(run)
-    if run.context.limit is None and _last_summary(said) is None:
+    if run.window.limit is None and _last_summary(said) is None:
         return Fitted(said)
     places = _places(said, question_place(run))
-    if run.context.limit is None:
+    if run.window.limit is None:
         return Fitted(tuple(said[place] for place in places))
     return _Fitting(run, said, places).fitted()
 
@@ -75,7 +75,7 @@ class _Fitting:
     def __init__(self, run: Run, said: Sequence[Message], places: Sequence[int]) -> None:
         self._said = said
         self._places = places
-        self._window = run.context
+        self._window = run.window
         self._question = question_place(run)
         self._messages = [said[place] for place in places]
         self._weights = [message_weight(message) for message in self._messages]

@@ -47,8 +47,8 @@ def is_asking(run: Run) -> bool:
     return any(isinstance(command, AskModel) for command in run.pending)
 
 
-def settle(run: Run, event: Event) -> Run:
-    """Remove the pending commands that this event answers."""
+def without_answered(run: Run, event: Event) -> Run:
+    """Give the run without the pending commands that this event answers."""
     left = tuple(c for c in run.pending if not _answers(event, c))
     return run if len(left) == len(run.pending) else updated(run, pending=left)
 
@@ -69,7 +69,7 @@ def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:
     match given:
         case AskModel(purpose="answer" | "either"):
             return replace(given, recorded=run.answer[run.answer_from :])
-        case MakeCall(call) if call.id in run.contexts:
+        case MakeCall(call) if call.id in run.context_ids:
             return replace(given, is_retry=True)  # its agent is asked what became of the task
         case MakeCall(call) if call.id in run.started or event.lost_tail:
             if is_repeatable(call, run.catalog):

@@ -64,7 +64,7 @@ from diptych.loop.fitting import question_place
 from diptych.loop.hook_events import AnswerJudged, CallJudged, StepJudged
 from diptych.loop.hook_replies import take_judged_answer, take_judged_call, take_judged_step
 from diptych.loop.messages import ChildRun, Message
-from diptych.loop.pending import Next, settle, take_over
+from diptych.loop.pending import Next, take_over, without_answered
 from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.queues import clear_messages, deliver_all, deliver_steering, put_message
 from diptych.loop.state import (
@@ -84,7 +84,7 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
 
     Raises `LoopError` if the event cannot happen to the run in its phase.
     """
-    run = updated(settle(run, event), seq=run.seq + 1)
+    run = updated(without_answered(run, event), seq=run.seq + 1)
     match run.phase, event:
         case Phase.DONE, _:
             raise LoopError(f"the run is over, and cannot take {type(event).__name__}")
@@ -236,7 +236,7 @@ def _begin(run: Run, event: Offered) -> Next:
         json_system=prompt.with_caller(event.prompt, run.system),
         action_format=event.action_format,
         nonce=event.nonce,
-        context=event.context,
+        window=event.window,
         step_limit=settings.max_steps,
         budget=budget if settings.prices else replace(budget, cost=None),
         output_schema=(settings.output_schema if run.output_schema is None else run.output_schema),
@@ -266,7 +266,7 @@ def _count_usage(run: Run, reply: Replied) -> Run:
         run,
         model_calls=run.model_calls + 1,
         usage=run.usage + reply.usage,
-        context=run.context.replied(reply.usage.prompt_tokens),
+        window=run.window.replied(reply.usage.prompt_tokens),
     )
 
 

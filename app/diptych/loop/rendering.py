@@ -57,14 +57,14 @@ def answer_request(run: Run) -> ModelRequest:
         told, reason = answer_prompt.json_prompt(schema, question), answer_prompt.NOT_A_CALL
     if run.asked_again == "action":
         told = f"{told}\n\n{reason}"
-    most = run.context.weight(_REPAIRED)
+    most = run.window.weight(_REPAIRED)
     repair = answer_prompt.repair_messages(run.repair, most) if run.repair else ()
     return replace(_request(run, told, *repair), output_schema=schema)
 
 
 def summary_request(run: Run, messages: Sequence[Message]) -> ModelRequest:
     """The request for a summary of messages, which fits the window; the newest count most."""
-    left = run.context.weight(_SUMMARIZED)
+    left = run.window.weight(_SUMMARIZED)
     most = left * _LONGEST
     lines: list[str] = []
     for message in reversed([*without_native_calls(messages, run.nonce)]):
@@ -185,9 +185,9 @@ def _native_action_request(run: Run) -> ModelRequest:
 
 def _functions(run: Run) -> tuple[FunctionTool, ...]:
     """The functions of the catalog, described as briefly as the window demands."""
-    if run.context.limit is None:
+    if run.window.limit is None:
         return run.catalog.functions.tools
-    most, shorter = run.context.weight(SHARE), shorter_catalogs(run.catalog)
+    most, shorter = run.window.weight(SHARE), shorter_catalogs(run.catalog)
     functions = next(shorter).functions.tools
     while functions_weight(functions) > most and (catalog := next(shorter, None)) is not None:
         functions = catalog.functions.tools

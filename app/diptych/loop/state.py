@@ -87,7 +87,7 @@ class Run:
     resumes: str | None = None  # the id of that run
     subject: str = ""  # who began it, or on whose behalf
     caller: str = ""  # who began it, if that is on another's behalf
-    context: ContextWindow = field(default_factory=ContextWindow)
+    window: ContextWindow = field(default_factory=ContextWindow)
     sent: tuple[Message, ...] | None = None  # of the conversation, if not all of it (`fitting`)
     question: str = ""  # what the user has said in this turn
     question_end: int = 0  # how many `messages` there were with the last of it; -1: before them
@@ -114,7 +114,7 @@ class Run:
     children_decided: frozenset[tuple[str, ...]] = frozenset()  # paths of those that wait no more
     approved: frozenset[str] = frozenset()  # ids of this step's calls that somebody has approved
     edited: frozenset[str] = frozenset()  # those of them that are not what the reply asked for
-    contexts: Mapping[str, str] = field(default_factory=dict)  # of delegations sent, by call
+    context_ids: Mapping[str, str] = field(default_factory=dict)  # of delegations sent, by call
     awaiting_hooks: frozenset[str] = frozenset()  # this step's calls that hooks are asked about now
     passed_hooks: frozenset[str] = frozenset()  # those that hooks have let pass
     rewritten: frozenset[str] = frozenset()  # those of them that a hook has changed

@@ -1,6 +1,6 @@
 """A tree of runs as another agent gives it: read, checked and bounded.
 
-Not here: asking for it (`adapters.a2a.run_tree`), our own part of it (`runtime.run_tree`).
+Not here: asking for it (`adapters.a2a.run_tree`), our own part of it (`runtime.run_node`).
 """
 
 from collections.abc import Mapping

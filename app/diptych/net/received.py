@@ -3,8 +3,8 @@
 JSON takes more memory parsed than written: `[{},{},…]` takes 24 times as much. So an answer is
 counted by the memory that it would take, estimated from its bytes before anything parses it.
 
-Not here: HTTP (`adapters.mcp.transport`, `adapters.a2a.http_client`), and how much of a result a
-run keeps (`loop.text`).
+Not here: HTTP (`adapters.mcp.transport`, `adapters.a2a.http_client`, `adapters.http_hooks`), and
+how much of a result a run keeps (`loop.text`).
 """
 
 from collections.abc import AsyncIterable, Mapping
@@ -66,6 +66,14 @@ class Received:
             self.exceeded = "all answers together take too much memory now"
         if self.exceeded:
             raise TooMuchReceived(self.exceeded)
+
+    async def read(self, chunks: AsyncIterable[bytes]) -> bytes:
+        """Read and count a whole body. Raises `TooMuchReceived` as soon as it is over a bound."""
+        body = bytearray()
+        async for chunk in chunks:
+            self.add(chunk)
+            body += chunk
+        return bytes(body)
 
     def release(self) -> None:
         """Give the budget back what was taken of it; counting may begin again."""

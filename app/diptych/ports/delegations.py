@@ -83,7 +83,7 @@ class ChildDecision:
     """A decision on a call of a run below, for the agent that the delegation called.
 
     `call_id` is the id of the call there, `subject` whom the decision is passed on for, "" if
-    nobody knows. The rest is as in `runtime.decisions.DecisionRequest`.
+    nobody knows. The rest is as in `runtime.decision_request.DecisionRequest`.
     """
 
     agent: str

@@ -1,4 +1,4 @@
-"""A run that this process opens, queues or executes: its stage here, and its signals.
+"""The handle of a run in this process: its log, its stage here, and its signals. It drives nothing.
 
 Not here: which run goes when (`scheduler`), what happens in one (`executor`, `runner`), its
 record and subscribers (`run_log`).

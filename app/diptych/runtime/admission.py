@@ -43,18 +43,18 @@ class AdmissionDeferred(StoreError):
 class Admission:
     """Lets runs of other processes, and runs of long conversations, take their turn here."""
 
-    def __init__(self, stores: Stores, budget: MemoryBudget) -> None:
+    def __init__(self, stores: Stores, memory_budget: MemoryBudget) -> None:
         self._stores = stores
-        self.budget = budget
+        self.memory_budget = memory_budget
         self._suspect: str | None = None  # the one run that is executed by itself
 
     def may_claim(self, head: QueueHead) -> bool:
         """Whether it is any use to claim a session with this first run."""
-        if head.deaths >= MAX_DEATHS or not self.budget.can_ever_hold(LOADED * head.size):
+        if head.deaths >= MAX_DEATHS or not self.memory_budget.can_ever_hold(LOADED * head.size):
             return True  # to end it
         if head.deaths >= SUSPECT_DEATHS and self._suspect not in (None, head.run_id):
             return False
-        return self.budget.has_room(LOADED * head.size)
+        return self.memory_budget.has_room(LOADED * head.size)
 
     async def admit(self, active: ActiveRun) -> Denial | None:
         """Wait for room for a run whose turn it is, and hold it; or say that it must end instead.
@@ -67,7 +67,7 @@ class Admission:
         if head is None or head.run_id != active.run_id:
             return None
         size = LOADED * head.size
-        if not self.budget.can_ever_hold(size):
+        if not self.memory_budget.can_ever_hold(size):
             return Denial(TOO_LARGE)
         if head.deaths >= MAX_DEATHS:
             return Denial(TOO_MANY_OWNERS, is_readable=head.deaths < UNREAD_DEATHS)
@@ -88,7 +88,7 @@ class Admission:
         loop = asyncio.get_running_loop()
         until = loop.time() + ROOM_SECONDS
         share = active.log.share
-        while not self.budget.has_room(size) and self.budget.used > share.size:
+        while not self.memory_budget.has_room(size) and self.memory_budget.used > share.size:
             if loop.time() >= until:
                 raise AdmissionDeferred("there is no memory for this run now")
             await asyncio.sleep(_LOOK_SECONDS)

@@ -1,6 +1,6 @@
 """The budgets of an agent in one process: gives each run its meter, and says what is used.
 
-Not here: how one run is counted (`budget_meter`, `shared_budget_meter`).
+Not here: how one run is counted (`run_meter`, `shared_budget_meter`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,6 @@ from diptych.loop.messages import NO_USE, Used
 from diptych.ports import Clock, Notice
 from diptych.ports.budgets import Account, Ledger
 from diptych.runtime.approval_records import waited_seconds
-from diptych.runtime.budget_meter import BudgetMeter, EstimatingMeter
 from diptych.runtime.ledger_client import (
     SECONDS_OF_A_DAY,
     Estimate,
@@ -22,6 +21,7 @@ from diptych.runtime.ledger_client import (
     day_key,
 )
 from diptych.runtime.recorded_use import recorded_use
+from diptych.runtime.run_meter import EstimatingMeter, RunMeter
 from diptych.runtime.shared_budget_meter import CountedRun, SharedBudgetMeter
 
 Observer = Callable[[Account, Used], None]
@@ -66,7 +66,7 @@ class AgentBudgets:
         asked: Budget,
         records: Callable[[], Sequence[Record]],
         notify: Callable[[Notice], None],
-    ) -> BudgetMeter:
+    ) -> RunMeter:
         """Give what counts a run from now on; its request has `asked` for so much.
 
         `records` are those of the run, as they grow. What is on record now was another owner's.
@@ -75,7 +75,7 @@ class AgentBudgets:
         if not self._terms.shared:
             budget = settings.budget.tightened(asked)
             is_limited = budget.tokens is not None or budget.cost is not None
-            return EstimatingMeter() if is_limited else BudgetMeter()
+            return EstimatingMeter() if is_limited else RunMeter()
         clock, began = self._clock, self._clock.now()
         waited = waited_seconds(records(), began)
 

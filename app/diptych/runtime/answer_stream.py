@@ -107,7 +107,9 @@ class TextBatcher:
         self._is_due = False
         self._next_at = 0.0
 
-    def __bool__(self) -> bool:
+    @property
+    def has_text(self) -> bool:
+        """Whether there is text to be told, or text that is void."""
         return bool(self._pieces) or self._is_void
 
     def add(self, text: str) -> None:

@@ -1,6 +1,6 @@
 """Approvals as a run's records have them: what waits, what was decided, and for how long.
 
-Not here: what a decision leads to (`loop.approval_decisions`), sending one (`signals`), who may
+Not here: what a decision leads to (`loop.approval_decisions`), sending one (`run_signals`), who may
 (`http`).
 """
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from diptych.policy.rules import Policy
 from diptych.ports import Agents, Model, Tools
 from diptych.runtime.agent_budgets import AgentBudgets
-from diptych.runtime.budget_meter import BudgetMeter
 from diptych.runtime.hooks import Hooks
+from diptych.runtime.run_meter import RunMeter
 from diptych.runtime.step_gate import StepGate
 
 
@@ -28,7 +28,7 @@ class Backends:
     """What a run can reach: the model, the tools and the other agents.
 
     `habits` is what all runs have learned of the model. `policy` says which calls are made, `hooks`
-    are asked about them. `step_gate` holds the runs that are taken step by step. Of a run, `budget`
+    are asked about them. `step_gate` holds the runs that are taken step by step. Of a run, `meter`
     counts what it uses; of an agent, `budgets` gives each run that.
     """
 
@@ -40,4 +40,4 @@ class Backends:
     hooks: Hooks = field(default_factory=Hooks)
     step_gate: StepGate = field(default_factory=StepGate)
     budgets: AgentBudgets | None = None
-    budget: BudgetMeter = field(default_factory=BudgetMeter)
+    meter: RunMeter = field(default_factory=RunMeter)

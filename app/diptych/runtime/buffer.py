@@ -1,6 +1,6 @@
-"""The bounded buffer between a run and one of its subscribers.
+"""The bounded queue of items for one subscriber; once it is full, the log is read instead.
 
-Not here: reading what the buffer has dropped (`subscription`).
+Not here: who fills it (`run_log`), who takes from it, or reads what it dropped (`subscription`).
 """
 
 import asyncio

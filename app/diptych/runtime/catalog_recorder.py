@@ -37,7 +37,7 @@ class CatalogRecorder:
         self._backends = backends
         self._log = log
         self._clock = clock
-        self._context = ContextWindow(definition.context_max_tokens)
+        self._window = ContextWindow(definition.context_max_tokens)
         self._basis: tuple[str, Catalog, float] | None = None
         self._offered: tuple[Offered, bytes] | None = None  # made of `_basis`
 
@@ -50,7 +50,7 @@ class CatalogRecorder:
         self._backends.tools.retry_unavailable()
         agents, missing = self._backends.agents.snapshot()
         instructions = self._definition.current_instructions
-        most = self._context.weight(SHARE)
+        most = self._window.weight(SHARE)
         basis = instructions, Catalog(tools, agents, (*servers, *missing)), most
         if self._offered is None or self._basis != basis:
             self._basis, (_, catalog, _) = basis, basis
@@ -61,12 +61,12 @@ class CatalogRecorder:
             offered,
             nonce=self._clock.token()[-8:],
             action_format=starting_format(self._definition.settings, self._backends.model),
-            context=self._context,
+            window=self._window,
         )
 
-    def learn(self, context: ContextWindow) -> None:
+    def learn(self, window: ContextWindow) -> None:
         """Take up what a run has learned of the model's context window, for runs to come."""
-        self._context = self._context.joined(context)
+        self._window = self._window.joined(window)
 
     def _blob(self, instructions: str, catalog: Catalog, most: float) -> tuple[Offered, bytes]:
         settings = self._definition.settings

@@ -20,13 +20,13 @@ from diptych.runtime.active_run import ActiveRun
 from diptych.runtime.approval_records import waited_seconds
 from diptych.runtime.attendance import abandoned_after
 from diptych.runtime.backends import Backends
-from diptych.runtime.budget_meter import BudgetMeter
 from diptych.runtime.buffer import is_terminal
 from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.rebuilding import rebuild
 from diptych.runtime.run_log import RunLog
+from diptych.runtime.run_meter import RunMeter
 from diptych.runtime.runner import DEADLINE_EXCEEDED, Runner
 from diptych.runtime.stores import Stores
 
@@ -94,12 +94,12 @@ class Executor:
             await active.log.append(truncated)
             run = apply_all(run, truncated)
         ended = await active.finish(run, stop)
-        await self._counted(active.log, run).budget.close(has_ended=True)
+        await self._counted(active.log, run).meter.close(has_ended=True)
         return ended
 
     async def _found_ended(self, active: ActiveRun, run: Run) -> Run:
         """Count what the owner of a run did not come to: it died when the end was on record."""
-        await self._counted(active.log, run).budget.close(has_ended=True)
+        await self._counted(active.log, run).meter.close(has_ended=True)
         return run
 
     async def _restore(self, active: ActiveRun) -> Run:
@@ -138,15 +138,15 @@ class Executor:
             async with abandoned_after(run.origin.lease, active, self._stores.feed):
                 return await runner.drive(*first)
         finally:
-            await backends.budget.close(has_ended=is_terminal(log.records[-1]))
+            await backends.meter.close(has_ended=is_terminal(log.records[-1]))
 
     def _counted(self, log: RunLog, run: Run) -> Backends:
         """Give the backends of one run: they count what it uses."""
         if (budgets := self._backends.budgets) is None:
-            return replace(self._backends, budget=BudgetMeter())
+            return replace(self._backends, meter=RunMeter())
         ids, asked = (log.run_id, log.session_id), run.budget
-        budget = budgets.of_run(*ids, asked, lambda: log.records, log.notify)
-        return replace(self._backends, budget=budget)
+        meter = budgets.of_run(*ids, asked, lambda: log.records, log.notify)
+        return replace(self._backends, meter=meter)
 
     async def _may_be_truncated(self, log: RunLog) -> bool:
         return log.was_loaded and await self._stores.leases.may_be_truncated(log.run_id)

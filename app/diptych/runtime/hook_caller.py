@@ -18,7 +18,10 @@ _logger = logging.getLogger(__name__)
 
 
 class HookCaller:
-    """Asks for one run; a hook that fails ends it, and its name is on record."""
+    """Asks for one run, one hook at a time; one that fails ends the run, and is named on record.
+
+    Context providers alone are asked whenever a request is due.
+    """
 
     def __init__(self, hooks: Hooks, run_id: str) -> None:
         self._hooks = hooks
@@ -26,7 +29,7 @@ class HookCaller:
         self._turn = asyncio.Lock()
 
     async def judge(self, command: Judge, run: Run) -> Event:
-        """Ask about a call, a step or an answer; one after another (loop.md §5)."""
+        """Ask about a call that is ready, a step or an answer."""
         async with self._turn:
             try:
                 return await self._judged(command, run)
@@ -35,10 +38,11 @@ class HookCaller:
 
     async def after_call(self, call: Call, result: Result, run: Run) -> tuple[Result, str] | Failed:
         """Give a result as the hooks leave it, and who replaced it; or the end of the run."""
-        try:
-            return await self._hooks.after_call(self._about(run), call, result)
-        except HookFailed as failed:
-            return self._failed(failed)
+        async with self._turn:
+            try:
+                return await self._hooks.after_call(self._about(run), call, result)
+            except HookFailed as failed:
+                return self._failed(failed)
 
     async def with_context(
         self, messages: tuple[Message, ...], run: Run

@@ -1,6 +1,6 @@
 """The mailbox of a run: the messages that it was sent before it had a runner, and what clears them.
 
-Not here: those of a run that goes on (`loop.queues`), sending them (`signals`).
+Not here: those of a run that goes on (`loop.queues`), sending them (`run_signals`).
 """
 
 from collections.abc import Iterable, Sequence

@@ -12,7 +12,7 @@ from typing import Protocol
 from diptych.loop.commands import AskModel
 from diptych.loop.messages import Usage
 from diptych.ports.budgets import Account
-from diptych.runtime.budget_meter import ModelCall
+from diptych.runtime.run_meter import ModelCall
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ from diptych.loop.state import Run
 from diptych.ports import Notice, may_want_reasoning
 from diptych.runtime.answer_stream import AnswerStream, TextBatcher
 from diptych.runtime.backends import Backends
-from diptych.runtime.budget_meter import BudgetRefused
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
 from diptych.runtime.redacted_replies import redacted_deltas, redacted_failure, redacted_reply
 from diptych.runtime.run_log import RunLog
+from diptych.runtime.run_meter import BudgetRefused
 
 PREAMBLE_CHARS = 160  # that native calls may follow without any of it having been told
 MAX_KEPT_REASONING = 100_000  # characters, of one reply
@@ -67,19 +67,26 @@ class ModelCaller:
         return await self._reply(replace(command, request=request), run)
 
     async def _reply(self, command: AskModel, run: Run) -> Event:
+        """Have a request counted, send it, and say what it ends as.
+
+        A failure that is a reply for the loop (a call that the server could not read) counts as
+        one, as the run itself counts it.
+        """
         try:
-            async with self._backends.budget.model_call(command) as call:
-                if command.purpose in ("actions", "summary"):
-                    replied = await self._complete(command)
-                else:
-                    replied = await self._stream(command, run)
-                if call:
-                    replied = call.settled(replied)
+            async with self._backends.meter.model_call(command) as call:
+                try:
+                    replied = await self._send(command, run)
+                except ModelError as error:
+                    event = event_of_failure(command, redacted_failure(error))
+                    return call.settled(event) if call and isinstance(event, Replied) else event
+                return event_of_reply(command, call.settled(replied) if call else replied)
         except BudgetRefused as refused:
             return refused.end
-        except ModelError as error:
-            return event_of_failure(command, redacted_failure(error))
-        return event_of_reply(command, replied)
+
+    async def _send(self, command: AskModel, run: Run) -> Replied:
+        if command.purpose in ("actions", "summary"):
+            return await self._complete(command)
+        return await self._stream(command, run)
 
     async def _complete(self, command: AskModel) -> Replied:
         reply = redacted_reply(await self._model.complete(command.request))

@@ -3,7 +3,7 @@
 Each agent on the way checks its caller, so a decision goes as far as the rights go. It counts when
 the agent that has the call has it on record; that it was decided comes back up as it happens.
 
-Not here: decisions on a run's own calls (`signals`), who may decide here (`http`).
+Not here: decisions on a run's own calls (`run_signals`), who may decide here (`http`).
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from diptych.errors import NotAnswered
 from diptych.loop.codec import Record
 from diptych.ports import Agents, ChildDecision
 from diptych.runtime.approval_records import approvals_of
-from diptych.runtime.decisions import DecisionRequest
+from diptych.runtime.decision_request import DecisionRequest
 from diptych.runtime.stores import Stores
 
 RECORD_SECONDS = 15.0  # for which we wait until what was decided below is on record here, too

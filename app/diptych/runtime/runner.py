@@ -1,12 +1,12 @@
 """Drives one run: carries out the reducer's commands and feeds events back to it.
 
-The order is always the same: decide (`advance`), record, notify subscribers, act. Calls are
-recorded before they are sent. Only requests to the model may start before the write has ended:
-asking twice does no harm, and a slow store must not delay them. Everything that happens to a run,
-its abort and its deadline too, comes through one inbox.
+The order is always the same: advance, record, notify subscribers, act. Calls are recorded before
+they are sent. Only requests to the model may start before the write has ended: asking twice does no
+harm, and a slow store must not delay them. Everything that happens to a run, its abort and its
+deadline too, comes through one inbox.
 
-Not here: what is decided (`loop.reducer`), asking the model (`model_caller`), making calls
-(`calls`), putting events on record (`run_log`), whose turn it is (`scheduler`).
+Not here: what follows from an event (`loop.reducer`), asking the model (`model_caller`), making
+calls (`call_maker`), putting events on record (`run_log`), whose turn it is (`scheduler`).
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from diptych.ports import Notice
 from diptych.runtime.answer_stream import TextBatcher
 from diptych.runtime.backends import Backends
 from diptych.runtime.budget_notices import budget_notices, budget_summary
-from diptych.runtime.calls import Calls, Withheld
+from diptych.runtime.call_maker import CallMaker, Withheld
 from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
@@ -76,7 +76,7 @@ class Runner:
         catalogs: CatalogRecorder,
     ) -> None:
         self._catalogs = catalogs
-        self._budget = backends.budget
+        self._meter = backends.meter
         self._timers = RunTimers(
             deadline, log.now, self.decide, partial(self.stop, DEADLINE_EXCEEDED)
         )
@@ -86,7 +86,7 @@ class Runner:
         self._text = TextBatcher(self._inbox)
         self._hooks = HookCaller(backends.hooks, log.run_id)
         self._model = ModelCaller(backends, self._hooks, log, deadline, self._text)
-        self._calls = Calls(backends, self._hooks, self._writer, deadline, self._tasks)
+        self._call_maker = CallMaker(backends, self._hooks, self._writer, deadline, self._tasks)
         self._stage = _Stage.DRIVING
 
     @property
@@ -149,7 +149,7 @@ class Runner:
                 await self._tasks.cancel_all(leaves_remote=True)
                 await self._record_arrived()
                 self._stage = _Stage.HANDED_OVER
-            case Replied() if self._text:
+            case Replied() if self._text.has_text:
                 await self._write_text()
                 await self._apply(item)
             case _ if is_stale(self._writer.current, item):
@@ -160,16 +160,16 @@ class Runner:
                 await self._apply(item)
 
     async def _apply(self, event: Event) -> None:
-        """Decide what follows from an event, record and notify it, and make the calls.
+        """Advance by an event, record and notify it, and make the calls.
 
         Requests to the model start at once; a write that led to nothing else may be deferred.
         """
         before = self._writer.current
         self._writer.current, commands = advance(self._writer.current, event)
-        if self._writer.current.context is not before.context:
-            self._catalogs.learn(self._writer.current.context)
+        if self._writer.current.window is not before.window:
+            self._catalogs.learn(self._writer.current.window)
         if isinstance(event, Returned):
-            self._budget.end_child(event.result, self._writer.current.delegated - before.delegated)
+            self._meter.end_child(event.result, self._writer.current.delegated - before.delegated)
         following, calls = self._carry_out(commands)
         items = [event, *budget_notices(before, self._writer.current), *following]
         if self._stage is _Stage.DRIVING:
@@ -182,12 +182,12 @@ class Runner:
         else:
             await self._writer.write(*items)
         if calls and self._stage is _Stage.DRIVING:
-            await self._calls.make(calls)
+            await self._call_maker.make(calls)
 
     def _carry_out(
         self, commands: Sequence[Command]
     ) -> tuple[list[Event | Notice], list[MakeCall]]:
-        """Ask the model, and decide all that follows; gives what to write, and calls to make."""
+        """Ask the model, and advance by what follows; gives what to write, and calls to make."""
         items, calls = list[Event | Notice](), list[MakeCall]()
         todo = deque(commands)
         while todo:
@@ -211,7 +211,7 @@ class Runner:
         """Ask the guards about a call; gives what happens in place of it, unless it is made."""
         if self._stage is not _Stage.DRIVING:
             return None
-        outcome = self._calls.withheld(command, before)
+        outcome = self._call_maker.withheld(command, before)
         if isinstance(outcome, Failed):
             self.stop(outcome)
             return failure(command.call, "skipped", f"skipped: {outcome.message}")
@@ -231,7 +231,7 @@ class Runner:
         await self._tasks.cancel_all()
         await self._record_arrived()
         self._writer.add(*budget_summary(self._writer.current))
-        children = self._calls.children
+        children = self._call_maker.children
         await self._writer.record(*closing_events(self._writer.current, stop, children))
 
     async def _record_arrived(self) -> None:

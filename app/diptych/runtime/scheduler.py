@@ -51,9 +51,9 @@ class Scheduler:
         backends: Backends,
         stores: Stores,
         observers: Sequence[Observer] = (),
-        budget: MemoryBudget | None = None,
+        memory_budget: MemoryBudget | None = None,
     ) -> None:
-        self.admission = Admission(stores, budget or MemoryBudget())
+        self.admission = Admission(stores, memory_budget or MemoryBudget())
         self._max_runs = definition.max_runs
         self._stores = stores
         self._observers = tuple(observers)
@@ -89,7 +89,7 @@ class Scheduler:
         self, run_id: str, session_id: str, *, is_new_session: bool = False, subject: str = ""
     ) -> ActiveRun:
         """Make a run active that is about to be opened; see `schedule` and `remove`."""
-        share = self.admission.budget.share(subject)
+        share = self.admission.memory_budget.share(subject)
         log = RunLog(run_id, session_id, self._stores, self._observers, share)
         active = self._active[run_id] = ActiveRun(log, is_new_session=is_new_session)
         return active
@@ -126,14 +126,17 @@ class Scheduler:
         if tasks := self._session_tasks():
             await asyncio.wait(tasks, timeout=seconds)
 
-    async def shut_down(self, stop: Stop) -> None:
-        """End now. Runs that another process can continue are handed over; others are stopped."""
+    async def shut_down(self, *, if_not_handed_over: Stop) -> None:
+        """End now. Runs that another process can continue are handed over, others are stopped.
+
+        Without a shared store no other process can continue any.
+        """
         self._is_shutting_down = True
         for active in tuple(self._active.values()):
             if self._outlive_process:
                 active.hand_over()
             else:
-                self.stop(active, stop)
+                self.stop(active, if_not_handed_over)
         if tasks := self._session_tasks():
             await asyncio.wait(tasks, timeout=HAND_OVER_SECONDS)
         tasks = [*self._tasks, *self._session_tasks()]

@@ -28,7 +28,7 @@ from diptych.runtime.active_run import Stage
 from diptych.runtime.answers import whole_answer
 from diptych.runtime.attendance import attend
 from diptych.runtime.backends import Backends
-from diptych.runtime.decisions import DecisionRequest, find_approval
+from diptych.runtime.decision_request import DecisionRequest, find_approval
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.lease_keeper import LeaseKeeper
 from diptych.runtime.passed_decisions import PassedDecisions, is_below
@@ -42,8 +42,8 @@ from diptych.runtime.request import (
 )
 from diptych.runtime.resuming import find_resumable, resume_key, resuming_event
 from diptych.runtime.run_log import Observer
+from diptych.runtime.run_signals import RunSignals
 from diptych.runtime.scheduler import Scheduler
-from diptych.runtime.signals import Signals
 from diptych.runtime.stores import Stores
 from diptych.runtime.subscription import Subscription, Subscriptions
 
@@ -59,17 +59,17 @@ class RunService:
         backends: Backends,
         stores: Stores,
         observers: Sequence[Observer] = (),
-        budget: MemoryBudget | None = None,
+        memory_budget: MemoryBudget | None = None,
     ) -> None:
         self._max_runs = definition.max_runs
         self._max_steps = definition.settings.max_steps
         self._when_busy = definition.when_busy
         self._stores = stores
-        self._budget = budget or MemoryBudget()
-        self._scheduler = Scheduler(definition, backends, stores, observers, self._budget)
+        self._memory_budget = memory_budget or MemoryBudget()
+        self._scheduler = Scheduler(definition, backends, stores, observers, self._memory_budget)
         self._lease_keeper = LeaseKeeper(self._scheduler, stores)
         self._subscriptions = Subscriptions(stores, self._scheduler.find)
-        self._signals = Signals(stores, self._scheduler, self._subscriptions)
+        self._signals = RunSignals(stores, self._scheduler, self._subscriptions)
         self._agents = backends.agents
         self._passed = PassedDecisions(
             stores, backends.agents, lambda: self._subscriptions.is_closed
@@ -201,12 +201,12 @@ class RunService:
         return self._subscriptions.has_subscribers(run_id)
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> RunEntry:
-        """Abort a run; see `Signals.cancel`."""
+        """Abort a run; see `RunSignals.cancel`."""
         return await self._signals.cancel(run_id, reason)
 
     async def steer(self, run_id: str, message: Steered) -> RunEntry:
-        """Add a message to a run's conversation; see `Signals.steer`. Raises `Overloaded` too."""
-        self._budget.check(text_size(message.message), message.subject)
+        """Add a message to a run's conversation: `RunSignals.steer`. Raises `Overloaded` too."""
+        self._memory_budget.check(text_size(message.message), message.subject)
         return await self._signals.steer(run_id, message)
 
     async def waiting_messages(self, run_id: str) -> Sequence[Steered] | None:
@@ -217,13 +217,13 @@ class RunService:
             return None
 
     async def clear_messages(self, run_id: str, subject: str = "") -> Sequence[Steered]:
-        """Drop the messages that wait in a run, and give them; see `Signals.clear`."""
+        """Drop the messages that wait in a run, and give them; see `RunSignals.clear`."""
         return await self._signals.clear(run_id, subject)
 
     async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
         """Decide on a call that waits, or pass that on to the agent that has it.
 
-        See `Signals.decide`; raises `DecisionRefused` too.
+        See `RunSignals.decide`; raises `DecisionRefused` too.
         """
         asked = find_approval(await self._stores.log.read(run_id), call_id).requested
         if is_below(asked):
@@ -285,7 +285,8 @@ class RunService:
         self.stop_admitting()
         await self._scheduler.wait_idle(seconds)
         self._subscriptions.close()
-        await self._scheduler.shut_down(Aborted("the agent is shutting down"))
+        aborted = Aborted("the agent is shutting down")
+        await self._scheduler.shut_down(if_not_handed_over=aborted)
         await self._lease_keeper.close()
 
     def _admit(self) -> None:

@@ -21,10 +21,10 @@ from diptych.loop.state import Run
 from diptych.net.backoff import Backoff
 from diptych.ports import Notice
 from diptych.ports.budgets import Account, Reserved
-from diptych.runtime.budget_meter import BudgetMeter, BudgetRefused
 from diptych.runtime.budget_notices import budget_warning
 from diptych.runtime.ledger_client import SECONDS_OF_A_DAY, LedgerClient
 from diptych.runtime.metered_call import MeteredCall, Reservation
+from diptych.runtime.run_meter import BudgetRefused, RunMeter
 
 AWAY_SECONDS = 10.0  # for which a call waits for a ledger that is away; then it is not made
 _LENT_PARTS = 4  # of what is left, for one delegation of a run without a limit of its own
@@ -48,7 +48,7 @@ class CountedRun:
     recorded: Callable[[], Sequence[tuple[str, Used]]]
 
 
-class SharedBudgetMeter(BudgetMeter):
+class SharedBudgetMeter(RunMeter):
     """Counts what one run uses of its session's budget, and of the day's."""
 
     def __init__(

@@ -1,6 +1,6 @@
 """Messages to a run as its records and signals have them: taken, waiting, cleared.
 
-Not here: sending them (`signals`), what becomes of them (`loop.queues`).
+Not here: sending them (`run_signals`), what becomes of them (`loop.queues`).
 """
 
 from collections.abc import Sequence

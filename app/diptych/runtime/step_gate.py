@@ -1,6 +1,7 @@
 """Lets runs take one step at a time: each waits before it asks its model, until it is let go.
 
-Not here: who lets them go (`agent_control`), what a step is (`loop`).
+Not here: who lets them go (`agent_control`), what a step is (`loop`), calls that wait for an
+approval (`call_maker`).
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """What one run waits for: its inbox, and the tasks whose outcomes come into it.
 
-Not here: what the tasks do (`model_caller`, `calls`, `hook_caller`), what follows from what they
-bring (`runner`).
+Not here: what the tasks do (`model_caller`, `call_maker`, `hook_caller`), what follows from what
+they bring (`runner`).
 """
 
 import asyncio

@@ -36,15 +36,17 @@ class Connections:
     nothing of an answer; in the order in which they became so.
     """
 
-    def __init__(self, budget: MemoryBudget | None = None, most: int = MAX_CONNECTIONS) -> None:
+    def __init__(
+        self, memory_budget: MemoryBudget | None = None, most: int = MAX_CONNECTIONS
+    ) -> None:
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         spare = files - _OTHER_FILES - SPARE_CONNECTIONS
         self.most = most if files == resource.RLIM_INFINITY else min(most, max(16, spare))
-        self.budget = budget or MemoryBudget()
+        self.memory_budget = memory_budget or MemoryBudget()
         self._all: set[Connection] = set()
         self.idle: OrderedDict[Connection, None] = OrderedDict()
         self.stalled: OrderedDict[Connection, tuple[Share, float]] = OrderedDict()
-        self.budget.on_full = self.end_longest_stalled
+        self.memory_budget.on_full = self.end_longest_stalled
 
     @property
     def count(self) -> int:
@@ -82,9 +84,9 @@ class Connections:
 
     def stall(self, connection: Connection) -> None:
         """Count what a stalled answer holds; if there is no room, the longest stalled goes."""
-        if not self.budget.has_room(STALLED_SIZE):
+        if not self.memory_budget.has_room(STALLED_SIZE):
             self.end_longest_stalled(after=0.0)
-        share = self.budget.share()
+        share = self.memory_budget.share()
         share.grow(STALLED_SIZE)
         self.stalled[connection] = share, asyncio.get_running_loop().time()
 

@@ -59,8 +59,8 @@ class HostedAgent:
     """An agent that runs inside `async with`.
 
     `http` is the process's client for models. `url` is the base URL where the agent is served, for
-    its own delegations; empty if it is not served. `budget` is the process's. Raises `ConfigError`
-    for a script that cannot be read.
+    its own delegations; empty if it is not served. `memory_budget` is the process's. Raises
+    `ConfigError` for a script that cannot be read.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class HostedAgent:
         *,
         url: str = "",
         in_process: InProcessBackends | None = None,
-        budget: MemoryBudget | None = None,
+        memory_budget: MemoryBudget | None = None,
     ) -> None:
         in_process = in_process or InProcessBackends()
-        self._budget = budget or MemoryBudget()
+        self._memory_budget = memory_budget or MemoryBudget()
         self.name = config.name
         self.url = url
         self._config = config
@@ -101,7 +101,7 @@ class HostedAgent:
             self._backends(hooks),
             self.stores,
             [self._metrics.observe],
-            self._budget,
+            self._memory_budget,
         )
         self._access = AgentAccess(config.access, http)
         self._is_open = True  # until it is served
@@ -190,7 +190,7 @@ class HostedAgent:
             self.readiness,
             self._metrics.render if has_metrics else None,
             limits=config.access.limits,
-            budget=self._budget,
+            memory_budget=self._memory_budget,
             access=None if self._is_open else policy,
             chat=config.chat,
             inputs=config.model.inputs if config.model else (),

@@ -143,7 +143,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._receiving is None:
             self._receiving = self.loop.call_later(HEAD_SECONDS, self._on_late)
         if self._head is None:
-            self._head = self._bounded.budget.share()
+            self._head = self._bounded.memory_budget.share()
         self._head.grow(2 * size)
         if self._head_size > MAX_HEAD or self._header_count > MAX_HEADERS:
             self._refuse(431)

@@ -1,6 +1,9 @@
 """The HTTP servers of a process: uvicorn, one for each app, started and stopped together.
 
-Not here: what they serve (`http`), when they stop (`server`).
+A request passes from here, through uvicorn, to the app (`http.app`).
+
+Not here: when they stop (`server`), what bounds a connection before there is a request
+(`http_protocol`).
 """
 
 import asyncio
@@ -25,13 +28,13 @@ _REQUEST_POLL_SECONDS = 0.05
 
 @contextlib.asynccontextmanager
 async def run_http_servers(
-    apps: Sequence[tuple[FastAPI, socket.socket]], budget: MemoryBudget | None = None
+    apps: Sequence[tuple[FastAPI, socket.socket]], memory_budget: MemoryBudget | None = None
 ) -> AsyncIterator["HttpServers"]:
     """Run a server for each app, at its bound socket. Raises what keeps one from starting.
 
-    What connections hold is counted against the `budget`.
+    What connections hold is counted against the `memory_budget`.
     """
-    connections = Connections(budget)
+    connections = Connections(memory_budget)
     servers = [_Server(_server_config(app, connections)) for app, _ in apps]
     tasks = [
         asyncio.create_task(server.serve([sock]))

@@ -1,8 +1,9 @@
-"""Serves agents from this process: sockets, servers, signals, shutdown.
+"""The life of a serving process: opens its sockets, and ends it cleanly at a signal.
 
 One process serves several agents, with a port each (on a laptop), or one (in a pod).
 
-Not here: what an agent is made of (`hosted_agent`), which agents there are (`config`).
+Not here: requests (uvicorn of `http_server` takes them to `http.app`), what an agent is made of
+(`hosted_agent`), which agents there are (`config`).
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.http_server import HttpServers, run_http_servers
 from diptych.serve.memory_limit import memory_limit, room_for_requests
 from diptych.serve.models import check_mock_scripts
+from diptych.serve.stores import check_store_urls
 from diptych.serve.undumpable import make_undumpable
 
 SEND_BUFFER_BYTES = 2**17  # that the kernel keeps for a slow reader; its own default is megabytes
@@ -114,19 +116,20 @@ async def serve_agents(
 async def _serve(
     configs: Sequence[AgentConfig], sockets: Sockets, options: ServeOptions
 ) -> AsyncIterator[tuple[list[HostedAgent], HttpServers]]:
-    budget = MemoryBudget(room_for_requests(options.memory_limit or memory_limit()))
+    memory_budget = MemoryBudget(room_for_requests(options.memory_limit or memory_limit()))
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(sockets.close)
         if options.metrics_sockets:
             stack.callback(options.metrics_sockets.close)
         check_mock_scripts(configs)
+        check_store_urls(configs)
         http = await stack.enter_async_context(open_http_session())
         agents = [
-            HostedAgent(config, http, url=url, budget=budget)
+            HostedAgent(config, http, url=url, memory_budget=memory_budget)
             for config, url in zip(configs, sockets.urls, strict=True)
         ]
         apps = _apps(agents, sockets, options)
-        servers = await stack.enter_async_context(run_http_servers(apps, budget))
+        servers = await stack.enter_async_context(run_http_servers(apps, memory_budget))
         for agent in agents:
             await stack.enter_async_context(agent)
         stack.push_async_callback(servers.stop)  # before the agents: open responses need the store

@@ -4,18 +4,46 @@ Not here: the adapters (`adapters.in_memory`, `adapters.redis`), the rest of the
 (`hosted_agent`).
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from diptych.adapters.in_memory.budgets import MemoryLedger
 from diptych.adapters.in_memory.leases import NullFeed
 from diptych.adapters.in_memory.store import MemoryStore
 from diptych.config.settings import RETENTION, AgentConfig
+from diptych.errors import ConfigError
 from diptych.ports import Clock
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms, Observer
 from diptych.runtime.stores import Stores
 
 if TYPE_CHECKING:
     from diptych.adapters.redis import RedisStore
+
+
+def check_store_url(url: str, setting: str) -> None:
+    """Raise `ConfigError`, which names `setting`, if no store can be reached by this URL."""
+    from diptych.adapters.redis.settings import read_url  # noqa: PLC0415 - heavy, and only needed here
+
+    try:
+        read_url(url)
+    except ConfigError as error:
+        raise ConfigError(f"{setting}: {error}") from None
+
+
+def check_store_urls(configs: Sequence[AgentConfig]) -> None:
+    """Check the URLs that are there. Raises `ConfigError` with a line for each that is wrong.
+
+    Those of pods are left: they come from Secrets, and are corrected while the pod waits.
+    """
+    problems: list[str] = []
+    for config in configs:
+        if config.store and config.store.setting and (url := config.store.url()):
+            try:
+                check_store_url(url, config.store.setting)
+            except ConfigError as error:
+                problems += error.problems
+    if problems:
+        raise ConfigError(*problems)
 
 
 def redis_store(config: AgentConfig) -> "RedisStore | None":

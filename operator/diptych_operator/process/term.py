@@ -1,4 +1,4 @@
-"""One term of the operator: wait for the Lease, list, then watch and reconcile.
+"""One term of office of the operator (no SIGTERM): wait for the Lease, list, watch and reconcile.
 
 A term starts with an empty cache. It ends when a signal arrives, when the Lease is lost, when
 the watches fail for good (say, a right is missing) or when anything else breaks. Unless it was a

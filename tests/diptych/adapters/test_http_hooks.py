@@ -14,6 +14,7 @@ from diptych.adapters.http_hooks import HttpHooks
 from diptych.config.settings import HookConfig
 from diptych.loop.catalog import Catalog
 from diptych.loop.messages import Result, ToolCall
+from diptych.net.received import ANSWERS
 from diptych.runtime.hooks import HookFailed, Hooks
 
 CALL = ToolCall("call_1_1", "pay", {"amount": 5})
@@ -121,7 +122,8 @@ async def reset(writer):
     [
         (hang, "did not answer within 0.5 s"),
         (drip, "did not answer within 0.5 s"),
-        (flood, "gave more than 1048576 bytes"),
+        (flood, "answered too much: its answer has more than 1048576 bytes"),
+        (http(b"[" + b"{}," * 340_000 + b"{}]"), "would take more than 33554432 bytes of memory"),
         (reset, "cannot be reached"),
         (b"garbage\r\n\r\n", "cannot be reached"),
         (http(b"<html>"), "no JSON"),
@@ -139,6 +141,37 @@ async def test_whatever_goes_wrong_denies_and_says_why(answer, why):
     assert "the hook beforeCall at 127.0.0.1" in event.denied
     assert why in event.denied
     assert len(requests) == 1, "it is not asked again"
+
+
+async def test_answers_of_hooks_are_counted_with_all_others_while_they_come():
+    """A hook that never ends many answers at once would fill the memory with them."""
+    most = 0
+
+    async def never_end(writer):
+        nonlocal most
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n[" + b"{}," * 300_000)
+        await writer.drain()
+        while writer.transport.get_write_buffer_size() or not writer.is_closing():
+            most = max(most, ANSWERS.used)
+            await asyncio.sleep(0.02)
+            writer.write(b" ")
+            await writer.drain()
+
+    async with serving(never_end) as (url, _), hooks_at(url, timeout=2.0) as hooks:
+        asked = (hooks.before_call({"run_id": "r"}, CALL, Catalog()) for _ in range(8))
+        why = [event.denied for event in await asyncio.gather(*asked)]
+    refused = [one for one in why if "all answers together take too much memory now" in one]
+    assert len(refused) >= 5, why
+    assert all("did not answer within 2 s" in one for one in why if one not in refused)
+    assert 32 * 2**20 < most <= ANSWERS.limit
+    assert ANSWERS.used == 0
+
+
+@pytest.mark.parametrize("answer", [http(b'{"deny": "no"}'), http(b"<html>"), flood, reset])
+async def test_what_a_hook_answered_is_counted_no_longer_than_it_is_read(answer):
+    async with serving(answer) as (url, _):
+        await judged(url)
+    assert ANSWERS.used == 0
 
 
 async def test_nobody_there_denies():

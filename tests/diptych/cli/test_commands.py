@@ -222,6 +222,38 @@ def test_serve_without_a_file_reads_the_environment(
     assert "error: AGENT_NAME: " in outcome.err
 
 
+FORMS = "the store's URL must begin with redis://, rediss://, unix:// or redis+sentinel://"
+
+
+def test_serve_without_a_file_refuses_a_redis_that_can_be_none(
+    typed: Type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"AGENT_NAME": "x", "DEBUG_MOCK_RESPONSES": "x", "PORT": "0"}
+    for name, value in {**given, "REDIS_URL": "http://:sesame@x"}.items():
+        monkeypatch.setenv(name, value)
+    outcome = typed("serve")
+    assert (outcome.code, outcome.err) == (2, f"error: REDIS_URL: {FORMS}\n")
+
+
+@pytest.mark.parametrize("words", [("serve", "FILE", "--port", "0"), ("run", "FILE", "Hi")])
+def test_a_file_whose_redis_can_be_none_is_refused_where_it_is_used(
+    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("R_URL", "http://:sesame@x")
+    spec = "sessions: {redis: {urlFrom: {secretKeyRef: {name: r, key: url}}}}"
+    file = file_of(tmp_path, '["{}", "x"]', spec=spec)
+    outcome = typed(*(file if word == "FILE" else word for word in words))
+    said = f"error: {file}: spec.sessions.redis.urlFrom: {FORMS}\n"
+    assert (outcome.code, outcome.err) == (2, said)
+
+
+def test_serve_reads_the_memory_limit(typed: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMORY_LIMIT", "much")
+    outcome = typed("serve")
+    assert outcome.code == 2
+    assert "error: MEMORY_LIMIT: must be bytes" in outcome.err
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

@@ -144,6 +144,7 @@ def test_serve_logs_one_json_object_a_line(tmp_path: Path) -> None:
     bank = {"MCP_SERVERS": "bank", "MCP_SERVER_BANK_URL": "http://127.0.0.1:9/mcp"}
     environ = {"AGENT_NAME": "plain", "DEBUG_MOCK_RESPONSES": "x", "PORT": "0", **bank}
     words = ("serve", "--host", "0.0.0.0", "--open")
+    environ["OTEL_EXPORTER_OTLP_HEADERS"] = "api-key=sesame"
     with started(*words, LOG_FORMAT="json", **environ) as process:
         assert process.stderr
         logged: list[dict[str, str]] = []
@@ -155,6 +156,9 @@ def test_serve_logs_one_json_object_a_line(tmp_path: Path) -> None:
     assert any("plain listens at http://0.0.0.0:" in line["message"] for line in logged)
     assert any("without the tools of bank" in line["message"] for line in logged)
     assert {line["level"] for line in logged} == {"info", "warning"}
+    [said] = [line["message"] for line in logged if "OTEL_" in line["message"]]
+    assert said.startswith("OTEL_EXPORTER_OTLP_HEADERS: without effect")
+    assert "sesame" not in str(logged)
 
 
 def test_quick_commands_do_not_load_what_serves() -> None:

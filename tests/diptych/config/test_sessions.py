@@ -302,6 +302,7 @@ def test_a_mounted_url_may_come_and_change_and_is_named_while_it_is_missing(
     config = in_a_pod(tmp_path, {"redis": URL})
     assert config.store is not None
     assert config.store.url() is None
+    assert config.store.setting == "", "a wrong one may come right: it is not refused at the start"
     assert {name: read() for name, read in config.mounted_keys.items()} == {
         "url of Secret redis": None
     }

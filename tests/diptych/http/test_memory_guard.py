@@ -21,7 +21,7 @@ async def send(helper: Face, size: int, path: str = "/v1/runs") -> Any:
 
 async def test_what_a_request_held_is_given_back_when_it_has_ended() -> None:
     budget = MemoryBudget(64 * MI)
-    async with face(budget=budget) as helper:
+    async with face(memory_budget=budget) as helper:
         assert (await helper.http.post(CHAT, json=HI)).status_code == 200
         assert (await send(helper, 100_000)).status_code == 202
         assert (await helper.http.post("/v1/runs", content=b"{")).status_code in (400, 415)
@@ -33,7 +33,7 @@ async def test_what_a_request_held_is_given_back_when_it_has_ended() -> None:
 @pytest.mark.parametrize("path", ["/v1/runs", CHAT, "/a2a"])
 async def test_without_room_a_body_is_refused_at_once_with_when_to_try_again(path: str) -> None:
     budget = MemoryBudget(8 * MI)
-    async with face(budget=budget) as helper:
+    async with face(memory_budget=budget) as helper:
         await helper.http.get("/health")
         held = budget.share()
         held.admit(int(5.9 * MI))
@@ -73,7 +73,7 @@ async def test_a_refused_head_is_answered_before_its_body_is_asked_for() -> None
 
 async def test_a_run_that_fits_as_a_body_and_not_as_a_run_is_refused_too() -> None:
     budget = MemoryBudget(8 * MI)
-    async with face(budget=budget, model=Speaker("begun", ...)) as helper:
+    async with face(memory_budget=budget, model=Speaker("begun", ...)) as helper:
         statuses = [(await send(helper, 300_000)).status_code for _ in range(9)]
         admitted = statuses.count(202)
         assert 2 < admitted < 9
@@ -86,7 +86,9 @@ async def test_a_run_that_fits_as_a_body_and_not_as_a_run_is_refused_too() -> No
 
 async def test_an_answer_for_which_there_is_no_room_is_refused() -> None:
     budget = MemoryBudget(16 * MI)
-    async with face("{}", "".join(map("{:09d}".format, range(150_000))), budget=budget) as helper:
+    async with face(
+        "{}", "".join(map("{:09d}".format, range(150_000))), memory_budget=budget
+    ) as helper:
         run_id = (await helper.http.post("/v1/runs", json={"input": "hi"})).json()["id"]
         await until(lambda: helper.house.runs.active_count == 0)
         whole = await helper.http.get(f"/v1/runs/{run_id}")

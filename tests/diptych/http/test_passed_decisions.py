@@ -11,7 +11,7 @@ from diptych.errors import RunNotFound
 from diptych.http.guarded_approvals import GuardedApprovals
 from diptych.loop.codec import Record
 from diptych.ports.entries import RunEntry
-from diptych.runtime.decisions import DecisionRequest
+from diptych.runtime.decision_request import DecisionRequest
 
 TOP = Subject("agent", "team/top")
 ADA = "user:ada"

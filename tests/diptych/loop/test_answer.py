@@ -193,7 +193,7 @@ def test_a_run_asks_at_most_as_often_as_its_bounds_say():
 
 def test_a_long_answer_is_repaired_within_the_window():
     window = ContextWindow(limit=2_000, is_measured=True)
-    offered = Offered(catalog("add"), "", context=window)
+    offered = Offered(catalog("add"), "", window=window)
     run, _ = feed(Run(), RunRequested("hi", output_schema=CITY), offered, Replied("{}"))
     run, (ask,) = feed(run, Replied("many words " * 1_000))
     assert run.end is None

@@ -47,13 +47,13 @@ def test_a_window_that_is_told_again_is_not_smaller_for_that():
 
 
 def test_a_request_that_may_just_fit_is_sent_and_one_that_cannot_is_not():
-    context = ContextWindow(1_000, factor=1.0, is_measured=True)
+    window = ContextWindow(1_000, factor=1.0, is_measured=True)
     for words, is_sent in ((800, True), (6_000, False)):
-        run, commands = begun_with("word " * words, context)
+        run, commands = begun_with("word " * words, window)
         assert any(isinstance(c, AskModel) for c in commands) == is_sent
         assert (run.end is None) == is_sent
 
 
-def begun_with(question, context):
-    offered = Offered(Catalog(), "SYSTEM", LoopSettings(), context=context)
+def begun_with(question, window):
+    offered = Offered(Catalog(), "SYSTEM", LoopSettings(), window=window)
     return feed(Run(), RunRequested(question), offered)

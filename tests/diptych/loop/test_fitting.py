@@ -64,7 +64,7 @@ WINDOWS = st.builds(
 def runs(draw):
     history = chain(*draw(st.lists(PARTS, max_size=8)))
     own = [Message("user", draw(TEXTS)), *chain(*draw(st.lists(STEPS, max_size=5)))]
-    return Run(tuple(history), Phase.ACT, messages=tuple(own), asked_at=0, context=draw(WINDOWS))
+    return Run(tuple(history), Phase.ACT, messages=tuple(own), asked_at=0, window=draw(WINDOWS))
 
 
 def ties(messages):
@@ -76,7 +76,7 @@ def ties(messages):
 @given(runs())
 def test_what_is_sent_fits_and_parts_no_call_from_its_result(run):
     fitted = fit(run)
-    sent, window = fitted.messages, run.context
+    sent, window = fitted.messages, run.window
     if fitted.cut is None:
         question = run.messages[0]
         fits = fitted.weight <= window.weight(FULL)
@@ -106,8 +106,8 @@ def test_a_summary_makes_it_smaller_and_keeps_the_newest(run):
     assert len(said) - cut >= 6
     assert summarised(run, cut)
     summary = Message("user", prompt.summary("It was about tea."), keeps=len(said) - cut)
-    context = replace(run.context, has_compacted=True)
-    after = replace(run, messages=(*run.messages, summary), context=context)
+    window = replace(run.window, has_compacted=True)
+    after = replace(run, messages=(*run.messages, summary), window=window)
     shown = fit(after)
     assert shown.cut is None
     texts = [m.content for m in shown.messages]
@@ -143,7 +143,7 @@ def test_a_long_history_is_looked_at_once(turns):
         Phase.ACT,
         messages=(Message("user", "so?"),),
         asked_at=0,
-        context=ContextWindow(10_000_000),
+        window=ContextWindow(10_000_000),
     )
     fit(run)
     assert looked <= 2 * turns

@@ -96,9 +96,9 @@ def test_the_reasoning_that_led_to_calls_and_what_came_beside_them_are_kept_with
 def test_reasoning_that_does_not_fit_is_left_out_before_anything_else():
     said = Message("assistant", "", (ECHO,), reasoning="It thinks. " * 500)
     history = (Message("user", "hi"), said, Message("tool", "AAA", call_id="a"))
-    _, (ask,) = begun(history=history, context=ContextWindow(1_000))
+    _, (ask,) = begun(history=history, window=ContextWindow(1_000))
     assert ask.request.messages[2] == replace(said, reasoning="")
-    _, (ask,) = begun(history=history, context=ContextWindow(100_000))
+    _, (ask,) = begun(history=history, window=ContextWindow(100_000))
     assert ask.request.messages[2] == said
 
 
@@ -297,7 +297,7 @@ def test_native_calls_as_text_fit_the_window_too():
     )
     history = (Message("user", "q"), *(m for pair in pairs for m in pair))
     window = ContextWindow(limit=2_000, is_measured=True)
-    run, (ask,) = begun(history=history, context=window, nonce="5f0c5f0c")
+    run, (ask,) = begun(history=history, window=window, nonce="5f0c5f0c")
     assert request_weight(ask.request) < 1_100
     run, (ask,) = feed(run, Replied("So."))
     assert run.end is None
@@ -312,7 +312,7 @@ def test_functions_fit_the_window_too():
     schema = {"type": "object", "properties": {"text": text}}
     offers = Catalog(tuple(tool(f"tool{n}", schema=schema) for n in range(60)))
     window = ContextWindow(limit=4_000, is_measured=True)
-    run, (ask,) = begun(offers=offers, context=window)
+    run, (ask,) = begun(offers=offers, window=window)
     assert request_weight(ask.request) < 4_000
     assert len(ask.request.tools) == 60
     assert ask.request.tools[0].parameters == {"type": "object", "properties": {"text": {}}}

@@ -75,7 +75,7 @@ def test_a_delegation_that_was_sent_is_taken_up_by_its_context(lost_tail):
     call = made(commands)[0]
     run, again = feed(run, Called(call, 1, "context-1"), OwnerChanged(lost_tail))
     assert again == (MakeCall(call, 1, is_retry=True),)
-    assert run.contexts == {"call_1_1": "context-1"}
+    assert run.context_ids == {"call_1_1": "context-1"}
 
 
 def test_a_delegation_that_may_have_been_sent_under_a_lost_context_is_unknown():

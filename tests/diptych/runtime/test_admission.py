@@ -123,7 +123,7 @@ async def test_a_run_that_no_process_of_this_size_can_hold_is_ended_without_bein
     replica(
         store,
         "small",
-        budget=MemoryBudget(LOADED * 10 * MI),
+        memory_budget=MemoryBudget(LOADED * 10 * MI),
         trouble=lambda call: reads.append(call.name),
     )
     await asyncio.sleep(TAKEN_UP)
@@ -137,7 +137,7 @@ async def test_runs_are_taken_up_as_far_as_there_is_room_and_the_rest_when_there
     store = SharedStore()
     runs = await left_behind(store, count=6, size=MI)
     budget = MemoryBudget(int(2.5 * LOADED * MI / ADMITTED))
-    heir = replica(store, "heir", *["{}", SLOWLY] * 6, budget=budget)
+    heir = replica(store, "heir", *["{}", SLOWLY] * 6, memory_budget=budget)
     most = 0
     while not all(ends(log(store, run_id)) for run_id in runs):
         most = max(most, budget.used)
@@ -153,7 +153,7 @@ async def test_runs_are_taken_up_as_far_as_there_is_room_and_the_rest_when_there
 async def test_a_turn_for_which_there_is_no_room_for_long_goes_to_another_process():
     store = SharedStore()
     budget = MemoryBudget(int(2 * LOADED * MI / ADMITTED))
-    a = replica(store, "a", "{}", "A0", model=None, budget=budget)
+    a = replica(store, "a", "{}", "A0", model=None, memory_budget=budget)
     first = await begin(a, "Q0", "s")
     await told(a, first)
     held = budget.share()
@@ -173,8 +173,8 @@ async def test_a_run_that_grows_beyond_what_there_is_ends_and_the_others_go_on()
         return "x" * MI
 
     store, budget = SharedStore(), MemoryBudget(4 * MI)
-    a = replica(store, "a", *['{"tool": "grow"}'] * 5, tools={"grow": grow}, budget=budget)
-    small = replica(store, "b", "{}", SLOWLY, budget=budget)
+    a = replica(store, "a", *['{"tool": "grow"}'] * 5, tools={"grow": grow}, memory_budget=budget)
+    small = replica(store, "b", "{}", SLOWLY, memory_budget=budget)
     other = await begin(small, "Q", "other")
     run_id = await begin(a, "Q", "s")
     await asyncio.gather(told(a, run_id), told(small, other))
@@ -190,7 +190,7 @@ async def test_a_run_that_grows_beyond_what_there_is_ends_and_the_others_go_on()
 @virtually
 async def test_new_runs_are_admitted_while_there_is_room():
     store, budget = SharedStore(), MemoryBudget(int(10 * RUN_SIZE / ADMITTED))
-    a = replica(store, "a", model=Hung(), budget=budget)
+    a = replica(store, "a", model=Hung(), memory_budget=budget)
     last = [await begin(a, f"Q{n}") for n in range(9)][-1]
     with pytest.raises(Overloaded):
         await begin(a)
@@ -204,7 +204,7 @@ async def test_new_runs_are_admitted_while_there_is_room():
 @virtually
 async def test_a_subject_has_half_of_it():
     store, budget = SharedStore(), MemoryBudget(int(20 * RUN_SIZE / ADMITTED))
-    a = replica(store, "a", model=Hung(), budget=budget)
+    a = replica(store, "a", model=Hung(), memory_budget=budget)
     for n in range(9):
         await begin(a, f"Q{n}", subject="key:greedy")
     with pytest.raises(SubjectOverloaded):
@@ -216,7 +216,9 @@ async def test_a_subject_has_half_of_it():
 @virtually
 async def test_a_run_that_was_refused_by_the_store_holds_nothing():
     store, budget = SharedStore(), MemoryBudget(10 * MI)
-    a = replica(store, "a", model=Hung(), budget=budget, trouble=when("a", "nothing", act=int))
+    a = replica(
+        store, "a", model=Hung(), memory_budget=budget, trouble=when("a", "nothing", act=int)
+    )
     store.is_full = True
     with pytest.raises(Exception, match="full"):
         await begin(a)

@@ -67,7 +67,7 @@ async def _batches(*arrivals):
         pieces.add(text)
     await asyncio.sleep(1)
     taking.cancel()
-    assert not pieces
+    assert not pieces.has_text
     return batches
 
 

@@ -16,7 +16,7 @@ from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.ports import ChildEvent
 from diptych.runtime.approval_records import open_approvals
-from diptych.runtime.decisions import DecisionRequest, is_decided_by
+from diptych.runtime.decision_request import DecisionRequest, is_decided_by
 from diptych.runtime.definition import AgentDefinition
 
 ASK = Policy((Rule("tool", "pay", "ask", reason="money"), Rule("agent", "*", "ask")))

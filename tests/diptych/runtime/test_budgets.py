@@ -5,7 +5,7 @@ import json
 from decimal import Decimal
 
 import pytest
-from support.doubles import CountingClock, FunctionTools, facts, house, tool, types
+from support.doubles import CountingClock, FunctionTools, ListeningModel, facts, house, tool, types
 from support.stories import virtually
 
 from diptych.adapters.in_memory.budgets import MemoryLedger
@@ -14,6 +14,8 @@ from diptych.loop.budget import Budget, Prices, SharedBudgets
 from diptych.loop.commands import MakeCall
 from diptych.loop.events import LoopSettings
 from diptych.loop.messages import Delegation, Message, Result, Usage, Used
+from diptych.loop.reducer import replay
+from diptych.loop.spending import used_by
 from diptych.loop.state import Run
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
@@ -301,6 +303,27 @@ async def test_a_request_that_is_cancelled_counts_as_what_was_sent():
     found = await used(home)
     assert 0 < found.tokens < 1_000
     assert found.model_calls == 1
+
+
+@pytest.mark.parametrize("written", ["", '{"tool": "echo", '])
+@virtually
+async def test_a_call_that_the_server_cannot_read_counts_alike_for_the_run_and_for_the_day(written):
+    class Unreadable(ListeningModel):
+        async def complete(self, request):
+            if request.index == 0:
+                error = ModelError("malformed_call", "the server cannot read it")
+                error.written = written
+                raise error
+            return await super().complete(request)
+
+    model = Unreadable("never played", said("{}"), said("Hello!"))
+    home = home_with(model=model, run={"tokens": 10_000}, day={"tokens": 10_000})
+    items = await home.ask()
+    assert end_of(items)[0] == "completed"
+    run = replay(await home.events(items[-1].run_id))
+    of_the_day = await used(home)
+    assert (run.model_calls, of_the_day.model_calls) == (3, 3)
+    assert used_by(run).tokens == of_the_day.tokens > 200
 
 
 @virtually

@@ -11,7 +11,7 @@ from diptych.loop.child_approvals import may_take, take
 from diptych.loop.messages import ChildRun, Delegation
 from diptych.loop.state import Run
 from diptych.ports import ChildEvent
-from diptych.runtime.child_approvals import MAX_REASON_CHARS, child_approval
+from diptych.runtime.child_events import MAX_REASON_CHARS, child_approval
 
 CALL = Delegation("call_1_1", "planner", "plan")
 CHILD = ChildRun("http://planner", "r-2")

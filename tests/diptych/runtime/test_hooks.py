@@ -16,7 +16,7 @@ from diptych.loop.messages import Message, ToolCall
 from diptych.loop.queue_events import Steered
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
-from diptych.runtime.decisions import DecisionRequest
+from diptych.runtime.decision_request import DecisionRequest
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.hooks import ContextProvider, Hook, Hooks
 from diptych.runtime.request import RunRequest
@@ -174,6 +174,26 @@ async def test_calls_are_judged_one_after_another_and_take_no_place_meanwhile():
     assert "".join(running).replace("call", "") == "+-+-", "one after another"
     assert "".join(running).endswith("-call")
     assert running.index("call") < len(running) - 2, "the second is judged while the first runs"
+
+
+@pytest.mark.parametrize("point", ["beforeCall", "afterCall"])
+@virtually
+async def test_a_run_asks_one_hook_at_a_time_about_its_calls(point):
+    asked = []
+
+    class Counting(Asked):
+        async def __call__(self, question):
+            asked.append("+")
+            await super().__call__(question)
+            asked.append("-")
+
+    async def quick(**_):
+        return "done"
+
+    two = '[{"tool": "quick"}, {"tool": "quick", "arguments": {"n": 2}}]'
+    hooks = at(point, Counting(seconds=1))
+    await house(two, "{}", "Hi.", tools={"quick": quick}, hooks=hooks).ask()
+    assert "".join(asked) == "+-+-"
 
 
 @virtually

@@ -22,7 +22,9 @@ from diptych.loop.reducer import replay
 from diptych.loop.state import Phase
 from diptych.ports import Delta
 from diptych.runtime.backends import Backends
+from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.deadline import Deadline
+from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.run_log import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunLog
 from diptych.runtime.runner import Runner
 from diptych.runtime.stores import Stores
@@ -79,7 +81,8 @@ async def on_record(*events, model, store=None):
     if events:
         await log.append(events)
     backends = Backends(model, FunctionTools({"stubborn": stubborn}), FunctionAgents())
-    return Runner(replay([RunRequested("hi"), *events]), backends, log, Deadline()), log
+    catalogs = CatalogRecorder(AgentDefinition(), backends, store, CountingClock())
+    return Runner(replay([RunRequested("hi"), *events]), backends, log, Deadline(), catalogs), log
 
 
 def offered():

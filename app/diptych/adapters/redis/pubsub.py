@@ -26,7 +26,7 @@ PONG_TIMEOUT_SECONDS = 2.5  # since the last message, after which the connection
 
 
 class ChannelState(Enum):
-    """The stages of a channel's subscription; `PubSubConnection` changes it."""
+    """The stages of a channel's subscription; `Channel` changes it."""
 
     PENDING = "pending"  # for the first time
     CONFIRMED = "confirmed"  # from now on no message is missed

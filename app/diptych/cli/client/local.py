@@ -24,7 +24,7 @@ from diptych.loop.messages import Message
 from diptych.loop.queue_events import Steered
 from diptych.loop.text import well_formed
 from diptych.ports import Item
-from diptych.runtime.decisions import DecisionRequest
+from diptych.runtime.decision_request import DecisionRequest
 from diptych.runtime.request import RunRequest
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.server import ListenAddress, Sockets, serve_agents

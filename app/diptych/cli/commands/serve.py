@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from diptych.cli.commands.options import ApiPages, Open, Secrets, Services
-from diptych.cli.environment import local_options, process_environment
+from diptych.cli.environment import local_options
 
 if TYPE_CHECKING:
     from diptych.cli.output.screen import Part
@@ -65,13 +65,12 @@ def serve(
     from diptych.serve.logs import set_up_logging
     from diptych.serve.server import ListenAddress, Sockets
 
-    settings = process_settings(process_environment())
+    settings = process_settings(os.environ)
     loaded = load_agents(files, local_options(secrets, service)) if files else None
     from_environment = [] if loaded else [config_from_environment(os.environ)]
     count = len(loaded.names) if loaded else 1
     set_up_logging(settings.log_level, settings.log_format)
-    for note in loaded.notes if loaded else ():
-        _logger.info("%s", note)
+    _log_notes(loaded.notes if loaded else ())
     sockets = Sockets(ListenAddress(host, settings.port if port is None else port), count)
     configs = loaded.resolve(sockets.urls) if loaded else from_environment
     configs = [opened(config) for config in configs] if is_open else configs
@@ -103,6 +102,16 @@ def _serve(
             options=ServeOptions(settings.memory_limit, has_docs, metrics_sockets),
         )
         runner.run(serving)
+
+
+def _log_notes(notes: Sequence[str]) -> None:
+    """Log what files and environment hold that has no effect."""
+    from diptych.config.environment import ignored_variables
+
+    for note in notes:
+        _logger.info("%s", note)
+    if ignored := ignored_variables(os.environ):
+        _logger.warning("%s", ignored)
 
 
 async def _log_addresses(addresses: Sequence[str], agents: Sequence["HostedAgent"]) -> None:

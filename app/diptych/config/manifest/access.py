@@ -11,7 +11,7 @@ from diptych.config.manifest.field_types import DnsLabel, NonEmptyList, OneLine,
 from diptych.config.manifest.references import KeyRef, TextSource
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.urls import Url
-from diptych.config.manifest.validators import Pattern, UniqueNames
+from diptych.config.manifest.validators import CelRule, Pattern, UniqueNames
 
 
 class AccessKey(StrictModel):
@@ -115,6 +115,15 @@ class LimitsSpec(StrictModel):
 
 class AccessSpec(StrictModel):
     """Who may do what to the agent."""
+
+    # `config.grants` checks the same, and names the field.
+    cel_rules = (
+        CelRule(
+            "!has(self.grants) || self.grants.all(g, g.to.all(t, !has(t.key) || "
+            "(has(self.keys) && self.keys.exists(k, k.name == t.key))))",
+            "grants name a key that is no name of keys",
+        ),
+    )
 
     mode: Literal["required", "open"] = "required"
     """`required`: whoever asks must prove who it is. `open`: everybody who reaches a pod may do

@@ -1,9 +1,10 @@
-"""`/v1/chat/completions`: starts a run like any other request, and reads it into the response.
+"""`/v1/chat/completions`: starts a run, subscribes to it, and writes what comes as a completion.
 
 A chat cannot take text back. So a stream that has sent text which became void ends with an error,
 and the run goes on (decision 32).
 
-Not here: reading the request (`http.chat.chat_request`), OpenAI's JSON (`http.chat.completion`).
+Not here: reading the request (`http.chat.chat_request`), OpenAI's JSON (`http.chat.completion`),
+callers that hang up (`http.disconnect`).
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from diptych.http.chat.chat_request import ChatTerms, read_chat
 from diptych.http.chat.completion import APPROVAL_REQUESTED, CompletionFormat, failure
 from diptych.http.disconnect import (
     cancel_if_abandoned,
-    hangs_up_before,
+    ended_by_disconnect,
     result_unless_disconnected,
 )
 from diptych.http.errors import RunFailed, run_error_body, store_failure
@@ -57,7 +58,8 @@ def completion_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
             on_disconnect = partial(cancel_if_abandoned, runs, entry.run_id)
         if chat.streams:
             frames = reader.frames(include_usage=chat.includes_usage)
-            first = await _first_frame(request, frames)
+            first = asyncio.ensure_future(anext(frames, b""))
+            await _wait_for_first(request, first)
             return SseResponse(_all_frames(first, frames), reader.headers, on_disconnect)
         return await _whole(request, reader, on_disconnect)
 
@@ -78,17 +80,15 @@ async def _whole(
     return Response(orjson.dumps(completion), 200, reader.headers, "application/json")
 
 
-async def _first_frame(request: Request, frames: AsyncGenerator[bytes]) -> "asyncio.Future[bytes]":
-    """Wait for the first frame, so that a failure before it can be an HTTP error.
+async def _wait_for_first(request: Request, first: "asyncio.Future[bytes]") -> None:
+    """Wait for the first frame. Raises what comes in its place: it can still be an HTTP error.
 
     After 10 s the stream opens without it, because proxies and people want to see headers. It also
     opens when the caller hangs up: an open stream notices that and ends.
     """
-    first = asyncio.ensure_future(anext(frames, b""))
-    await hangs_up_before(request.receive, first, seconds=FIRST_FRAME_SECONDS)
+    await ended_by_disconnect(request.receive, first, seconds=FIRST_FRAME_SECONDS)
     if first.done():
         first.result()
-    return first
 
 
 async def _all_frames(

@@ -14,7 +14,7 @@ from diptych.http.openapi import operations
 from diptych.http.views import approval_view
 from diptych.loop.text import well_formed
 from diptych.runtime.approval_records import approvals_of
-from diptych.runtime.decisions import DecisionRequest
+from diptych.runtime.decision_request import DecisionRequest
 
 MAX_LIMIT = 1_000
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="How many runs, at most.")]

@@ -3,7 +3,7 @@
 This agent asks the others itself, with its own proof: the runs there are its own, and who may see
 a run here is told what happens below it anyway (decision 152).
 
-Not here: what stands on this agent's record (`runtime.run_tree`).
+Not here: what stands on this agent's record (`runtime.run_node`).
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from diptych.http.openapi import operations
 from diptych.http.views import run_status
 from diptych.loop.messages import JSON
 from diptych.ports import ChildRef
-from diptych.runtime.run_tree import run_node
+from diptych.runtime.run_node import run_node
 from diptych.runtime.service import RunService
 
 Ask: TypeAlias = Callable[[str, ChildRef], Awaitable[JSON]]

@@ -31,7 +31,10 @@ class ActionError:
 
 @dataclass(frozen=True, slots=True)
 class NoOp:
-    """A reply that says that no action is needed: `{}`, `[]` or `<>`. Phase 2 follows."""
+    """A reply that says that no action is needed: `{}`, `[]` or `<>`. Phase 2 follows.
+
+    `extraction` finds it where a text holds no call, `parser` in an empty list of calls.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,6 +134,23 @@ def test_a_script_that_cannot_be_read_is_a_mistake_of_its_file(
     assert outcome.err.startswith(place)
 
 
+@pytest.mark.parametrize("words", ["check", "serve --port 0"])
+@pytest.mark.parametrize(
+    ("keys", "there"),
+    [([{"name": "ci", "secretKeyRef": {"name": "models", "key": "api-key"}}], "ci"), ([], "none")],
+)
+def test_a_grant_to_a_key_that_there_is_not_is_a_mistake(
+    typed: Type, tmp_path: Path, words: str, keys: list[Any], there: str
+) -> None:
+    access = {"keys": keys, "grants": [{"to": [{"user": "eve"}, {"key": "cy"}], "may": ["read"]}]}
+    file = file_of(tmp_path, agent("a", "http://127.0.0.1:9/v1", access=access))
+    outcome = typed(*words.split(), file)
+    field = "spec.access.grants[0].to[1].key"
+    said = f"{file}: {field}: cy is no name of access.keys; there is {there}"
+    assert outcome.code == 2
+    assert said in outcome.err
+
+
 def test_a_missing_secret_is_misuse(
     typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,18 +29,18 @@ def run_node(records: Sequence[Record], status: str) -> dict[str, JSON]:
     below = sum((spent_by_child(r) for r in records), Usage())
     of_its_own = [r for r in records if r.event_type not in _RESULTS]
     own = sum(map(spent, of_its_own), Usage())
-    cost = recorded_use(of_its_own).cost
+    own_use = recorded_use(of_its_own)
     node: dict[str, JSON] = {
         "run_id": first.run_id,
         "status": status,
         "started_at": first.timestamp,
         "ended_at": newest.timestamp if has_ended else None,
-        "model_calls": sum(r.event_type == "model_reply" for r in records),
+        "model_calls": own_use.model_calls,
         "tool_calls": sum(r.event_type == "tool_call" for r in records),
         "usage": usage_value(own),
         "children_usage": usage_value(below),
-        "cost": decimal_text(cost),
-        "children_cost": decimal_text(recorded_use(records).cost - cost),
+        "cost": decimal_text(own_use.cost),
+        "children_cost": decimal_text(recorded_use(records).cost - own_use.cost),
         "delegations": list(_delegations(records)),
     }
     if code := end_code(newest):

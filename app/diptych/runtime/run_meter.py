@@ -1,4 +1,4 @@
-"""Meters what one run uses: asked before it calls, and told after. The part that all runs have.
+"""The meter of one run: asked before the run calls anything, and told what that has used.
 
 Not here: budgets that runs share (`shared_budget_meter`), the limits themselves (`loop.budget`),
 what happens when one is used up (`loop.spending`).
@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from diptych.loop.actions import MALFORMED_CALL
 from diptych.loop.budget import Budget
 from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.events import Failed, Replied, Returned
@@ -42,16 +43,19 @@ class ModelCall:
 
     def settled(self, replied: Replied) -> Replied:
         """Give a reply with its usage: an estimate, where the endpoint does not say it."""
-        if replied.usage == Usage() and (replied.text or replied.calls):
+        is_written = replied.text or replied.calls or replied.finish_reason == MALFORMED_CALL
+        if replied.usage == Usage() and is_written:
             written = replied.text + "".join(call.arguments for call in replied.calls)
             replied = replace(replied, usage=Usage(self.request_tokens, weight(written)))
         self.used = replied.usage
         return replied
 
 
-class BudgetMeter:
-    """Meters nothing: the loop counts what a run uses of its own budget (`loop.spending`).
+class RunMeter:
+    """The meter of a run, which counts nothing by itself: the loop does (`loop.spending`).
 
+    `AgentBudgets.of_run` says which one a run gets: this one, `EstimatingMeter` if the tokens of
+    the run are limited, or `SharedBudgetMeter` where it shares a budget with others.
     `shares` is what delegations that are admitted are given of the budget, by their ids.
     """
 
@@ -78,7 +82,7 @@ class BudgetMeter:
         """End the counting: the run has ended, or another process goes on with it."""
 
 
-class EstimatingMeter(BudgetMeter):
+class EstimatingMeter(RunMeter):
     """For a run that shares no budget: estimates the usage of replies that do not say theirs."""
 
     def model_call(self, command: AskModel) -> AbstractAsyncContextManager[ModelCall | None]:

@@ -1,6 +1,6 @@
 """Decisions on approvals: made of what somebody asks for, and looked for in the record.
 
-Not here: sending one to a run's owner (`signals`), the state of approvals (`approval_records`).
+Not here: sending one to a run's owner (`run_signals`), the state of approvals (`approval_records`).
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Makes the calls of one run, of tools and of agents: from `MakeCall` to `Returned`.
+"""Makes the calls of one run, and is the gate of approvals: from `MakeCall` to `Returned`.
 
 Each call is guarded, counted, announced, recorded and sent, in this order.
 
@@ -33,7 +33,7 @@ from diptych.policy.rules import RunCaller
 from diptych.ports import ChildEvent, DelegationRequest, Notice
 from diptych.runtime.backends import Backends
 from diptych.runtime.call_notices import delegation_notice, progress_notice, target
-from diptych.runtime.child_approvals import child_approval
+from diptych.runtime.child_events import child_approval
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
 from diptych.runtime.run_log import RunWriter
@@ -45,7 +45,7 @@ Withheld: TypeAlias = Returned | ApprovalRequested
 _logger = logging.getLogger(__name__)
 
 
-class Calls:
+class CallMaker:
     """Makes the calls of one run, each in one of its `tasks`."""
 
     def __init__(
@@ -95,9 +95,9 @@ class Calls:
 
     async def make(self, commands: Sequence[MakeCall]) -> None:
         """Count calls, announce and record those that may be made, and start them."""
-        writer, budget = self._writer, self._backends.budget
+        writer, meter = self._writer, self._backends.meter
         refuse = self._tasks.inbox.put_nowait
-        admission = budget.admit(commands, writer.current, refuse)
+        admission = meter.admit(commands, writer.current, refuse)
         admitted = await self._tasks.wait_for(admission, ())
         for command in admitted:
             call = command.call
@@ -105,7 +105,7 @@ class Calls:
             if not command.is_retry:
                 is_delegation = isinstance(call, Delegation)
                 context_id = self._log.new_context_id() if is_delegation else None
-                share = budget.shares.get(call.id, Budget())
+                share = meter.shares.get(call.id, Budget())
                 called = Called(call, command.step, context_id, share)
                 writer.current = apply_all(writer.current, [called])
                 writer.add(called)
@@ -176,7 +176,7 @@ class Calls:
         return DelegationRequest(
             agent=call.agent,
             task=call.task,
-            context_id=run.contexts.get(call.id, ""),
+            context_id=run.context_ids.get(call.id, ""),
             context=tuple(without_native_calls(context, run.nonce)),
             path=run.origin.path,
             seconds_left=self._deadline.seconds_left,

@@ -22,7 +22,7 @@ from diptych.loop.text import well_formed
 from diptych.ports.entries import RunEntry
 from diptych.runtime.approval_records import is_news
 from diptych.runtime.buffer import is_terminal
-from diptych.runtime.decisions import (
+from diptych.runtime.decision_request import (
     DecisionRequest,
     decision_event,
     find_approval,
@@ -44,7 +44,7 @@ RESEND_SECONDS = 2.0  # after which a signal is sent again: the owner may have c
 QUEUED_SECONDS = 0.5  # after which a waiting run is taken to keep the message it was sent
 
 
-class Signals:
+class RunSignals:
     """Sends signals to the runs of a store: to their owner, here or at another process."""
 
     def __init__(self, stores: Stores, scheduler: Scheduler, subscriptions: Subscriptions) -> None:
