@@ -11,7 +11,7 @@ from support.trees import chain, differences, said, told, tree_of
 
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
-from diptych.runtime import calls, passed_decisions
+from diptych.runtime import call_maker, passed_decisions
 
 ASK = Policy((Rule("tool", "pay", "ask", reason="money"),))
 PAID: list[int] = []
@@ -180,13 +180,13 @@ async def test_a_decision_that_does_not_come_back_up_in_time_counts_all_the_same
         await go_on.wait()
         return f"paid {amount}"
 
-    real = calls.child_approval
+    real = call_maker.child_approval
 
     def deaf(call_: Any, child: Any, event: Any) -> Any:
         return real(call_, child, event) if event.type == "approval_requested" else None
 
     monkeypatch.setattr(passed_decisions, "RECORD_SECONDS", 0.3)
-    monkeypatch.setattr(calls, "child_approval", deaf)
+    monkeypatch.setattr(call_maker, "child_approval", deaf)
     leaf = [said(call("pay", amount=5)), said("{}"), said("Leaf.")]
     async with chain(*leaf, depth=3, tools=(box(pay),), policy=ASK) as served:
         run_id, call_id = await waiting_at_the_top(served[0]), "call_1_1.call_1_1.call_1_1"
