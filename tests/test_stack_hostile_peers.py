@@ -59,6 +59,7 @@ OVER = "claims more than it could use of what it was given"
         pytest.param(SHOWN, {"tokens": 5}, 300, "claims less than its events show", id="less"),
         pytest.param(SHOWN, {"tokens": 400}, 400, "claims more than its events show", id="more"),
         pytest.param(SHOWN, {"tokens": 300, "model_calls": 1}, 300, "", id="the truth"),
+        pytest.param(SHOWN, None, 300, "claims nothing, and its events show use", id="nothing"),
     ],
 )
 async def test_a_child_counts_for_what_it_could_use_at_most_and_for_what_it_shows_at_least(
@@ -101,6 +102,27 @@ async def test_nobody_is_accused_where_not_all_was_shown(
     async with asking(peer, loop=LoopSettings(budget=Budget(tokens=TOKENS))) as top:
         await top.ended(await top.start())
     assert audited(caplog) == []
+
+
+async def test_tokens_that_are_no_amount_count_as_all_that_was_given() -> None:
+    usage = {"prompt_tokens": 2**63, "completion_tokens": 1}
+    async with asking(
+        HostilePeer([], {"usage": usage}), loop=LoopSettings(budget=Budget(tokens=TOKENS))
+    ) as top:
+        run = await top.ended(await top.start())
+    assert run["budget"]["run"]["used"]["tokens"] == OWN + GIVEN
+
+
+async def test_tool_calls_that_are_shown_and_not_claimed_count() -> None:
+    about = {"arguments": {}}
+    says = [event("tool_call", n, {"tool": "pay", **about}, call_id=f"call_{n}") for n in (2, 3)]
+    says.append(event("tool_call", 4, {"tool": "result__read", **about}, call_id="call_4"))
+    async with asking(
+        HostilePeer(says, {"used": {"tokens": 1}}),
+        loop=LoopSettings(budget=Budget(tokens=TOKENS, tool_calls=9)),
+    ) as top:
+        run = await top.ended(await top.start())
+    assert run["budget"]["run"]["used"]["tool_calls"] == 2
 
 
 async def test_tokens_that_are_claimed_without_a_price_cost_no_more_than_was_given() -> None:

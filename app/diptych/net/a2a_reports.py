@@ -56,8 +56,9 @@ def read_report(value: JSON) -> TaskReport:
     is_code = isinstance(code, str) and _CODE.fullmatch(code)
     amounts = read_amounts(value.get("used"))
     used = None if amounts is None else Used(**amounts)
-    is_unreadable = used is None and value.get("used") is not None
     usage = read_tokens(value.get("usage"))
+    named = value.get("used") is not None, usage is None and value.get("usage") is not None
+    is_unreadable = used is None and any(named)
     return TaskReport(usage, str(code) if is_code else "", used, is_unreadable)
 
 

@@ -101,6 +101,28 @@ async def test_records_that_are_not_ours_are_left_out(caplog: pytest.LogCaptureF
     assert f"run {run_id}: {len(strange)} rows are not ours, and are left out" in caplog.text
 
 
+@pytest.mark.parametrize("place", ["3-0", "*", "18446744073709551615-18446744073709551615"])
+async def test_rows_in_the_place_of_records_to_come_do_not_keep_a_run_from_its_end(
+    place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with redis_server() as server:
+        stranger = redis.Redis.from_url(server.url)
+        async with stores(server.url, prefix=PREFIX) as [store]:
+            opened = await store.open(first(store), "t1")
+            assert opened.lease
+            entry, log = opened.entry, f"{PREFIX}:log:{opened.entry.run_id}"
+            await store.append([record(entry, 2)], opened.lease)
+            stranger.xadd(log, {"d": b"beside"}, id="2-7")
+            stranger.xadd(log, {"d": b"strange"}, id=place)
+            await store.append([record(entry, 3), record(entry, 4)], opened.lease)
+            await store.append([record(entry, 5, "completed")], opened.lease)
+            kept = await store.read(entry.run_id)
+            assert [each.seq for each in kept] == [1, 2, 3, 4, 5]
+            ids = [each for each, _ in stranger.xrange(log)]
+    assert ids == [b"1-0", b"2-0", b"2-7", b"3-0", b"4-0", b"5-0"]
+    assert f"run {entry.run_id}: 1 rows that are not ours stood in its way" in caplog.text
+
+
 async def test_who_subscribes_elsewhere_is_told_the_end_though_rows_are_gone() -> None:
     with redis_server() as server:
         stranger = redis.Redis.from_url(server.url)

@@ -11,7 +11,8 @@ import json
 import logging
 
 from diptych.loop.budget import encode_budget
-from diptych.loop.messages import Used
+from diptych.loop.excerpts import READ_RESULT
+from diptych.loop.messages import JSON, NO_USE, Used
 from diptych.loop.spending import as_used, at_most
 from diptych.net.a2a_reports import TaskReport, read_tokens
 from diptych.ports import ChildEvent, DelegationRequest
@@ -30,6 +31,7 @@ class ClaimedUse:
         self._is_whole = not request.is_resumed
         self._has_shown = False
         self._report = TaskReport()
+        self._is_silent = False  # it has ended, has shown what it used, and claims nothing
 
     def show(self, event: ChildEvent) -> None:
         """Count what an event of the task says that it has used; it must have come once."""
@@ -41,25 +43,33 @@ class ClaimedUse:
         if event.type in _MODEL_CALLS and (usage := read_tokens(event.metadata.get("usage"))):
             tokens = usage.prompt_tokens + usage.completion_tokens
             self._shown += Used(tokens, model_calls=1)
-        elif event.type == "tool_call":
+        elif event.type == "tool_call" and not _is_reader(event.content):
             self._shown += Used(tool_calls=1)
 
     def miss(self) -> None:
         """Keep that an event was dropped: what is shown is less than what happened."""
         self._is_whole = False
 
-    def counted(self, report: TaskReport) -> Used | None:
-        """Give what the task counts for by now; None if it says nothing that could be counted."""
+    def counted(self, report: TaskReport, *, has_ended: bool = False) -> Used | None:
+        """Give what the task counts for by now; None if it says nothing that could be counted.
+
+        One that has ended and claims nothing counts for what it has shown. Before that its silence
+        says nothing: if it is lost, it counts for all that it was given.
+        """
         self._report = report
         if not self._request.budget:
             return report.used
+        shown = self._shown
         claim = self._claim(report)
+        self._is_silent = claim is None and has_ended and shown != NO_USE
+        if self._is_silent:
+            claim = NO_USE
         if claim is None:
             return None
-        shown = self._shown
         least = claim._replace(
             tokens=max(claim.tokens, shown.tokens),
             model_calls=max(claim.model_calls, shown.model_calls),
+            tool_calls=max(claim.tool_calls, shown.tool_calls),
         )
         return at_most(least, self._request.budget)
 
@@ -69,6 +79,8 @@ class ClaimedUse:
         claim = report.used
         if report.is_unreadable and granted:
             self._note("names amounts that are none")
+        if self._is_silent:
+            self._note("claims nothing, and its events show use")
         if claim is None:
             return
         if at_most(claim, granted) != claim:
@@ -99,3 +111,8 @@ class ClaimedUse:
         }
         _logger.warning("run %s: the agent %s %s", request.run_id, request.agent, why)
         _audit.warning("%s", json.dumps(line, ensure_ascii=True))
+
+
+def _is_reader(content: JSON) -> bool:
+    """Whether a call only reads on in a long result, which counts as no call."""
+    return isinstance(content, dict) and content.get("tool") == READ_RESULT.long_name

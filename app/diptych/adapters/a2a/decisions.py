@@ -6,6 +6,7 @@ Not here: which agent (the package itself), what comes of it (`runtime.passed_de
 """
 
 import asyncio
+from contextlib import suppress
 from urllib.parse import quote
 
 import httpx
@@ -46,15 +47,25 @@ async def send_decision(
             asyncio.timeout(SECONDS),
             http.stream("POST", url, content=content, headers=headers) as response,
         ):
-            try:
+            reply: bytes | None = None
+            with suppress(TooMuchReceived):  # of arguments: its status says enough
                 reply = await read_bounded(response.aiter_bytes(), MAX_REPLY_BYTES)
-            except TooMuchReceived:  # its status says enough
-                reply = b""
     except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
         message = f"agent {decision.agent}, which leads to the call, cannot be reached: try again"
         raise DecisionRefused(message, code="agent_unavailable") from error
     if response.status_code not in (httpx.codes.OK, httpx.codes.ACCEPTED):
-        raise _refusal(decision.agent, response.status_code, reply)
+        raise _refusal(decision.agent, response.status_code, reply or b"")
+    if reply is not None and not _is_approval(reply):
+        message = f"agent {decision.agent}: what answers there knows nothing of approvals"
+        raise DecisionRefused(message, code="agent_unavailable")
+
+
+def _is_approval(reply: bytes) -> bool:
+    """Whether our route has answered, and not a proxy's page that says 200 to anything."""
+    try:
+        return bool(orjson.loads(reply)["object"] == "approval")
+    except (ValueError, TypeError, KeyError):
+        return False
 
 
 def _refusal(agent: str, status: int, reply: bytes) -> DecisionRefused:
@@ -64,7 +75,7 @@ def _refusal(agent: str, status: int, reply: bytes) -> DecisionRefused:
     except (ValueError, TypeError, KeyError):
         message, code, param = f"HTTP {status}", None, None
     text = one_line(SECRETS.redact(str(message)), MAX_MESSAGE_CHARS)
-    if status >= httpx.codes.INTERNAL_SERVER_ERROR:
+    if status >= httpx.codes.INTERNAL_SERVER_ERROR or status == httpx.codes.TOO_MANY_REQUESTS:
         return DecisionRefused(f"agent {agent}: {text}", code="agent_unavailable")
     known = code if isinstance(code, str) and code in _CODES else "decision_refused"
     place = one_line(param, _PARAMS) if isinstance(param, str) else None

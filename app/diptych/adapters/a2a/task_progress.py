@@ -159,7 +159,9 @@ class TaskProgress:
 
     @property
     def _used(self) -> Used | None:
-        return self._claims.counted(self.report) if self._claims else self.report.used
+        if self._claims is None:
+            return self.report.used
+        return self._claims.counted(self.report, has_ended=self.stage is Stage.ENDED)
 
     def child(self) -> ChildRun:
         """Say what is known of the task by now."""

@@ -14,8 +14,11 @@ from diptych.loop.messages import CallOutput
 def call_output(tool: str, result: mcp_types.CallToolResult) -> CallOutput:
     """Give the text for the model, and the structured value.
 
-    Raises `ToolError` `failed` if the tool reports an error, or if its value is no JSON.
+    Raises `ToolError` `failed` if the tool reports an error, if its value is no JSON, or if the
+    result is of a type that MCP does not have: what it means is not known then.
     """
+    if result.result_type != "complete":
+        raise ToolError("failed", f"the answer of {tool} is of a type that MCP does not have")
     text = "\n".join(_text(block) for block in result.content)
     if result.is_error:
         raise ToolError("failed", text or f"{tool} failed and gave no reason")

@@ -112,6 +112,13 @@ class RedisEventLog(RedisLists):
             *map(encode_record, records),
         )
         raise_if_refused(reply)
+        match reply:
+            case [b"ok", int(removed)] if removed:
+                _logger.warning(
+                    "run %s: %d rows that are not ours stood in its way, and are removed",
+                    last.run_id,
+                    removed,
+                )
 
     async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Record]:
         records: list[Record] = []

@@ -135,7 +135,7 @@ class RemoteAgent:
 
     async def _stream(self, run_id: str, cursor: RunCursor) -> AsyncGenerator[Sequence[Item]]:
         """Give the items of one connection. Raises `TransientError` if it ends before the run."""
-        path = f"/v1/runs/{quote(run_id, safe='')}/events"
+        path = f"{_run_path(run_id)}/events"
         headers = {"Last-Event-ID": cursor.last_id} if cursor.last_id else {}
         stream = SseParser(cursor.last_id, MAX_EVENT_BYTES)
         try:
@@ -157,7 +157,7 @@ class RemoteAgent:
 
     async def tree(self, run_id: str) -> Any:  # noqa: ANN401 - the agent's JSON
         """Give a run and the runs below it, as `/v1/runs/{id}/tree` does."""
-        return await self._json("GET", f"/v1/runs/{quote(run_id, safe='')}/tree")
+        return await self._json("GET", f"{_run_path(run_id)}/tree")
 
     async def approvals(self) -> list[dict[str, Any]]:
         """Give the calls that wait for a decision, as `/v1/approvals` lists them."""
@@ -166,25 +166,25 @@ class RemoteAgent:
 
     async def send_decision(self, run_id: str, call_id: str, body: dict[str, Any]) -> Any:  # noqa: ANN401 - the agent's JSON
         """Decide on a call that waits; gives the approval."""
-        run, call = quote(run_id, safe=""), quote(call_id, safe="")
-        return await self._json("POST", f"/v1/runs/{run}/approvals/{call}", json=body)
+        path = f"{_run_path(run_id)}/approvals/{_segment(call_id)}"
+        return await self._json("POST", path, json=body)
 
     async def decide(self, run_id: str, call_id: str, decision: Choice, reason: str) -> None:
         await self.send_decision(run_id, call_id, {"decision": decision, "reason": reason})
 
     async def send(self, run_id: str, message: str, *, is_follow_up: bool = False) -> None:
-        path = f"/v1/runs/{quote(run_id, safe='')}/{'follow-up' if is_follow_up else 'steer'}"
+        path = f"{_run_path(run_id)}/{'follow-up' if is_follow_up else 'steer'}"
         headers = {"Idempotency-Key": secrets.token_hex(16)}
         await self._json("POST", path, json={"message": well_formed(message)}, headers=headers)
 
     async def queue(self, run_id: str) -> dict[str, list[dict[str, str]]]:
         """Give the messages that wait in a run; none if it has ended."""
-        run = await self._json("GET", f"/v1/runs/{quote(run_id, safe='')}")
+        run = await self._json("GET", _run_path(run_id))
         return dict(run.get("queue", {}))
 
     async def clear_queue(self, run_id: str) -> dict[str, list[dict[str, str]]]:
         """Drop the messages that wait in a run; gives them."""
-        body = await self._json("DELETE", f"/v1/runs/{quote(run_id, safe='')}/queue")
+        body = await self._json("DELETE", f"{_run_path(run_id)}/queue")
         return dict(body["queue"])
 
     async def cancel(self, run_id: str) -> None:
@@ -193,7 +193,7 @@ class RemoteAgent:
     async def send_cancellation(self, run_id: str) -> str:
         """Cancel a run; gives its status then."""
         try:
-            path = f"/v1/runs/{quote(run_id, safe='')}/cancel"
+            path = f"{_run_path(run_id)}/cancel"
             return str((await self._json("POST", path, json={}))["status"])
         except TransientError as error:
             raise RemoteError(f"{error}; {self.attach_hint(run_id)}") from error
@@ -201,7 +201,7 @@ class RemoteAgent:
     async def resume(self, run_id: str, max_steps: int | None = None) -> StartedRun:
         """Take up a run that failed or was aborted; asked again, it gives the same new run."""
         body = {} if max_steps is None else {"max_steps": max_steps}
-        run = await self._json("POST", f"/v1/runs/{quote(run_id, safe='')}/resume", json=body)
+        run = await self._json("POST", f"{_run_path(run_id)}/resume", json=body)
         return StartedRun(run["id"], run["session_id"])
 
     async def recorded_events(
@@ -277,6 +277,17 @@ async def agent_at(url: str, auth: BearerToken | None = None) -> AsyncIterator[R
         auth=auth or token_of_environment(),
     ) as http:
         yield RemoteAgent(http, url)
+
+
+def _run_path(run_id: str) -> str:
+    return f"/v1/runs/{_segment(run_id)}"
+
+
+def _segment(name: str) -> str:
+    """Write an id as one part of a path. Raises `RemoteError` if it is empty."""
+    if not name:
+        raise RemoteError("the id is empty; `diptych events` shows those of runs")
+    return quote(name, safe="").replace(".", "%2E")  # `/v1/runs/..` is another resource
 
 
 def _backoff() -> Backoff:

@@ -8,6 +8,9 @@ from asyncio.subprocess import DEVNULL, PIPE
 import pytest
 from support.stack import Stage, box, call, stage, until
 
+from diptych.cli.client.failures import RemoteError
+from diptych.cli.client.remote import agent_at
+
 PATIENCE = 100.0  # seconds; processes start slowly on a machine that has other work
 
 pytestmark = pytest.mark.timeout(300)
@@ -77,3 +80,11 @@ async def test_a_run_is_cancelled_from_another_terminal() -> None:
         assert (await helper.facts())[-2:] == ["tool_error", "aborted"]
         code, _, err = await diptych("cancel", "run-x-y", *at)
         assert (code, "404" in err) == (1, True)
+
+
+@pytest.mark.parametrize("run_id", [".", "..", ""])
+async def test_an_id_is_never_another_resource(run_id: str) -> None:
+    async with stage("{}") as helper, agent_at(helper.url) as remote:
+        for ask in (remote.queue, remote.clear_queue, remote.send_cancellation, remote.tree):
+            with pytest.raises(RemoteError, match=r"no run with this id|the id is empty"):
+                await ask(run_id)

@@ -5,6 +5,25 @@
 local run, session, token, first = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local RECORDS = 12
 
+-- Adds a row at its place; gives how many were removed for it. What stands at or after that place
+-- is of others, as `seq` counts all that is ours: with it the stream would take no row any more,
+-- from any owner, and the run would never end.
+local function add(log, at, row)
+  if type(redis.pcall('XADD', log, at .. '-0', 'r', row)) ~= 'table' then
+    return 0
+  end
+  local removed = 0
+  repeat
+    local strange = redis.call('XRANGE', log, at .. '-0', '+', 'COUNT', 1000)
+    for _, each in ipairs(strange) do
+      removed = removed + redis.call('XDEL', log, each[1])
+    end
+  until #strange == 0
+  redis.call('XSETID', log, at - 1 .. '-18446744073709551615')
+  redis.call('XADD', log, at .. '-0', 'r', row)
+  return removed
+end
+
 local refused = refusal(session, token)
 if refused then
   return { refused }
@@ -17,12 +36,12 @@ if first > seq + 1 then
   return { 'tail', seq }
 end
 
-local shown, log = 0, key('log', run)
+local shown, removed, log = 0, 0, key('log', run)
 local added = {}
 for i = RECORDS, #ARGV do
   local at = first + i - RECORDS
   if at > seq then
-    redis.call('XADD', log, at .. '-0', 'r', ARGV[i])
+    removed = removed + add(log, at, ARGV[i])
     shown = shown + (string.byte(ARGV[8], i - RECORDS + 1) == 49 and 1 or 0)
     added[#added + 1] = ARGV[i]
   else
@@ -46,4 +65,4 @@ if ARGV[9] ~= '' then
   redis.call('PEXPIRE', key('blob', ARGV[9]), ARGV[10])
 end
 redis.call('PUBLISH', key('told', run), ARGV[11] .. '\n' .. table.concat(added, '\n'))
-return { 'ok' }
+return { 'ok', removed }

@@ -1,0 +1,200 @@
+"""Rows of docs/spec/faults.md that no other test stands for, against whole stacks."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.hostile import listed, mcp_app, peak_memory, self_signed, serving
+from support.stack import agent, box, call, stage, stages
+
+from diptych.config.settings import AgentConfig, ModelConfig, ToolServerConfig
+from diptych.http import sse_response
+from diptych.loop.events import LoopSettings
+
+CONNECT = 5.0  # seconds
+
+
+async def fetch(page: int) -> str:
+    """Fetch a page."""
+    await asyncio.sleep(0)
+    return f"Page {page} is busy: try again."
+
+
+async def wait() -> str:
+    """Wait."""
+    await asyncio.sleep(0.4)
+    return "Done."
+
+
+# T9: 200 tools on 5 servers, one of them slow to list
+
+
+@asynccontextmanager
+async def tool_servers() -> AsyncIterator[list[ToolServerConfig]]:
+    """Serve five servers of 40 tools each; the first one lists nothing for a minute."""
+
+    async def slow_to_list(scope: Any, receive: Any, send: Any) -> None:
+        if dict(scope.get("headers", ())).get(b"mcp-method") == b"tools/list":
+            await asyncio.sleep(60)
+        await slow(scope, receive, send)
+
+    apps = [mcp_app([listed(f"do_{n}_{m}") for m in range(40)]) for n in range(5)]
+    slow = apps[0]
+    async with AsyncExitStack() as stack:
+        urls = [await stack.enter_async_context(serving(app)) for app in (slow_to_list, *apps[1:])]
+        yield [ToolServerConfig(f"s{n}", url=f"{url}/mcp") for n, url in enumerate(urls)]
+
+
+async def test_a_server_that_is_slow_to_list_holds_up_no_other() -> None:
+    async with tool_servers() as servers:
+        began = time.monotonic()
+        async with stage(call("do_4_39"), "{}", "Did it.", tools=tuple(servers)) as helper:
+            assert time.monotonic() - began <= CONNECT + 1.0
+            assert await helper.answer() == "Did it."
+            [result] = [e for e in await helper.memory() if e["event_type"] == "tool_result"]
+            ready = (await helper.http.get("/ready")).json()
+    assert "hostile do_4_39" in str(result)
+    assert [missing["name"] for missing in ready["missing"]] == ["s0"]
+
+
+# T4: results that are none
+
+
+def garbled(behind: Any, answer: dict[str, Any]) -> Any:
+    """Give a server that answers tool calls with this, under the id of the request."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if dict(scope.get("headers", ())).get(b"mcp-method") != b"tools/call":
+            await behind(scope, receive, send)
+            return
+        body, is_whole = b"", False
+        while not is_whole:
+            message = await receive()
+            body, is_whole = body + message["body"], not message.get("more_body")
+        response = {"jsonrpc": "2.0", "id": json.loads(body)["id"], **answer}
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": json.dumps(response).encode()})
+
+    return app
+
+
+TEXT = [{"type": "text", "text": "fine"}]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param({"result": {"resultType": "surprise", "content": TEXT}}, id="another type"),
+        pytest.param({"result": {"resultType": 7, "content": TEXT}}, id="no type"),
+        pytest.param({"result": None}, id="null"),
+        pytest.param({"result": []}, id="a list"),
+        pytest.param({"result": {"content": 7}}, id="a number"),
+        pytest.param({"result": {"content": [{"type": "smell", "smell": "x"}]}}, id="no content"),
+        pytest.param({"result": {"content": TEXT, "isError": "maybe"}}, id="perhaps an error"),
+        pytest.param({"error": "no"}, id="a text as error"),
+        pytest.param({"error": {"code": "x", "message": 7}}, id="an error of another form"),
+        pytest.param({}, id="neither"),
+    ],
+)
+async def test_a_result_that_is_none_is_an_error_and_the_run_goes_on(
+    answer: dict[str, Any],
+) -> None:
+    async with serving(garbled(mcp_app([listed("act")]), answer)) as url:
+        tools = (ToolServerConfig("s", url=f"{url}/mcp", timeout=1.0),)
+        async with stage(call("act"), "{}", "It failed.", tools=tools) as helper:
+            assert await helper.answer() == "It failed."
+            [fact] = [e for e in await helper.memory() if e["event_type"] == "tool_error"]
+    assert fact["metadata"]["error"] == "failed"
+    assert fact["content"].startswith("the answer ")
+
+
+# T12 and M9: a tool that says "try again" a thousand times, and a model that does
+
+
+async def test_a_tool_that_says_try_again_for_ever_ends_at_the_last_step() -> None:
+    replies = [call("fetch", page=page) for page in range(1000)]
+    loop = LoopSettings(max_steps=20)
+    async with stage(*replies, tools=(box(fetch),), loop=loop) as helper:
+        run = await helper.ended(await helper.start())
+        facts = await helper.facts()
+    assert run["status"] == "max_steps"
+    assert facts.count("tool_call") == facts.count("tool_result") == 20
+
+
+# C9: 10,000 messages
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/runs"])
+async def test_ten_thousand_messages_are_refused_and_cost_20_mb_at_most(path: str) -> None:
+    messages = [{"role": "user", "content": f"message {n}"} for n in range(10_000)]
+    async with stage("{}", "Read.") as helper:
+        await helper.answer()
+        before, began = peak_memory(), time.monotonic()
+        response = await helper.http.post(path, json={"messages": messages})
+        assert response.status_code == 400
+        assert "messages has more than 1000 items" in response.text
+        assert time.monotonic() - began < CONNECT
+        assert peak_memory() - before < 20 * 2**20
+        assert await helper.answer("And you?") == "Read."
+
+
+# C10: a proxy that buffers, and closes what is silent
+
+
+async def test_a_stream_that_has_nothing_to_say_sends_comments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert sse_response.PING_SECONDS == 15
+    monkeypatch.setattr(sse_response, "PING_SECONDS", 0.1)
+    async with stage(call("wait"), "{}", "Yes.", tools=(box(wait),)) as helper:
+        run_id = await helper.start()
+        told = await helper.http.get(f"/v1/runs/{run_id}/events")
+    assert told.headers["x-accel-buffering"] == "no"
+    assert told.headers["cache-control"] == "no-store"
+    assert told.text.count(": ping\n\n") >= 3
+    ids = [int(line[4:]) for line in told.text.splitlines() if line.startswith("id: ")]
+    assert ids == [*range(1, len(ids) + 1)]
+
+
+# M3: a host that nobody knows, a certificate that nobody signed
+
+
+async def failing(config: AgentConfig) -> tuple[int, dict[str, Any], float]:
+    async with stages(config) as (helper,):
+        began = time.monotonic()
+        response = await helper.chat()
+        error = json.loads(response.text)["error"]
+        return response.status_code, error, time.monotonic() - began
+
+
+async def test_a_model_whose_host_nobody_knows_is_a_502_at_once() -> None:
+    model = ModelConfig("m", "http://no-such-host.invalid/v1")
+    status, error, seconds = await failing(replace(agent(), mock_responses=None, model=model))
+    assert (status, error["code"]) == (502, "model_unreachable")
+    assert seconds < CONNECT
+    assert "host name is not known" in error["message"]
+
+
+async def test_a_model_with_a_certificate_that_nobody_signed_is_asked_nothing(
+    tmp_path: Path,
+) -> None:
+    asked = 0
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal asked
+        asked += scope["type"] == "http"
+
+    async with serving(app, certificate=self_signed(tmp_path)) as url:
+        model = ModelConfig("m", f"{url.replace('http:', 'https:')}/v1")
+        config = replace(agent(), mock_responses=None, model=model)
+        status, error, seconds = await failing(config)
+    assert (status, error["code"], asked) == (502, "model_unreachable", 0)
+    assert seconds < CONNECT
+    assert "TLS" in error["message"]
