@@ -25,7 +25,6 @@ from diptych.config.settings import AgentConfig, ProcessSettings
 from diptych.errors import ConfigError
 from diptych.loop.messages import ToolCall
 from diptych.policy.rules import RunCaller
-from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.scheduler import HAND_OVER_SECONDS
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.http_server import CLOSE_SECONDS, FIRST_REQUEST_SECONDS
@@ -254,7 +253,7 @@ REFERRING = {
 
 def test_every_key_is_read_from_the_file_where_it_is_mounted(tmp_path):
     config = read(mount(REFERRING, tmp_path))
-    assert config.instructions == "You are careful."
+    assert config.definition.instructions == "You are careful."
     assert config.model is not None
     assert config.model.api_key is not None
     assert config.model.api_key() == "sk-1"
@@ -333,7 +332,7 @@ async def test_ready_names_the_keys_that_are_missing_until_they_come(tmp_path):
 
 def test_instructions_that_have_changed_are_taken_up(tmp_path):
     config = read(mount(REFERRING, tmp_path))
-    definition = AgentDefinition(config.instructions, read_instructions=config.instructions_from)
+    definition = config.definition
     assert definition.current_instructions == "You are careful."
     file = tmp_path / "configmaps/prompts/coordinator"
     file.write_text("You are bold now.")
@@ -403,4 +402,4 @@ def test_every_text_arrives_as_it_was_written(tmp_path_factory, instructions):
     assume(FOLDER not in instructions)  # `mount` puts the test's own folder in its place
     folder = tmp_path_factory.mktemp("etc")
     file = mount({"instructions": instructions}, folder)
-    assert read(file).instructions == instructions
+    assert read(file).definition.instructions == instructions

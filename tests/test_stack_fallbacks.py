@@ -14,6 +14,7 @@ from support.stack import Stage, box, call, frames, stages
 
 from diptych.config.settings import AgentConfig, ModelConfig, TimeoutConfig
 from diptych.loop.events import LoopSettings
+from diptych.runtime.definition import AgentDefinition
 
 pytestmark = pytest.mark.asyncio
 
@@ -64,8 +65,8 @@ async def two(first: First, action_format: Any) -> AsyncIterator[tuple[Stage, Mo
     async with model_server(first) as own, model_server(second) as other:
         fallback = ModelConfig("second", other.url, timeouts=TIMEOUTS)
         model = ModelConfig("m", own.url, timeouts=TIMEOUTS, fallbacks=(fallback,))
-        loop = LoopSettings(action_format=action_format)
-        config = AgentConfig("helper", model=model, tools=(box(echo),), loop=loop)
+        definition = AgentDefinition(settings=LoopSettings(action_format=action_format))
+        config = AgentConfig("helper", definition=definition, model=model, tools=(box(echo),))
         async with stages(config) as (helper,):
             yield helper, other
 

@@ -19,12 +19,15 @@ from support.model_server import ModelServer
 
 from diptych.adapters.openai_chat.connection import open_http_session
 from diptych.config.settings import (
+    DEADLINE,
     AgentConfig,
     ModelConfig,
     PeerConfig,
     TimeoutConfig,
     ToolServerConfig,
 )
+from diptych.loop.events import LoopSettings
+from diptych.runtime.definition import AgentDefinition
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.server import SEND_BUFFER_BYTES, ListenAddress, Sockets, serve_agents
 
@@ -176,7 +179,14 @@ async def stage(
 def agent(
     *replies: Any, model: ModelServer | None = None, name: str = "helper", **fields: Any
 ) -> AgentConfig:
-    """Configure an agent; other fields are those of `AgentConfig` and `ModelConfig`."""
+    """Configure an agent; other fields are those of `AgentConfig` and `ModelConfig`.
+
+    `loop` and `deadline` go into its definition.
+    """
+    fields["definition"] = AgentDefinition(
+        settings=fields.pop("loop", None) or LoopSettings(),
+        deadline=fields.pop("deadline", DEADLINE),
+    )
     asked = {key: fields.pop(key) for key in ("api_key", "timeouts", "inputs") if key in fields}
     if model is None:
         return AgentConfig(name, mock_responses=script(*replies), **fields)

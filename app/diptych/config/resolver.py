@@ -45,6 +45,7 @@ from diptych.config.validation import raise_problems
 from diptych.config.variables import MOCK, PUBLIC_URL
 from diptych.loop.events import LoopSettings
 from diptych.ports import ValueProvider
+from diptych.runtime.definition import AgentDefinition
 
 
 def resolve_manifest(
@@ -77,7 +78,14 @@ class _Resolver:
             name=metadata.name,
             namespace=metadata.namespace,
             description=spec.description,
-            instructions=(instructions_from and instructions_from()) or spec.instructions or "",
+            definition=AgentDefinition(
+                (instructions_from and instructions_from()) or spec.instructions or "",
+                _loop_settings(spec),
+                run_deadline(spec.loop.deadline, spec.budget),
+                read_instructions=instructions_from,
+                context_max_tokens=spec.context.max_tokens,
+                when_busy=spec.sessions.when_busy,
+            ),
             model=self._model(spec.model, is_mocked=mock is not None) if spec.model else None,
             mock_responses=mock,
             mock_source=mock_source,
@@ -85,19 +93,14 @@ class _Resolver:
                 self._tool(("spec", "tools", i), tool) for i, tool in enumerate(spec.tools)
             ),
             agents=tuple(self._peer(("spec", "agents", i), p) for i, p in enumerate(spec.agents)),
-            loop=_loop_settings(spec),
-            deadline=run_deadline(spec.loop.deadline, spec.budget),
             public_url=self._public_url(env),
             exposed_url=spec.expose.url if spec.expose else None,
             env=env,
-            instructions_from=instructions_from,
             store=self._store(spec.sessions),
-            when_busy=spec.sessions.when_busy,
             hooks=tuple(self._hook(("spec", "hooks", i), h) for i, h in enumerate(spec.hooks)),
             access=self._access(spec.access),
             chat=ChatConfig(**_same_fields(spec.chat, ChatConfig)),
             mounted_keys=self.references.mounted_keys,
-            context_max_tokens=spec.context.max_tokens,
             policy=call_policy(self._manifest, self.references),
             budgets=shared_budgets(spec.budget),
         )

@@ -9,16 +9,17 @@ Not here: where the values come from (`loader`, `environment`), what they do.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from diptych.config.access_settings import AccessConfig
 from diptych.errors import ConfigError
 from diptych.loop.budget import SharedBudgets
 from diptych.loop.catalog import SEPARATOR
-from diptych.loop.events import LoopSettings
 from diptych.loop.hook_events import HookPoint
 from diptych.policy.rules import Policy
 from diptych.ports import ValueProvider
+from diptych.runtime.definition import AgentDefinition
 
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 ToolFunction: TypeAlias = Callable[..., Any]
@@ -199,36 +200,30 @@ class AgentConfig:
 
     `model` is None only if `mock_responses`, the text of DEBUG_MOCK_RESPONSES, replaces it;
     `mock_source` says in error lines where that text is. `env` holds the container's variables;
-    stdio servers do not get them (`ToolServerConfig.env`). `instructions_from` reads the current
-    instructions, if another object holds them. `mounted_keys` are read from files that may be
-    missing, by the names that people know the keys by. `context_max_tokens` is the model's context
-    window, None if the model itself says it. Without a `store`, runs and sessions are in memory.
-    `when_busy` says what becomes of a request while its session is busy; runs share `budgets`.
+    stdio servers do not get them (`ToolServerConfig.env`). `definition` holds for every run; the
+    places of hooks join it later. `mounted_keys` are read from files that may be missing, by the
+    names that people know the keys by. Without a `store`, runs and sessions are in memory. Runs
+    share `budgets`.
     """
 
     name: str
     namespace: str = NAMESPACE
     description: str = ""
-    instructions: str = ""
+    definition: AgentDefinition = field(default_factory=partial(AgentDefinition, deadline=DEADLINE))
     model: ModelConfig | None = None
     mock_responses: str | None = None
     mock_source: str = ""
     tools: tuple[ToolServerConfig, ...] = ()
     agents: tuple[PeerConfig, ...] = ()
-    loop: LoopSettings = field(default_factory=LoopSettings)
-    deadline: float = DEADLINE
     public_url: str | None = None
     exposed_url: str | None = None
     env: Mapping[str, ValueProvider] = field(default_factory=dict)
-    instructions_from: ValueProvider | None = None
     mounted_keys: Mapping[str, ValueProvider] = field(default_factory=dict)
     store: StoreConfig | None = None
-    context_max_tokens: int | None = None
     chat: ChatConfig = field(default_factory=ChatConfig)
     access: AccessConfig = field(default_factory=AccessConfig)
     policy: Policy = field(default_factory=Policy)
     budgets: SharedBudgets = field(default_factory=SharedBudgets)
-    when_busy: Literal["enqueue", "reject", "interrupt"] = "enqueue"
     hooks: tuple[HookConfig, ...] = ()
 
 

@@ -1,6 +1,7 @@
-"""What the manifest says of every run of an agent.
+"""What the manifest says of every run of an agent; `config.resolver` makes it.
 
-Not here: the catalog that a run gets at its start (`catalog_recorder`).
+Not here: what of an agent is no affair of its runs (`config.settings`), the catalog that a run gets
+at its start (`catalog_recorder`).
 """
 
 from collections.abc import Callable

@@ -28,7 +28,6 @@ from diptych.net.memory_budget import MemoryBudget
 from diptych.ports import Model, refuses_tools
 from diptych.runtime.backends import Backends
 from diptych.runtime.catalog_recorder import starting_format
-from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.hooks import Hooks
 from diptych.runtime.service import RunService
 from diptych.runtime.step_gate import StepGate
@@ -88,7 +87,7 @@ class HostedAgent:
             lambda: self.runs.active_count,
             lambda: self._memory.dropped,
             in_process_model=in_process_name(config, in_process.model),
-            prices=config.loop.prices,
+            prices=config.definition.settings.prices,
         )
         self._model = agent_model(config, http, in_process.model, self._metrics.observe_model)
         self.step_gate = StepGate()
@@ -96,8 +95,9 @@ class HostedAgent:
         hooks = Hooks(self._http_hooks.hooks) if self._http_hooks else in_process.hooks
         hooks = replace(hooks, observe=self._metrics.observe_hook)
         self._budgets = agent_budgets(config, self._redis, clock, self._metrics.observe_budget)
+        settings = replace(config.definition.settings, hooks=hooks.points)
         self.runs = RunService(
-            _definition(config, hooks),
+            replace(config.definition, settings=settings),
             self._backends(hooks),
             self.stores,
             [self._metrics.observe],
@@ -194,7 +194,7 @@ class HostedAgent:
             access=None if self._is_open else policy,
             chat=config.chat,
             inputs=config.model.inputs if config.model else (),
-            max_steps=config.loop.max_steps,
+            max_steps=config.definition.settings.max_steps,
             budgets=self._budgets,
             has_docs=has_docs,
         )
@@ -224,7 +224,7 @@ class HostedAgent:
             reason=reason,
             unavailable=unavailable,
             notes=self._notes(),
-            action_format=starting_format(self._config.loop, self._model),
+            action_format=starting_format(self._config.definition.settings, self._model),
         )
 
     def _not_ready_reason(self) -> str:
@@ -244,7 +244,7 @@ class HostedAgent:
             notes.append("access is open: everybody who reaches this agent may do everything")
         if self._is_scripted:
             notes.append("DEBUG_MOCK_RESPONSES is on: a script answers instead of a model")
-        if self._config.loop.action_format == "auto" and refuses_tools(self._model):
+        if self._config.definition.settings.action_format == "auto" and refuses_tools(self._model):
             notes.append("the model's endpoint refuses tools: calls are asked for as JSON")
         return notes
 
@@ -262,17 +262,6 @@ def _http_hooks(config: AgentConfig) -> "HttpHooks | None":
     from diptych.adapters.http_hooks import HttpHooks  # noqa: PLC0415 - heavy, and rarely needed
 
     return HttpHooks(config.name, config.hooks)
-
-
-def _definition(config: AgentConfig, hooks: Hooks) -> AgentDefinition:
-    return AgentDefinition(
-        config.instructions,
-        replace(config.loop, hooks=hooks.points),
-        config.deadline,
-        read_instructions=config.instructions_from,
-        context_max_tokens=config.context_max_tokens,
-        when_busy=config.when_busy,
-    )
 
 
 def _unavailable_key(name: str) -> Unavailable:

@@ -68,7 +68,7 @@ def agent_budgets(
 ) -> AgentBudgets:
     """Give what counts the runs of an agent."""
     terms = BudgetTerms(
-        config.loop,
+        config.definition.settings,
         config.budgets,
         config.model.max_tokens if config.model else None,
         config.store.retention if config.store else RETENTION,

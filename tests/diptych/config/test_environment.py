@@ -31,7 +31,7 @@ def test_the_whole_form_makes_an_agent() -> None:
         }
     )
     assert (config.name, config.description) == ("coordinator", "Coordinates.")
-    assert config.instructions == "Be brief."
+    assert config.definition.instructions == "Be brief."
     assert config.model is not None
     assert (config.model.name, config.model.endpoint) == ("small", "http://127.0.0.1:11434/v1")
     assert config.model.api_key is not None
@@ -46,7 +46,7 @@ def test_the_whole_form_makes_an_agent() -> None:
         "http://checker:8000",
         True,
     )
-    assert config.loop.max_steps == 7
+    assert config.definition.settings.max_steps == 7
     assert config.public_url == "https://agents.example.com"
 
 

@@ -127,7 +127,7 @@ def test_a_fallbacks_missing_key_is_told_with_its_place() -> None:
 
 def test_every_reference_is_followed() -> None:
     coordinator, _ = loaded(OPTIONS, COORDINATOR, RESEARCHER, TOOLS_SECRET)
-    assert coordinator.instructions == "Be careful."
+    assert coordinator.definition.instructions == "Be careful."
     assert coordinator.model is not None
     assert coordinator.model.api_key is not None
     assert coordinator.model.api_key() == "k1"
@@ -140,7 +140,7 @@ def test_every_reference_is_followed() -> None:
     assert calculator.headers["Authorization"]() == "Bearer t1"
     assert calculator.allow == ("*",)
     assert (calculator.overrides[0].read_only, calculator.overrides[0].timeout) == (False, 300)
-    assert (coordinator.loop.max_steps, coordinator.deadline) == (7, 300)
+    assert (coordinator.definition.settings.max_steps, coordinator.definition.deadline) == (7, 300)
 
 
 def test_a_command_gets_its_own_variables_and_not_those_of_the_container() -> None:
