@@ -184,6 +184,8 @@ def test_what_was_asked_for_on_a_pod_that_is_gone_is_decided_on_another(
         owner, other = (first, second) if _has_the_run(space, first) else (second, first)
         space.kubectl.kill(owner["metadata"]["name"])
         began = time.monotonic()
+        # Its process outlives its pod for a moment, and would take the decision itself.
+        eventually(lambda: _has_the_run(space, other), seconds=60, what="the other has the run")
         url = f"http://{other['status']['podIP']}:8000/v1/runs/{run_id}/approvals/call_1_1"
         body, headers = {"decision": "approve"}, proof(space, "payer", "lead")
         decided = space.probe.request(url, body, headers=headers, agent="payer")
