@@ -84,7 +84,7 @@ def calls_in(
     return calls and [{**marks, **call} for call in calls]
 
 
-def with_arguments(call: JSONObject, catalog: Catalog) -> JSONObject:
+def with_arguments(call: dict[str, Any], catalog: Catalog) -> dict[str, Any]:
     """Give a call in this loop's form whose arguments stand under `parameters` as one of ours."""
     name, given = call.get("tool"), call.get("parameters")
     if not isinstance(name, str) or given is None or call.get("arguments") is not None:
