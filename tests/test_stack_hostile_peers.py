@@ -17,7 +17,7 @@ from diptych.adapters.a2a import event_gate
 from diptych.adapters.a2a.event_gate import MAX_APPROVAL_BYTES
 from diptych.config.settings import PeerConfig
 from diptych.loop.budget import Budget
-from diptych.loop.child_approvals import MAX_WAITING
+from diptych.loop.child_approvals import MAX_OPEN
 from diptych.loop.events import LoopSettings
 from diptych.net.a2a_tree import MAX_NODES
 
@@ -134,7 +134,7 @@ async def test_tokens_that_are_claimed_without_a_price_cost_no_more_than_was_giv
     assert run["budget"]["run"]["used"]["tokens"] == OWN + 2 * GIVEN
 
 
-@pytest.mark.parametrize(("size", "most"), [(10, MAX_WAITING), (20_000, 208)])
+@pytest.mark.parametrize(("size", "most"), [(10, MAX_OPEN), (20_000, 208)])
 async def test_calls_that_wait_below_are_bounded_in_number_and_bytes(size: int, most: int) -> None:
     call = {"tool": "pay", "arguments": {"text": "x" * size}}
     about = {"step": 1, "expires_at": 9e9, "reason": "x"}

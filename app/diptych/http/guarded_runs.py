@@ -151,10 +151,10 @@ class GuardedRuns:
             said = replace(message, subject=str(caller.subject)) if caller.subject else message
             return _public(await self._runs.steer(run_id, said))
 
-    async def waiting_messages(self, run_id: str) -> Sequence[Steered] | None:
+    async def queued_messages(self, run_id: str) -> Sequence[Steered] | None:
         """Give the messages that wait in a run that the caller may see."""
         await self._check_visible(run_id)
-        return await self._runs.waiting_messages(run_id)
+        return await self._runs.queued_messages(run_id)
 
     async def clear_messages(self, run_id: str) -> Sequence[Steered]:
         """Drop the messages that wait in a run of the caller's own, and give them."""

@@ -38,10 +38,10 @@ from diptych.loop.state import (
     Phase,
     Run,
     append_messages,
+    calls_awaiting_decision,
     conversation,
     open_calls,
     updated,
-    waiting_calls,
 )
 from diptych.loop.stuck import note_side_effect, note_step
 
@@ -111,18 +111,18 @@ def take_rejection(run: Run, event: ReplyRejected) -> Next:
 
 def take_result(run: Run, event: Returned) -> Next:
     """Keep a result; when the last of the step has come, go on."""
-    waiting = tuple(w for w in run.waiting if w.call.id != event.result.call_id)
+    own = tuple(a for a in run.open_approvals if a.call.id != event.result.call_id)
     result = _with_changes(run, event.result)
     child = result.child.usage if result.child else None
     children_usage = run.children_usage + child if child else run.children_usage
-    below = tuple(w for w in run.children_waiting if w.path[0] != event.result.call_id)
+    below = tuple(a for a in run.child_approvals if a.path[0] != event.result.call_id)
     run = updated(
         take_child_use(run, result),
         results=(*run.results, result),
-        waiting=waiting,
+        open_approvals=own,
         awaiting_hooks=run.awaiting_hooks - {result.call_id},
         children_usage=children_usage,
-        children_waiting=below,
+        child_approvals=below,
     )
     if open_calls(run):
         return start_ready(run)
@@ -155,7 +155,7 @@ def start_ready(run: Run) -> Next:
         run.issued,
         done,
         run.catalog,
-        waiting_calls(run),
+        calls_awaiting_decision(run),
         filled=run.approved | run.rewritten,
         needs_hooks=needs_hooks,
         awaiting_hooks=run.awaiting_hooks,

@@ -18,7 +18,7 @@ from diptych.loop.events import Answered, AnswerReset, Completed, Failed, Replie
 from diptych.loop.messages import JSONObject, Message
 from diptych.loop.output_schema import Fit, read_output
 from diptych.loop.pending import Next, is_asking, issue
-from diptych.loop.queues import begin_turn, waiting_messages
+from diptych.loop.queues import begin_turn, queued_messages
 from diptych.loop.state import Candidate, Phase, Run, append_messages, updated
 
 CHECKED_ANSWERS = 2  # `reply_rules` from which an answer is checked; version 0.1 told any text
@@ -79,7 +79,7 @@ def give_answer(run: Run, rest: str, finish_reason: str, *, is_json: bool = Fals
 def end_turn(run: Run, event: Answered) -> Next:
     """End the run, or begin the next turn with a message that waits for it (§6)."""
     run = append_messages(run, Message("assistant", event.text))
-    if not waiting_messages(run):
+    if not queued_messages(run):
         return issue(run, Emit(Completed(event.finish_reason, run.usage)))
     run = updated(reset_answer(run, attempt=1), asked_again="", repairs=0, repair=None)
     return next_step(begin_turn(run))

@@ -17,7 +17,7 @@ CLOSING = frozenset({"tool_result", "tool_error", "delegation_response", "delega
 class Approval:
     """One call that waited for a decision.
 
-    `requested` is its record, `decided` that of the decision, `closed` what ended the waiting.
+    `requested` is its record, `decided` that of the decision, `closed` what ended the wait.
     """
 
     requested: Record
@@ -55,10 +55,10 @@ def open_approvals(records: Sequence[Record]) -> list[Approval]:
     return [approval for approval in approvals_of(records) if approval.is_open]
 
 
-def _closed_by(record: Record, waiting: Iterable[str]) -> list[str]:
+def _closed_by(record: Record, call_ids: Iterable[str]) -> list[str]:
     """Give which calls a record closes: its own, and all that waited below its delegation."""
     call_id = str(record.metadata["call_id"])
-    return [each for each in waiting if each == call_id or each.startswith(f"{call_id}.")]
+    return [each for each in call_ids if each == call_id or each.startswith(f"{call_id}.")]
 
 
 def is_news(record: Record) -> bool:
@@ -66,24 +66,24 @@ def is_news(record: Record) -> bool:
     return record.event_type == "approval_decided" or record.event_type in CLOSING
 
 
-def note_waiting(waiting: set[str], record: Record) -> None:
+def note_approvals(open_ids: set[str], record: Record) -> None:
     """Keep the ids of a run's calls that wait for a decision, record by record."""
     if record.event_type == "approval_requested":
-        waiting.add(str(record.metadata["call_id"]))
+        open_ids.add(str(record.metadata["call_id"]))
     elif is_news(record):
-        waiting.difference_update(_closed_by(record, waiting))
+        open_ids.difference_update(_closed_by(record, open_ids))
     elif record.event_type in TERMINAL:
-        waiting.clear()
+        open_ids.clear()
 
 
 def waited_seconds(records: Sequence[Record], now: float) -> float:
     """Add up for how long at least one approval waited; `now` is in seconds since the epoch."""
     waited, since = 0.0, None
-    waiting: set[str] = set()
+    open_ids: set[str] = set()
     for record in records:
-        note_waiting(waiting, record)
-        if waiting and since is None:
+        note_approvals(open_ids, record)
+        if open_ids and since is None:
             since = record.timestamp
-        elif since is not None and not waiting:
+        elif since is not None and not open_ids:
             waited, since = waited + max(0.0, record.timestamp - since), None
     return waited if since is None else waited + max(0.0, now - since)

@@ -81,7 +81,7 @@ class Executor:
             _logger.error("run %s was ended: %s", entry.run_id, why.message)
         return Run(phase=Phase.DONE)
 
-    async def end_waiting(self, active: ActiveRun, stop: Stop) -> Run:
+    async def end_queued(self, active: ActiveRun, stop: Stop) -> Run:
         """End a run whose turn has not come, or that there is no room for. Raises as `execute`."""
         return await self._end(active, await self._restore(active), stop)
 

@@ -17,7 +17,7 @@ from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.loop.codec import TERMINAL, Record, decode
 from diptych.loop.events import Aborted, Offered, Signal, Stop
 from diptych.loop.queue_events import QueueCleared, Steered
-from diptych.loop.queues import waiting_messages
+from diptych.loop.queues import queued_messages
 from diptych.loop.text import well_formed
 from diptych.ports.entries import RunEntry
 from diptych.runtime.approval_records import is_news
@@ -28,7 +28,7 @@ from diptych.runtime.decision_request import (
     find_approval,
     is_decided_by,
 )
-from diptych.runtime.mailbox import cleared_by, still_waiting
+from diptych.runtime.mailbox import cleared_by, still_queued
 from diptych.runtime.rebuilding import rebuild
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.scheduler import Scheduler
@@ -108,24 +108,24 @@ class RunSignals:
                     )
         raise NotAnswered("the run's owner does not answer now; read its queue, or try again")
 
-    async def waiting(self, run_id: str) -> Sequence[Steered]:
+    async def queued_messages(self, run_id: str) -> Sequence[Steered]:
         """Give the messages that wait in a run, in the order in which they would join.
 
         Raises `UnreadableRecord` if only a newer version can say.
         """
         active = self._scheduler.find(run_id)
         if active and active.run:
-            return waiting_messages(active.run)
+            return queued_messages(active.run)
         records = await self._stores.log.read(run_id)
         if is_terminal(records[-1]):
             return ()
         if not any(record.event_type == "offered" for record in records):
-            return still_waiting([*recorded_messages(records), *await self._mailbox(run_id)])
+            return still_queued([*recorded_messages(records), *await self._mailbox(run_id)])
         if not any(map(is_of_queue, records)):
             return ()
         log = RunLog(run_id, records[0].session_id, self._stores)
         log.load(records)
-        return waiting_messages(await rebuild(log, self._stores))
+        return queued_messages(await rebuild(log, self._stores))
 
     async def _mailbox(self, run_id: str) -> Sequence[Signal]:
         """Give the signals that are kept for a run that has not begun."""

@@ -97,7 +97,7 @@ class Runner:
     def stop(self, stop: Stop) -> None:
         """End the run: what is in flight is cancelled and recorded as `interrupted`."""
         self._stage = _Stage.STOPPING
-        self._tasks.stop_waiting()
+        self._tasks.cancel_awaited()
         self._inbox.put_nowait(stop)
 
     def queue(self, message: Steered | QueueCleared) -> None:
@@ -111,7 +111,7 @@ class Runner:
     def hand_over(self) -> None:
         """Stop, and leave the run for another process to continue from its record."""
         self._stage = _Stage.STOPPING
-        self._tasks.stop_waiting()
+        self._tasks.cancel_awaited()
         self._inbox.put_nowait(HandOver())
 
     async def drive(self, *first: Event) -> Run:

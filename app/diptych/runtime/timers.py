@@ -55,7 +55,8 @@ class RunTimers:
         says nothing for `GRACE_SECONDS` more it is taken that it waits no more.
         """
         self._time_approvals(run)
-        if self._deadline.stand_still(is_waiting=bool(run.waiting or run.children_waiting)):
+        is_asking = bool(run.open_approvals or run.child_approvals)
+        if self._deadline.stand_still(awaits_decision=is_asking):
             self.start()
 
     def cancel(self) -> None:
@@ -79,10 +80,10 @@ class RunTimers:
 def _due(run: Run) -> dict[str, tuple[float, Expired]]:
     """Give when each call that waits is not waited for any more, and what is said then."""
     due: dict[str, tuple[float, Expired]] = {}
-    for own in run.waiting:
+    for own in run.open_approvals:
         expired = ApprovalDecided(own.call.id, "reject", EXPIRED_ID, is_expired=True)
         due[own.call.id] = own.expires_at, expired
-    for below in run.children_waiting:
+    for below in run.child_approvals:
         at = below.expires_at + GRACE_SECONDS
         due[approval_id(below.path)] = at, ChildApprovalDecided(below.path, "closed")
     return due

@@ -46,7 +46,7 @@ def home(*replies, settings=None, deadline=None, **rest):
 async def asked(place, run_id=None):
     """Wait until a call waits, and give its run's id."""
     while True:
-        for entry in await place.runs.waiting_runs(10):
+        for entry in await place.runs.runs_awaiting_decision(10):
             if run_id in (None, entry.run_id):
                 return entry.run_id
         await asyncio.sleep(0.01)

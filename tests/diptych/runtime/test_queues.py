@@ -154,7 +154,7 @@ def test_a_message_at_any_await_survives_the_run_s_owner(is_follow_up, dies_afte
 
 
 async def waiting(runs, run_id):
-    return [(m.message, m.is_follow_up) for m in await runs.waiting_messages(run_id)]
+    return [(m.message, m.is_follow_up) for m in await runs.queued_messages(run_id)]
 
 
 def test_what_waits_can_be_read_and_cleared_while_the_run_goes_on():

@@ -91,7 +91,7 @@ def run_routes(runs: GuardedRuns, policy: RunPolicy) -> APIRouter:
         session_id = records[0].session_id if records else ""
         view = run_view(entry, records) | await budget_view(records, session_id, policy.budgets)
         if view["status"] not in TERMINAL:
-            view |= queue_view(await runs.waiting_messages(run_id))
+            view |= queue_view(await runs.queued_messages(run_id))
         return _json(view)
 
     @router.get("/v1/runs/{run_id}/events", **operations.READ_RUN_EVENTS)

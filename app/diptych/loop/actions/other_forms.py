@@ -86,17 +86,17 @@ def calls_in(
 
 def is_labelled(values: Iterable[JSON]) -> bool:
     """Whether something in a reply refers to the id of a call: `${id}`, or `"after"`."""
-    waiting = list(values)
-    while waiting:
-        match waiting.pop():
+    unvisited = list(values)
+    while unvisited:
+        match unvisited.pop():
             case str() as text if "${" in text:
                 return True
             case list() as items:
-                waiting.extend(items)
+                unvisited.extend(items)
             case Mapping() as fields:
                 if "after" in fields:
                     return True
-                waiting.extend(fields.values())
+                unvisited.extend(fields.values())
             case _:
                 pass
     return False

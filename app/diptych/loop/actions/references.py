@@ -171,14 +171,14 @@ def _split(path: str) -> list[str]:
 
 
 def _strings(value: JSON) -> Iterator[str]:
-    waiting = [value]
-    while waiting:
-        match waiting.pop():
+    unvisited = [value]
+    while unvisited:
+        match unvisited.pop():
             case str() as text:
                 yield text
             case list() as items:
-                waiting.extend(items)
+                unvisited.extend(items)
             case Mapping() as fields:
-                waiting.extend(fields.values())
+                unvisited.extend(fields.values())
             case _:
                 pass
