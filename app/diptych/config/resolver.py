@@ -43,7 +43,7 @@ from diptych.config.settings import (
 from diptych.config.source_location import FieldPath, SourceLocation
 from diptych.config.validation import raise_problems
 from diptych.config.variables import MOCK, PUBLIC_URL
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.ports import ValueProvider
 from diptych.runtime.definition import AgentDefinition
 
@@ -80,7 +80,7 @@ class _Resolver:
             description=spec.description,
             definition=AgentDefinition(
                 (instructions_from and instructions_from()) or spec.instructions or "",
-                _loop_settings(spec),
+                _run_settings(spec),
                 run_deadline(spec.loop.deadline, spec.budget),
                 read_instructions=instructions_from,
                 context_max_tokens=spec.context.max_tokens,
@@ -249,12 +249,12 @@ class _Resolver:
         return StoreConfig(url, sessions.retention, prefix, setting)
 
 
-def _loop_settings(spec: AgentSpec) -> LoopSettings:
-    of_model = _same_fields(spec.model, LoopSettings) if spec.model else {}
-    of_loop = _same_fields(spec.loop, LoopSettings)
-    of_sessions = _same_fields(spec.sessions, LoopSettings)
+def _run_settings(spec: AgentSpec) -> RunSettings:
+    of_model = _same_fields(spec.model, RunSettings) if spec.model else {}
+    of_loop = _same_fields(spec.loop, RunSettings)
+    of_sessions = _same_fields(spec.sessions, RunSettings)
     fields = {**of_loop, **of_model, **of_sessions, **budget_fields(spec.budget, spec.model)}
-    return LoopSettings(**fields, output_schema=spec.output_schema)
+    return RunSettings(**fields, output_schema=spec.output_schema)
 
 
 def _same_fields(model: StrictModel, config: type) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What an agent and its process are configured with: resolved, checked, frozen. And the defaults.
 
-All times are seconds. Every default is defined once, here or in `LoopSettings`: the manifest's
+All times are seconds. Every default is defined once, here or in `RunSettings`: the manifest's
 models and the environment's form read it.
 
 Not here: where the values come from (`loader`, `environment`), what they do.

@@ -39,7 +39,7 @@ from diptych.http.runs.queues import queue_routes
 from diptych.http.runs.routes import RunPolicy, run_routes
 from diptych.http.runs.tree import tree_routes
 from diptych.http.session_memory import memory_routes
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.net.memory_budget import MemoryBudget
 from diptych.runtime.agent_budgets import AgentBudgets
 from diptych.runtime.service import RunService
@@ -68,7 +68,7 @@ class AppDependencies:
     has_docs: bool = False
     chat: ChatConfig = field(default_factory=ChatConfig)
     inputs: tuple[str, ...] = ()
-    max_steps: int = LoopSettings().max_steps
+    max_steps: int = RunSettings().max_steps
     budgets: AgentBudgets | None = None  # None: nothing is counted
 
 

@@ -59,13 +59,13 @@ from diptych.loop.events import (
     Event,
     Failed,
     FormatChanged,
-    LoopSettings,
     Offered,
     OwnerChanged,
     Replied,
     ReplyRejected,
     Returned,
     RunRequested,
+    RunSettings,
     StepsExhausted,
     Streamed,
 )
@@ -137,7 +137,7 @@ class Record:
 
 
 def catalog_blob(
-    catalog: Catalog, prompt: str, settings: LoopSettings, native_prompt: str = ""
+    catalog: Catalog, prompt: str, settings: RunSettings, native_prompt: str = ""
 ) -> tuple[Offered, bytes]:
     """Give what a run is offered as an event, and as the bytes that are kept under its key."""
     terms = encode_settings(settings)

@@ -14,7 +14,7 @@ from diptych.loop.budget import Budget
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import Command, Emit
 from diptych.loop.context_window import ContextWindow
-from diptych.loop.events import CallFormat, LoopSettings, Origin, Returned, Terminal
+from diptych.loop.events import CallFormat, Origin, Returned, RunSettings, Terminal
 from diptych.loop.messages import (
     JSON,
     NO_USE,
@@ -71,7 +71,7 @@ class Run:
 
     history: tuple[Message, ...] = ()
     phase: Phase = Phase.NEW
-    settings: LoopSettings = field(default_factory=LoopSettings)
+    settings: RunSettings = field(default_factory=RunSettings)
     catalog: Catalog = field(default_factory=Catalog)
     system: str = ""  # the whole system prompt, the caller's part included
     json_system: str = ""  # the one that takes its place if the format changes

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 
 WhenBusy: TypeAlias = Literal["enqueue", "reject", "interrupt"]
 """What becomes of a request while a run of its session has not ended: it waits its turn, it is
@@ -26,7 +26,7 @@ class AgentDefinition:
     """
 
     instructions: str = ""
-    settings: LoopSettings = field(default_factory=LoopSettings)
+    settings: RunSettings = field(default_factory=RunSettings)
     deadline: float | None = None
     max_runs: int = 1_000
     read_instructions: Callable[[], str | None] | None = None

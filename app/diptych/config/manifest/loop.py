@@ -10,15 +10,15 @@ from pydantic import Field
 from diptych.config.manifest.durations import Duration
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.settings import DEADLINE
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 
-_DEFAULTS = LoopSettings()
+_DEFAULTS = RunSettings()
 
 
 class LoopSpec(StrictModel):
     """The bounds of a run.
 
-    `resolver` copies every field that `LoopSettings` has under the same name.
+    `resolver` copies every field that `RunSettings` has under the same name.
     """
 
     max_steps: Annotated[int, Field(ge=1, le=100)] = _DEFAULTS.max_steps

@@ -13,7 +13,7 @@ from diptych.loop.messages import JSONObject
 
 
 @dataclass(frozen=True, slots=True)
-class LoopSettings:
+class RunSettings:
     """The bounds of a run, from the manifest's `loop`; fixed when it starts.
 
     `action_format` is the manifest's `model.actionFormat`; `auto` means native calls, until the
