@@ -28,7 +28,7 @@ from diptych.http.chat.models import model_routes
 from diptych.http.cors import CorsForApi
 from diptych.http.errors import add_error_handlers, error_body, error_response
 from diptych.http.guarded_approvals import GuardedApprovals
-from diptych.http.guarded_runs import GuardedMemory, GuardedRuns
+from diptych.http.guarded_runs import GuardedRuns, GuardedSessions
 from diptych.http.guards import BodyGuard, LoopbackGuard
 from diptych.http.health import Readiness, health_routes, metrics_routes
 from diptych.http.lazy_routes import LazyRoutes
@@ -116,7 +116,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     app.include_router(tree_routes(runs, name, dependencies.runs))
     app.include_router(queue_routes(runs))
     app.include_router(approval_routes(GuardedApprovals(dependencies.runs)))
-    app.include_router(memory_routes(name, GuardedMemory(stores.log, stores.sessions)))
+    app.include_router(memory_routes(name, GuardedSessions(stores.log, stores.sessions)))
     app.include_router(health_routes(name, dependencies.readiness))
     if dependencies.metrics:
         app.include_router(metrics_routes(dependencies.metrics))

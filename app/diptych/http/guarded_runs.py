@@ -203,8 +203,8 @@ class GuardedRuns:
         raise RunNotFound
 
 
-class GuardedMemory:
-    """The log and the sessions of a store, as the current caller may see them."""
+class GuardedSessions:
+    """The sessions of a store and what is on record in them, as the current caller may see them."""
 
     def __init__(self, log: EventLog, sessions: Sessions) -> None:
         self._log = log
