@@ -1,7 +1,7 @@
 """Reads a chat: the request for a run that its body makes, and how the reply is to be written.
 
 Not here: what all requests for runs have in common (`http.run_request`), reading the run
-(`http.chat.completions`).
+(`http.chat.routes`).
 """
 
 import asyncio

@@ -3,8 +3,8 @@
 A chat cannot take text back. So a stream that has sent text which became void ends with an error,
 and the run goes on (decision 32).
 
-Not here: reading the request (`http.chat.chat_request`), OpenAI's JSON (`http.chat.completion`),
-callers that hang up (`http.disconnect`).
+Not here: reading the request (`chat_request`), OpenAI's JSON (`completion_format`), callers that
+hang up (`http.disconnect`).
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from diptych.errors import RequestError, StoreError
 from diptych.http.chat.chat_request import ChatTerms, read_chat
-from diptych.http.chat.completion import APPROVAL_REQUESTED, CompletionFormat, failure
+from diptych.http.chat.completion_format import APPROVAL_REQUESTED, CompletionFormat, failure
 from diptych.http.disconnect import (
     cancel_if_abandoned,
     ended_by_disconnect,
