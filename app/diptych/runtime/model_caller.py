@@ -17,7 +17,7 @@ from diptych.loop.answer_reading import is_call
 from diptych.loop.commands import AskModel
 from diptych.loop.events import Event, Failed, Replied
 from diptych.loop.messages import NativeCall, Usage
-from diptych.loop.request_end import event_of_failure, event_of_reply
+from diptych.loop.reply_event import event_of_failure, event_of_reply
 from diptych.loop.state import Run
 from diptych.ports import Notice, may_want_reasoning
 from diptych.runtime.answer_stream import AnswerStream, TextBatcher
