@@ -37,7 +37,7 @@ from diptych.loop.queues import clearing
 from diptych.loop.reducer import advance, closing_events
 from diptych.loop.state import Phase, Run
 from diptych.ports import Notice
-from diptych.runtime.answer_stream import TextBatcher
+from diptych.runtime.answer_filter import TextBatcher
 from diptych.runtime.backends import Backends
 from diptych.runtime.budget_notices import budget_notices, budget_summary
 from diptych.runtime.call_maker import CallMaker, Withheld
@@ -83,9 +83,9 @@ class Runner:
         self._inbox: Inbox = asyncio.Queue()
         self._writer = RunWriter(run, log, self._inbox)
         self._tasks = RunTasks(self._inbox)
-        self._text = TextBatcher(self._inbox)
+        self._batcher = TextBatcher(self._inbox)
         self._hooks = HookCaller(backends.hooks, log.run_id)
-        self._model = ModelCaller(backends, self._hooks, log, deadline, self._text)
+        self._model = ModelCaller(backends, self._hooks, log, deadline, self._batcher)
         self._call_maker = CallMaker(backends, self._hooks, self._writer, deadline, self._tasks)
         self._stage = _Stage.DRIVING
 
@@ -149,7 +149,7 @@ class Runner:
                 await self._tasks.cancel_all(leaves_remote=True)
                 await self._record_arrived()
                 self._stage = _Stage.HANDED_OVER
-            case Replied() if self._text.has_text:
+            case Replied() if self._batcher.has_text:
                 await self._write_text()
                 await self._apply(item)
             case _ if is_stale(self._writer.current, item):
@@ -251,7 +251,7 @@ class Runner:
         await self._writer.write()
 
     async def _write_text(self) -> None:
-        is_void, text = self._text.take()
+        is_void, text = self._batcher.take()
         run, events = self._writer.current, list[Event]()
         if run.phase not in (Phase.ACT, Phase.ANSWER):
             return

@@ -94,14 +94,14 @@ class ChatModel:
 
         Closing the iterator, or cancelling the task that waits for it, closes the connection.
         """
-        (stream, delta), endpoint = await self._ask(
+        (reader, delta), endpoint = await self._ask(
             lambda endpoint, limits: endpoint.stream(request, limits), request.seconds_left
         )
         is_reported = False
         try:
             while delta.finish_reason is None:
                 yield delta
-                delta = await stream.next()
+                delta = await reader.next()
             is_reported = True
             self._report_success(endpoint)
             yield delta
@@ -110,7 +110,7 @@ class ChatModel:
             self._report_failure(endpoint, failure, is_outage=_broke_off(failure))
             raise
         finally:
-            stream.close()
+            reader.close()
             if not is_reported:
                 self._report_end(endpoint, "cancelled")
 

@@ -61,8 +61,8 @@ def decode_reply(body: bytes, names: frozenset[str] = frozenset()) -> Reply:
     )
 
 
-class StreamedReply:
-    """A reply whose chunks are arriving: its usage, finish reason, and whether it is complete."""
+class ChunkDecoder:
+    """Decodes the chunks of one reply; knows what it has of it, and whether that is all."""
 
     def __init__(self, names: frozenset[str] = frozenset()) -> None:
         """Take the names of the functions that the request offers."""

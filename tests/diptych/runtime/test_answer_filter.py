@@ -13,7 +13,7 @@ from diptych.loop.answer_gate import AnswerGate
 from diptych.loop.answer_reading import is_call
 from diptych.loop.events import RunSettings
 from diptych.ports import Delta, Notice, Reply
-from diptych.runtime.answer_stream import AnswerStream, TextBatcher
+from diptych.runtime.answer_filter import AnswerFilter, TextBatcher
 from diptych.runtime.definition import AgentDefinition
 
 ADD = '{"tool": "add"}'
@@ -27,7 +27,7 @@ def gate():
 async def streamed(pieces, recorded=""):
     """Give what is told after the last reset, what is held, and the reasoning."""
     batcher, reasoning = TextBatcher(asyncio.Queue()), []
-    stream = AnswerStream(batcher, recorded, gate, reasoning.append)
+    stream = AnswerFilter(batcher, recorded, gate, reasoning.append)
     text = recorded
 
     def take():
