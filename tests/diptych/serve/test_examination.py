@@ -8,7 +8,7 @@ from support.stack import stage
 from support.upstream_habits import said, whole
 from support.upstream_server import Answer, upstream_server
 
-from diptych.adapters.openai_chat.chat_model import open_http_session
+from diptych.adapters.openai_chat.connection import open_http_session
 from diptych.config.settings import AgentConfig, ModelConfig, PeerConfig, ToolServerConfig
 from diptych.serve.examination import AgentFindings, Examiner, PeerFindings
 

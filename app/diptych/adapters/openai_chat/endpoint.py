@@ -56,7 +56,7 @@ class _Attempt:
     limits: Limits
 
 
-class ChatEndpoint:
+class ModelEndpoint:
     """Asks one endpoint, in the way that it takes.
 
     `takes_tools` says whether it takes the `tools` field; None until it was sent once.
