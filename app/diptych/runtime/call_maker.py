@@ -156,7 +156,7 @@ class CallMaker:
             self._log.notify(delegation_notice(call, seen))
 
         if isinstance(call, Delegation):
-            delegation = self._delegation(call, run, is_resumed=command.is_retry)
+            delegation = self._delegation(call, run, is_taken_over=command.is_retry)
             return await self._backends.agents.delegate(delegation, watch)
         return await self._backends.tools.call(
             _tool_of(call, run),
@@ -170,7 +170,7 @@ class CallMaker:
         child = self.children.get(call.id)
         return child_approval(call, child, seen) if child else None
 
-    def _delegation(self, call: Delegation, run: Run, *, is_resumed: bool) -> DelegationRequest:
+    def _delegation(self, call: Delegation, run: Run, *, is_taken_over: bool) -> DelegationRequest:
         limit = run.settings.memory_context_limit
         context = conversation(run)[:-1][-limit:] if limit else ()  # without the reply
         return DelegationRequest(
@@ -186,7 +186,7 @@ class CallMaker:
             call_id=call.id,
             budget=run.shares.get(call.id, Budget()),
             deadline_pauses=self._deadline.pauses,
-            is_resumed=is_resumed,
+            is_taken_over=is_taken_over,
             leaves_task=lambda: self._tasks.leaves_remote,
         )
 

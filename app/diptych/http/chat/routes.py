@@ -52,7 +52,7 @@ def completion_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
         chat = await read_chat(request, terms)
         entry = await runs.start(chat.run)
         written = CompletionFormat(entry, terms.name, chat.tools)
-        reader = ChatReader(runs, entry, written, chat.headers)
+        reader = ChatReader(runs, entry, written, chat.warnings)
         on_disconnect = None
         if chat.run.origin.cancels_on_disconnect:
             on_disconnect = partial(cancel_if_abandoned, runs, entry.run_id)
