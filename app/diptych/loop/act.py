@@ -91,7 +91,7 @@ def take_late_reply(run: Run, reply: Replied) -> Next:
     return updated(run, pending=(emit, *run.pending)), (emit, *commands)
 
 
-def take_rejection(run: Run, event: ReplyRejected) -> Next:
+def take_rejected_reply(run: Run, event: ReplyRejected) -> Next:
     """Tell the model what was wrong; after too many in a row, ask for the answer."""
     step = run.step + 1
     told = prompt.step_error(step, run.step_limit, event.error)
@@ -163,20 +163,20 @@ def start_ready(run: Run) -> Next:
     commands: list[Command] = []
     ids, awaiting_hooks = set(run.issued), set(run.awaiting_hooks)
     most = run.settings.max_parallel_calls
-    for decision in graph.superseded() if run.undelivered else graph.startable(most):
-        if isinstance(decision, Returned):
-            ids.add(decision.result.call_id)
-            commands.append(Emit(decision))
-        elif decision.id in needs_hooks:
-            awaiting_hooks.add(decision.id)
-            commands.append(JudgeCall(decision, run.step))
+    for due in graph.superseded() if run.undelivered else graph.startable(most):
+        if isinstance(due, Returned):
+            ids.add(due.result.call_id)
+            commands.append(Emit(due))
+        elif due.id in needs_hooks:
+            awaiting_hooks.add(due.id)
+            commands.append(JudgeCall(due, run.step))
         else:
-            ids.add(decision.id)
-            is_approved = decision.id in run.approved
+            ids.add(due.id)
+            is_approved = due.id in run.approved
             commands.append(
-                Emit(Called(decision, run.step))
-                if is_reader(decision)
-                else MakeCall(decision, run.step, is_approved=is_approved)
+                Emit(Called(due, run.step))
+                if is_reader(due)
+                else MakeCall(due, run.step, is_approved=is_approved)
             )
     run = updated(run, issued=frozenset(ids), awaiting_hooks=frozenset(awaiting_hooks))
     return issue(run, *commands)

@@ -22,7 +22,7 @@ from diptych.loop.act import (
     is_late_reply,
     start_ready,
     take_late_reply,
-    take_rejection,
+    take_rejected_reply,
     take_reply,
     take_result,
 )
@@ -123,7 +123,7 @@ def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - p
         case Phase.ACT, Replied():
             return take_reply(_count_usage(run, event), event)
         case Phase.ACT, ReplyRejected():
-            return take_rejection(run, event)
+            return take_rejected_reply(run, event)
         case Phase.ACT, FormatChanged():
             return change_format(run, event)
         case Phase.ACT, Streamed(text) if may_answer(run):

@@ -39,7 +39,7 @@ def approvals_of(records: Sequence[Record]) -> list[Approval]:
     for record in records:
         if record.event_type == "approval_requested":
             found[str(record.metadata["call_id"])] = Approval(record)
-        elif is_news(record):
+        elif may_close_approval(record):
             is_decision = record.event_type == "approval_decided" and record.content != "closed"
             decided = record if is_decision else None
             for call_id in _closed_by(record, found):
@@ -61,7 +61,7 @@ def _closed_by(record: Record, call_ids: Iterable[str]) -> list[str]:
     return [each for each in call_ids if each == call_id or each.startswith(f"{call_id}.")]
 
 
-def is_news(record: Record) -> bool:
+def may_close_approval(record: Record) -> bool:
     """Whether a record may have closed an approval."""
     return record.event_type == "approval_decided" or record.event_type in CLOSING
 
@@ -70,7 +70,7 @@ def note_approvals(open_ids: set[str], record: Record) -> None:
     """Keep the ids of a run's calls that wait for a decision, record by record."""
     if record.event_type == "approval_requested":
         open_ids.add(str(record.metadata["call_id"]))
-    elif is_news(record):
+    elif may_close_approval(record):
         open_ids.difference_update(_closed_by(record, open_ids))
     elif record.event_type in TERMINAL:
         open_ids.clear()

@@ -20,7 +20,7 @@ from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.queues import queued_messages
 from diptych.loop.text import well_formed
 from diptych.ports.entries import RunEntry
-from diptych.runtime.approval_records import is_news
+from diptych.runtime.approval_records import may_close_approval
 from diptych.runtime.buffer import is_terminal
 from diptych.runtime.decision_request import (
     DecisionRequest,
@@ -164,7 +164,7 @@ class RunSignals:
         if active := self._scheduler.find(run_id):
             active.decide(decided)
         await self._stores.leases.send_signal(run_id, decided)
-        await self._wait_for(run_id, after, RESEND_SECONDS, is_news)
+        await self._wait_for(run_id, after, RESEND_SECONDS, may_close_approval)
 
     async def _end(self, run_id: str, stop: Stop) -> None:
         """End a run, wherever it runs: its owner is asked again until the run has ended."""

@@ -182,7 +182,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
                 self._after_gap, self._stage = gap, _Stage.READING
             else:
                 self._lasting_gap = gap
-        elif is_new or not await self._reader.check_end(self._position.seq):
+        elif is_new or not await self._reader.has_more_at_end(self._position.seq):
             self._stage = _Stage.LIVE
 
     async def _is_same(self, found: Record, log: RunLog | None) -> bool:
