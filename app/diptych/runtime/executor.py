@@ -94,12 +94,12 @@ class Executor:
             await active.log.append(truncated)
             run = apply_all(run, truncated)
         ended = await active.finish(run, stop)
-        await self._counted(active.log, run).meter.close(has_ended=True)
+        await self._metered_backends(active.log, run).meter.close(has_ended=True)
         return ended
 
     async def _found_ended(self, active: ActiveRun, run: Run) -> Run:
         """Count what the owner of a run did not come to: it died when the end was on record."""
-        await self._counted(active.log, run).meter.close(has_ended=True)
+        await self._metered_backends(active.log, run).meter.close(has_ended=True)
         return run
 
     async def _restore(self, active: ActiveRun) -> Run:
@@ -121,7 +121,7 @@ class Executor:
             return await self._end(active, run, stop)
         log = active.log
         deadline = self._deadline(active, run)
-        backends = self._counted(log, run)
+        backends = self._metered_backends(log, run)
         runner = Runner(run, backends, log, deadline, self._catalogs)
         first: list[Event] = []
         if run.phase is Phase.QUEUED:
@@ -140,7 +140,7 @@ class Executor:
         finally:
             await backends.meter.close(has_ended=is_terminal(log.records[-1]))
 
-    def _counted(self, log: RunLog, run: Run) -> Backends:
+    def _metered_backends(self, log: RunLog, run: Run) -> Backends:
         """Give the backends of one run: they count what it uses."""
         if (budgets := self._backends.budgets) is None:
             return replace(self._backends, meter=RunMeter())

@@ -21,7 +21,6 @@ from diptych.loop.state import Phase, Run
 from diptych.net.memory_budget import MemoryBudget
 from diptych.ports.entries import Lease
 from diptych.runtime.active_run import ActiveRun, Stage
-from diptych.runtime.admission import Admission
 from diptych.runtime.backends import Backends
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.executor import Executor
@@ -29,6 +28,7 @@ from diptych.runtime.rebuilding import UnreadableRecord
 from diptych.runtime.run_log import Observer, RunLog
 from diptych.runtime.runner import DEADLINE_EXCEEDED
 from diptych.runtime.stores import Stores
+from diptych.runtime.turn_admission import TurnAdmission
 
 HAND_OVER_SECONDS = 3.0  # for which a leaving process waits for a store that is away
 _logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Scheduler:
         observers: Sequence[Observer] = (),
         memory_budget: MemoryBudget | None = None,
     ) -> None:
-        self.admission = Admission(stores, memory_budget or MemoryBudget())
+        self.admission = TurnAdmission(stores, memory_budget or MemoryBudget())
         self._max_runs = definition.max_runs
         self._stores = stores
         self._observers = tuple(observers)

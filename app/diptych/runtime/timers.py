@@ -18,7 +18,7 @@ Expired: TypeAlias = ApprovalDecided | ChildApprovalDecided
 
 
 class RunTimers:
-    """Calls `end` at the deadline, and `reject` for each approval that waits for too long.
+    """Calls `end` at the deadline, and `expire` for each approval that waits for too long.
 
     `now` gives seconds since the epoch, as `expires_at` of approvals is: it holds whoever owned
     the run before.
@@ -28,12 +28,12 @@ class RunTimers:
         self,
         deadline: Deadline,
         now: Callable[[], float],
-        reject: Callable[[Expired], None],
+        expire: Callable[[Expired], None],
         end: Callable[[], None],
     ) -> None:
         self._deadline = deadline
         self._now = now
-        self._reject = reject
+        self._expire = expire
         self._end = end
         self._end_timer: asyncio.TimerHandle | None = None
         self._approvals: dict[str, asyncio.TimerHandle] = {}
@@ -73,7 +73,7 @@ class RunTimers:
             at, expired = due[call_id]
             seconds = max(0.0, at - self._now())
             self._approvals[call_id] = asyncio.get_running_loop().call_later(
-                seconds, self._reject, expired
+                seconds, self._expire, expired
             )
 
 
