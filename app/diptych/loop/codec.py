@@ -136,6 +136,16 @@ class Record:
     metadata: Mapping[str, JSON] = field(default_factory=dict)
 
 
+def is_terminal(record: Record) -> bool:
+    """Whether a run has nothing after this record."""
+    return record.event_type in TERMINAL
+
+
+def record_chars(record: Record) -> int:
+    """The size of a record in characters, roughly: only its text can be large."""
+    return len(record.content) if isinstance(record.content, str) else 0
+
+
 def catalog_blob(
     catalog: Catalog, prompt: str, settings: RunSettings, native_prompt: str = ""
 ) -> tuple[Offered, bytes]:

@@ -7,7 +7,7 @@ Not here: what a decision leads to (`loop.approval_decisions`), sending one (`ru
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from diptych.loop.codec import TERMINAL, Record
+from diptych.loop.codec import Record, is_terminal
 
 CLOSING = frozenset({"tool_result", "tool_error", "delegation_response", "delegation_error"})
 """A result of a call that waits closes its approval: a message superseded it, or the run ended."""
@@ -45,7 +45,7 @@ def approvals_of(records: Sequence[Record]) -> list[Approval]:
             for call_id in _closed_by(record, found):
                 if found[call_id].is_open:
                     found[call_id] = replace(found[call_id], decided=decided, closed=record)
-        elif record.event_type in TERMINAL:
+        elif is_terminal(record):
             return [a if a.closed else replace(a, closed=record) for a in found.values()]
     return list(found.values())
 
@@ -72,7 +72,7 @@ def note_approvals(open_ids: set[str], record: Record) -> None:
         open_ids.add(str(record.metadata["call_id"]))
     elif may_close_approval(record):
         open_ids.difference_update(_closed_by(record, open_ids))
-    elif record.event_type in TERMINAL:
+    elif is_terminal(record):
         open_ids.clear()
 
 

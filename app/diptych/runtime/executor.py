@@ -11,7 +11,7 @@ import logging
 from dataclasses import replace
 
 from diptych.errors import BlobMissing, OutOfMemory, RunLost, StoreError, StoreFull
-from diptych.loop.codec import TERMINAL, Record, encode
+from diptych.loop.codec import TERMINAL, Record, encode, is_terminal
 from diptych.loop.events import Event, Failed, OwnerChanged, Stop
 from diptych.loop.reducer import apply_all
 from diptych.loop.state import Phase, Run
@@ -20,7 +20,6 @@ from diptych.runtime.active_run import ActiveRun
 from diptych.runtime.approval_records import waited_seconds
 from diptych.runtime.attendance import abandoned_after
 from diptych.runtime.backends import Backends
-from diptych.runtime.buffer import is_terminal
 from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.definition import AgentDefinition

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from diptych.errors import RunLost, StoreError
-from diptych.loop.codec import TERMINAL, Record
-from diptych.runtime.buffer import MAX_BUFFERED_CHARS, record_chars
+from diptych.loop.codec import TERMINAL, Record, record_chars
+from diptych.runtime.buffer import MAX_BUFFERED_CHARS
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.stores import Stores
 

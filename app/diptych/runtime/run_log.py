@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from diptych.errors import LeaseLost, LogTruncated, OutOfMemory
-from diptych.loop.codec import Record, encode
+from diptych.loop.codec import Record, encode, is_terminal
 from diptych.loop.events import Event, Failed, RunRequested
 from diptych.loop.reducer import apply_all
 from diptych.loop.state import Run
@@ -19,7 +19,7 @@ from diptych.net.memory_budget import RUN_SIZE, MemoryBudget, Share, record_size
 from diptych.ports import Item, Notice
 from diptych.ports.entries import IdempotencyKey, Lease, Opened
 from diptych.runtime.approval_records import note_approvals, open_approvals
-from diptych.runtime.buffer import SubscriberBuffer, is_terminal
+from diptych.runtime.buffer import SubscriberBuffer
 from diptych.runtime.call_notices import PROGRESS
 from diptych.runtime.stores import Stores
 from diptych.runtime.tasks import Inbox, TaskCrashed

@@ -14,14 +14,13 @@ from typing import TypeVar
 
 from diptych.errors import LoopError, NotAnswered, TooManyMessages
 from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
-from diptych.loop.codec import TERMINAL, Record, decode
+from diptych.loop.codec import TERMINAL, Record, decode, is_terminal
 from diptych.loop.events import Aborted, Offered, Signal, Stop
 from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.queues import queued_messages
 from diptych.loop.text import well_formed
 from diptych.ports.entries import RunEntry
 from diptych.runtime.approval_records import may_close_approval
-from diptych.runtime.buffer import is_terminal
 from diptych.runtime.decision_request import (
     DecisionRequest,
     decision_event,

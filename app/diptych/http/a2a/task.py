@@ -22,7 +22,7 @@ from a2a.types import (
 )
 from google.protobuf.json_format import ParseDict
 
-from diptych.loop.codec import TERMINAL, Record
+from diptych.loop.codec import Record, is_terminal
 from diptych.loop.messages import JSON, JSONObject, Usage
 from diptych.loop.text import well_formed
 from diptych.net import a2a_extension
@@ -137,7 +137,7 @@ class TaskUpdates:
         self._usage += spent(record)
         self._use.add(record)
         yield from self.events_of([record])
-        if record.event_type in TERMINAL:
+        if is_terminal(record):
             report = TaskReport(self._usage, end_code(record), self._use.used)
             yield self._status_update(_final_status(record), report)
             return
@@ -218,7 +218,7 @@ def _latest_status(entry: RunEntry, records: Sequence[Record]) -> TaskStatus:
     if not records:
         return _status("queued", entry.created)
     newest = records[-1]
-    if newest.event_type in TERMINAL:
+    if is_terminal(newest):
         return _final_status(newest)
     if asked := open_approvals(records):
         return _approval_status(asked[-1].requested)

@@ -31,12 +31,11 @@ from diptych.http.errors import RunFailed, run_error_body, store_failure
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import operations
 from diptych.http.sse_response import SseResponse
-from diptych.loop.codec import Record
+from diptych.loop.codec import Record, is_terminal
 from diptych.net.sse import frame
 from diptych.ports import Item, Notice
 from diptych.ports.entries import RunEntry
 from diptych.runtime.answers import TURN, collect, whole_answer
-from diptych.runtime.buffer import is_terminal
 
 FIRST_FRAME_SECONDS = 10.0  # for which the headers of a stream wait for its first frame
 _CALLS = frozenset({"tool_call", "delegation_request"})
