@@ -4,7 +4,7 @@ Not here: where references lead (`references`), files and the environment's form
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from diptych.access.limits import Limits
@@ -99,7 +99,7 @@ class _Resolver:
             store=self._store(spec.sessions),
             hooks=tuple(self._hook(("spec", "hooks", i), h) for i, h in enumerate(spec.hooks)),
             access=self._access(spec.access),
-            chat=ChatConfig(**_same_fields(spec.chat, ChatConfig)),
+            chat=ChatConfig(**_fields_of(spec.chat)),
             mounted_keys=self.references.mounted_keys,
             policy=call_policy(self._manifest, self.references),
             budgets=shared_budgets(spec.budget),
@@ -126,7 +126,7 @@ class _Resolver:
 
     def _model(self, model: ModelSpec, *, is_mocked: bool) -> ModelConfig:
         path: FieldPath = ("spec", "model")
-        timeouts = TimeoutConfig(**_same_fields(model.timeouts, TimeoutConfig))
+        timeouts = TimeoutConfig(**_fields_of(model.timeouts))
 
         def endpoint(path: FieldPath, spec: ModelSpec | FallbackSpec) -> ModelConfig:
             api_key = None
@@ -139,7 +139,7 @@ class _Resolver:
                 api_key=api_key,
                 headers=self._headers((*path, "headers"), spec.headers, is_required=not is_mocked),
                 timeouts=timeouts,
-                **_same_fields(spec.parameters or model.parameters, ModelConfig),
+                **_fields_of(spec.parameters or model.parameters),
             )
 
         fallbacks = tuple(
@@ -158,10 +158,7 @@ class _Resolver:
             allow=tool.allow,
             headers=self._headers((*path, "headers"), tool.headers),
             timeout=tool.timeout,
-            overrides=tuple(
-                OverrideConfig(**_same_fields(override, OverrideConfig))
-                for override in tool.overrides
-            ),
+            overrides=tuple(OverrideConfig(**_fields_of(override)) for override in tool.overrides),
             pins={pin.tool: pin.digest for pin in tool.pin},
         )
 
@@ -250,14 +247,19 @@ class _Resolver:
 
 
 def _run_settings(spec: AgentSpec) -> RunSettings:
-    of_model = _same_fields(spec.model, RunSettings) if spec.model else {}
-    of_loop = _same_fields(spec.loop, RunSettings)
-    of_sessions = _same_fields(spec.sessions, RunSettings)
-    fields = {**of_loop, **of_model, **of_sessions, **budget_fields(spec.budget, spec.model)}
-    return RunSettings(**fields, output_schema=spec.output_schema)
+    of_model = {"action_format": spec.model.action_format} if spec.model else {}
+    return RunSettings(
+        **_fields_of(spec.loop, but="deadline"),
+        **of_model,
+        **budget_fields(spec.budget, spec.model),
+        queue_mode=spec.sessions.queue_mode,
+        output_schema=spec.output_schema,
+    )
 
 
-def _same_fields(model: StrictModel, config: type) -> dict[str, Any]:
-    """Give the values of a manifest's fields that a configuration class has by the same name."""
-    names = {field.name for field in fields(config)}
-    return {name: getattr(model, name) for name in type(model).model_fields if name in names}
+def _fields_of(spec: StrictModel, *, but: str = "") -> dict[str, Any]:
+    """Give the values of a part of the manifest, for a class with fields of the same names.
+
+    The class refuses a name that it does not have: a field of the manifest is never dropped.
+    """
+    return {name: getattr(spec, name) for name in type(spec).model_fields if name != but}
