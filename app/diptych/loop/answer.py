@@ -99,8 +99,9 @@ def reset_answer(run: Run, attempt: int) -> Run:
 def _take_action(run: Run, reply: Replied) -> Next:
     """Ask once more for an answer that is an action.
 
-    In `answerMode: direct` the calls that follow prose are held back and not run: the prose is the
-    answer (§2). What is left of a no-op or a list, such as `}`, is no prose.
+    In `answerMode: direct`, where text that was told as the answer goes on with a written call, the
+    call is not made: the text is the answer (§2). A native call is: see `act.is_late_reply`. What
+    is left of a no-op or a list, such as `}`, is no answer.
     """
     if run.is_direct and not is_no_op(run.answer) and not _is_call(run, run.answer):
         run, commands = give_answer(run, "", reply.finish_reason)

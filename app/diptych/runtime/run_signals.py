@@ -1,7 +1,7 @@
 """Signals to runs, wherever they run: sent, sent again, and looked for in the record.
 
-What is sent counts only once it is on record: its sender may be told otherwise that it was taken
-when its owner died with it (decision 47).
+A signal is taken once it is on record, and its sender is told so only then: an owner may die with
+what it has not recorded. A message to a queued run is taken once the store keeps it (decision 47).
 
 Not here: who may send them (`http.guarded_runs`), what becomes of them (`loop.reducer`).
 """

@@ -1,9 +1,9 @@
 """Drives one run: carries out the reducer's commands and feeds events back to it.
 
 The order is always the same: advance, record, notify subscribers, act. Calls are recorded before
-they are sent. Only requests to the model may start before the write has ended: asking twice does no
-harm, and a slow store must not delay them. Everything that happens to a run, its abort and its
-deadline too, comes through one inbox.
+they are sent. Only questions, to the model and to hooks, may start before the write has ended:
+asking twice does no harm, and a slow store must not delay them. Everything that happens to a run,
+its abort and its deadline too, comes through one inbox.
 
 Not here: what follows from an event (`loop.reducer`), asking the model (`model_caller`), making
 calls (`call_maker`), putting events on record (`run_log`), whose turn it is (`scheduler`).
@@ -162,7 +162,8 @@ class Runner:
     async def _apply(self, event: Event) -> None:
         """Advance by an event, record and notify it, and make the calls.
 
-        Requests to the model start at once; a write that led to nothing else may be deferred.
+        Questions to the model and to hooks start at once; a write that led to nothing but a
+        question to the model may be deferred.
         """
         before = self._writer.current
         self._writer.current, commands = advance(self._writer.current, event)
@@ -187,7 +188,7 @@ class Runner:
     def _carry_out(
         self, commands: Sequence[Command]
     ) -> tuple[list[Event | Notice], list[MakeCall]]:
-        """Ask the model, and advance by what follows; gives what to write, and calls to make."""
+        """Ask the model and hooks, and advance by what follows; gives items to write, and calls."""
         items, calls = list[Event | Notice](), list[MakeCall]()
         todo = deque(commands)
         while todo:
@@ -208,7 +209,7 @@ class Runner:
         return items, calls
 
     def _withheld(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | None:
-        """Ask the guards about a call; gives what happens in place of it, unless it is made."""
+        """Ask policy and budget about a call; gives what happens in its place, if anything."""
         if self._stage is not _Stage.DRIVING:
             return None
         outcome = self._call_maker.withheld(command, before)
