@@ -53,7 +53,7 @@ class PacedModel:
         last = request.messages[-1].content
         if self._calls_first and request.index == 0:
             return [_CALL[at : at + 4] for at in range(0, len(_CALL), 4)]
-        is_phase_two = "final response" in last
+        is_phase_two = "Now provide your final response" in last
         is_direct = last.endswith(DIRECT)
         return ["{}"] if self._says_no_op and not (is_phase_two or is_direct) else _ANSWER
 

@@ -78,7 +78,10 @@ async def test_health_and_metrics_are_served_over_http(clock):
         found.metrics.count_reconcile("ok", 0.01)
         found.metrics.count_request("PATCH", 200)
         bad = {"type": "Degraded", "status": "True", "reason": "KeyMissing"}
-        agent = {"metadata": {"namespace": "team", "name": "a"}, "status": {"conditions": [bad]}}
+        agent = {
+            "metadata": {"namespace": "team", "name": "a", "uid": "1"},
+            "status": {"conditions": [bad]},
+        }
         found.cache.put(AGENT, agent)
         text = await (await client.get("/metrics")).text()
         found.cache.put(AGENT, {**agent, "status": {}})
