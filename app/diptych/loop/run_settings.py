@@ -7,7 +7,7 @@ Not here: their form in a manifest (`config.manifest`), who makes them (`config.
 """
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -75,11 +75,10 @@ _BEFORE: Mapping[str, Any] = {"reply_rules": 1, "queue_mode": "all"}
 
 def encode_settings(settings: RunSettings) -> dict[str, Any]:
     """Give settings as JSON, as they are kept with a run's catalog."""
-    stored = asdict(settings)
-    for each in fields(settings):
-        is_default = getattr(settings, each.name) == _default(each)
-        if is_default and each.name not in _ALWAYS_RECORDED:
-            del stored[each.name]
+    stored, defaults = asdict(settings), type(settings)()
+    for name in stored.keys() - _ALWAYS_RECORDED:
+        if getattr(settings, name) == getattr(defaults, name):
+            del stored[name]
     return stored | budget_terms(settings)
 
 
@@ -104,7 +103,3 @@ def decode_settings(stored: Mapping[str, Any]) -> RunSettings:
     known["hooks"] = tuple(known.get("hooks", ()))
     known["budget"] = decode_budget(known.get("budget", {}))
     return RunSettings(**{**known, "prices": read_prices(stored)})
-
-
-def _default(each: Field[Any]) -> object:
-    return each.default if each.default is not MISSING else each.default_factory()
