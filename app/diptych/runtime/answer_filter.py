@@ -20,7 +20,7 @@ TEXT_INTERVAL = 0.025  # seconds in which pieces of an answer are merged into on
 
 
 class AnswerFilter:
-    """One reply. `recorded` is its text on record, if it is asked for again.
+    """Filters one streamed reply. `recorded` is its text on record, if it is asked for again.
 
     `new_gate` makes the gate, None to hold all text to the end. `on_reasoning` is called with
     reasoning as it comes. With `opens_reasoning` the reply begins with reasoning that the prompt

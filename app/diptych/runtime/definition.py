@@ -21,7 +21,7 @@ class AgentDefinition:
 
     `read_instructions` reads the instructions at each run's start, if they are in a file that may
     change; None from it means that there are none now, and `instructions` hold. `max_runs` bounds
-    the waiting and executing runs of a process, all sessions together. `context_max_tokens` is the
+    the queued and executing runs of a process, all sessions together. `context_max_tokens` is the
     model's context window, None if nobody says.
     """
 

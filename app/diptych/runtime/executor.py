@@ -30,7 +30,7 @@ from diptych.runtime.runner import DEADLINE_EXCEEDED, Runner
 from diptych.runtime.stores import Stores
 
 MAX_OWNER_CHANGES = 10  # of one run; then the run itself is taken for what kills its owners
-SIGNALS_AFTER = 0.4  # seconds of waiting, after which the store may hold signals for a run
+SIGNALS_AFTER = 0.4  # seconds in its queue, after which the store may hold signals for a run
 _logger = logging.getLogger(__name__)
 
 

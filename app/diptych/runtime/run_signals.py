@@ -40,7 +40,7 @@ DECIDE_SECONDS = 15.0  # in which a decision must be on record
 STEER_SECONDS = 15.0  # in which a message must be on record
 POLL_SECONDS = 0.2  # at most, between two looks for a message in the record
 RESEND_SECONDS = 2.0  # after which a signal is sent again: the owner may have changed
-QUEUED_SECONDS = 0.5  # after which a waiting run is taken to keep the message it was sent
+QUEUED_SECONDS = 0.5  # after which a queued run is taken to keep the message it was sent
 
 
 class RunSignals:

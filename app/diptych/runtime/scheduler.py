@@ -43,7 +43,7 @@ class _OwnedSession:
 
 
 class Scheduler:
-    """The active runs of this process: waiting for their turn, or executing."""
+    """The active runs of this process: queued until their turn, or executing."""
 
     def __init__(
         self,

@@ -80,7 +80,7 @@ class RunService:
 
     @property
     def active_count(self) -> int:
-        """How many runs wait or execute in this process."""
+        """How many runs are queued or execute in this process."""
         return self._scheduler.active_count
 
     def unfinished_of(self, owner: str) -> int:

@@ -1,4 +1,4 @@
-"""Messages to a run as its records and signals have them: taken, waiting, cleared.
+"""Messages to a run as its records and signals have them: taken, queued, cleared.
 
 Not here: sending them (`run_signals`), what becomes of them (`loop.queues`).
 """
