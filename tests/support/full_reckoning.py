@@ -53,20 +53,22 @@ def _sums(world):
     rows = [("the day", world.of_day, whole, "day:")]
     rows += [(n, world.of_session, runs, f"session:{n}") for n, runs in by_session.items()]
     for name, budget, runs, prefix in rows:
-        key = next((k for k in world.ledger._accounts if k.startswith(prefix)), None)
-        if budget and key is not None:
-            counted = world.ledger._accounts[key].used
-            yield from (f"{name}: {what}" for what in _of_account(counted, budget, runs))
+        keys = [k for k in world.ledger._accounts if k.startswith(prefix)]
+        if budget and keys:  # two of a day if midnight has passed
+            counted = sum((world.ledger._accounts[key].used for key in keys), Used())
+            yield from (
+                f"{name}: {what}" for what in _of_accounts(counted, budget, runs, len(keys))
+            )
 
 
-def _of_account(counted, budget, runs):
+def _of_accounts(counted, budget, runs, accounts):
     recorded = sum(map(recorded_use, runs), Used())
     for limit in ("model_calls", "tool_calls"):
         if (there := getattr(counted, limit)) < getattr(recorded, limit):
             yield f"the ledger has {there} {limit} of {getattr(recorded, limit)}"
         bound = getattr(budget, limit)
-        if bound is not None and getattr(recorded, limit) > bound + 1:
-            yield f"{getattr(recorded, limit)} {limit} were made, of {bound}"
+        if bound is not None and getattr(recorded, limit) > (bound + 1) * accounts:
+            yield f"{getattr(recorded, limit)} {limit} were made, of {bound} in {accounts} accounts"
 
 
 def _hooked(world):

@@ -28,6 +28,7 @@ from diptych.policy.rules import Rule
 from diptych.ports.budgets import RESERVED_SECONDS
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.decision_request import DecisionRequest
+from diptych.runtime.ledger_client import SECONDS_OF_A_DAY
 
 
 class ReplicaLedger:
@@ -54,10 +55,18 @@ def _at_once(work):
     raise AssertionError("it waits")
 
 
+def _begin_before_midnight(chance):
+    """Let a quarter of the seeds last beyond the end of a day, whose budget ends with it."""
+    if chance.random() < 0.25:
+        asyncio.get_running_loop()._now = SECONDS_OF_A_DAY - chance.uniform(1.0, 25.0)
+
+
 class FullWorld(HooksOfWorld, World):
     """A world with everything in it; `below` is that of the agent below."""
 
-    def __init__(self, seed, ledger=MemoryLedger, workers=Workers, **rest):
+    def __init__(self, seed, ledger=MemoryLedger, workers=Workers, *, midnights=True, **rest):
+        if midnights:
+            _begin_before_midnight(random.Random(f"{seed}, midnight"))
         super().__init__(seed, **rest)
         self.whole = random.Random(f"{seed}, whole")
         chance = self.whole

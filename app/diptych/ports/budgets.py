@@ -64,7 +64,7 @@ class Ledger(Protocol):
     async def lend(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
         """Reserve as `reserve` does, but no more of a limit than nobody else has reserved.
 
-        Where the entry is held already, that is what was lent.
+        Where the entry is held already, that is what was lent, and it is held for longer.
         """
         ...
 

@@ -20,7 +20,7 @@ from diptych.runtime.ledger_client import (
     LedgerClient,
     day_key,
 )
-from diptych.runtime.recorded_use import recorded_use
+from diptych.runtime.recorded_use import RecordedUse
 from diptych.runtime.run_meter import EstimatingMeter, RunMeter
 from diptych.runtime.shared_budget_meter import CountedRun, SharedBudgetMeter
 
@@ -109,9 +109,15 @@ class AgentBudgets:
 
     def _recorded(self, records: Sequence[Record]) -> list[tuple[str, Used]]:
         """Say what is on record, by the days on which it was recorded."""
-        days = groupby(records, key=lambda record: record.timestamp // SECONDS_OF_A_DAY)
-        prices = self._terms.settings.prices
-        found = [(day, recorded_use(of_day, prices)) for day, of_day in days]
+        use, before = RecordedUse(self._terms.settings.prices), NO_USE
+        found = []
+        for day, of_day in groupby(
+            records, key=lambda record: record.timestamp // SECONDS_OF_A_DAY
+        ):
+            for record in of_day:
+                use.add(record)  # it knows what was lent on the day before
+            found.append((day, use.used - before))
+            before = use.used
         return [(day_key(day * SECONDS_OF_A_DAY), used) for day, used in found if used != NO_USE]
 
 

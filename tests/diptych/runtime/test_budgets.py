@@ -11,6 +11,7 @@ from support.stories import virtually
 from diptych.adapters.in_memory.budgets import MemoryLedger
 from diptych.errors import ModelError, StoreError
 from diptych.loop.budget import Budget, Prices, SharedBudgets
+from diptych.loop.codec import Record
 from diptych.loop.commands import MakeCall
 from diptych.loop.events import RunSettings
 from diptych.loop.messages import Delegation, Message, Result, Usage, Used
@@ -536,6 +537,22 @@ async def test_what_a_lost_child_was_lent_is_counted_before_it_is_free():
     await home.told(run_id)
     assert seen == [4]
     assert (await used(home)).tool_calls == 4
+
+
+@virtually
+async def test_a_child_that_was_lost_after_midnight_counts_as_what_it_was_lent_before():
+    lent = {"call_id": "call_1_1", "agent": "worker", "budget": {"tool_calls": 4}}
+    lost = {"call_id": "call_1_1", "agent": "worker", "error": "unknown"}
+    midnight = 3 * 86_400.0
+    records = [
+        Record("run-1", "talk", 1, "delegation_request", midnight - 1, "work", lent),
+        Record("run-1", "talk", 2, "delegation_error", midnight + 1, "It is gone.", lost),
+    ]
+    ledger = MemoryLedger(asyncio.get_running_loop().time)
+    await _meter(ledger, records).close(has_ended=True)
+    limits, keys = Budget(tool_calls=6), (day_key(midnight - 1), day_key(midnight + 1))
+    days = [Account("perDay", key, limits, 100_000) for key in keys]
+    assert await ledger.used(days) == [Used(), Used(tool_calls=4)]
 
 
 @virtually

@@ -4,7 +4,8 @@ The world is that of `test_simulation_owners`, with budgets of runs, sessions an
 all places, messages that come at any call of the store, and an agent below whose processes die
 (`support.full_world`). What must hold besides stands in `support.full_reckoning`: no reservation
 stays, no budget is overdrawn by more than one call, each call that was begun has one result, each
-task is begun once, each message is in the conversation once, and nothing is left waiting.
+task is begun once, each message is in the conversation once, and nothing is left waiting. A
+quarter of the seeds last beyond midnight.
 
 `support.seeds` says how many seeds are tried. A seed that once failed stays in `ONCE_FAILED`.
 """
@@ -23,7 +24,7 @@ from diptych.loop.hook_events import CallJudged
 from diptych.runtime.shared_budget_meter import SharedBudgetMeter
 
 SEEDS = 200
-ONCE_FAILED = [5, 16, 109, 148, 204, 210, 322, 1815, 2540, 2561, 5043, 5095, 6813, 7521, 9516]
+ONCE_FAILED = [5, 16, 109, 148, 204, 210, 322, 1815, 2540, 2561, 5043, 5095, 6454, 6813, 7521, 9516]
 MOST = 300  # seeds in which what is broken on purpose must be found
 
 
@@ -39,10 +40,11 @@ def test_whatever_breaks_what_is_promised_holds(seeds):
     assert {seed: what for seed, what in wrong.items() if what} == {}
 
 
+@pytest.mark.parametrize("midnights", [False, True], ids=["by day", "any time"])
 @pytest.mark.parametrize("native", [False, True], ids=["json", "native"])
 @pytest.mark.parametrize("seed", ONCE_FAILED)
-def test_seeds_that_once_failed(seed, native):
-    assert found(seed, FullWorld, native=native) == []
+def test_seeds_that_once_failed(seed, native, midnights):
+    assert found(seed, FullWorld, native=native, midnights=midnights) == []
 
 
 # The product broken on purpose: a promise that is not looked at is none

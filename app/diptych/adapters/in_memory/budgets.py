@@ -57,6 +57,8 @@ class MemoryLedger:
         used = [row.used for row in rows]
         reserved = [row.reserved for row in rows if row.reserved]
         if len(reserved) == len(rows) and all(entry in held for held in reserved):
+            for held in reserved:
+                held[entry] = (now + RESERVED_SECONDS, held[entry][1])
             return Reserved("ok", used, lent=reserved[0][entry][1] if reserved else amount)
         if gone := _first_without(accounts, used, amount):
             return Reserved("gone", used, *gone)

@@ -59,6 +59,12 @@ local function note(account, state, ms)
   redis.call('ZADD', account.due, now + ms, entry)
 end
 
+local function hold_on()
+  for _, account in ipairs(accounts) do
+    redis.call('ZADD', account.due, 'XX', now + held, entry)
+  end
+end
+
 local function sums(account, field)
   local fields = {}
   for i = 1, N do
@@ -112,11 +118,14 @@ local amounts
 if what == 'reserve' or what == 'lend' then
   local state = redis.call('HGET', accounts[1].name, 'r:' .. entry)
   if state then
-    local held = {}
+    local lent = {}
     for amount in string.gmatch(state, '%d+') do
-      held[#held + 1] = amount
+      lent[#lent + 1] = amount
     end
-    return { 'ok', 0, 0, used(), #held == N and held or accounts[1].amounts }
+    if #lent == N then
+      hold_on()
+    end
+    return { 'ok', 0, 0, used(), #lent == N and lent or accounts[1].amounts }
   end
   local n, i = without('u')
   if n then
@@ -143,9 +152,7 @@ if what == 'reserve' or what == 'lend' then
     end
   end
 elseif what == 'renew' then
-  for _, account in ipairs(accounts) do
-    redis.call('ZADD', account.due, 'XX', now + held, entry)
-  end
+  hold_on()
 elseif what == 'settle' then
   for _, account in ipairs(accounts) do
     if release(account, entry) ~= 'settled' then
