@@ -247,7 +247,7 @@ class _Resolver:
 
 
 def _run_settings(spec: AgentSpec) -> RunSettings:
-    of_model = {"action_format": spec.model.action_format} if spec.model else {}
+    of_model: dict[str, Any] = {"action_format": spec.model.action_format} if spec.model else {}
     return RunSettings(
         **_fields_of(spec.loop, but="deadline"),
         **of_model,
