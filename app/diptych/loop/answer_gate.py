@@ -237,7 +237,7 @@ def _opening(text: str) -> _Opening | None:
                 return _Opening(_Kind.BRACKETS, at)
         case "}" | "]" | "," if not rest.strip(_REMAINS):
             return None
-    if any(rest.startswith(literal) for literal in _LITERALS):
+    if rest.startswith(_LITERALS):
         return _Opening(_Kind.ACTION, len(text))
     if any(literal.startswith(rest) for literal in _LITERALS):
         return None

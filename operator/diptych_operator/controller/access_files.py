@@ -47,7 +47,7 @@ from diptych_operator.resources.ownership import (
 )
 
 PERIOD = 60.0
-"""Seconds between two looks at an access file that should not have changed."""
+"""Seconds between two looks at a file that should not have changed, if there are few Agents."""
 TICK = 0.2
 """Seconds between two looks for changes. A pod that starts mounts its file a second later and looks
 again only after a minute: Agents that are made together should know each other by then."""

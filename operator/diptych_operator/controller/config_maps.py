@@ -26,7 +26,7 @@ from diptych_operator.resources.kinds import CONFIG_MAP, NamespacedName, Object,
 from diptych_operator.resources.ownership import has_lost_its_owner, is_controlled_by
 
 PERIOD = 25.0
-"""Seconds between two looks at a ConfigMap."""
+"""Seconds between two looks at a ConfigMap, if there are few Agents."""
 TICK = 1.0
 UNAVAILABLE_PAUSE = 5.0
 """Seconds without requests after the API was unavailable, unless it asks for another time."""

@@ -16,7 +16,7 @@ import aiohttp
 import orjson
 
 from diptych_operator.controller.cache import ObjectCache
-from diptych_operator.controller.poll_schedule import PollSchedule
+from diptych_operator.controller.poll_schedule import MAX_PER_SECOND, PollSchedule
 from diptych_operator.controller.status_tokens import StatusTokens
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.resources.kinds import PORT, NamespacedName, Object
@@ -29,8 +29,6 @@ CHANGE_DELAY = 2.0
 """Seconds from a change to the poll that it causes."""
 DEGRADED_PERIOD = 5.0
 """Seconds between two polls of an Agent that misses something, if there are few of those."""
-MAX_PER_SECOND = 10.0
-"""Agents polled per second; with more Agents the periods get longer."""
 TICK = 1.0
 
 _CONCURRENCY = 16
@@ -57,7 +55,7 @@ class ReadinessPoll:
                 for name in self._cache.pop_readiness_changes():
                     self._schedule.expedite(name, CHANGE_DELAY)
                 self._tokens.keep(set(self._cache.agent_names()))
-                names = iter(self._schedule.pop_due(self._cache.agent_names(), self._period()))
+                names = iter(self._schedule.pop_due(self._cache.agent_names(), PERIOD))
                 await asyncio.gather(*(self._poll_all(names, session) for _ in range(_CONCURRENCY)))
                 await asyncio.sleep(TICK)
 
@@ -80,9 +78,6 @@ class ReadinessPoll:
         known[name] = missing
         if has_changed:
             self._queue.add(name)
-
-    def _period(self) -> float:
-        return max(PERIOD, sum(1 for _ in self._cache.agent_names()) / MAX_PER_SECOND)
 
     async def _ask_pods(
         self, name: NamespacedName, session: aiohttp.ClientSession

@@ -1,4 +1,4 @@
-"""Resync: lists everything, before the watches start and once a minute after that.
+"""Resync: lists everything, before the watches start and about once a minute after that.
 
 A watch reports changes only, and a watch that had to start anew does not report what was deleted
 meanwhile. A list shows it. The first list also makes the cache complete before the first decision,
@@ -20,6 +20,9 @@ from diptych_operator.watch.scope import label_selector, watched_kinds
 from diptych_operator.watch.staleness import WatchStaleness
 
 PERIOD = 60.0
+"""Seconds between two lists of everything, if there are few Agents."""
+SECONDS_PER_AGENT = 0.15
+"""With more than 400 Agents the period gets longer: a list takes a millisecond for each."""
 RETRY_SECONDS = 3.0
 
 _YIELD_EVERY = 100
@@ -56,9 +59,10 @@ class Resync:
                 return self._queue.start()
 
     async def run(self) -> None:
-        """List everything once in `PERIOD`, forever."""
+        """List everything once in `PERIOD`, or more rarely if there are many Agents, forever."""
         while True:
-            await asyncio.sleep(PERIOD)
+            agents = sum(1 for _ in self._cache.agent_names())
+            await asyncio.sleep(max(PERIOD, agents * SECONDS_PER_AGENT))
             try:
                 await self.list_all()
             except ApiError as error:

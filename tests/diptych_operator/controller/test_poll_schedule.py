@@ -1,6 +1,8 @@
 """When each Agent is polled."""
 
-from diptych_operator.controller.poll_schedule import PollSchedule
+from collections import Counter
+
+from diptych_operator.controller.poll_schedule import MAX_PER_SECOND, PollSchedule
 
 
 class Clock:
@@ -28,6 +30,16 @@ def test_polls_are_spread_evenly_and_come_once_in_a_period():
     assert [name for _, name in found] == [*"abcd", *"abcd"]
     times = [at for at, name in found if name == "b"]
     assert times[1] - times[0] == 20
+
+
+def test_many_agents_are_polled_more_rarely():
+    clock = Clock()
+    names = [("team", f"agent-{n}") for n in range(1_000)]
+    found = polls(PollSchedule(clock), clock, 210, names)
+    by_second = Counter(at for at, _ in found)
+    assert max(by_second.values()) <= MAX_PER_SECOND + 1
+    times = [at for at, name in found if name == "agent-7"]
+    assert times[1] - times[0] == 100
 
 
 def test_a_poll_may_be_expedited_and_never_delayed():

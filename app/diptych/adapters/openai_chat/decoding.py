@@ -122,10 +122,11 @@ class ChunkDecoder:
         if isinstance(delta, dict):
             if text := _text(delta):
                 texts.append(text)
-            if (len(delta) > 1 or not text) and (thought := _reasoning(delta)):
-                thoughts.append(thought)
-            if delta.get("tool_calls") or delta.get("function_call"):
-                self._add_calls(delta, is_whole="delta" not in choice)
+            if len(delta) > 1 or not text:  # else there is text, and nothing else
+                if thought := _reasoning(delta):
+                    thoughts.append(thought)
+                if delta.get("tool_calls") or delta.get("function_call"):
+                    self._add_calls(delta, is_whole="delta" not in choice)
         finish_reason = choice.get("finish_reason")
         if finish_reason or "error" in choice:
             _check_choice(chunk, choice)
@@ -171,9 +172,15 @@ def _decode(payload: bytes) -> dict[str, Any]:
 def _decode_chunk(payload: bytes) -> dict[str, Any]:
     """Decode a chunk. One that cannot be read is the server's failure: it did speak the API."""
     try:
-        return _object(_parsed(payload))
-    except (ValueError, RecursionError):
-        raise ReportedError(_in_words(payload)) from None
+        found = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        try:
+            found = _parsed(payload)
+        except (ValueError, RecursionError):
+            raise ReportedError(_in_words(payload)) from None
+    if isinstance(found, dict) and not found.get("error"):
+        return found
+    return _object(found)
 
 
 def _parsed(payload: bytes) -> object:
