@@ -142,4 +142,10 @@ def _gate(command: AskModel, run: Run) -> Callable[[], AnswerGate] | None:
     reads_as_call = partial(is_call, catalog=run.catalog, rules=run.settings.rules)
     is_direct = command.purpose == "either"
     preamble = PREAMBLE_CHARS if is_direct and request.tools else 0
-    return partial(AnswerGate, reads_as_call, watches_lines=is_direct, min_chars=preamble)
+    return partial(
+        AnswerGate,
+        reads_as_call,
+        names=run.catalog.names,
+        watches_lines=is_direct,
+        min_chars=preamble,
+    )
