@@ -68,9 +68,9 @@ class MemoryLedger:
                 return Reserved("busy", used, *busy)
         if is_lent:
             amount = _within(accounts, [row.claimed() for row in rows], amount)
-        held = (now + RESERVED_SECONDS, amount)
+        reservation = (now + RESERVED_SECONDS, amount)
         for row in rows:
-            row.reserved[entry] = held
+            row.reserved[entry] = reservation
         return Reserved("ok", used, lent=amount)
 
     async def renew(self, accounts: Sequence[Account], entries: Sequence[str]) -> None:
