@@ -38,6 +38,7 @@ _LITERALS = (  # other beginnings of calls in the forms of `actions.tag_table` a
     "Action:",
     ">>>",
 )
+_LONGEST = max(map(len, _LITERALS))
 _TAG = re.compile(r"<([\w:.-]{1,64})")
 _FENCE = re.compile(r"(?P<mark>`{3,}|~{3,})(?P<tag>[^\n]*)(?P<end>\n?)")
 _BRACKET = re.compile(r'["\\{}\[\]\n]')
@@ -239,7 +240,7 @@ def _opening(text: str) -> _Opening | None:
             return None
     if rest.startswith(_LITERALS):
         return _Opening(_Kind.ACTION, len(text))
-    if any(literal.startswith(rest) for literal in _LITERALS):
+    if len(rest) < _LONGEST and any(literal.startswith(rest) for literal in _LITERALS):
         return None
     return _Opening(_Kind.FLOW, at)
 

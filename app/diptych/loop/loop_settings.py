@@ -3,11 +3,11 @@
 Not here: what they are on record (`settings_json`), their form in a manifest (`config.manifest`).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from diptych.loop.actions import RULES_0_1, Rules
-from diptych.loop.budget import Budget, Prices
+from diptych.loop.budget import UNLIMITED, Budget, Prices
 from diptych.loop.hook_events import HookPoint
 from diptych.loop.messages import JSONObject
 
@@ -37,7 +37,7 @@ class LoopSettings:
     action_format: Literal["json", "native", "auto"] = "json"
     queue_mode: Literal["one", "all"] = "one"
     hooks: tuple[HookPoint, ...] = ()
-    budget: Budget = field(default_factory=Budget)
+    budget: Budget = UNLIMITED
     prices: Prices | None = None
 
     @property

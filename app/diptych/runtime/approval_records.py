@@ -12,6 +12,8 @@ from diptych.loop.codec import TERMINAL, Record
 CLOSING = frozenset({"tool_result", "tool_error", "delegation_response", "delegation_error"})
 """A result of a call that waits closes its approval: a message superseded it, or the run ended."""
 
+_NOTED = CLOSING | TERMINAL | {"approval_requested", "approval_decided"}
+
 
 @dataclass(frozen=True, slots=True)
 class Approval:
@@ -68,6 +70,8 @@ def is_news(record: Record) -> bool:
 
 def note_waiting(waiting: set[str], record: Record) -> None:
     """Keep the ids of a run's calls that wait for a decision, record by record."""
+    if record.event_type not in _NOTED:
+        return
     if record.event_type == "approval_requested":
         waiting.add(str(record.metadata["call_id"]))
     elif is_news(record):

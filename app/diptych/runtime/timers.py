@@ -54,8 +54,10 @@ class RunTimers:
         It does so for calls of runs below too. Those are timed where they wait; of one whose agent
         says nothing for `GRACE_SECONDS` more it is taken that it waits no more.
         """
-        self._time_approvals(run)
-        if self._deadline.stand_still(is_waiting=bool(run.waiting or run.children_waiting)):
+        is_waiting = bool(run.waiting or run.children_waiting)
+        if is_waiting or self._approvals:
+            self._time_approvals(run)
+        if self._deadline.stand_still(is_waiting=is_waiting):
             self.start()
 
     def cancel(self) -> None:
