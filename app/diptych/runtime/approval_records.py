@@ -7,7 +7,7 @@ Not here: what a decision leads to (`loop.approval_decisions`), sending one (`ru
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from diptych.loop.codec import Record, is_terminal
+from diptych.loop.codec import TERMINAL, Record, is_terminal
 
 CLOSING = frozenset({"tool_result", "tool_error", "delegation_response", "delegation_error"})
 """A result of a call that waits closes its approval: a message superseded it, or the run ended."""
@@ -76,7 +76,7 @@ def note_approvals(open_ids: set[str], record: Record) -> None:
         open_ids.add(str(record.metadata["call_id"]))
     elif may_close_approval(record):
         open_ids.difference_update(_closed_by(record, open_ids))
-    elif is_terminal(record):
+    else:
         open_ids.clear()
 
 
