@@ -250,6 +250,33 @@ ANSWERS = [
           whole({"content": "Hello"}, "length"), said("Hello", finish_reason="length")),
     Habit("filtered, and it says so", "own", Meant("Hel", finish_reason="content_filter"),
           whole({"content": "Hel"}, "content_filter"), said("Hel", finish_reason="content_filter")),
+    *(
+        Habit(f"cut or filtered, in other words: {word}", seen, Meant("Hel", finish_reason=meant),
+              whole({"content": "Hel"}, word), said("Hel", finish_reason=word))
+        for word, meant, seen in (
+            ("model_length", "length", "docs.mistral.ai/api"),
+            ("max_tokens", "length", "docs.claude.com/en/api/messages, passed on by a gateway"),
+            ("MAX_TOKENS", "length", "ai.google.dev/api/generate-content, passed on by a gateway"),
+            ("model_context_window_exceeded", "length", "docs.z.ai/api-reference/llm"),
+            ("sensitive", "content_filter", "docs.z.ai/api-reference/llm/chat-completion"),
+            ("SAFETY", "content_filter", "ai.google.dev/api/generate-content"),
+            ("content_filter: RECITATION", "content_filter", "ai.google.dev, of its OpenAI form"),
+            ("content-filter", "content_filter", "own"),
+        )
+    ),
+    Habit("LiteLLM: the index of a choice counts the parts of a message",
+          "BerriAI/litellm: llms/anthropic", HELLO,
+          streamed=sse({"choices": [{"index": 1, "delta": {"content": "Hello "}}]},
+                       {"choices": [{"index": 2, "delta": {"content": "there."}}]}, _END, None)),
+    Habit("several choices together, where one was asked for", "own", HELLO,
+          Answer((b'{"choices":[{"index":1,"message":{"content":"B"},"finish_reason":"length"},',
+                  b'{"index":0,"message":{"content":"Hello there."},"finish_reason":"stop"}]}')),
+          sse({"choices": [{"index": 1, "delta": {"content": "B"}, "finish_reason": "length"},
+                           {"index": 0, "delta": {"content": "Hello there."}}]}, _END, None)),
+    _answer("blanks around [DONE]", "own", sse(_A, _B, _END, b"data:  [DONE] \r\n\r\n")),
+    Habit("usage in numbers with a point", "own", USED,
+          Answer((b'{"choices":[{"message":{"content":"Hello there."},"finish_reason":"stop"}],',
+                  b'"usage":{"prompt_tokens":9.0,"completion_tokens":3.0}}'))),
     Habit("an empty answer", "own", Meant(), whole({"content": ""}), said("")),
     _answer(
         "minimal chunks", "own",

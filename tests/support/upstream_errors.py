@@ -49,6 +49,11 @@ ERRORS_IN_200 = [
             b'event: error\ndata: {"message": "overloaded"}\n\n', None),
     _stream("an event called error with a sentence", "cottongeeks/podscript#20", _A,
             b"event: error\ndata: error from LLM: unexpected status code: 500\n\n"),
+    Habit("two choices in turns, where one was asked for", "own", "model_garbage",
+          streamed=sse(*({"choices": [{"index": n, "delta": {"content": "a"}}]} for n in (0, 1, 0)),
+                       chunk({}, "stop"), None)),
+    _stream("a code and a sentence without a name for them", "own", _A,
+            {"code": 500, "msg": "boom"}, None),
     _in_200("Anthropic: type is error", "docker/docker-agent#569",
             {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
     _in_200("OpenRouter: an error and finish_reason error", "damianvtran/local-operator#223",
@@ -156,6 +161,12 @@ STATUSES = [
     _status(429, error("You exceeded your current quota", code="insufficient_quota"),
             "model_overloaded", 1, "platform.openai.com/docs/guides/error-codes"),
     _status(500, error("boom"), "model_failed", 3),
+    *(
+        Habit(f"Retry-After: {said_[:30]}", "own", "model_overloaded",
+              *[refusal(error("busy"), 429, retry_after=said_)] * 2)
+        for said_ in ("-5", "1e9", "x", "Wed, 21 Oct 99999999999999999999 07:28:00 GMT",
+                      "Wed, 21 Oct 2015 99999999999999999999:28:00 GMT")
+    ),
     _status(501, error("not implemented"), "model_failed", 1),
     _status(502, _PAGE, "model_failed", 3),
     _status(503, error("Loading model", type="unavailable_error"), "model_overloaded", 3,

@@ -102,4 +102,9 @@ LIMITS = [
         "litellm.ContextWindowExceededError: litellm.BadRequestError: OpenAIException - This "
         "model's maximum context length is 128000 tokens. However, your messages resulted in "
         "204308 tokens.", code="400"), max_tokens=128000, prompt_tokens=204308),
+    _limit("own: numbers that no window has", error(
+        f"This model's maximum context length is {'9' * 5000} tokens. However, your messages "
+        f"resulted in {'9' * 30} tokens.")),
+    _limit("own: numbers below zero", error(
+        "too long", code="exceed_context_size_error", n_ctx=-5, n_prompt_tokens=0)),
 ]  # fmt: skip

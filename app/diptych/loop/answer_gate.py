@@ -7,6 +7,7 @@ What is held, and until when:
     <tag …>       to the end, if models write calls so; other tags flow as soon as they are known
     }  ]  ,       what is left of a no-op or a list: until anything else follows
     Action: …     and the few other words with which a call may begin: to the end
+    n{  [n(       to the end, if `n` is offered (`bare_openings`)
 
 Everything else flows from its first character. A value that has closed is released unless it is a
 call (then all the rest is held) or a no-op (then what follows it decides). What is released depends
@@ -19,6 +20,8 @@ import re
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
+
+from diptych.loop.bare_openings import BareOpenings
 
 _BLANKS = "\ufeff \t\r\n\f\v"
 _REMAINS = "}]," + _BLANKS
@@ -65,19 +68,21 @@ class AnswerGate:
     """Lets an answer through as it comes, but for what may be an action.
 
     `is_action` says of a whole value or fenced block whether it is a call; None lets all through.
-    With `watches_lines`
-    each line is looked at, and not only the beginning: for replies that may be an answer or calls
-    (`answerMode: direct`). Nothing is let through before there are `min_chars`.
+    `names` are those of what may be called. With `watches_lines` each line is looked at, and not
+    only the beginning: for replies that may be an answer or calls (`answerMode: direct`).
+    Nothing is let through before there are `min_chars`.
     """
 
     def __init__(
         self,
         is_action: Callable[[str], bool] | None,
         *,
+        names: frozenset[str] = frozenset(),
         watches_lines: bool = False,
         min_chars: int = 0,
     ) -> None:
         self._is_action = is_action
+        self._bare = BareOpenings(names)
         self._watches_lines = watches_lines
         self._min_chars = min_chars
         self._kind: _Kind | None = (
@@ -121,7 +126,7 @@ class AnswerGate:
     def _begin(self, piece: str) -> str:
         """Look at a beginning; give what is left to be dealt with."""
         self._lead += piece
-        opening = _opening(self._lead)
+        opening = _opening(self._lead, self._bare)
         if opening is None:
             return ""
         text, self._lead = self._lead, ""
@@ -218,7 +223,7 @@ class _Brackets:
         return None
 
 
-def _opening(text: str) -> _Opening | None:
+def _opening(text: str, bare: BareOpenings) -> _Opening | None:
     """Say what a text begins with, or None while its next characters may change that."""
     at = len(text) - len(text.lstrip(_BLANKS))
     rest = text[at:]
@@ -237,11 +242,18 @@ def _opening(text: str) -> _Opening | None:
                 return _Opening(_Kind.BRACKETS, at)
         case "}" | "]" | "," if not rest.strip(_REMAINS):
             return None
-    if any(rest.startswith(literal) for literal in _LITERALS):
-        return _Opening(_Kind.ACTION, len(text))
-    if any(literal.startswith(rest) for literal in _LITERALS):
+    opens = _opens_words(rest)
+    if opens is False:
+        opens = bare.opens(rest)
+    if opens is None:
         return None
-    return _Opening(_Kind.FLOW, at)
+    return _Opening(_Kind.ACTION, len(text)) if opens else _Opening(_Kind.FLOW, at)
+
+
+def _opens_words(rest: str) -> bool | None:
+    if rest.startswith(_LITERALS):
+        return True
+    return None if any(literal.startswith(rest) for literal in _LITERALS) else False
 
 
 def _tag(rest: str, at: int) -> _Opening | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from diptych.loop.functions import Functions, make_functions
+from diptych.loop.functions import DELEGATE_PREFIX, Functions, make_functions
 from diptych.loop.messages import JSONObject
 from diptych.loop.text import one_line
 
@@ -114,6 +114,14 @@ class Catalog:
         """All of it as functions of an API's `tools` field; made once for many runs."""
         tools = ((name, tool.description, tool.input_schema) for name, tool in self.listed())
         return make_functions(tools, ((peer.name, peer.summary) for peer in self.agents))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """All names by which something may be called, also what is unavailable."""
+        away = (name for u in self.unavailable for name in (u.name, *(u.tools or ())))
+        agents = [peer.name for peer in self.agents]
+        delegates = (f"{DELEGATE_PREFIX}{name}" for name in agents)
+        return frozenset((*self._tools_by_name, *agents, *delegates, *away))
 
     def missing_for_tool(self, name: str) -> str | None:
         """Name the unavailable server or servers that a tool name nobody offers belongs to.

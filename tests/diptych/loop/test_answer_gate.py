@@ -14,6 +14,7 @@ from diptych.loop.answer_reading import is_call
 OFFERED = catalog("add", agents=["peer"])
 ADD = '{"tool": "add", "arguments": {"a": 1}}'
 LINES = "Sure:\n"
+NAMES = OFFERED.names
 
 
 def reads_as_call(text):
@@ -22,14 +23,14 @@ def reads_as_call(text):
 
 def passed(*pieces, **options):
     """What was told before the end, and what was held to the end."""
-    gate = AnswerGate(reads_as_call, **options)
+    gate = AnswerGate(reads_as_call, names=NAMES, **options)
     told = "".join(map(gate.feed, pieces))
     return told, gate.finish()
 
 
 def told_early(text):
     """How many characters must have come before the first is told; None if none ever is."""
-    gate = AnswerGate(reads_as_call)
+    gate = AnswerGate(reads_as_call, names=NAMES)
     return next((n for n, char in enumerate(text, 1) if gate.feed(char)), None)
 
 
@@ -54,6 +55,12 @@ def told_early(text):
         pytest.param('{"a": "}\\"{"}', 13, id="data with brackets in texts"),
         pytest.param("{} is the empty object", 4, id="a no-op that words follow"),
         pytest.param("}\n, so", 5, id="brackets that words follow"),
+        pytest.param("address", 4, id="a word that begins like a name"),
+        pytest.param("add (1)", 5, id="a name that no arguments follow"),
+        pytest.param("add it", 5, id="a name in prose"),
+        pytest.param("[add](url)", 5, id="a link with a name"),
+        pytest.param("[sub(a=1)]", 2, id="code of something else"),
+        pytest.param("sub {}", 1, id="a name that is not offered"),
     ],
 )
 def test_what_cannot_open_an_action_flows_from_there_on(text, after):
@@ -88,6 +95,13 @@ def test_what_cannot_open_an_action_flows_from_there_on(text, after):
         f"[TOOL_CALLS][{ADD}]",
         "Action: add\nAction Input: {}",
         '"tool": "add"}',
+        "[add(a=1)]",
+        "[ functions.add.call(a=1), add(a=2)]",
+        'add{"a": 1}',
+        'functions.add:0 {"a": 1}',
+        'add\n{"a": 1}',
+        'peer {"task": "x"}',
+        'delegate_to_peer\n{"task": "x"}',
     ],
 )
 def test_what_is_an_action_or_may_become_one_is_held_to_the_end(text):
@@ -98,6 +112,7 @@ def test_what_is_an_action_or_may_become_one_is_held_to_the_end(text):
 FRAGMENTS = (
     *(ADD, "{}", "<>", "\n", " ", "```", "```json\n", "\n```\n", "{", "}", '"', "[", "]", "word"),
     *("<p>", "<tool_call>", "</tool_call>", '{"a": "b"}', "~~~", "\\", "Action: add"),
+    *("add", "[add(", "functions.", ":0"),
 )
 TEXTS = st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join)
 

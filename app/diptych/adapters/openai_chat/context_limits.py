@@ -11,8 +11,10 @@ import re
 from dataclasses import dataclass
 
 from diptych.adapters.openai_chat.error_report import ErrorReport
+from diptych.loop.budget import MAX_COUNT
 
 MIN_REPLY_TOKENS = 256  # less room than that is none
+_MAX_DIGITS = 18  # of a number of tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +41,25 @@ def context_limit(report: ErrorReport) -> ContextLimit | None:
         return None
     numbers = report.numbers
     if "n_ctx" in numbers:  # llama.cpp
-        return ContextLimit(numbers["n_ctx"], numbers.get("n_prompt_tokens"))
+        return ContextLimit(
+            _plausible(numbers["n_ctx"]), _plausible(numbers.get("n_prompt_tokens"))
+        )
     named = phrase.groupdict() if phrase else {}
     window = named.get("max") or _first(_WINDOWS, text)
     prompt = named.get("prompt") or _first(_PROMPTS, text)
-    limit = ContextLimit(int(window) if window else None, int(prompt) if prompt else None)
-    if named.get("requested") and int(named["requested"]) <= (limit.max_tokens or 0):
+    limit = ContextLimit(_number(window), _number(prompt))
+    requested = _number(named.get("requested"))
+    if requested is not None and requested <= (limit.max_tokens or 0):
         return None  # a limit of tokens per minute that a later request can keep
     return limit
+
+
+def _number(digits: str | None) -> int | None:
+    return _plausible(int(digits)) if digits and len(digits) <= _MAX_DIGITS else None
+
+
+def _plausible(tokens: int | None) -> int | None:
+    return tokens if tokens is not None and 0 < tokens <= MAX_COUNT else None
 
 
 def _first(patterns: tuple[re.Pattern[str], ...], text: str) -> str | None:

@@ -2,8 +2,8 @@
 
 Pure. There is a chunk for each token, so decoding one is kept cheap: no pydantic models, no copies.
 
-Not here: requests (`encoding`), native calls (`native_calls`), server-sent events (`net`), retries
-(`chat_model`).
+Not here: requests (`encoding`), native calls (`native_calls`), tokens (`usage`), server-sent events
+(`net`), retries (`chat_model`).
 """
 
 import json
@@ -14,25 +14,16 @@ import orjson
 
 from diptych.adapters.openai_chat.error_report import ErrorReport, read_error
 from diptych.adapters.openai_chat.failures import ReportedError, malformed_reply
+from diptych.adapters.openai_chat.finish_reasons import canonical_reason, is_failure
 from diptych.adapters.openai_chat.native_calls import CallAssembler
-from diptych.loop.budget import MAX_COUNT
+from diptych.adapters.openai_chat.usage import usage_of
 from diptych.loop.messages import NativeCall, Usage
 from diptych.loop.text import well_formed
 from diptych.ports import Reply
 
 DONE = b"[DONE]"
-# With these words the model's server says that the reply is not the model's: a failure.
-_FAILED_REASONS = frozenset(
-    {
-        "error",  # OpenRouter
-        "abort",  # vLLM, SGLang
-        "cancelled",
-        "network_error",  # GLM
-        "insufficient_system_resource",  # DeepSeek
-        "malformed_function_call",  # Gemini
-    }
-)
-_ERROR_FIELDS = ("detail", "message", "error_msg", "errors", "fault")
+_MAX_DONE = 16  # bytes, with blanks around it
+_ERROR_FIELDS = ("detail", "message", "error_msg", "msg", "errors", "fault")
 
 
 def decode_reply(body: bytes, names: frozenset[str] = frozenset()) -> Reply:
@@ -51,18 +42,17 @@ def decode_reply(body: bytes, names: frozenset[str] = frozenset()) -> Reply:
         raise malformed_reply("a reply without a message")
     calls = CallAssembler(names)
     calls.add_whole(message)
-    finish_reason = choice.get("finish_reason")
     return Reply(
         text=well_formed(_text(message)),
-        usage=_usage_of(found, choice) or Usage(),
-        finish_reason=finish_reason if isinstance(finish_reason, str) and finish_reason else "stop",
+        usage=usage_of(found, choice) or Usage(),
+        finish_reason=_reason(choice.get("finish_reason")) or "stop",
         reasoning=well_formed(_reasoning(message)),
         calls=calls.calls(),
     )
 
 
-class StreamedReply:
-    """A reply whose chunks are arriving: its usage, finish reason, and whether it is complete."""
+class ChunkDecoder:
+    """Decodes the chunks of one reply; knows what it has of it, and whether that is all."""
 
     def __init__(self, names: frozenset[str] = frozenset()) -> None:
         """Take the names of the functions that the request offers."""
@@ -70,6 +60,7 @@ class StreamedReply:
         self.finish_reason: str | None = None
         self.is_done = False  # `[DONE]` has arrived
         self.has_choice = False  # some choice has arrived
+        self._index = 0  # of the choice whose text arrives
         self._high_surrogate = ""  # of a surrogate pair that is split between two chunks
         self._names = names
         self._calls: CallAssembler | None = None
@@ -93,7 +84,7 @@ class StreamedReply:
         texts: list[str] = []
         thoughts: list[str] = []
         for event in events:
-            if event == DONE:
+            if event == DONE or (len(event) < _MAX_DONE and event.strip() == DONE):
                 self.is_done = True
                 break
             chunk = _decode_chunk(event)
@@ -106,7 +97,7 @@ class StreamedReply:
 
     def _apply_without_choice(self, chunk: Mapping[str, Any]) -> None:
         _check_is_no_error(chunk)
-        self.usage = _usage_of(chunk, {}) or self.usage
+        self.usage = usage_of(chunk, {}) or self.usage
 
     def _apply_choice(
         self,
@@ -121,18 +112,30 @@ class StreamedReply:
             delta = choice.get("message")  # of a gateway that streams a whole reply as one chunk
         if isinstance(delta, dict):
             if text := _text(delta):
+                if (index := choice.get("index")) != self._index:
+                    self._follow(index)
                 texts.append(text)
-            if (len(delta) > 1 or not text) and (thought := _reasoning(delta)):
-                thoughts.append(thought)
-            if delta.get("tool_calls") or delta.get("function_call"):
-                self._add_calls(delta, is_whole="delta" not in choice)
+            if len(delta) > 1 or not text:  # else there is text, and nothing else
+                if thought := _reasoning(delta):
+                    thoughts.append(thought)
+                if delta.get("tool_calls") or delta.get("function_call"):
+                    self._add_calls(delta, is_whole="delta" not in choice)
         finish_reason = choice.get("finish_reason")
         if finish_reason or "error" in choice:
             _check_choice(chunk, choice)
-            if isinstance(finish_reason, str):
-                self.finish_reason = finish_reason
+            self.finish_reason = _reason(finish_reason) or self.finish_reason
         if finish_reason or "usage" in chunk:
-            self.usage = _usage_of(chunk, choice) or self.usage
+            self.usage = usage_of(chunk, choice) or self.usage
+
+    def _follow(self, index: object) -> None:
+        """Go on with the text of another choice: LiteLLM counts the parts of a message so.
+
+        One that goes back belongs to a second answer, and the two cannot be told apart.
+        """
+        if type(index) is int:
+            if index < self._index:
+                raise malformed_reply("several choices, where one was asked for")
+            self._index = index
 
     def _add_calls(self, delta: Mapping[str, Any], *, is_whole: bool) -> None:
         if self._calls is None:
@@ -171,9 +174,15 @@ def _decode(payload: bytes) -> dict[str, Any]:
 def _decode_chunk(payload: bytes) -> dict[str, Any]:
     """Decode a chunk. One that cannot be read is the server's failure: it did speak the API."""
     try:
-        return _object(_parsed(payload))
-    except (ValueError, RecursionError):
-        raise ReportedError(_in_words(payload)) from None
+        found = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        try:
+            found = _parsed(payload)
+        except (ValueError, RecursionError):
+            raise ReportedError(_in_words(payload)) from None
+    if isinstance(found, dict) and not found.get("error"):
+        return found
+    return _object(found)
 
 
 def _parsed(payload: bytes) -> object:
@@ -219,10 +228,13 @@ def _check_choice(found: Mapping[str, Any], choice: Mapping[str, Any]) -> None:
     if choice.get("error"):  # OpenRouter
         raise ReportedError(read_error(choice["error"]))
     reason = choice.get("finish_reason")
-    words = reason.lower().rpartition(": ")[2] if isinstance(reason, str) else ""
-    if words in _FAILED_REASONS or _groq_error(found):
+    if is_failure(reason) or _groq_error(found):
         said = _groq_error(found) or f"the reply ended with finish_reason {reason!r}"
         raise ReportedError(ErrorReport(0, said, said.lower()))
+
+
+def _reason(said: object) -> str:
+    return canonical_reason(said) if isinstance(said, str) else ""
 
 
 def _groq_error(found: Mapping[str, Any]) -> str:
@@ -231,13 +243,21 @@ def _groq_error(found: Mapping[str, Any]) -> str:
 
 
 def _first_choice(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Give the first choice, which is the only one, as we never send `n`; None if there is none."""
+    """Give the choice of the lowest index, as a rule the only one: we never send `n`.
+
+    None if there is none.
+    """
     choices = found.get("choices")
     if not choices:
         return None
-    if isinstance(choices, list) and isinstance(choices[0], dict):
-        return choices[0]
-    raise malformed_reply("choices that are no list of objects")
+    if not isinstance(choices, list) or not isinstance(choices[0], dict):
+        raise malformed_reply("choices that are no list of objects")
+    return choices[0] if len(choices) == 1 else min(choices, key=_index)
+
+
+def _index(choice: object) -> int:
+    index = choice.get("index") if isinstance(choice, dict) else None
+    return index if type(index) is int else 0
 
 
 def _text(message: Mapping[str, Any]) -> str:
@@ -246,15 +266,12 @@ def _text(message: Mapping[str, Any]) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list):  # content parts
-        return "".join(part["text"] for part in content if _is_text_part(part))
+        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "".join(text for text in texts if isinstance(text, str))
     if content is not None:
         raise malformed_reply("content that is not text")
     refusal = message.get("refusal")  # which OpenAI's models send instead of content
     return refusal if isinstance(refusal, str) else ""
-
-
-def _is_text_part(part: object) -> bool:
-    return isinstance(part, dict) and isinstance(part.get("text"), str)
 
 
 def _reasoning(message: Mapping[str, Any]) -> str:
@@ -268,20 +285,3 @@ def _reasoning(message: Mapping[str, Any]) -> str:
         parts = [part.get("thinking") for part in content if isinstance(part, dict)]
         return "".join(_text({"content": part}) for part in parts if isinstance(part, str | list))
     return ""
-
-
-def _usage_of(found: Mapping[str, Any], choice: Mapping[str, Any]) -> Usage | None:
-    """Find the usage: of the chunk, of its choice (Moonshot), or in Groq's own field."""
-    extra = found.get("x_groq")
-    groq = extra.get("usage") if isinstance(extra, dict) else None
-    return _usage(found.get("usage")) or _usage(choice.get("usage")) or _usage(groq)
-
-
-def _usage(found: object) -> Usage | None:
-    if not isinstance(found, dict) or not found:
-        return None
-    return Usage(_count(found.get("prompt_tokens")), _count(found.get("completion_tokens")))
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and 0 < value <= MAX_COUNT else 0

@@ -55,6 +55,8 @@ def strip_lead(reply: str) -> tuple[str, str]:
 
     A byte order mark is dropped. What follows a `<think>` that never closes is all reasoning.
     """
+    if not _may_hold_tag(reply):
+        return reply.lstrip("\ufeff"), ""
     splitter = ReasoningSplitter()
     text, reasoning = "", ""
     for split in (splitter.feed(reply), splitter.finish()):
@@ -154,16 +156,19 @@ class ReasoningSplitter:
         """Look at what stands before the text: blanks, or the opening of a block."""
         at = _BLANKS.match(self._held, self._at).end()  # type: ignore[union-attr]
         rest = self._held[at : at + _HEADER_LENGTH]
-        for opening, closing in _PAIRS.items():
-            if rest.startswith(opening):
-                return self._open(at + len(opening), _block(closing))
-        if header := _HEADER.match(rest):
-            return self._channel(at + header.end(), header["channel"])
-        if orphan := _ORPHAN.match(rest):
-            self._at, self._had_block = at + orphan.end(), True
-            return Split(), True
-        if not rest or _may_open(rest):
+        if not rest:
             return Split(), False
+        if rest[0] in _FIRSTS:
+            for opening, closing in _PAIRS.items():
+                if rest.startswith(opening):
+                    return self._open(at + len(opening), _block(closing))
+            if header := _HEADER.match(rest):
+                return self._channel(at + header.end(), header["channel"])
+            if orphan := _ORPHAN.match(rest):
+                self._at, self._had_block = at + orphan.end(), True
+                return Split(), True
+            if _may_open(rest):
+                return Split(), False
         if self._had_block:
             self._at = at
         while self._held.startswith("\ufeff", self._at):
@@ -184,7 +189,7 @@ class ReasoningSplitter:
         return Split(), True
 
     def _answer(self) -> tuple[Split, bool]:
-        if not self._had_block:
+        if not self._had_block and _may_hold_tag(self._held):
             orphan = _ORPHAN.search(self._held, self._at)
             opening = _OPENING.search(self._held, self._at)
             if opening and not (orphan and orphan.start() < opening.start()):
@@ -207,7 +212,8 @@ class ReasoningSplitter:
         """
         most = max(map(len, (*tags, *wholes)), default=0)
         begin = len(self._held)
-        for at in range(max(self._at, begin - most), begin):
+        first = max(self._at, begin - most)
+        for at in range(first, begin) if _may_hold_tag(self._held[first:]) else ():
             if self._held[at] not in _FIRSTS:
                 continue
             tail = self._held[at:]
@@ -258,6 +264,11 @@ class ReasoningFilter:
 
 def _block(closing: str) -> _Block:
     return _Block(re.compile(re.escape(closing)), (closing,))
+
+
+def _may_hold_tag(text: str) -> bool:
+    """Whether a text has a character with which a tag begins; most have none."""
+    return "<" in text or "[" in text
 
 
 def _may_open(text: str) -> bool:

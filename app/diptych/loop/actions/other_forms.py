@@ -3,7 +3,7 @@
 Models answer in the form that they were trained on. Each such form is turned into this loop's
 own, `{"tool": …}` or `{"agent": …}`, before it is checked like any other call.
 
-Not here: calls between tags and in code (`tagged`), what our own form means (`parser`).
+Not here: calls between tags and in code (`tagged`), what our own form means (`own_form`).
 """
 
 import re
@@ -84,19 +84,28 @@ def calls_in(
     return calls and [{**marks, **call} for call in calls]
 
 
+def with_arguments(call: dict[str, Any], catalog: Catalog) -> dict[str, Any]:
+    """Give a call in this loop's form whose arguments stand under `parameters` as one of ours."""
+    name, given = call.get("tool"), call.get("parameters")
+    if not isinstance(name, str) or given is None or call.get("arguments") is not None:
+        return call
+    arguments = _decoded(given)
+    return call if _is_schema(name, arguments, catalog) else {**call, "arguments": arguments}
+
+
 def is_labelled(values: Iterable[JSON]) -> bool:
     """Whether something in a reply refers to the id of a call: `${id}`, or `"after"`."""
-    waiting = list(values)
-    while waiting:
-        match waiting.pop():
+    unvisited = list(values)
+    while unvisited:
+        match unvisited.pop():
             case str() as text if "${" in text:
                 return True
             case list() as items:
-                waiting.extend(items)
+                unvisited.extend(items)
             case Mapping() as fields:
                 if "after" in fields:
                     return True
-                waiting.extend(fields.values())
+                unvisited.extend(fields.values())
             case _:
                 pass
     return False
@@ -150,11 +159,17 @@ def _decoded(arguments: JSON) -> JSON:
 
 def _is_schema(name: str, arguments: JSON, catalog: Catalog) -> bool:
     """Whether the "arguments" are a tool's description of its parameters, as in a list of tools."""
-    if not isinstance(arguments, Mapping) or not isinstance(arguments.get("properties"), Mapping):
+    if not isinstance(arguments, Mapping):
+        return False
+    if isinstance(arguments.get("properties"), Mapping):
+        mark = "properties"
+    elif arguments.get("type") == "object":  # of a tool without parameters
+        mark = "type"
+    else:
         return False
     tool = catalog.tool(name)
     known = tool.input_schema.get("properties") if tool else None
-    return not (isinstance(known, Mapping) and "properties" in known)
+    return not (isinstance(known, Mapping) and mark in known)
 
 
 def _task(arguments: JSON) -> JSON:

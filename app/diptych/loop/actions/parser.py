@@ -15,7 +15,7 @@ from diptych.loop.actions.arguments import check_arguments
 from diptych.loop.actions.bare_forms import code_in_fence, rewrite_bare
 from diptych.loop.actions.extraction import find_actions
 from diptych.loop.actions.linking import linked_calls
-from diptych.loop.actions.other_forms import calls_in, is_labelled
+from diptych.loop.actions.other_forms import calls_in, is_labelled, with_arguments
 from diptych.loop.actions.own_form import call_objects, read_call
 from diptych.loop.actions.tagged import rewrite_tagged
 from diptych.loop.actions.typed_arguments import typed_arguments
@@ -50,6 +50,8 @@ RULES_0_1 = Rules(max_calls=64, other_forms=False)
 
 def parse(reply: str, catalog: Catalog, rules: Rules = Rules()) -> Verdict:
     """Read a phase-1 reply, after its lead (`strip_lead`). Never raises, whatever the text."""
+    if reply == "{}":  # as nearly every phase 1 ends
+        return NoOp()
     if not rules.other_forms:
         found = find_actions(reply)
         return check_calls(found, catalog, rules) if isinstance(found, tuple) else found
@@ -70,7 +72,10 @@ def check_calls(
     """Check values that are JSON already: calls, lists of calls, `{"calls": […]}`, or `{}`."""
     calls: list[Call] = []
     for item in call_objects(_in_own_form(values, catalog) if rules.other_forms else values):
-        call = item if isinstance(item, ActionError) else read_call(item, str(len(calls) + 1))
+        if isinstance(item, ActionError):
+            return item
+        written = with_arguments(item, catalog) if rules.other_forms else item
+        call = read_call(written, str(len(calls) + 1))
         if isinstance(call, ActionError):
             return call
         calls.append(_typed(call, catalog) if rules.other_forms else call)

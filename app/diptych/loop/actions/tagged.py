@@ -38,6 +38,7 @@ _CODE_CALL = re.compile(r"\[?\s*[\w.]{1,128}\(")
 _MAY_BE_JSON = re.compile(r'[{\[]\s*["{\[]')
 _MOST_BROKEN = 20  # broken calls that are looked at; one is enough to refuse the reply
 _LINE = 400  # characters around a call in which the rest of its line is looked for
+_BLOCKQUOTE = re.compile(r"[ \t]*>(?!>>)")  # of Markdown; `>>>` is Functionary's
 _SHOWN = 300  # characters of JSON that cannot be read
 _TRUNCATED = '{"tool": '
 """An object that never closes: read as an action that was cut off."""
@@ -59,8 +60,8 @@ class _Region:
 def rewrite_tagged(text: str, catalog: Catalog) -> str:
     """Give the text with each tagged call as JSON of our own form, on lines of its own.
 
-    A call with text on both sides of its line, or in quotation marks, stays in the middle of that
-    line. Tags that hold nothing like a call stay as they are.
+    A call with text on both sides of its line, or in quotation marks or a quoted line, stays in the
+    middle of that line. Tags that hold nothing like a call stay as they are.
     """
     if "<" not in text and "[TOOL_CALLS]" not in text and "functools" not in text:
         return text
@@ -84,7 +85,8 @@ def _placed(text: str, region: _Region, since: int) -> Iterator[str]:
     after = text[region.rest : region.rest + _LINE].partition("\n")[0]
     is_between = TOKENS.sub("", before).strip() and TOKENS.sub("", after).strip()
     is_last = not OPENERS.match(text, blank_end(text, region.rest))
-    if (is_between and is_last) or before.endswith(QUOTES):
+    is_quoted = before.endswith(QUOTES) or _BLOCKQUOTE.match(before)
+    if (is_between and is_last) or is_quoted:
         yield from region.lines
         return
     for rewritten in region.lines:

@@ -61,6 +61,10 @@ def quoted(value):
         pytest.param(f"```\n<tool_call>\n{A}\n</tool_call>\n```", id="tags in a fence"),
         pytest.param(f"I add. <tool_call>{A}</tool_call>", id="tags after prose in a line"),
         pytest.param('<tool_call>{"tool": "add", "arguments": {"a": 1}}</tool_call>', id="own"),
+        pytest.param('{"tool": "add", "parameters": {"a": 1}}', id="our own name for it"),
+        pytest.param(
+            '{"calls": [{"tool": "add", "parameters": "{\\"a\\": 1}"}]}', id="the same in a list"
+        ),
         pytest.param(f"[TOOL_CALLS][{A}]", id="Mistral"),
         pytest.param(f"[TOOL_CALLS] {A}", id="Mistral without a list"),
         pytest.param('[TOOL_CALLS]add{"a": 1}', id="Mistral, another one"),
@@ -187,6 +191,7 @@ def test_a_tagged_call_of_what_is_not_offered_is_unknown(reply):
         pytest.param('{"name": "writer", "arguments": {}}', "missing_field", id="no task"),
         pytest.param(f"Qwen says <tool_call>{A}</tool_call> for it.", "ambiguous", id="an example"),
         pytest.param(f"It writes `<tool_call>{A}</tool_call>`", "ambiguous", id="inline code"),
+        pytest.param(f"It writes:\n> <tool_call>{A}</tool_call>", "ambiguous", id="quoted lines"),
         pytest.param(f"<tool_call>{A}</tool_call>\nor\n<tool_call>{A}</tool_call>", "ambiguous",
                      id="prose between"),
         pytest.param(f"Like {A} so.", "ambiguous", id="JSON in a line of prose"),
@@ -231,6 +236,7 @@ def test_code_is_told_the_right_form():
             '{"function": {"name": "add", "description": "", "parameters": {}}}',
             id="a function's description",
         ),
+        pytest.param('{"name": "add", "parameters": {"type": "object"}}', id="an empty schema"),
         pytest.param('{"name": "add", "parameters": ["a", "b"]}', id="a list of parameters"),
         pytest.param('{"name": "add", "parameters": 2}', id="a number of parameters"),
         pytest.param('{"name": "add", "type": "person", "parameters": {}}', id="another type"),
