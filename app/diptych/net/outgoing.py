@@ -31,7 +31,18 @@ METADATA_ADDRESSES = frozenset(
 )
 """Where clouds give credentials to whoever asks."""
 
-_NAT64 = IPv6Network("64:ff9b::/96")
+_EMBEDDING = tuple(
+    map(
+        IPv6Network,
+        (
+            "64:ff9b::/96",  # NAT64 (RFC 6052)
+            "64:ff9b:1::/48",  # NAT64 of a network's own (RFC 8215), mostly its /96
+            "::ffff:0:0:0/96",  # SIIT (RFC 2765)
+            "::/96",  # IPv4-compatible (RFC 4291, 2.5.5.1), but for :: and ::1
+        ),
+    )
+)
+"""Prefixes behind which the last 32 bits are an IPv4 address."""
 
 
 class AddressRefused(OSError):
@@ -67,7 +78,7 @@ class OutgoingPolicy:
             return "its address is not one of a host"
         if ip.is_loopback:
             return self._loopback_refusal(host)
-        if not ip.is_global and host not in self.named:
+        if not _is_public(ip) and host not in self.named:
             return "its address is private, and the manifest does not name it"
         return None
 
@@ -114,6 +125,11 @@ def _is_loopback_name(host: str) -> bool:
         return False
 
 
+def _is_public(ip: IPAddress) -> bool:
+    is_site_local = isinstance(ip, IPv6Address) and ip.is_site_local  # deprecated, and still routed
+    return ip.is_global and not is_site_local
+
+
 def _embedded(ip: IPAddress) -> IPAddress:
     """Give the IPv4 address that an IPv6 one leads to, if it is of that kind."""
     return next(_embedded_addresses(ip), ip) if isinstance(ip, IPv6Address) else ip
@@ -125,5 +141,5 @@ def _embedded_addresses(ip: IPv6Address) -> Iterator[IPv4Address]:
             yield address
     if ip.teredo is not None:
         yield ip.teredo[1]
-    if ip in _NAT64:
+    if any(ip in prefix for prefix in _EMBEDDING) and int(ip) > 1:
         yield IPv4Address(int(ip) & 0xFFFFFFFF)

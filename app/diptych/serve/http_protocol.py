@@ -51,7 +51,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head: Share | None = None  # of the budget, while a head is incomplete
         self._is_in_head = False
         self._is_in_body = False
-        self._head_size = 0
+        self._is_framing = False  # chunks' sizes or trailers: what is read has none of the body
+        self._head_size = 0  # or of the framing since the last of the body
         self._header_count = 0
         self._is_refused = False  # what still comes is not read
         self._is_upgrade = False  # the head that is read asks for another protocol
@@ -97,6 +98,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_refused:
             return
         self._unset_keepalive_if_required()
+        self._is_framing = self._is_in_body
         try:
             self._feed(data)
         except httptools.HttpParserError:
@@ -105,12 +107,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self.send_400_response("Invalid HTTP request received.")
         if self._is_refused or self.parser is None:
             return
-        if self._is_in_head:
+        if self._is_in_body and self._receiving is None:
+            self._receiving = self.loop.call_later(BODY_SECONDS, self._on_late)
+        if self._is_in_head or self._is_framing:
             self._count_head(len(data))
-        elif self._is_in_body:
-            if self._receiving is None:
-                self._receiving = self.loop.call_later(BODY_SECONDS, self._on_late)
-        elif self in self._bounded.idle:
+        elif not self._is_in_body and self in self._bounded.idle:
             self._await_request()
 
     def _feed(self, data: bytes) -> None:
@@ -139,7 +140,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return b"\r\n".join((*lines, b"", b""))
 
     def _count_head(self, size: int) -> None:
-        """Bound what has come of a head; a peer that sends one slowly has no more than 10 s."""
+        """Bound what has come of a head or framing; a slow peer has 10 s for a head."""
         self._head_size += size
         if self._receiving is None:
             self._receiving = self.loop.call_later(HEAD_SECONDS, self._on_late)
@@ -160,12 +161,12 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._header_count += 1
-        if self._header_count <= MAX_HEADERS:
+        self._header_count += self._is_in_head
+        if self._is_in_head and self._header_count <= MAX_HEADERS:  # else a trailer (RFC 9110, 6.5)
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._is_in_head = False
+        self._is_in_head, self._head_size = False, 0
         self._end_receiving()
         if self._is_refused:
             return
@@ -191,11 +192,14 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
+        self._is_framing, self._head_size = False, 0
+        if self._head:
+            self._head.release()
         if not self._is_refused:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._is_in_body = False
+        self._is_in_body = self._is_framing = False
         self._end_receiving()
         if not self._is_refused and not self._is_upgrade:
             super().on_message_complete()

@@ -20,6 +20,7 @@ from diptych.serve.http_protocol import MAX_HEAD, MAX_HEADERS, BoundedProtocol
 
 QUICK = 0.3  # seconds, for what takes long
 GET = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n"
+CHUNKED_HEAD = b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 LARGE = b"x" * (8 * 2**20)
 
 
@@ -243,6 +244,57 @@ async def test_a_body_that_nobody_reads_is_not_sent_for_ever_either() -> None:
         dribbling = asyncio.create_task(_dribble(line))
         assert await line.is_closed()
         dribbling.cancel()
+
+
+@pytest.mark.parametrize("framing", [b"1;", b"0\r\nX: "], ids=["chunk extension", "trailer"])
+async def test_framing_that_does_not_end_is_counted_and_refused(framing: bytes) -> None:
+    budget = MemoryBudget(2**30)
+    async with served(budget=budget) as here:
+        line = await here.connect()
+        line.writer.write(CHUNKED_HEAD + b"1\r\n{\r\n" + framing)
+        for _ in range(4):
+            line.writer.write(b"x" * 30_000)
+            await line.writer.drain()
+            await asyncio.sleep(0.02)
+        assert await line.status() == 431
+        assert await line.is_closed()
+        assert budget.used == 0
+
+
+async def test_the_framing_of_many_small_chunks_is_none_of_one_large_trailer() -> None:
+    async with served() as here:
+        line = await here.connect()
+        line.writer.write(CHUNKED_HEAD)
+        for _ in range(40):
+            line.writer.write(b"1;" + b"x" * 4_000)
+            await line.writer.drain()
+            await asyncio.sleep(0.002)
+            line.writer.write(b"\r\nx\r\n")
+            await line.writer.drain()
+            await asyncio.sleep(0.002)
+        line.writer.write(b"0\r\n\r\n")
+        assert await line.status() == 200
+
+
+async def test_a_trailer_is_no_header() -> None:
+    """A proxy that has taken a header out, or has put one in, knows none of the trailers."""
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            while (await receive()).get("more_body"):
+                pass
+            seen.extend(scope["headers"])
+            start = {"type": "http.response.start", "status": 200}
+            await send({**start, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body", "body": b""})
+
+    async with served(app) as here:  # type: ignore[arg-type]
+        line = await here.connect()
+        line.writer.write(CHUNKED_HEAD + b"1\r\n{\r\n0\r\nAuthorization: Bearer x\r\n\r\n")
+        assert await line.status() == 200
+        assert await line.ask() == 200
+    assert b"authorization" not in dict(seen)
 
 
 # How many
