@@ -95,11 +95,12 @@ class Authenticator:
         return subject
 
     def _issuer_of(self, credential: str) -> Issuer:
-        url = claimed_issuer(credential)
-        for issuer in self._issuers():
-            if issuer.url == url:
-                return issuer
-        raise InvalidToken("the token is of another issuer")
+        """Give the issuer that a token is of; the platform and the agent may both name one."""
+        url, audiences = claimed_issuer(credential)
+        found = [issuer for issuer in self._issuers() if issuer.url == url]
+        if not found:
+            raise InvalidToken("the token is of another issuer")
+        return next((issuer for issuer in found if issuer.audience in audiences), found[0])
 
     def _remember(self, digest: bytes, token: "_Verified") -> None:
         while len(self._verified) >= MAX_REMEMBERED:

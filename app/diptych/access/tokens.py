@@ -118,14 +118,18 @@ class Issuer:
         return Subject("agent" if name in self.agents() else "serviceaccount", name)
 
 
-def claimed_issuer(token: str) -> str:
-    """Give the issuer that a token names, which is proved by nothing yet. Raises `InvalidToken`."""
+def claimed_issuer(token: str) -> tuple[str, Sequence[object]]:
+    """Give the issuer and the audiences that a token names; nothing proves them yet.
+
+    Raises `InvalidToken`.
+    """
     try:
         claims = jwt.decode(token, options={"verify_signature": False})
     except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError):
         raise InvalidToken("the credential is neither a key of this agent nor a token") from None
-    issuer = claims.get("iss")
-    return issuer if isinstance(issuer, str) else ""
+    issuer, audience = claims.get("iss"), claims.get("aud")
+    audiences = audience if isinstance(audience, list) else [audience]
+    return issuer if isinstance(issuer, str) else "", audiences
 
 
 def _reason(error: jwt.PyJWTError) -> str:

@@ -96,8 +96,9 @@ def _by_weight(by_type: Mapping[ConditionType, Condition]) -> Iterator[Condition
     for kind, bad in _SHORTAGES.items():
         if kind in by_type and by_type[kind].status == bad:
             yield by_type[kind]
-    if ready.status == "False":
-        yield ready
+    if ready.status == "False":  # while it serves, Ready says how many pods can take work
+        is_served = by_type["Available"].status == "True"
+        yield progressing if is_served and progressing.reason == "RollingOut" else ready
 
 
 def _remedy(agent: str, worst: Condition) -> str:

@@ -34,7 +34,7 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
         "replicas": count_of(inputs.deployment, "replicas"),
         "pods": f"{count_of(inputs.deployment, 'availableReplicas')}/{agent.replicas}",
         "selector": ",".join(sorted(f"{name}={value}" for name, value in labels)),
-        "url": agent.url if _is_closed(inputs) else agent.shown_url,
+        "url": _url(agent, inputs),
         "sessions": agent.sessions_key,
         "conditions": [
             {
@@ -50,9 +50,16 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
     }
 
 
-def _is_closed(inputs: StatusInputs) -> bool:
-    """Say whether the Agent may not be exposed as it asks, so that its URL is the one inside."""
-    return inputs.rejection is not None and inputs.rejection.reason in NOT_EXPOSED
+def _url(agent: Agent, inputs: StatusInputs) -> str:
+    """Give where the Agent is reached; "" if it never was: its name may lead to somebody else's.
+
+    It is the URL inside if the Agent may not be exposed as it asks.
+    """
+    if inputs.rejection is None:
+        return agent.shown_url
+    if inputs.deployment is None:
+        return ""
+    return agent.url if inputs.rejection.reason in NOT_EXPOSED else agent.shown_url
 
 
 def access_open(agent: Agent) -> Condition:

@@ -115,7 +115,7 @@ def _progressing(inputs: StatusInputs) -> Condition:
         message = "The newest revision does not come up; Ready says why."
         return Condition("Progressing", "False", "Stuck", message)
     new, wanted = count_of(inputs.deployment, "updatedReplicas"), wanted_replicas(inputs.deployment)
-    message = f"{new} of {wanted} pods run the newest revision."
+    message = f"A rollout is going on: {new} of {wanted} pods of the newest revision are made."
     return Condition("Progressing", "True", "RollingOut", message)
 
 

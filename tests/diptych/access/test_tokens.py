@@ -3,6 +3,7 @@
 import base64
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import jwt
@@ -250,6 +251,17 @@ def test_a_remembered_token_is_verified_anew_when_keys_or_issuers_change() -> No
     issuers.clear()
     with pytest.raises(Unauthorized, match="another issuer"):
         asked.subject(header)
+
+
+def test_of_one_issuer_platform_and_agent_may_each_have_an_audience() -> None:
+    platform, own = replace(issuer(), audience="platform"), issuer(user_claim="email")
+    asked = Authenticator(lambda: [platform, own], {}, time.time)
+    for audience in (AUDIENCE, ["other", AUDIENCE]):
+        assert asked.subject([f"Bearer {token(aud=audience, email='a@b')}"]).name == "a@b"
+    assert asked.subject([f"Bearer {token(aud='platform')}"]).name == "ada@example.com"
+    for audience in ("other", ["other"], [[AUDIENCE]], {AUDIENCE: 1}, None):
+        with pytest.raises(Unauthorized):
+            asked.subject([f"Bearer {token(aud=audience)}"])
 
 
 def test_remembered_tokens_are_bounded() -> None:

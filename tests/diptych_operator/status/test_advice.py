@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.agent_states import STATES
 from support.agents import agent
+from support.live_objects import deployment
 
 import diptych_operator
 from diptych_operator.status import advice as module
@@ -75,6 +76,13 @@ def test_it_says_whether_the_agent_serves_what_is_wrong_and_what_to_do(name):
 )
 def test_it_can_be_read_by_somebody_who_is_tired(name, text):
     assert told(STATES[name][0]) == text
+
+
+def test_an_agent_that_serves_during_a_rollout_is_told_of_the_rollout():
+    live = deployment(1, updated=1, total=2, available=1)
+    rollout = "Serving, but: A rollout is going on: 1 of 1 pods of the newest revision are made. "
+    text = told(StatusInputs(deployment=live, missing_dependencies=()))
+    assert text == f"{rollout}Wait; nobody needs to do anything."
 
 
 def test_what_is_wrong_is_one_sentence():

@@ -220,7 +220,7 @@ def test_a_rollout_says_how_many_pods_are_available(live, expected):
 
 def test_a_rollout_says_how_many_pods_are_new():
     live = deployment(3, updated=2, total=4, available=3)
-    message = "2 of 3 pods run the newest revision."
+    message = "A rollout is going on: 2 of 3 pods of the newest revision are made."
     assert condition(StatusInputs(deployment=live), "Progressing").message == message
 
 
@@ -249,6 +249,7 @@ ALL_GOOD = {
     "Available": ("True", "Available", "1 pod can take work."),
     "Degraded": ("False", "NothingMissing", "All that the agent uses is there."),
 }
+MADE = "A rollout is going on: {} of 1 pods of the newest revision are made."
 NOTHING = ("False", "NoPodAvailable", "No pod can take work.")
 GOOD = StatusInputs(deployment=deployment(), missing_dependencies=())
 PAUSED = deployment(updated=0, total=1)
@@ -286,8 +287,16 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
         pytest.param(
             replace(GOOD, deployment=None, missing_dependencies=None),
             {
-                "Progressing": ("True", "RollingOut", "0 of 1 pods run the newest revision."),
-                "Reconciling": ("True", "RollingOut", "0 of 1 pods run the newest revision."),
+                "Progressing": (
+                    "True",
+                    "RollingOut",
+                    "A rollout is going on: 0 of 1 pods of the newest revision are made.",
+                ),
+                "Reconciling": (
+                    "True",
+                    "RollingOut",
+                    "A rollout is going on: 0 of 1 pods of the newest revision are made.",
+                ),
                 "Available": NOTHING,
                 "Ready": ("False", "RollingOut", "There are no pods yet."),
                 "Degraded": ("Unknown", "NotAsked", "No pod has been asked yet."),
@@ -347,8 +356,16 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
                 missing_dependencies=(MissingDependency("store", "r", "gone"),),
             ),
             {
-                "Progressing": ("True", "RollingOut", "1 of 1 pods run the newest revision."),
-                "Reconciling": ("True", "RollingOut", "1 of 1 pods run the newest revision."),
+                "Progressing": (
+                    "True",
+                    "RollingOut",
+                    "A rollout is going on: 1 of 1 pods of the newest revision are made.",
+                ),
+                "Reconciling": (
+                    "True",
+                    "RollingOut",
+                    "A rollout is going on: 1 of 1 pods of the newest revision are made.",
+                ),
                 "Available": NOTHING,
                 "Ready": ("False", "StoreUnavailable", "The pods take no work: gone."),
                 "Degraded": ("True", "StoreUnavailable", "store r: gone"),
@@ -394,6 +411,14 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
 def test_the_conditions_say_all(inputs, changed):
     found = {c.type: (c.status, c.reason, c.message) for c in conditions(inputs)}
     assert found == ALL_GOOD | changed
+
+
+def test_an_agent_that_was_never_served_has_no_url_which_may_be_somebody_else_s():
+    for reason in ("NameConflict", "ExposeNotAllowed", "PodTemplateInvalid"):
+        inputs = StatusInputs(rejection=Problem(reason, "No."))
+        assert agent_status(agent(), inputs, NOW)["url"] == ""
+        served = replace(inputs, deployment=deployment())
+        assert agent_status(agent(), served, NOW)["url"] == "http://coordinator.team:8000"
 
 
 def test_the_status_is_of_the_generation_that_was_seen():
