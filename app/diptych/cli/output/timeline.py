@@ -101,7 +101,8 @@ class Timeline:
             case "delegation_progress":
                 self._quote(fields["call_id"], fields["content"])
             case "reasoning":
-                self._quote(_REASONING, fields["content"])
+                thought = str(fields["content"])
+                self._quote(_REASONING, thought if self._quoted else thought.lstrip("\n"))
             case "format_warning":
                 self._warn(fields["message"])
             case "budget_warning" | "budget":

@@ -21,7 +21,10 @@ _PAIRS = {
     "<|START_THINKING|>": "<|END_THINKING|>",  # Command
     "<|channel>thought": "<channel|>",  # Gemma 4
     "<|open|>think<|sep|>": "<|close|>think<|sep|>",  # Kimi K3
+    "<|inner_prefix|>": "<|inner_suffix|>",  # Apertus
+    "Here are my reasoning steps:": "[BEGIN FINAL RESPONSE]",  # Apriel
 }
+_RESPONSE_ENDS = {"[BEGIN FINAL RESPONSE]": ("[END FINAL RESPONSE]",)}
 _TAGS = (*_PAIRS, *_PAIRS.values())
 _ORPHAN = re.compile("|".join(map(re.escape, _PAIRS.values())))
 _OPENING = re.compile("|".join(map(re.escape, _PAIRS)))
@@ -34,7 +37,9 @@ _HEADER_LENGTH = 80
 _ANALYSIS_END = re.compile(r"<\|end\|>|(?=<\|start\|>assistant|<\|channel\|>)")
 _ANALYSIS_TAGS = ("<|end|>", "<|start|>assistant", "<|channel|>")
 _FINAL_ENDS = ("<|return|>", "<|end|>")
-_FIRSTS = frozenset(tag[0] for tag in (*_TAGS, *_ANALYSIS_TAGS, *_FINAL_ENDS))
+_FIRSTS = frozenset(
+    tag[0] for tag in (*_TAGS, *_ANALYSIS_TAGS, *_FINAL_ENDS, *sum(_RESPONSE_ENDS.values(), ()))
+)
 _BLANKS = re.compile(r"[\s\ufeff]*")
 _QUOTES = "`'\"\u201c\u2018\u00ab"
 
@@ -82,8 +87,9 @@ class ReasoningSplitter:
     kept waiting. `is_void` says so, and the answer's text is to be reset. A `</think>` counts so
     once, only if no block was opened before it, and not in quotation marks.
 
-    With `opened`, a block is taken to be open from the start: for endpoints of which that is
-    known. If it never closes, all of the stream was text, which `finish` gives.
+    With `opened`, a block is taken to be open from the start, unless the stream opens one itself:
+    for endpoints of which that is known. If it never closes, all of the stream was text, which
+    `finish` gives.
 
     `blank` is what was held back and never shown; `closed_first` says that a block that was taken
     to be open has closed.
@@ -94,8 +100,9 @@ class ReasoningSplitter:
         self.closed_first = False
         self._held = ""
         self._at = 0  # what is held back begins here
-        self._block = _block("</think>") if opened else None
-        self._unclosed: list[str] | None = [] if opened else None
+        self._may_be_open = opened  # until the first characters say otherwise
+        self._block: _Block | None = None
+        self._unclosed: list[str] | None = None
         self._is_text = False
         self._had_block = False
         self._given = False  # reasoning, of a block before
@@ -127,18 +134,31 @@ class ReasoningSplitter:
         return Split(reasoning=held)
 
     def _next(self) -> tuple[Split, bool]:
+        if self._may_be_open:
+            return self._open_lead()
         if self._block is not None:
             return self._reason(self._block)
         return self._answer() if self._is_text else self._lead()
 
+    def _open_lead(self) -> tuple[Split, bool]:
+        """Look whether a block that the prompt may have opened is opened by the stream itself."""
+        rest = self._held[_BLANKS.match(self._held).end() :]  # type: ignore[union-attr]
+        is_own = bool(_OPENING.match(rest) or _HEADER.match(rest))
+        if not is_own and not _ORPHAN.match(rest) and (not rest or _may_open(rest)):
+            return Split(), False
+        self._may_be_open = False
+        if not is_own:
+            self._block, self._unclosed = _Block(_ORPHAN, tuple(_PAIRS.values())), []
+        return Split(), True
+
     def _reason(self, block: _Block) -> tuple[Split, bool]:
         if closer := block.closer.search(self._held, self._at):
-            thought = self._held[self._at : closer.start()]
+            thought = self._thought(self._held[self._at : closer.start()])
             self._at = closer.end()
             self.closed_first = self.closed_first or self._unclosed is not None
             self._block = self._unclosed = None
-            self._had_block = True
-            return Split(reasoning=self._thought(thought)), True
+            self._close(closer[0])
+            return Split(reasoning=thought), True
         thought = self._all_but_start(block.tags)
         if self._unclosed is not None:
             self._unclosed.append(thought)
@@ -160,7 +180,8 @@ class ReasoningSplitter:
         if header := _HEADER.match(rest):
             return self._channel(at + header.end(), header["channel"])
         if orphan := _ORPHAN.match(rest):
-            self._at, self._had_block = at + orphan.end(), True
+            self._at = at + orphan.end()
+            self._close(orphan[0])
             return Split(), True
         if not rest or _may_open(rest):
             return Split(), False
@@ -170,6 +191,10 @@ class ReasoningSplitter:
             self._at += 1
         self._is_text = True
         return Split(), True
+
+    def _close(self, tag: str) -> None:
+        self._had_block = True
+        self._ends = _RESPONSE_ENDS.get(tag, self._ends)
 
     def _open(self, at: int, block: _Block) -> tuple[Split, bool]:
         self._at, self._block = at, block
@@ -194,6 +219,7 @@ class ReasoningSplitter:
                 before = (self._last + thought)[-1:]
                 self._had_block = True
                 if not before or before not in _QUOTES:
+                    self._close(orphan[0])
                     self._at, self._is_text = orphan.end(), False
                     return Split(reasoning=thought, is_void=True), True
         text = self._all_but_start(() if self._had_block else _TAGS, self._ends)

@@ -133,6 +133,13 @@ def test_reasoning_is_quoted_in_the_margin() -> None:
     assert lines == ["  │ Let me see."]
 
 
+def test_reasoning_of_a_later_reply_is_quoted_without_the_blank_line_before_it() -> None:
+    w = Writer()
+    said = w("text", "Yes.")
+    first, later = (Notice("reasoning", {"content": f"{blank}Hm."}) for blank in ("", "\n\n"))
+    assert rendered([later, said]) == rendered([first, said])
+
+
 def test_reasoning_ends_where_the_answer_begins() -> None:
     w = Writer()
     lines, answer = rendered([Notice("reasoning", {"content": "Hm."}), w("text", "Yes.")])
