@@ -22,11 +22,11 @@ from diptych.loop.events import (
     Called,
     CallFormat,
     Event,
-    LoopSettings,
     Offered,
     Replied,
     Returned,
     RunRequested,
+    RunSettings,
 )
 from diptych.loop.messages import Message, NativeCall, Result
 from diptych.loop.prompt import native_system_prompt, system_prompt
@@ -67,7 +67,7 @@ def _offered(tools: int, call_format: CallFormat) -> Offered:
     catalog = Catalog(
         tuple(Tool("box", f"echo{n}", "Says a text again.", _SCHEMA) for n in range(tools))
     )
-    settings = LoopSettings(max_steps=STEPS + 1, action_format=call_format)
+    settings = RunSettings(max_steps=STEPS + 1, action_format=call_format)
     prompts = system_prompt("Be brief.", catalog), native_system_prompt("Be brief.", catalog)
     offered, _ = catalog_blob(catalog, prompts[0], settings, prompts[1])
     return Offered(

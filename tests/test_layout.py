@@ -96,6 +96,40 @@ MODULES = sorted(path for folder in ("app", "operator") for path in (ROOT / fold
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
+def dotted(path: Path) -> tuple[str, ...]:
+    """Give the parts of a module's name, from its package down."""
+    parts = path.relative_to(ROOT).with_suffix("").parts[1:]
+    return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def leads_somewhere(name: str, home: tuple[str, ...], sources: dict[tuple[str, ...], str]) -> bool:
+    """Whether a module, or what one defines, has this name as seen from the folder `home`."""
+    for depth in range(len(home), -1, -1):
+        found = (*home[:depth], *name.split("."))
+        if found in sources:
+            return True
+        for end in range(1, len(found)):
+            source, defined = sources.get(found[:end], ""), found[end:]
+            lines = (rf"^ *(class |def |async def )?{part}\b" for part in defined)
+            if all(re.search(line, source, re.MULTILINE) for line in lines):
+                return True
+    return False
+
+
+def test_a_docstring_that_says_where_something_is_leads_there():
+    sources = {dotted(path): path.read_text() for path in MODULES}
+    dead = []
+    for path in MODULES:
+        pointers = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("Not here:")[2]
+        home = dotted(path) if path.stem == "__init__" else dotted(path)[:-1]
+        dead += [
+            f"{path.relative_to(ROOT)}: {name}"
+            for name in re.findall(r"`([a-z_0-9]+(?:\.(?!lua)[A-Za-z_0-9]+)*)`", pointers)
+            if not leads_somewhere(name, home, sources)
+        ]
+    assert not dead, "\n".join(dead)
+
+
 def test_few_modules_lie_at_the_top_of_a_package():
     for package in ("app/diptych", "operator/diptych_operator"):
         assert len(list((ROOT / package).glob("*.py"))) <= 8, package

@@ -9,7 +9,7 @@ from support.stack import agent, box, call, frames, stage, stages, text_of
 
 from diptych import Agent, RunError
 from diptych.config.settings import PeerConfig
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 
 ADD = call("add", a=1, b=2)
 NATIVE = {"tool_calls": [{"function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}]}
@@ -64,7 +64,7 @@ async def test_a_streamed_chat_is_not_told_a_held_action():
         assert told[-1].data == "[DONE]"
 
 
-DIRECT = LoopSettings(answer_mode="direct")
+DIRECT = RunSettings(answer_mode="direct")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ async def test_an_answer_by_a_schema_is_repaired_and_told_when_it_fits():
 
 
 async def test_an_answer_that_never_fits_fails_and_keeps_the_last_text():
-    loop = LoopSettings(output_schema=CITY, answer_repairs=1)
+    loop = RunSettings(output_schema=CITY, answer_repairs=1)
     async with stage("{}", "Bonn", "Still Bonn", loop=loop) as helper:
         ended = await helper.ended(await helper.start())
         assert ended["error"]["code"] == "invalid_output"
@@ -139,7 +139,7 @@ async def test_a_child_s_json_reaches_its_caller_as_a_value():
         tools=(box(echo),),
         agents=(PeerConfig("child", "child"),),
     )
-    child = agent("{}", '{"city": "Bonn"}', name="child", loop=LoopSettings(output_schema=CITY))
+    child = agent("{}", '{"city": "Bonn"}', name="child", loop=RunSettings(output_schema=CITY))
     async with stages(front, child) as (asked, _):
         assert await asked.answer() == "ok"
         facts = await asked.memory()
@@ -150,7 +150,7 @@ async def test_a_child_s_json_reaches_its_caller_as_a_value():
 
 
 async def test_a2a_gets_the_value_beside_the_text():
-    async with stage("{}", '{"city": "Bonn"}', loop=LoopSettings(output_schema=CITY)) as helper:
+    async with stage("{}", '{"city": "Bonn"}', loop=RunSettings(output_schema=CITY)) as helper:
         message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "Where?"}]}
         body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
         sent = await helper.http.post("/a2a", json=body, headers={"A2A-Version": "1.0"})

@@ -11,7 +11,7 @@ from support.trees import delegates_to
 from diptych.config.settings import PeerConfig
 from diptych.errors import InvalidRequest
 from diptych.loop.budget import Budget, Prices, SharedBudgets
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.net.a2a_extension import read_metadata
 
 PRICES = Prices(Decimal(1), Decimal(2))
@@ -28,8 +28,8 @@ async def echo(n: int) -> str:
     return f"{n}!"
 
 
-def limited(prices: Prices | None = None, **limits: Any) -> LoopSettings:
-    return LoopSettings(9, budget=Budget(**limits), prices=prices)
+def limited(prices: Prices | None = None, **limits: Any) -> RunSettings:
+    return RunSettings(9, budget=Budget(**limits), prices=prices)
 
 
 async def test_a_run_shows_what_is_used_and_left() -> None:
@@ -123,7 +123,7 @@ async def test_three_workers_spend_together_what_is_left_and_the_caller_sees_who
     None
 ):
     endless = [said(call("echo", n=n)) for n in range(9)]
-    loop = LoopSettings(20)
+    loop = RunSettings(20)
     workers = [worker(name, *endless, loop=loop) for name in WORKERS]
     async with stages(coordinator(1_000), *workers) as (boss, *others):
         run = await boss.ended(await boss.start())
@@ -197,7 +197,7 @@ async def test_a_day_s_budget_lends_delegations_a_part_of_what_is_left() -> None
         budgets=SharedBudgets(per_day=Budget(tokens=900)),
         agents=(PeerConfig("ada", "ada", share_context=True),),
     )
-    ada = worker("ada", *[said(call("echo", n=n)) for n in range(9)], loop=LoopSettings(20))
+    ada = worker("ada", *[said(call("echo", n=n)) for n in range(9)], loop=RunSettings(20))
     async with stages(boss, ada) as (first, second):
         run = await first.ended(await first.start())
         (asked,) = [e for e in await second.memory() if e["event_type"] == "user_message"]

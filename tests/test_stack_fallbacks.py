@@ -13,7 +13,7 @@ from support.model_server import Exchange, ModelServer, model_server
 from support.stack import Stage, box, call, frames, stages
 
 from diptych.config.settings import AgentConfig, ModelConfig, TimeoutConfig
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.runtime.definition import AgentDefinition
 
 pytestmark = pytest.mark.asyncio
@@ -65,7 +65,7 @@ async def two(first: First, action_format: Any) -> AsyncIterator[tuple[Stage, Mo
     async with model_server(first) as own, model_server(second) as other:
         fallback = ModelConfig("second", other.url, timeouts=TIMEOUTS)
         model = ModelConfig("m", own.url, timeouts=TIMEOUTS, fallbacks=(fallback,))
-        definition = AgentDefinition(settings=LoopSettings(action_format=action_format))
+        definition = AgentDefinition(settings=RunSettings(action_format=action_format))
         config = AgentConfig("helper", definition=definition, model=model, tools=(box(echo),))
         async with stages(config) as (helper,):
             yield helper, other

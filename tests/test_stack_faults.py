@@ -15,7 +15,7 @@ from support.stack import agent, box, call, stage, stages
 
 from diptych.config.settings import AgentConfig, ModelConfig, ToolServerConfig
 from diptych.http import sse_response
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 
 CONNECT = 5.0  # seconds
 
@@ -120,7 +120,7 @@ async def test_a_result_that_is_none_is_an_error_and_the_run_goes_on(
 
 async def test_a_tool_that_says_try_again_for_ever_ends_at_the_last_step() -> None:
     replies = [call("fetch", page=page) for page in range(1000)]
-    loop = LoopSettings(max_steps=20)
+    loop = RunSettings(max_steps=20)
     async with stage(*replies, tools=(box(fetch),), loop=loop) as helper:
         run = await helper.ended(await helper.start())
         facts = await helper.facts()

@@ -20,7 +20,7 @@ from diptych.config.settings import (
 )
 from diptych.errors import ConfigError
 from diptych.http import sse_response as sse
-from diptych.http.chat import completions as chat
+from diptych.http.chat import routes as chat
 from diptych.serve.server import ListenAddress, Sockets, serve_agents
 
 AWAY = "http://127.0.0.1:9"

@@ -17,8 +17,8 @@ from diptych.adapters.a2a import event_gate
 from diptych.adapters.a2a.event_gate import MAX_APPROVAL_BYTES
 from diptych.config.settings import PeerConfig
 from diptych.loop.budget import Budget
-from diptych.loop.child_approvals import MAX_WAITING
-from diptych.loop.events import LoopSettings
+from diptych.loop.child_approvals import MAX_OPEN
+from diptych.loop.events import RunSettings
 from diptych.net.a2a_tree import MAX_NODES
 
 TOKENS, OWN = 1_000, 12  # of the run, and of its own first model call
@@ -67,7 +67,7 @@ async def test_a_child_counts_for_what_it_could_use_at_most_and_for_what_it_show
 ) -> None:
     caplog.set_level(logging.WARNING)
     peer = HostilePeer(says, {"used": claim})
-    async with asking(peer, loop=LoopSettings(budget=Budget(tokens=TOKENS))) as top:
+    async with asking(peer, loop=RunSettings(budget=Budget(tokens=TOKENS))) as top:
         run = await top.ended(await top.start())
         (result,) = [e for e in await top.memory() if e["event_type"] == "delegation_response"]
     assert result["metadata"]["child"]["used"]["tokens"] == counted
@@ -99,7 +99,7 @@ async def test_nobody_is_accused_where_not_all_was_shown(
     monkeypatch.setattr(event_gate, "BURST", 5)
     monkeypatch.setattr(event_gate, "EVENTS_PER_SECOND", 0.0)
     peer = HostilePeer(says, {"used": {"tokens": 400}})
-    async with asking(peer, loop=LoopSettings(budget=Budget(tokens=TOKENS))) as top:
+    async with asking(peer, loop=RunSettings(budget=Budget(tokens=TOKENS))) as top:
         await top.ended(await top.start())
     assert audited(caplog) == []
 
@@ -107,7 +107,7 @@ async def test_nobody_is_accused_where_not_all_was_shown(
 async def test_tokens_that_are_no_amount_count_as_all_that_was_given() -> None:
     usage = {"prompt_tokens": 2**63, "completion_tokens": 1}
     async with asking(
-        HostilePeer([], {"usage": usage}), loop=LoopSettings(budget=Budget(tokens=TOKENS))
+        HostilePeer([], {"usage": usage}), loop=RunSettings(budget=Budget(tokens=TOKENS))
     ) as top:
         run = await top.ended(await top.start())
     assert run["budget"]["run"]["used"]["tokens"] == OWN + GIVEN
@@ -119,7 +119,7 @@ async def test_tool_calls_that_are_shown_and_not_claimed_count() -> None:
     says.append(event("tool_call", 4, {"tool": "result__read", **about}, call_id="call_4"))
     async with asking(
         HostilePeer(says, {"used": {"tokens": 1}}),
-        loop=LoopSettings(budget=Budget(tokens=TOKENS, tool_calls=9)),
+        loop=RunSettings(budget=Budget(tokens=TOKENS, tool_calls=9)),
     ) as top:
         run = await top.ended(await top.start())
     assert run["budget"]["run"]["used"]["tool_calls"] == 2
@@ -128,13 +128,13 @@ async def test_tool_calls_that_are_shown_and_not_claimed_count() -> None:
 async def test_tokens_that_are_claimed_without_a_price_cost_no_more_than_was_given() -> None:
     usage = {"prompt_tokens": 10**12, "completion_tokens": 10**12}
     async with asking(
-        HostilePeer([], {"usage": usage}), loop=LoopSettings(budget=Budget(tokens=TOKENS))
+        HostilePeer([], {"usage": usage}), loop=RunSettings(budget=Budget(tokens=TOKENS))
     ) as top:
         run = await top.ended(await top.start())
     assert run["budget"]["run"]["used"]["tokens"] == OWN + 2 * GIVEN
 
 
-@pytest.mark.parametrize(("size", "most"), [(10, MAX_WAITING), (20_000, 208)])
+@pytest.mark.parametrize(("size", "most"), [(10, MAX_OPEN), (20_000, 208)])
 async def test_calls_that_wait_below_are_bounded_in_number_and_bytes(size: int, most: int) -> None:
     call = {"tool": "pay", "arguments": {"text": "x" * size}}
     about = {"step": 1, "expires_at": 9e9, "reason": "x"}

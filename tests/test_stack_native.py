@@ -9,12 +9,12 @@ from support.model_server import Exchange, Step, model_server, usage
 from support.stack import agent, box, call, stage, stages
 
 from diptych.config.settings import PeerConfig
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 
 pytestmark = pytest.mark.asyncio
 
-NATIVE = LoopSettings(action_format="native")
-AUTO = LoopSettings(action_format="auto")
+NATIVE = RunSettings(action_format="native")
+AUTO = RunSettings(action_format="auto")
 NO_TOOLS = '{"error": {"message": "registry.example/gemma2 does not support tools"}}'  # Ollama
 
 
@@ -122,7 +122,7 @@ TOOL_USE_FAILED = (  # Groq
 @pytest.mark.parametrize("mode", ["separate", "direct"])
 async def test_a_call_that_the_server_cannot_read_is_asked_for_anew(mode: Any) -> None:
     good = asks(("a", "echo", {"text": "x"}))
-    settings = LoopSettings(action_format="native", answer_mode=mode)
+    settings = RunSettings(action_format="native", answer_mode=mode)
     steps = (cannot_read_call(500, PEG_NATIVE), good, "It is x.", "It is x.")
     async with (
         model_server(*steps) as model,
@@ -158,7 +158,7 @@ async def test_native_by_order_fails_with_a_sentence_where_tools_are_refused() -
     assert "Set the model's actionFormat to json, or to auto" in json.dumps(run)
 
 
-@pytest.mark.parametrize("settings", [LoopSettings(), NATIVE, AUTO], ids=["json", "native", "auto"])
+@pytest.mark.parametrize("settings", [RunSettings(), NATIVE, AUTO], ids=["json", "native", "auto"])
 @pytest.mark.parametrize(
     "asking",
     [call("echo", text="x"), {"tool_calls": [{"name": "echo", "arguments": {"text": "x"}}]}],

@@ -10,7 +10,7 @@ from support.model_server import model_server
 from support.stack import agent, box, call, stage, stages, tool_server, until
 
 from diptych.config.settings import OverrideConfig, PeerConfig
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 
 
 async def slow(value: int = 0, seconds: float = 1.0) -> int:
@@ -113,7 +113,7 @@ async def test_what_depends_on_a_failed_call_is_skipped_and_all_three_results_ar
 @pytest.mark.parametrize(
     "bound",
     [
-        pytest.param({"loop": LoopSettings(max_parallel_calls=1)}, id="one call at a time"),
+        pytest.param({"loop": RunSettings(max_parallel_calls=1)}, id="one call at a time"),
         pytest.param(
             {"overrides": (OverrideConfig("slow", sequential=True),)}, id="a sequential tool"
         ),

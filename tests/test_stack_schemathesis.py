@@ -16,7 +16,7 @@ import httpx
 import pytest
 from support.stack import listening
 
-from diptych.adapters.openai_chat.chat_model import open_http_session
+from diptych.adapters.openai_chat.connection import open_http_session
 from diptych.config.loader import LocalOptions, load_agents
 from diptych.serve.hosted_agent import HostedAgent
 

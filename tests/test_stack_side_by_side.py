@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from support.stack import Stage, box, call, frames, stage
 
 from diptych import Agent
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 
 pytestmark = pytest.mark.asyncio
 
@@ -97,7 +97,7 @@ async def read_side_by_side(helper: Stage, adder: Adder, **fields: Any) -> dict[
 @pytest.mark.parametrize("mode", ["separate", "direct"])
 async def test_a_native_run_is_the_same_for_three_readers(mode: Any) -> None:
     replies = [NATIVE, *(["I know."] if mode == "separate" else [])]
-    loop = LoopSettings(action_format="native", answer_mode=mode)
+    loop = RunSettings(action_format="native", answer_mode=mode)
     slow = {"content": ANSWER, "chunk_ms": 20}
     adder = Adder()
     async with stage(*replies, slow, tools=(box(adder.add),), loop=loop) as helper:
@@ -118,7 +118,7 @@ async def test_a_structured_run_is_the_same_for_three_readers() -> None:
 
 @pytest.mark.parametrize("wrong", WRONG)
 async def test_a_schema_with_references_holds_over_runs_and_a2a(wrong: Any) -> None:
-    settings = LoopSettings(output_schema=DEEP)
+    settings = RunSettings(output_schema=DEEP)
     async with stage("{}", json.dumps(wrong), json.dumps(RIGHT), loop=settings) as helper:
         asked = {"role": "ROLE_USER", "messageId": "m", "parts": [{"text": "hi"}]}
         body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": asked}}

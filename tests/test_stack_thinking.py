@@ -14,11 +14,11 @@ from support.model_server import Exchange, model_server, usage
 from support.stack import Stage, agent, box, stage, stages
 
 from diptych.config.settings import PeerConfig
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 
 pytestmark = pytest.mark.asyncio
 
-NATIVE = LoopSettings(action_format="native")
+NATIVE = RunSettings(action_format="native")
 DIRECT = replace(NATIVE, answer_mode="direct")
 SIGNATURE = {"google": {"thought_signature": "Ej/8w=="}}
 REFUSED = "The `reasoning_content` in the thinking mode must be passed back to the API."
@@ -105,7 +105,7 @@ async def replies(helper: Stage, run_id: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("loop", [NATIVE, DIRECT], ids=["separate", "direct"])
-async def test_reasoning_goes_back_beside_the_calls_that_it_led_to(loop: LoopSettings) -> None:
+async def test_reasoning_goes_back_beside_the_calls_that_it_led_to(loop: RunSettings) -> None:
     thinker = Thinker(wants="reasoning")
     async with (
         model_server(thinker) as model,
@@ -137,7 +137,7 @@ async def test_what_is_on_record_is_no_more_than_an_endpoint_may_want() -> None:
 
 
 @pytest.mark.parametrize("loop", [NATIVE, DIRECT], ids=["separate", "direct"])
-async def test_a_signature_goes_back_as_it_came(loop: LoopSettings) -> None:
+async def test_a_signature_goes_back_as_it_came(loop: RunSettings) -> None:
     thinker = Thinker(wants="signature")
     async with (
         model_server(thinker) as model,

@@ -9,7 +9,7 @@ from support.stack import Stage, box, call, until
 from support.trees import USAGE, chain, differences, said, told, tree_of
 
 from diptych.loop.budget import Prices
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 
 
 async def broken() -> str:
@@ -136,7 +136,7 @@ async def test_a_tree_of_runs_is_read_from_the_top_over_all_agents() -> None:
 
 
 async def test_a_tree_says_what_each_branch_cost() -> None:
-    priced = LoopSettings(prices=Prices(Decimal(1), Decimal(2)))  # 14 millionths a model call
+    priced = RunSettings(prices=Prices(Decimal(1), Decimal(2)))  # 14 millionths a model call
     async with chain(said("{}"), said("Leaf."), loop=priced, above={"loop": priced}) as served:
         run_id = await served[0].start()
         await served[0].ended(run_id)

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias, overload
 
-from diptych.adapters.openai_chat.chat_model import open_http_session
+from diptych.adapters.openai_chat.connection import open_http_session
 from diptych.agent_arguments import (
     STORE_PATH,
     checked_config,

@@ -82,7 +82,7 @@ class AgentControl(ABC):
 
     async def queued(self, run_id: str) -> Sequence[Steered]:
         """Give the messages that wait in a run."""
-        return await (await self.start()).runs.waiting_messages(run_id) or ()
+        return await (await self.start()).runs.queued_messages(run_id) or ()
 
     async def clear_queue(self, run_id: str) -> Sequence[Steered]:
         """Drop the messages that wait in a run, and give them. Raises `RunEnded`."""

@@ -11,7 +11,7 @@ from typing import Literal
 
 from bench.models.stage import NONCE, begin
 from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable
-from diptych.loop.events import CallFormat, LoopSettings, Offered, RunRequested
+from diptych.loop.events import CallFormat, Offered, RunRequested, RunSettings
 from diptych.loop.messages import Call, JSONObject, Message, NativeCall, Result
 from diptych.loop.model_request import ModelRequest
 from diptych.loop.prompt import native_system_prompt, summary, system_prompt
@@ -42,8 +42,8 @@ CATALOGS = {
 }
 
 
-MODES: Mapping[str, LoopSettings] = {
-    f"{action_format}, {answer_mode}{', schema' if schema else ''}": LoopSettings(
+MODES: Mapping[str, RunSettings] = {
+    f"{action_format}, {answer_mode}{', schema' if schema else ''}": RunSettings(
         on_max_steps="answer",
         action_format=action_format,
         answer_mode=answer_mode,
@@ -132,7 +132,7 @@ def stories(modes: Iterable[str] = MODES) -> Iterator[Story]:
         yield from _stories_in(name, MODES[name])
 
 
-def _stories_in(mode: str, settings: LoopSettings) -> Iterator[Story]:
+def _stories_in(mode: str, settings: RunSettings) -> Iterator[Story]:
     asked = RunRequested("What is 2 + 2?")
     for agent, catalog in CATALOGS.items():
         offered = _offered(catalog, settings)
@@ -168,7 +168,7 @@ def request_for_a_summary() -> ModelRequest:
     return summary_request(stage.run, HISTORIES["a caller's calls"])
 
 
-def _offered(catalog: Catalog, settings: LoopSettings) -> Offered:
+def _offered(catalog: Catalog, settings: RunSettings) -> Offered:
     instructions = "You are a careful assistant."
     is_native = settings.action_format == "native"
     return Offered(

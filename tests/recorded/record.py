@@ -17,7 +17,7 @@ from diptych.errors import DelegationError, ToolError
 from diptych.loop.catalog import Unavailable
 from diptych.loop.codec import decode, encode
 from diptych.loop.commands import AskModel, Judge, MakeCall
-from diptych.loop.events import LoopSettings, Origin
+from diptych.loop.events import Origin, RunSettings
 from diptych.loop.messages import CallOutput, Message
 from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import replay
@@ -66,7 +66,7 @@ def begin(store, name, *replies, model=None, policy=None, hooks=None, **settings
         (tool("charge"), tool("look", read_only=True), tool("broken", sequential=True)),
         (Unavailable("server", "gone", "connection refused"),),
     )
-    definition = AgentDefinition("Be brief.", LoopSettings(**settings))
+    definition = AgentDefinition("Be brief.", RunSettings(**settings))
     return replica(
         store,
         name,

@@ -97,7 +97,7 @@ class FunctionAgents:
 
     async def delegate(self, request: DelegationRequest, progress: Progress) -> CallOutput:
         self.delegations.append(request)
-        if request.is_resumed:  # these agents keep no tasks
+        if request.is_taken_over:  # these agents keep no tasks
             raise DelegationError("unknown", OUTCOME_UNKNOWN)
         return CallOutput(await self.functions[request.agent](request, progress))
 

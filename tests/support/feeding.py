@@ -4,16 +4,16 @@ from support.doubles import catalog
 
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import Emit, MakeCall
-from diptych.loop.events import LoopSettings, Offered, Returned, RunRequested
+from diptych.loop.events import Offered, Returned, RunRequested, RunSettings
 from diptych.loop.messages import Result
 from diptych.loop.reducer import advance
 from diptych.loop.state import Run
 
 
 def started(
-    *names: str, settings: LoopSettings | None = None, with_offers: Catalog | None = None, **rest
+    *names: str, settings: RunSettings | None = None, with_offers: Catalog | None = None, **rest
 ):
-    offered = Offered(with_offers or catalog(*names), "SYSTEM", settings or LoopSettings())
+    offered = Offered(with_offers or catalog(*names), "SYSTEM", settings or RunSettings())
     return feed(Run(**rest), RunRequested("hi"), offered)
 
 

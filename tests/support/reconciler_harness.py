@@ -12,7 +12,7 @@ from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.cluster_issuer import ClusterIssuer
 from diptych_operator.controller.config_maps import ConfigMaps
 from diptych_operator.controller.metrics import Metrics
-from diptych_operator.controller.reconciler import Reconciler, Writers
+from diptych_operator.controller.reconciler import Collaborators, Reconciler
 from diptych_operator.controller.rollout_throttle import RolloutThrottle
 from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.work_queue import WorkQueue
@@ -65,8 +65,8 @@ class Harness:
         self.access_files = AccessFiles(parts, self.issuer, platform.access, platform.metadata)
         self.throttle = RolloutThrottle(cache, self.queue, platform.pods.rollout.at_once)
         status = StatusWriter(client, cache, lambda: self.clock.now)
-        writers = Writers(self.config_maps, self.access_files, status, self.throttle)
-        self.reconciler = Reconciler(client, cache, self.claims, writers, platform)
+        collaborators = Collaborators(self.config_maps, self.access_files, status, self.throttle)
+        self.reconciler = Reconciler(client, cache, self.claims, collaborators, platform)
 
     async def observe(self):
         """List everything into the store."""

@@ -26,7 +26,7 @@ from diptych.config.settings import (
     TimeoutConfig,
     ToolServerConfig,
 )
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.runtime.definition import AgentDefinition
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.server import SEND_BUFFER_BYTES, ListenAddress, Sockets, serve_agents
@@ -184,7 +184,7 @@ def agent(
     `loop` and `deadline` go into its definition.
     """
     fields["definition"] = AgentDefinition(
-        settings=fields.pop("loop", None) or LoopSettings(),
+        settings=fields.pop("loop", None) or RunSettings(),
         deadline=fields.pop("deadline", DEADLINE),
     )
     asked = {key: fields.pop(key) for key in ("api_key", "timeouts", "inputs") if key in fields}

@@ -26,7 +26,7 @@ from diptych.errors import (
     ToolError,
 )
 from diptych.loop.codec import Record
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.loop.queue_events import Steered
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
@@ -84,7 +84,7 @@ class World:
 
     def definition(self):
         mode = "direct" if self.seed % 5 == 3 else "separate"
-        settings = LoopSettings(
+        settings = RunSettings(
             max_steps=3,
             max_parallel_calls=2,
             answer_mode=mode,

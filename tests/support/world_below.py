@@ -62,7 +62,7 @@ class Workers:
 
     async def delegate(self, request, progress):
         await self.replica.passed()
-        if request.is_resumed:
+        if request.is_taken_over:
             run_id = await self._find(request.context_id)
         else:
             run_id = await self._send(request)

@@ -22,7 +22,7 @@ class TypedLines:
 
     def __init__(self, on_line: Callable[[str], None]) -> None:
         self._on_line = on_line
-        self._waiting: deque[asyncio.Future[str]] = deque()
+        self._readers: deque[asyncio.Future[str]] = deque()
         self._fd: int | None = None
 
     def open(self) -> None:
@@ -39,22 +39,22 @@ class TypedLines:
     async def next_line(self) -> str:
         """Give the next line, to whoever has waited longest."""
         line: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._waiting.append(line)
+        self._readers.append(line)
         try:
             return await line
         finally:
-            if line in self._waiting:
-                self._waiting.remove(line)
+            if line in self._readers:
+                self._readers.remove(line)
 
     def _read(self) -> None:
         content = os.read(self._fd, _CHUNK) if self._fd is not None else b""
         if not content:  # Ctrl-D: whoever reads questions next sees it again
             self.close()
         for line in content.decode(errors="replace").splitlines():
-            while self._waiting and self._waiting[0].done():  # it was cancelled just now
-                self._waiting.popleft()
-            if self._waiting:
-                self._waiting.popleft().set_result(line)
+            while self._readers and self._readers[0].done():  # it was cancelled just now
+                self._readers.popleft()
+            if self._readers:
+                self._readers.popleft().set_result(line)
             elif line.strip():
                 self._on_line(line.strip())
 

@@ -11,7 +11,7 @@ from diptych.loop.budget import Budget, Prices, SharedBudgets
 
 
 def budget_fields(spec: BudgetSpec, model: ModelSpec | None) -> dict[str, Any]:
-    """Give the budget of one run, and the prices, as `LoopSettings` has them.
+    """Give the budget of one run, and the prices, as `RunSettings` has them.
 
     Its wall clock is a deadline (`run_deadline`).
     """

@@ -4,7 +4,7 @@ Not here: where references lead (`references`), files and the environment's form
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from diptych.access.limits import Limits
@@ -43,7 +43,7 @@ from diptych.config.settings import (
 from diptych.config.source_location import FieldPath, SourceLocation
 from diptych.config.validation import raise_problems
 from diptych.config.variables import MOCK, PUBLIC_URL
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.ports import ValueProvider
 from diptych.runtime.definition import AgentDefinition
 
@@ -80,7 +80,7 @@ class _Resolver:
             description=spec.description,
             definition=AgentDefinition(
                 (instructions_from and instructions_from()) or spec.instructions or "",
-                _loop_settings(spec),
+                _run_settings(spec),
                 run_deadline(spec.loop.deadline, spec.budget),
                 read_instructions=instructions_from,
                 context_max_tokens=spec.context.max_tokens,
@@ -99,7 +99,7 @@ class _Resolver:
             store=self._store(spec.sessions),
             hooks=tuple(self._hook(("spec", "hooks", i), h) for i, h in enumerate(spec.hooks)),
             access=self._access(spec.access),
-            chat=ChatConfig(**_same_fields(spec.chat, ChatConfig)),
+            chat=ChatConfig(**_fields_of(spec.chat)),
             mounted_keys=self.references.mounted_keys,
             policy=call_policy(self._manifest, self.references),
             budgets=shared_budgets(spec.budget),
@@ -126,7 +126,7 @@ class _Resolver:
 
     def _model(self, model: ModelSpec, *, is_mocked: bool) -> ModelConfig:
         path: FieldPath = ("spec", "model")
-        timeouts = TimeoutConfig(**_same_fields(model.timeouts, TimeoutConfig))
+        timeouts = TimeoutConfig(**_fields_of(model.timeouts))
 
         def endpoint(path: FieldPath, spec: ModelSpec | FallbackSpec) -> ModelConfig:
             api_key = None
@@ -139,7 +139,7 @@ class _Resolver:
                 api_key=api_key,
                 headers=self._headers((*path, "headers"), spec.headers, is_required=not is_mocked),
                 timeouts=timeouts,
-                **_same_fields(spec.parameters or model.parameters, ModelConfig),
+                **_fields_of(spec.parameters or model.parameters),
             )
 
         fallbacks = tuple(
@@ -158,10 +158,7 @@ class _Resolver:
             allow=tool.allow,
             headers=self._headers((*path, "headers"), tool.headers),
             timeout=tool.timeout,
-            overrides=tuple(
-                OverrideConfig(**_same_fields(override, OverrideConfig))
-                for override in tool.overrides
-            ),
+            overrides=tuple(OverrideConfig(**_fields_of(override)) for override in tool.overrides),
             pins={pin.tool: pin.digest for pin in tool.pin},
         )
 
@@ -249,15 +246,20 @@ class _Resolver:
         return StoreConfig(url, sessions.retention, prefix, setting)
 
 
-def _loop_settings(spec: AgentSpec) -> LoopSettings:
-    of_model = _same_fields(spec.model, LoopSettings) if spec.model else {}
-    of_loop = _same_fields(spec.loop, LoopSettings)
-    of_sessions = _same_fields(spec.sessions, LoopSettings)
-    fields = {**of_loop, **of_model, **of_sessions, **budget_fields(spec.budget, spec.model)}
-    return LoopSettings(**fields, output_schema=spec.output_schema)
+def _run_settings(spec: AgentSpec) -> RunSettings:
+    of_model: dict[str, Any] = {"action_format": spec.model.action_format} if spec.model else {}
+    return RunSettings(
+        **_fields_of(spec.loop, but="deadline"),
+        **of_model,
+        **budget_fields(spec.budget, spec.model),
+        queue_mode=spec.sessions.queue_mode,
+        output_schema=spec.output_schema,
+    )
 
 
-def _same_fields(model: StrictModel, config: type) -> dict[str, Any]:
-    """Give the values of a manifest's fields that a configuration class has by the same name."""
-    names = {field.name for field in fields(config)}
-    return {name: getattr(model, name) for name in type(model).model_fields if name in names}
+def _fields_of(spec: StrictModel, *, but: str = "") -> dict[str, Any]:
+    """Give the values of a part of the manifest, for a class with fields of the same names.
+
+    The class refuses a name that it does not have: a field of the manifest is never dropped.
+    """
+    return {name: getattr(spec, name) for name in type(spec).model_fields if name != but}

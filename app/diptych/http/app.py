@@ -23,12 +23,12 @@ from diptych.http.access_guard import AccessGuard, AccessPolicy
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.bodies import sentence
 from diptych.http.chat.chat_request import ChatTerms
-from diptych.http.chat.completions import completion_routes
 from diptych.http.chat.models import model_routes
+from diptych.http.chat.routes import completion_routes
 from diptych.http.cors import CorsForApi
 from diptych.http.errors import add_error_handlers, error_body, error_response
 from diptych.http.guarded_approvals import GuardedApprovals
-from diptych.http.guarded_runs import GuardedMemory, GuardedRuns
+from diptych.http.guarded_runs import GuardedRuns, GuardedSessions
 from diptych.http.guards import BodyGuard, LoopbackGuard
 from diptych.http.health import Readiness, health_routes, metrics_routes
 from diptych.http.lazy_routes import LazyRoutes
@@ -39,7 +39,7 @@ from diptych.http.runs.queues import queue_routes
 from diptych.http.runs.routes import RunPolicy, run_routes
 from diptych.http.runs.tree import tree_routes
 from diptych.http.session_memory import memory_routes
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.net.memory_budget import MemoryBudget
 from diptych.runtime.agent_budgets import AgentBudgets
 from diptych.runtime.service import RunService
@@ -68,7 +68,7 @@ class AppDependencies:
     has_docs: bool = False
     chat: ChatConfig = field(default_factory=ChatConfig)
     inputs: tuple[str, ...] = ()
-    max_steps: int = LoopSettings().max_steps
+    max_steps: int = RunSettings().max_steps
     budgets: AgentBudgets | None = None  # None: nothing is counted
 
 
@@ -116,7 +116,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     app.include_router(tree_routes(runs, name, dependencies.runs))
     app.include_router(queue_routes(runs))
     app.include_router(approval_routes(GuardedApprovals(dependencies.runs)))
-    app.include_router(memory_routes(name, GuardedMemory(stores.log, stores.sessions)))
+    app.include_router(memory_routes(name, GuardedSessions(stores.log, stores.sessions)))
     app.include_router(health_routes(name, dependencies.readiness))
     if dependencies.metrics:
         app.include_router(metrics_routes(dependencies.metrics))

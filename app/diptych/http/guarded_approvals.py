@@ -28,20 +28,20 @@ class GuardedApprovals:
     def __init__(self, runs: RunService) -> None:
         self._runs = runs
 
-    async def waiting(self, limit: int) -> Sequence[Approval]:
+    async def open_approvals(self, limit: int) -> Sequence[Approval]:
         """List what waits in at most `limit` runs that the caller may see, the newest run first."""
         found: list[Approval] = []
-        for entry in await self._waiting_runs(current_caller(), limit):
+        for entry in await self._runs_awaiting_decision(current_caller(), limit):
             try:
                 found += open_approvals(await self._runs.records(entry.run_id))
             except (RunNotFound, RunLost):
                 continue  # it was removed meanwhile
         return found
 
-    async def _waiting_runs(self, caller: Caller, limit: int) -> Sequence[RunEntry]:
+    async def _runs_awaiting_decision(self, caller: Caller, limit: int) -> Sequence[RunEntry]:
         if caller.may(Right.APPROVE) or caller.may(Right.READ):
-            return await self._runs.waiting_runs(limit)
-        return await own_entries(caller, self._runs.waiting_runs, None, limit)
+            return await self._runs.runs_awaiting_decision(limit)
+        return await own_entries(caller, self._runs.runs_awaiting_decision, None, limit)
 
     async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
         """Decide on a call; see `RunService.decide`. Raises `Forbidden`, `RunNotFound` too."""

@@ -151,10 +151,10 @@ class GuardedRuns:
             said = replace(message, subject=str(caller.subject)) if caller.subject else message
             return _public(await self._runs.steer(run_id, said))
 
-    async def waiting_messages(self, run_id: str) -> Sequence[Steered] | None:
+    async def queued_messages(self, run_id: str) -> Sequence[Steered] | None:
         """Give the messages that wait in a run that the caller may see."""
         await self._check_visible(run_id)
-        return await self._runs.waiting_messages(run_id)
+        return await self._runs.queued_messages(run_id)
 
     async def clear_messages(self, run_id: str) -> Sequence[Steered]:
         """Drop the messages that wait in a run of the caller's own, and give them."""
@@ -203,8 +203,8 @@ class GuardedRuns:
         raise RunNotFound
 
 
-class GuardedMemory:
-    """The log and the sessions of a store, as the current caller may see them."""
+class GuardedSessions:
+    """The sessions of a store and what is on record in them, as the current caller may see them."""
 
     def __init__(self, log: EventLog, sessions: Sessions) -> None:
         self._log = log

@@ -1,4 +1,4 @@
-"""Guards before all routes: they refuse bodies of the wrong kind, and foreign web pages.
+"""Guards before all routes: they refuse bodies of a wrong kind or size, and foreign web pages.
 
 A page in a browser can send requests to 127.0.0.1 under its own host name (DNS rebinding). So on
 loopback only local names are accepted as `Host`, and as `Origin` if there is one. Such a page can

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from diptych.errors import InvalidRequest, RequestError, RunLost, RunNotFound
-from diptych.http.guarded_runs import GuardedMemory
+from diptych.http.guarded_runs import GuardedSessions
 from diptych.http.openapi import operations
 from diptych.http.record_pages import pages_back
 from diptych.http.views import event_view, session_view
@@ -35,7 +35,7 @@ SessionLimit = Annotated[
 ]
 
 
-def memory_routes(name: str, memory: GuardedMemory) -> APIRouter:
+def memory_routes(name: str, sessions: GuardedSessions) -> APIRouter:
     """Give the routes of the agent called `name`."""
     router = APIRouter()
 
@@ -45,15 +45,15 @@ def memory_routes(name: str, memory: GuardedMemory) -> APIRouter:
         limit: Limit = DEFAULT_LIMIT,
         before: Before = None,
     ) -> Response:
-        found, earlier = await last_events(memory, session_id, limit, before)
-        total = await memory.count_events(session_id)
+        found, earlier = await last_events(sessions, session_id, limit, before)
+        total = await sessions.count_events(session_id)
         shown = [event_view(record) for record in found]
         view = {"agent": name, "events": shown, "total": total, "next_before": earlier}
         return Response(orjson.dumps(view), media_type="application/json")
 
     @router.get("/memory/sessions", **operations.LIST_SESSIONS)
     async def list_sessions(limit: SessionLimit = DEFAULT_LIMIT) -> dict[str, Any]:
-        entries, total = await memory.sessions(limit)
+        entries, total = await sessions.sessions(limit)
         shown = [session_view(entry) for entry in entries]
         return {"agent": name, "sessions": shown, "total": total}
 
@@ -61,7 +61,7 @@ def memory_routes(name: str, memory: GuardedMemory) -> APIRouter:
         "/memory/sessions/{session_id:path}", status_code=204, **operations.DELETE_SESSION
     )
     async def delete(session_id: str) -> Response:
-        if not await memory.delete(session_id):
+        if not await sessions.delete(session_id):
             raise RequestError("there is no such session", code="session_not_found")
         return Response(status_code=204)
 
@@ -80,7 +80,7 @@ async def session_events(log: EventLog, session_id: str) -> list[Record]:
 
 
 async def last_events(
-    memory: GuardedMemory, session_id: str | None, limit: int, before: str | None = None
+    sessions: GuardedSessions, session_id: str | None, limit: int, before: str | None = None
 ) -> tuple[list[Record], str | None]:
     """Give the newest events of a session, or of all, by the order of their runs.
 
@@ -89,7 +89,7 @@ async def last_events(
     """
     newest: list[Record] = []  # the newest first
     share, held = current_share(), 0
-    async for record in _backwards(memory, session_id, before, limit):
+    async for record in _backwards(sessions, session_id, before, limit):
         size = record_size(record)
         if len(newest) == limit or (newest and held + size > MAX_PAGE_SIZE):
             return newest[::-1], f"{newest[-1].run_id}:{newest[-1].seq}"
@@ -100,32 +100,32 @@ async def last_events(
 
 
 async def _backwards(
-    memory: GuardedMemory, session_id: str | None, before: str | None, limit: int
+    sessions: GuardedSessions, session_id: str | None, before: str | None, limit: int
 ) -> AsyncGenerator[Record]:
     """Give the events that `/memory/events` shows, the newest first."""
     run_id: str | None = None
     if before is not None:
         run_id, _, seq = before.rpartition(":")
         try:
-            entry = await memory.entry(run_id, session_id)
+            entry = await sessions.entry(run_id, session_id)
         except (RunNotFound, RunLost):
             raise InvalidRequest(_UNKNOWN_EVENT, param="before") from None
         if not (seq.isascii() and seq.isdigit() and len(seq) <= _MAX_DIGITS):
             raise InvalidRequest(_UNKNOWN_EVENT, param="before")
-        async for record in _of_run(memory, run_id, min(int(seq) - 1, entry.seq)):
+        async for record in _of_run(sessions, run_id, min(int(seq) - 1, entry.seq)):
             yield record
     count = min(_RUNS_AT_ONCE, limit)
-    while entries := await memory.entries(session_id, before=run_id, limit=count):
+    while entries := await sessions.entries(session_id, before=run_id, limit=count):
         for entry in entries:
-            async for record in _of_run(memory, entry.run_id, entry.seq):
+            async for record in _of_run(sessions, entry.run_id, entry.seq):
                 yield record
         run_id = entries[-1].run_id
 
 
-async def _of_run(memory: GuardedMemory, run_id: str, end: int) -> AsyncGenerator[Record]:
+async def _of_run(sessions: GuardedSessions, run_id: str, end: int) -> AsyncGenerator[Record]:
     """Give the events of a run up to a seq, the newest first; none if the run has gone since."""
     with suppress(RunLost, RunNotFound):
-        async for page, _ in pages_back(partial(memory.read, run_id), end):
+        async for page, _ in pages_back(partial(sessions.read, run_id), end):
             for record in reversed(page):
                 if record.event_type not in NOT_IN_MEMORY_VIEW:
                     yield record

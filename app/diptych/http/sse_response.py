@@ -1,7 +1,8 @@
-"""The response that streams server-sent events, until they end or the caller hangs up.
+"""The response that streams server-sent events, until they end or its caller hangs up.
 
 It is our own because every stream pays for it (decision 11): one writer, one listener, and a
-tenth of sse-starlette's cost. A stream ends with its run, so no shutdown needs to end it.
+tenth of sse-starlette's cost. A stream ends with its run, or when this process hands the run over;
+so no shutdown needs to end it.
 
 Not here: how an event is framed (`net.sse`), and which events a stream has.
 """
@@ -48,9 +49,6 @@ class SseResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope
-        await send(
-            {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
-        )
         writer = asyncio.create_task(self._write_all(send))
         listener = asyncio.create_task(disconnected(receive))
         tasks = (writer, listener)
@@ -71,7 +69,15 @@ class SseResponse(Response):
             await self._on_disconnect()
 
     async def _write_all(self, send: Send) -> None:
+        """Write head and frames; a frame that is there already goes out with the head."""
         async with aclosing(self._frames) as frames:
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": self.status_code,
+                    "headers": self.raw_headers,
+                }
+            )
             async for chunk in frames:
                 async with self._send_lock:
                     await self._write(chunk, send)

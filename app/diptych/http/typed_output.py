@@ -5,7 +5,7 @@ that tool. Its call is the answer then, in another envelope (decision 70). If on
 called, the answer says which (decision 111).
 
 Not here: what is wrong with a schema (`loop.output_schema`), asking the model for such an answer
-(`loop`), the envelope (`http.chat.completion`).
+(`loop`), the envelope (`http.chat.completion_format`).
 """
 
 import json

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from diptych.loop.codec import TERMINAL, Record
+from diptych.loop.codec import Record, is_terminal
 from diptych.loop.delegation_rows import usage_value
 from diptych.loop.queue_events import Steered
 from diptych.ports import Notice
@@ -52,7 +52,7 @@ def run_view(entry: RunEntry, records: Sequence[Record] = ()) -> dict[str, Any]:
         view["resumes"] = records[0].metadata["resumes"]
     if approvals := approvals_of(records):
         view["approvals"] = [approval_view(approval) for approval in approvals]
-    if newest and newest.event_type in TERMINAL:
+    if newest and is_terminal(newest):
         view |= _outcome(records)
     elif answers := answers_so_far(records):
         view["text"] = TURN.join(answers)
@@ -126,7 +126,7 @@ def run_status(entry: RunEntry, records: Sequence[Record]) -> str:
     newest = records[-1]
     if open_approvals(records):
         return "input-required"
-    if newest.event_type in TERMINAL:
+    if is_terminal(newest):
         return newest.event_type
     return "running" if newest.seq > 1 else entry.status
 

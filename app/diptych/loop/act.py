@@ -38,10 +38,10 @@ from diptych.loop.state import (
     Phase,
     Run,
     append_messages,
+    calls_awaiting_decision,
     conversation,
     open_calls,
     updated,
-    waiting_calls,
 )
 from diptych.loop.stuck import note_side_effect, note_step
 
@@ -91,7 +91,7 @@ def take_late_reply(run: Run, reply: Replied) -> Next:
     return updated(run, pending=(emit, *run.pending)), (emit, *commands)
 
 
-def take_rejection(run: Run, event: ReplyRejected) -> Next:
+def take_rejected_reply(run: Run, event: ReplyRejected) -> Next:
     """Tell the model what was wrong; after too many in a row, ask for the answer."""
     step = run.step + 1
     told = prompt.step_error(step, run.step_limit, event.error)
@@ -111,18 +111,18 @@ def take_rejection(run: Run, event: ReplyRejected) -> Next:
 
 def take_result(run: Run, event: Returned) -> Next:
     """Keep a result; when the last of the step has come, go on."""
-    waiting = tuple(w for w in run.waiting if w.call.id != event.result.call_id)
+    own = tuple(a for a in run.open_approvals if a.call.id != event.result.call_id)
     result = _with_changes(run, event.result)
     child = result.child.usage if result.child else None
     children_usage = run.children_usage + child if child else run.children_usage
-    below = tuple(w for w in run.children_waiting if w.path[0] != event.result.call_id)
+    below = tuple(a for a in run.child_approvals if a.path[0] != event.result.call_id)
     run = updated(
         take_child_use(run, result),
         results=(*run.results, result),
-        waiting=waiting,
+        open_approvals=own,
         awaiting_hooks=run.awaiting_hooks - {result.call_id},
         children_usage=children_usage,
-        children_waiting=below,
+        child_approvals=below,
     )
     if open_calls(run):
         return start_ready(run)
@@ -155,7 +155,7 @@ def start_ready(run: Run) -> Next:
         run.issued,
         done,
         run.catalog,
-        waiting_calls(run),
+        calls_awaiting_decision(run),
         filled=run.approved | run.rewritten,
         needs_hooks=needs_hooks,
         awaiting_hooks=run.awaiting_hooks,
@@ -163,20 +163,20 @@ def start_ready(run: Run) -> Next:
     commands: list[Command] = []
     ids, awaiting_hooks = set(run.issued), set(run.awaiting_hooks)
     most = run.settings.max_parallel_calls
-    for decision in graph.superseded() if run.undelivered else graph.startable(most):
-        if isinstance(decision, Returned):
-            ids.add(decision.result.call_id)
-            commands.append(Emit(decision))
-        elif decision.id in needs_hooks:
-            awaiting_hooks.add(decision.id)
-            commands.append(JudgeCall(decision, run.step))
+    for due in graph.superseded() if run.undelivered else graph.startable(most):
+        if isinstance(due, Returned):
+            ids.add(due.result.call_id)
+            commands.append(Emit(due))
+        elif due.id in needs_hooks:
+            awaiting_hooks.add(due.id)
+            commands.append(JudgeCall(due, run.step))
         else:
-            ids.add(decision.id)
-            is_approved = decision.id in run.approved
+            ids.add(due.id)
+            is_approved = due.id in run.approved
             commands.append(
-                Emit(Called(decision, run.step))
-                if is_reader(decision)
-                else MakeCall(decision, run.step, is_approved=is_approved)
+                Emit(Called(due, run.step))
+                if is_reader(due)
+                else MakeCall(due, run.step, is_approved=is_approved)
             )
     run = updated(run, issued=frozenset(ids), awaiting_hooks=frozenset(awaiting_hooks))
     return issue(run, *commands)

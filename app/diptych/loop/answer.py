@@ -4,7 +4,7 @@ What a model says when it is asked for the answer is told only if it is one. A b
 that is an action, are asked for once more, whichever it was; one that does not fit the run's schema
 as often as `answer_repairs` says.
 
-Not here: phase 1 (`act`), the text of an answer as it arrives (`runtime.answer_stream`,
+Not here: phase 1 (`act`), the text of an answer as it arrives (`runtime.answer_filter`,
 `answer_gate`), what is an action (`answer_reading`), what is asked for (`asking`).
 """
 
@@ -18,7 +18,7 @@ from diptych.loop.events import Answered, AnswerReset, Completed, Failed, Replie
 from diptych.loop.messages import JSONObject, Message
 from diptych.loop.output_schema import Fit, read_output
 from diptych.loop.pending import Next, is_asking, issue
-from diptych.loop.queues import begin_turn, waiting_messages
+from diptych.loop.queues import begin_turn, queued_messages
 from diptych.loop.state import Candidate, Phase, Run, append_messages, updated
 
 CHECKED_ANSWERS = 2  # `reply_rules` from which an answer is checked; version 0.1 told any text
@@ -79,7 +79,7 @@ def give_answer(run: Run, rest: str, finish_reason: str, *, is_json: bool = Fals
 def end_turn(run: Run, event: Answered) -> Next:
     """End the run, or begin the next turn with a message that waits for it (§6)."""
     run = append_messages(run, Message("assistant", event.text))
-    if not waiting_messages(run):
+    if not queued_messages(run):
         return issue(run, Emit(Completed(event.finish_reason, run.usage)))
     run = updated(reset_answer(run, attempt=1), asked_again="", repairs=0, repair=None)
     return next_step(begin_turn(run))
@@ -99,8 +99,9 @@ def reset_answer(run: Run, attempt: int) -> Run:
 def _take_action(run: Run, reply: Replied) -> Next:
     """Ask once more for an answer that is an action.
 
-    In `answerMode: direct` the calls that follow prose are held back and not run: the prose is the
-    answer (§2). What is left of a no-op or a list, such as `}`, is no prose.
+    In `answerMode: direct`, where text that was told as the answer goes on with a written call, the
+    call is not made: the text is the answer (§2). A native call is: see `act.is_late_reply`. What
+    is left of a no-op or a list, such as `}`, is no answer.
     """
     if run.is_direct and not is_no_op(run.answer) and not _is_call(run, run.answer):
         run, commands = give_answer(run, "", reply.finish_reason)

@@ -251,7 +251,7 @@ def _opening(text: str, bare: BareOpenings) -> _Opening | None:
 
 
 def _opens_words(rest: str) -> bool | None:
-    if any(rest.startswith(literal) for literal in _LITERALS):
+    if rest.startswith(_LITERALS):
         return True
     return None if any(literal.startswith(rest) for literal in _LITERALS) else False
 

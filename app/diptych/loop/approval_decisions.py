@@ -10,25 +10,26 @@ from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.loop.call_graph import failure
 from diptych.loop.commands import Emit
 from diptych.loop.pending import Next, issue
-from diptych.loop.state import Run, open_calls, updated, waiting_calls
+from diptych.loop.state import Run, calls_awaiting_decision, open_calls, updated
 
 
 def may_wait(run: Run, event: ApprovalRequested) -> bool:
     """Whether a call can be asked about: it is due, and neither made nor asked about."""
     call_id = event.call.id
     is_due = call_id in open_calls(run) and call_id in run.issued
-    return is_due and call_id not in run.started and call_id not in waiting_calls(run)
+    return is_due and call_id not in run.started and call_id not in calls_awaiting_decision(run)
 
 
 def request_approval(run: Run, event: ApprovalRequested) -> Next:
     """Let a call wait; it takes no place, so another one may start."""
-    return start_ready(updated(run, waiting=(*run.waiting, event)))
+    return start_ready(updated(run, open_approvals=(*run.open_approvals, event)))
 
 
 def decide(run: Run, event: ApprovalDecided) -> Next:
     """Make a call that waits as it was decided, as soon as there is a place; or reject it."""
-    requested = next(each for each in run.waiting if each.call.id == event.call_id)
-    run = updated(run, waiting=tuple(each for each in run.waiting if each is not requested))
+    requested = next(each for each in run.open_approvals if each.call.id == event.call_id)
+    others = tuple(each for each in run.open_approvals if each is not requested)
+    run = updated(run, open_approvals=others)
     if event.decision == "reject":
         default = prompt.EXPIRED if event.is_expired else prompt.REJECTED
         text = f"denied: {event.reason or default}"

@@ -19,7 +19,7 @@ from diptych.loop.messages import Call, ChildRun, Delegation, Result, ToolCall
 class Graph:
     """The calls of a step in the order of the reply, the ids of those issued, results by id.
 
-    Of the issued ones some are `waiting` for a decision: they take no place beside others, nor do
+    Of the issued ones some are `awaiting_decision`: they take no place beside others, nor do
     those in `awaiting_hooks`, about which hooks are being asked. Hooks have to see those in
     `needs_hooks` first. What was `filled` has its references filled.
     """
@@ -28,7 +28,7 @@ class Graph:
     issued: frozenset[str]
     results: Mapping[str, Result]
     catalog: Catalog
-    waiting: frozenset[str] = frozenset()
+    awaiting_decision: frozenset[str] = frozenset()
     filled: frozenset[str] = frozenset()
     needs_hooks: frozenset[str] = frozenset()
     awaiting_hooks: frozenset[str] = frozenset()
@@ -39,7 +39,7 @@ class Graph:
         At most `max_parallel` run at once, those in flight included. A `sequential` call never
         overlaps another of its server.
         """
-        idle = self.results.keys() | self.waiting
+        idle = self.results.keys() | self.awaiting_decision
         running = [c for c in self.calls if c.id in self.issued and c.id not in idle]
         labelled = {c.label: self.results.get(c.id) for c in self.calls if c.label is not None}
         for call in self.calls:
@@ -63,7 +63,7 @@ class Graph:
     def superseded(self) -> Iterator[Returned]:
         """Give the result `skipped` of each call that was not issued, or waits (loop.md §6)."""
         for call in self.calls:
-            if call.id not in self.issued or call.id in self.waiting:
+            if call.id not in self.issued or call.id in self.awaiting_decision:
                 yield failure(call, "skipped", prompt.SUPERSEDED)
 
     def _ready(self, call: Call, needed: Mapping[str, Result | None]) -> Call | Returned:

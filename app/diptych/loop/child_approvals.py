@@ -9,7 +9,7 @@ Not here: the run's own calls (`approval_decisions`), how a decision gets there 
 from diptych.loop.approval_events import ChildApproval, ChildApprovalRequested
 from diptych.loop.state import Run, open_calls, updated
 
-MAX_WAITING = 1_000  # calls below one run
+MAX_OPEN = 1_000  # calls below one run
 
 
 def may_take(run: Run, event: ChildApproval) -> bool:
@@ -19,17 +19,17 @@ def may_take(run: Run, event: ChildApproval) -> bool:
     """
     delegation = event.path[0]
     is_in_flight = delegation in run.started and delegation in open_calls(run)
-    is_known = any(each.path == event.path for each in run.children_waiting)
+    is_known = any(each.path == event.path for each in run.child_approvals)
     if isinstance(event, ChildApprovalRequested):
         is_news = not is_known and event.path not in run.children_decided
-        return is_in_flight and is_news and len(run.children_waiting) < MAX_WAITING
+        return is_in_flight and is_news and len(run.child_approvals) < MAX_OPEN
     return is_known
 
 
 def take(run: Run, event: ChildApproval) -> Run:
     """Keep a call that waits, or let go of one that waits no more."""
-    others = tuple(each for each in run.children_waiting if each.path != event.path)
+    others = tuple(each for each in run.child_approvals if each.path != event.path)
     if isinstance(event, ChildApprovalRequested):
-        return updated(run, children_waiting=(*others, event))
+        return updated(run, child_approvals=(*others, event))
     decided = run.children_decided | {event.path}
-    return updated(run, children_waiting=others, children_decided=decided)
+    return updated(run, child_approvals=others, children_decided=decided)

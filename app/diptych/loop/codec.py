@@ -59,13 +59,13 @@ from diptych.loop.events import (
     Event,
     Failed,
     FormatChanged,
-    LoopSettings,
     Offered,
     OwnerChanged,
     Replied,
     ReplyRejected,
     Returned,
     RunRequested,
+    RunSettings,
     StepsExhausted,
     Streamed,
 )
@@ -74,7 +74,7 @@ from diptych.loop.hook_rows import judged_row, read_judged
 from diptych.loop.messages import JSON
 from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.queue_rows import queue_row, read_cleared, read_steered
-from diptych.loop.settings_json import decode_settings, encode_settings
+from diptych.loop.run_settings import decode_settings, encode_settings
 
 EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     RunRequested: ("user_message",),
@@ -136,8 +136,18 @@ class Record:
     metadata: Mapping[str, JSON] = field(default_factory=dict)
 
 
+def is_terminal(record: Record) -> bool:
+    """Whether a run has nothing after this record."""
+    return record.event_type in TERMINAL
+
+
+def record_chars(record: Record) -> int:
+    """The size of a record in characters, roughly: only its text can be large."""
+    return len(record.content) if isinstance(record.content, str) else 0
+
+
 def catalog_blob(
-    catalog: Catalog, prompt: str, settings: LoopSettings, native_prompt: str = ""
+    catalog: Catalog, prompt: str, settings: RunSettings, native_prompt: str = ""
 ) -> tuple[Offered, bytes]:
     """Give what a run is offered as an event, and as the bytes that are kept under its key."""
     terms = encode_settings(settings)

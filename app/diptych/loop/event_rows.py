@@ -34,7 +34,7 @@ from diptych.loop.events import (
 )
 from diptych.loop.message_json import decode_calls, decode_message, encode_calls, encode_message
 from diptych.loop.messages import JSON, Call, Delegation, Result, ToolCall
-from diptych.loop.settings_json import budget_terms
+from diptych.loop.run_settings import budget_terms
 
 Stored = Any
 """What a store gives back: JSON whose form follows from the event's type."""

@@ -13,10 +13,10 @@ from diptych.loop.budget import Budget
 from diptych.loop.catalog import Catalog
 from diptych.loop.context_window import ContextWindow
 from diptych.loop.hook_events import HookEvent
-from diptych.loop.loop_settings import LoopSettings as LoopSettings  # noqa: PLC0414 - for all
 from diptych.loop.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage
 from diptych.loop.origin import Origin as Origin  # noqa: PLC0414 - of an event, for its readers
 from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.run_settings import RunSettings as RunSettings  # noqa: PLC0414 - for all
 
 CallKind = Literal["tool", "agent"]
 CallFormat = Literal["json", "native"]
@@ -63,7 +63,7 @@ class Offered:
 
     catalog: Catalog
     prompt: str
-    settings: LoopSettings = field(default_factory=LoopSettings)
+    settings: RunSettings = field(default_factory=RunSettings)
     key: str = ""
     nonce: str = ""
     native_prompt: str = ""

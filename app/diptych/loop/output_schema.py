@@ -130,9 +130,9 @@ def _unresolvable_reference(schema: JSONObject) -> str | None:
     kind: Any = validator_for(schema, default=Draft202012Validator)
     whole = specification_with(kind.META_SCHEMA["$schema"]).create_resource(schema)
     base = whole.id() or ""
-    waiting = [(whole, Registry().with_resource(base, whole).crawl().resolver(base))]
-    while waiting:
-        part, resolver = waiting.pop()
+    unvisited = [(whole, Registry().with_resource(base, whole).crawl().resolver(base))]
+    while unvisited:
+        part, resolver = unvisited.pop()
         if isinstance(part.contents, Mapping):
             targets = map(part.contents.get, _REFERENCES)
             for target in (target for target in targets if isinstance(target, str)):
@@ -140,7 +140,7 @@ def _unresolvable_reference(schema: JSONObject) -> str | None:
                     resolver.lookup(target)
                 except Unresolvable:
                     return target
-        waiting += [(each, resolver.in_subresource(each)) for each in part.subresources()]
+        unvisited += [(each, resolver.in_subresource(each)) for each in part.subresources()]
     return None
 
 

@@ -31,7 +31,7 @@ from diptych.loop.events import (
     Returned,
 )
 from diptych.loop.hook_events import AnswerJudged, CallJudged, StepJudged
-from diptych.loop.state import Run, open_calls, updated, waiting_calls
+from diptych.loop.state import Run, calls_awaiting_decision, open_calls, updated
 
 Next = tuple[Run, tuple[Command, ...]]
 """A run after an event, and the commands that follow."""
@@ -57,7 +57,7 @@ def take_over(run: Run, event: OwnerChanged) -> Next:
     """Revise the pending commands for a new owner: it cannot know how far the old one came (§9)."""
     revised = [_for_new_owner(run, c, event) for c in run.pending]
     if event.lost_tail:  # the lost records may hold starts of calls that seem not issued
-        known = run.issued - waiting_calls(run)  # one may have been approved, and made
+        known = run.issued - calls_awaiting_decision(run)  # one may have been approved, and made
         due = [c for c in run.calls if c.id in open_calls(run) and c.id not in known]
         lost = [c for c in due if not is_repeatable(c, run.catalog)]
         revised += [Emit(failure(c, "unknown", prompt.OUTCOME_UNKNOWN)) for c in lost]

@@ -13,8 +13,8 @@ import json
 from collections.abc import Mapping, Sequence
 
 from diptych.loop.actions import ActionError
-from diptych.loop.call_forms import named_forms
 from diptych.loop.catalog import Catalog
+from diptych.loop.form_hints import form_hints
 from diptych.loop.messages import Call, Delegation, JSONObject, Message, Result
 from diptych.loop.text import one_line
 
@@ -104,14 +104,14 @@ def action_rules(catalog: Catalog, question: str = "") -> str:
 
     Where the question names what is to be called, the forms of these stand last, filled in.
     """
-    named = named_forms(catalog, question)
-    kinds = [kind for kind, forms in (("tool", named.tools), ("agent", named.agents)) if forms]
+    hints = form_hints(catalog, question)
+    kinds = [kind for kind, forms in (("tool", hints.tools), ("agent", hints.agents)) if forms]
     if kinds:
         asked_for = " or ".join(map(_NAMED_RULES.__getitem__, kinds))
         return "\n\n".join(
             (
                 _NO_ACTION_RULES,
-                "\n".join((*named.tools, *named.agents)),
+                "\n".join((*hints.tools, *hints.agents)),
                 f"Respond with ONLY the JSON of {asked_for}:",
             )
         )

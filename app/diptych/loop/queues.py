@@ -28,14 +28,14 @@ def put_message(run: Run, event: Steered) -> Run:
     return updated(run, undelivered=(*run.undelivered, event))
 
 
-def waiting_messages(run: Run) -> tuple[Steered, ...]:
+def queued_messages(run: Run) -> tuple[Steered, ...]:
     """Give the messages that wait, in the order in which they would join."""
     return run.undelivered + run.follow_ups
 
 
 def clearing(run: Run, asked: QueueCleared) -> QueueCleared:
     """Name the messages that a request to clear drops now."""
-    return replace(asked, message_ids=tuple(m.message_id for m in waiting_messages(run)))
+    return replace(asked, message_ids=tuple(m.message_id for m in queued_messages(run)))
 
 
 def clear_messages(run: Run, event: QueueCleared) -> Run:
@@ -61,12 +61,12 @@ def deliver_steering(run: Run) -> Run:
 
 def deliver_all(run: Run) -> Run:
     """Let all that waits join, at the run's end: what was taken is in the conversation."""
-    return _join(run, waiting_messages(run))
+    return _join(run, queued_messages(run))
 
 
 def begin_turn(run: Run) -> Run:
     """Begin a turn with what waits: one message, or all, as the run's `queue_mode` says."""
-    run = updated(run, follow_ups=waiting_messages(run), undelivered=())
+    run = updated(run, follow_ups=queued_messages(run), undelivered=())
     run = updated(run, step_limit=run.step + run.settings.max_steps, question="")
     return _join(run, _due(run, run.follow_ups))
 

@@ -22,7 +22,7 @@ from diptych.loop.act import (
     is_late_reply,
     start_ready,
     take_late_reply,
-    take_rejection,
+    take_rejected_reply,
     take_reply,
     take_result,
 )
@@ -72,9 +72,9 @@ from diptych.loop.state import (
     Run,
     append_messages,
     append_question,
+    calls_awaiting_decision,
     open_calls,
     updated,
-    waiting_calls,
 )
 from diptych.loop.stuck import forget_repeats
 
@@ -123,7 +123,7 @@ def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - p
         case Phase.ACT, Replied():
             return take_reply(_count_usage(run, event), event)
         case Phase.ACT, ReplyRejected():
-            return take_rejection(run, event)
+            return take_rejected_reply(run, event)
         case Phase.ACT, FormatChanged():
             return change_format(run, event)
         case Phase.ACT, Streamed(text) if may_answer(run):
@@ -134,7 +134,7 @@ def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - p
             return take_judged_step(run, event)
         case Phase.CALL, ApprovalRequested() if may_wait(run, event):
             return request_approval(run, event)
-        case Phase.CALL, ApprovalDecided(call_id) if call_id in waiting_calls(run):
+        case Phase.CALL, ApprovalDecided(call_id) if call_id in calls_awaiting_decision(run):
             return decide(run, event)
         case Phase.CALL, ChildApprovalRequested() | ChildApprovalDecided() if may_take(run, event):
             return take(run, event), ()

@@ -100,15 +100,15 @@ def with_whole_calls(messages: Iterable[Message], nonce: str = "") -> Iterator[M
 
     APIs refuse a history with a call that has no result, and a result that has no call.
     """
-    waiting = deque(messages)
-    while waiting:
-        message = waiting.popleft()
+    rest = deque(messages)
+    while rest:
+        message = rest.popleft()
         if not message.calls and message.role != "tool":
             yield message
             continue
         group = [message]
-        while waiting and waiting[0].role == "tool":
-            group.append(waiting.popleft())
+        while rest and rest[0].role == "tool":
+            group.append(rest.popleft())
         asked = [call.id for call in message.calls]
         is_whole = bool(asked) and asked == [answer.call_id for answer in group[1:]]
         yield from group if is_whole else without_native_calls(group, nonce)

@@ -127,13 +127,13 @@ def shares(run: Run, commands: Sequence[MakeCall]) -> dict[str, Budget]:
     if not run.budget or not delegations:
         return {call.id: _UNLIMITED for call in delegations}
     done = {result.call_id for result in run.results} | run.shares.keys()
-    waiting = sum(isinstance(call, Delegation) and call.id not in done for call in run.calls)
+    unfinished = sum(isinstance(call, Delegation) and call.id not in done for call in run.calls)
     left = run.budget.left(used_by(run))
     for held in run.shares.values():
         left = left.left(as_used(held))
     found: dict[str, Budget] = {}
     for number, call in enumerate(delegations):
-        found[call.id] = share = left.share(max(1, waiting - number))
+        found[call.id] = share = left.share(max(1, unfinished - number))
         left = left.left(as_used(share))
     return found
 

@@ -14,7 +14,7 @@ from diptych.loop.budget import Budget
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import Command, Emit
 from diptych.loop.context_window import ContextWindow
-from diptych.loop.events import CallFormat, LoopSettings, Origin, Returned, Terminal
+from diptych.loop.events import CallFormat, Origin, Returned, RunSettings, Terminal
 from diptych.loop.messages import (
     JSON,
     NO_USE,
@@ -71,7 +71,7 @@ class Run:
 
     history: tuple[Message, ...] = ()
     phase: Phase = Phase.NEW
-    settings: LoopSettings = field(default_factory=LoopSettings)
+    settings: RunSettings = field(default_factory=RunSettings)
     catalog: Catalog = field(default_factory=Catalog)
     system: str = ""  # the whole system prompt, the caller's part included
     json_system: str = ""  # the one that takes its place if the format changes
@@ -109,8 +109,8 @@ class Run:
     calls: tuple[Call, ...] = ()  # of this step, in the order of the reply
     native_reply: NativeReply | None = None  # that they come from, if their format is native
     issued: frozenset[str] = frozenset()  # ids of calls that a command was given for
-    waiting: tuple[ApprovalRequested, ...] = ()  # for a decision, in the order they were asked
-    children_waiting: tuple[ChildApprovalRequested, ...] = ()  # calls of runs below
+    open_approvals: tuple[ApprovalRequested, ...] = ()  # in the order they were asked for
+    child_approvals: tuple[ChildApprovalRequested, ...] = ()  # calls of runs below
     children_decided: frozenset[tuple[str, ...]] = frozenset()  # paths of those that wait no more
     approved: frozenset[str] = frozenset()  # ids of this step's calls that somebody has approved
     edited: frozenset[str] = frozenset()  # those of them that are not what the reply asked for
@@ -182,10 +182,10 @@ def open_calls(run: Run) -> frozenset[str]:
     return frozenset(c.id for c in run.calls) - {result.call_id for result in run.results}
 
 
-def waiting_calls(run: Run) -> frozenset[str]:
+def calls_awaiting_decision(run: Run) -> frozenset[str]:
     """The ids of the calls that wait for a decision; one that was superseded waits no more."""
-    if not run.waiting:
+    if not run.open_approvals:
         return frozenset()
     events = (command.event for command in run.pending if isinstance(command, Emit))
     results = {event.result.call_id for event in events if isinstance(event, Returned)}
-    return frozenset(requested.call.id for requested in run.waiting) - results
+    return frozenset(requested.call.id for requested in run.open_approvals) - results

@@ -8,11 +8,13 @@ Not here: the policy (`outgoing`), and who uses the connector (`adapters.openai_
 
 import socket
 from collections import OrderedDict
+from functools import partial
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
 
 from diptych.net.outgoing import OutgoingPolicy
 
@@ -29,6 +31,26 @@ class GuardedConnector(aiohttp.TCPConnector):
         self.policy = policy
         resolver = _GuardedResolver(policy)
         super().__init__(resolver=resolver, socket_factory=resolver.make_socket, **options)
+        self._factory = cast("partial[ResponseHandler]", partial(_ResponseHandler, loop=self._loop))
+
+
+class _ResponseHandler(ResponseHandler):
+    """aiohttp's protocol; what was not paused is not resumed.
+
+    aiohttp 3.14 resumes it after each HTTP chunk that is read, and parses nothing each time. That
+    took a twentieth of the instructions of a chat whose answer arrived at once (decision 191).
+    """
+
+    _is_paused = False
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+        super().pause_reading()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT002 - aiohttp's
+        if self._is_paused:
+            self._is_paused = False
+            super().resume_reading(resume_parser)
 
 
 class _GuardedResolver(AbstractResolver):

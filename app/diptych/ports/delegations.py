@@ -42,10 +42,10 @@ class DelegationRequest:
     `context_id` is new for every delegation. `path` holds the card URLs of the agents that the
     request has come through, the caller last. `seconds_left` is what the run has left. `subject` is
     whom the run works for, "" if nobody knows. `run_id` and `call_id` say which call it is.
-    One that `is_resumed` was sent by another process: its task is looked for by its context, and is
-    gone on with. Where `leaves_task` gives true, a task whose waiting is cancelled goes on: another
-    process takes it up. With `deadline_pauses` what is left stands still while a call below waits
-    for approval.
+    One that `is_taken_over` was sent by the run's former owner: its task is looked for by its
+    context, and is gone on with. Where `leaves_task` gives true, a task goes on though nobody reads
+    it here any more: another process takes it up. With `deadline_pauses` what is left stands still
+    while a call below waits for approval.
     `budget` is what the task may use, with its own children.
     """
 
@@ -60,7 +60,7 @@ class DelegationRequest:
     run_id: str = ""
     call_id: str = ""
     deadline_pauses: bool = False
-    is_resumed: bool = False
+    is_taken_over: bool = False
     leaves_task: Callable[[], bool] = bool
     budget: Budget = field(default_factory=Budget)
 

@@ -23,7 +23,7 @@ from diptych.runtime.runner import Runner
 class Stage(Enum):
     """How far a run has come in this process."""
 
-    WAITING = "waiting"  # for its turn
+    QUEUED = "queued"  # in its session: its turn has not come
     EXECUTING = "executing"  # its turn has come
     CANCELLING = "cancelling"  # it is being ended before its turn
     HANDING_OVER = "handing over"  # its turn had come, and another process is to go on
@@ -42,7 +42,7 @@ class ActiveRun:
         self.is_new_session = is_new_session
         self.stop_requested: Stop | None = None
         self.released = asyncio.Event()
-        self._stage = Stage.WAITING
+        self._stage = Stage.QUEUED
         self._runner: Runner | None = None
         self._mailbox = Mailbox()  # until there is a runner
         self._decisions: dict[str, ApprovalDecided] = {}  # likewise, by call
@@ -71,8 +71,8 @@ class ActiveRun:
     @property
     def waits_until(self) -> float | None:
         """When its caller's deadline ends a run that waits, by the event loop's clock."""
-        is_waiting = self._stage is Stage.WAITING
-        return self._deadline.when() if self._deadline and is_waiting else None
+        is_queued = self._stage is Stage.QUEUED
+        return self._deadline.when() if self._deadline and is_queued else None
 
     def set_deadline(self, timer: asyncio.TimerHandle) -> None:
         self._deadline = timer
@@ -82,8 +82,8 @@ class ActiveRun:
         self._opened_at = asyncio.get_running_loop().time() - max(0.0, seconds_ago)
 
     def begin(self, stage: Stage) -> bool:
-        """Go from WAITING to EXECUTING or CANCELLING; False if the run does not wait any more."""
-        if self._stage is not Stage.WAITING:
+        """Go from QUEUED to EXECUTING or CANCELLING; False if the run is not queued any more."""
+        if self._stage is not Stage.QUEUED:
             return False
         self._stage = stage
         return True

@@ -9,7 +9,7 @@ from itertools import groupby
 
 from diptych.loop.budget import Budget, SharedBudgets
 from diptych.loop.codec import Record
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.loop.messages import NO_USE, Used
 from diptych.ports import Clock, Notice
 from diptych.ports.budgets import Account, Ledger
@@ -36,7 +36,7 @@ class BudgetTerms:
     nothing bounds it. Sessions are kept for `session_seconds` after they were used last.
     """
 
-    settings: LoopSettings = field(default_factory=LoopSettings)
+    settings: RunSettings = field(default_factory=RunSettings)
     shared: SharedBudgets = field(default_factory=SharedBudgets)
     reply_tokens: int | None = None
     session_seconds: float = 24 * 3600.0
@@ -55,7 +55,7 @@ class AgentBudgets:
         self._client = LedgerClient(ledger, terms.shared, estimate, terms.session_seconds)
 
     @property
-    def settings(self) -> LoopSettings:
+    def settings(self) -> RunSettings:
         """The settings of each run: its budget, and the prices."""
         return self._terms.settings
 

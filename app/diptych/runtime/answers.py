@@ -2,7 +2,7 @@
 
 A run that was sent messages while it answered has several turns.
 
-Not here: an answer on its way from the model to the record (`answer_stream`).
+Not here: an answer on its way from the model to the record (`answer_filter`).
 """
 
 from collections.abc import Iterable

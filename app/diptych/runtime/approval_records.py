@@ -7,7 +7,7 @@ Not here: what a decision leads to (`loop.approval_decisions`), sending one (`ru
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from diptych.loop.codec import TERMINAL, Record
+from diptych.loop.codec import Record, is_terminal
 
 CLOSING = frozenset({"tool_result", "tool_error", "delegation_response", "delegation_error"})
 """A result of a call that waits closes its approval: a message superseded it, or the run ended."""
@@ -17,7 +17,7 @@ CLOSING = frozenset({"tool_result", "tool_error", "delegation_response", "delega
 class Approval:
     """One call that waited for a decision.
 
-    `requested` is its record, `decided` that of the decision, `closed` what ended the waiting.
+    `requested` is its record, `decided` that of the decision, `closed` what ended the wait.
     """
 
     requested: Record
@@ -39,13 +39,13 @@ def approvals_of(records: Sequence[Record]) -> list[Approval]:
     for record in records:
         if record.event_type == "approval_requested":
             found[str(record.metadata["call_id"])] = Approval(record)
-        elif is_news(record):
+        elif may_close_approval(record):
             is_decision = record.event_type == "approval_decided" and record.content != "closed"
             decided = record if is_decision else None
             for call_id in _closed_by(record, found):
                 if found[call_id].is_open:
                     found[call_id] = replace(found[call_id], decided=decided, closed=record)
-        elif record.event_type in TERMINAL:
+        elif is_terminal(record):
             return [a if a.closed else replace(a, closed=record) for a in found.values()]
     return list(found.values())
 
@@ -55,35 +55,35 @@ def open_approvals(records: Sequence[Record]) -> list[Approval]:
     return [approval for approval in approvals_of(records) if approval.is_open]
 
 
-def _closed_by(record: Record, waiting: Iterable[str]) -> list[str]:
+def _closed_by(record: Record, call_ids: Iterable[str]) -> list[str]:
     """Give which calls a record closes: its own, and all that waited below its delegation."""
     call_id = str(record.metadata["call_id"])
-    return [each for each in waiting if each == call_id or each.startswith(f"{call_id}.")]
+    return [each for each in call_ids if each == call_id or each.startswith(f"{call_id}.")]
 
 
-def is_news(record: Record) -> bool:
+def may_close_approval(record: Record) -> bool:
     """Whether a record may have closed an approval."""
     return record.event_type == "approval_decided" or record.event_type in CLOSING
 
 
-def note_waiting(waiting: set[str], record: Record) -> None:
+def note_approvals(open_ids: set[str], record: Record) -> None:
     """Keep the ids of a run's calls that wait for a decision, record by record."""
     if record.event_type == "approval_requested":
-        waiting.add(str(record.metadata["call_id"]))
-    elif is_news(record):
-        waiting.difference_update(_closed_by(record, waiting))
-    elif record.event_type in TERMINAL:
-        waiting.clear()
+        open_ids.add(str(record.metadata["call_id"]))
+    elif may_close_approval(record):
+        open_ids.difference_update(_closed_by(record, open_ids))
+    elif is_terminal(record):
+        open_ids.clear()
 
 
 def waited_seconds(records: Sequence[Record], now: float) -> float:
     """Add up for how long at least one approval waited; `now` is in seconds since the epoch."""
     waited, since = 0.0, None
-    waiting: set[str] = set()
+    open_ids: set[str] = set()
     for record in records:
-        note_waiting(waiting, record)
-        if waiting and since is None:
+        note_approvals(open_ids, record)
+        if open_ids and since is None:
             since = record.timestamp
-        elif since is not None and not waiting:
+        elif since is not None and not open_ids:
             waited, since = waited + max(0.0, record.timestamp - since), None
     return waited if since is None else waited + max(0.0, now - since)

@@ -6,7 +6,7 @@ Not here: who fills it (`run_log`), who takes from it, or reads what it dropped 
 import asyncio
 from collections.abc import Sequence
 
-from diptych.loop.codec import TERMINAL, Record
+from diptych.loop.codec import Record, record_chars
 from diptych.ports import FeedItem, Gap, Notice
 
 MAX_BUFFERED_ITEMS = 1_000
@@ -48,13 +48,3 @@ class SubscriberBuffer:
             self._changed.clear()
         items, self._items, self._chars = self._items, [], 0
         return items
-
-
-def is_terminal(record: Record) -> bool:
-    """Whether a run has nothing after this record."""
-    return record.event_type in TERMINAL
-
-
-def record_chars(record: Record) -> int:
-    """The size of a record in characters, roughly: only its text can be large."""
-    return len(record.content) if isinstance(record.content, str) else 0

@@ -1,6 +1,7 @@
-"""Makes the calls of one run, and is the gate of approvals: from `MakeCall` to `Returned`.
+"""Makes the calls of one run: from the command `MakeCall` to the event `Returned`.
 
-Each call is guarded, counted, announced, recorded and sent, in this order.
+Each call is checked against policy and budget, which may withhold it; then it is counted,
+announced, recorded and sent, in this order.
 
 Not here: when one is made (`loop.act`), rules and their conditions (`diptych.policy`), what is left
 of a budget (`loop.spending`), budgets that runs share (`shared_budget_meter`), what becomes of a
@@ -66,10 +67,10 @@ class CallMaker:
         self._tasks = tasks
 
     def withheld(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | Failed | None:
-        """Ask the guards about a call, the policy first; `Failed` if the run ends with it.
+        """Ask the policy about a call, then the run's budget; `Failed` if the run ends with it.
 
-        `before` are the calls that are about to be made, and not begun. One that was sent before
-        was guarded then; whoever goes on with a run guards the rest.
+        Gives None if the call is to be made. `before` are the calls that are about to be made, and
+        not begun. A call that a former owner of the run has sent was checked then.
         """
         if command.is_retry:
             return None
@@ -156,7 +157,7 @@ class CallMaker:
             self._log.notify(delegation_notice(call, seen))
 
         if isinstance(call, Delegation):
-            delegation = self._delegation(call, run, is_resumed=command.is_retry)
+            delegation = self._delegation(call, run, is_taken_over=command.is_retry)
             return await self._backends.agents.delegate(delegation, watch)
         return await self._backends.tools.call(
             _tool_of(call, run),
@@ -170,7 +171,7 @@ class CallMaker:
         child = self.children.get(call.id)
         return child_approval(call, child, seen) if child else None
 
-    def _delegation(self, call: Delegation, run: Run, *, is_resumed: bool) -> DelegationRequest:
+    def _delegation(self, call: Delegation, run: Run, *, is_taken_over: bool) -> DelegationRequest:
         limit = run.settings.memory_context_limit
         context = conversation(run)[:-1][-limit:] if limit else ()  # without the reply
         return DelegationRequest(
@@ -186,7 +187,7 @@ class CallMaker:
             call_id=call.id,
             budget=run.shares.get(call.id, Budget()),
             deadline_pauses=self._deadline.pauses,
-            is_resumed=is_resumed,
+            is_taken_over=is_taken_over,
             leaves_task=lambda: self._tasks.leaves_remote,
         )
 

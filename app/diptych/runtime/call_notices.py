@@ -1,6 +1,6 @@
 """The notices of calls: that one is about to be made, and what is told of a delegation.
 
-Not here: when calls are made (`runner`), how (`call_maker`).
+Not here: when calls are made (`loop.act`), how (`call_maker`).
 """
 
 from diptych.loop.commands import MakeCall

@@ -8,7 +8,7 @@ from dataclasses import replace
 from diptych.loop.catalog import Catalog
 from diptych.loop.codec import catalog_blob
 from diptych.loop.context_window import ContextWindow
-from diptych.loop.events import CallFormat, LoopSettings, Offered
+from diptych.loop.events import CallFormat, Offered, RunSettings
 from diptych.loop.prompt import native_system_prompt, system_prompt
 from diptych.loop.short_catalog import SHARE, shorter_catalogs
 from diptych.loop.text_weight import weight
@@ -18,7 +18,7 @@ from diptych.runtime.backends import Backends
 from diptych.runtime.definition import AgentDefinition
 
 
-def starting_format(settings: LoopSettings, model: Model) -> CallFormat:
+def starting_format(settings: RunSettings, model: Model) -> CallFormat:
     """Give the format in which a run that starts now asks for calls."""
     match settings.action_format:
         case "auto":

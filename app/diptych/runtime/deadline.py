@@ -35,12 +35,12 @@ class Deadline:
             return False
         return self._callers is None or self._own <= self._callers
 
-    def stand_still(self, is_waiting: bool) -> bool:
+    def stand_still(self, awaits_decision: bool) -> bool:
         """Stop the manifest's deadline while an approval waits; gives whether that is new."""
         now = asyncio.get_running_loop().time()
-        if is_waiting == (self._stopped_at is not None):
+        if awaits_decision == (self._stopped_at is not None):
             return False
         if self._stopped_at is not None and self._own is not None:
             self._own += now - self._stopped_at
-        self._stopped_at = now if is_waiting else None
+        self._stopped_at = now if awaits_decision else None
         return True

@@ -11,10 +11,9 @@ from diptych.loop.actions.arguments import check_arguments
 from diptych.loop.actions.strict_json import MAX_DEPTH, is_deep
 from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested, Decision
 from diptych.loop.catalog import Catalog
-from diptych.loop.codec import Record
+from diptych.loop.codec import Record, is_terminal
 from diptych.loop.messages import Call, Delegation, JSONObject, ToolCall
 from diptych.runtime.approval_records import Approval, approvals_of
-from diptych.runtime.buffer import is_terminal
 
 
 @dataclass(frozen=True, slots=True)

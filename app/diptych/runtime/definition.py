@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 
 WhenBusy: TypeAlias = Literal["enqueue", "reject", "interrupt"]
 """What becomes of a request while a run of its session has not ended: it waits its turn, it is
@@ -21,12 +21,12 @@ class AgentDefinition:
 
     `read_instructions` reads the instructions at each run's start, if they are in a file that may
     change; None from it means that there are none now, and `instructions` hold. `max_runs` bounds
-    the waiting and executing runs of a process, all sessions together. `context_max_tokens` is the
+    the queued and executing runs of a process, all sessions together. `context_max_tokens` is the
     model's context window, None if nobody says.
     """
 
     instructions: str = ""
-    settings: LoopSettings = field(default_factory=LoopSettings)
+    settings: RunSettings = field(default_factory=RunSettings)
     deadline: float | None = None
     max_runs: int = 1_000
     read_instructions: Callable[[], str | None] | None = None

@@ -11,7 +11,7 @@ import logging
 from dataclasses import replace
 
 from diptych.errors import BlobMissing, OutOfMemory, RunLost, StoreError, StoreFull
-from diptych.loop.codec import TERMINAL, Record, encode
+from diptych.loop.codec import TERMINAL, Record, encode, is_terminal
 from diptych.loop.events import Event, Failed, OwnerChanged, Stop
 from diptych.loop.reducer import apply_all
 from diptych.loop.state import Phase, Run
@@ -20,7 +20,6 @@ from diptych.runtime.active_run import ActiveRun
 from diptych.runtime.approval_records import waited_seconds
 from diptych.runtime.attendance import abandoned_after
 from diptych.runtime.backends import Backends
-from diptych.runtime.buffer import is_terminal
 from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.definition import AgentDefinition
@@ -31,7 +30,7 @@ from diptych.runtime.runner import DEADLINE_EXCEEDED, Runner
 from diptych.runtime.stores import Stores
 
 MAX_OWNER_CHANGES = 10  # of one run; then the run itself is taken for what kills its owners
-SIGNALS_AFTER = 0.4  # seconds of waiting, after which the store may hold signals for a run
+SIGNALS_AFTER = 0.4  # seconds in its queue, after which the store may hold signals for a run
 _logger = logging.getLogger(__name__)
 
 
@@ -81,7 +80,7 @@ class Executor:
             _logger.error("run %s was ended: %s", entry.run_id, why.message)
         return Run(phase=Phase.DONE)
 
-    async def end_waiting(self, active: ActiveRun, stop: Stop) -> Run:
+    async def end_queued(self, active: ActiveRun, stop: Stop) -> Run:
         """End a run whose turn has not come, or that there is no room for. Raises as `execute`."""
         return await self._end(active, await self._restore(active), stop)
 
@@ -94,12 +93,12 @@ class Executor:
             await active.log.append(truncated)
             run = apply_all(run, truncated)
         ended = await active.finish(run, stop)
-        await self._counted(active.log, run).meter.close(has_ended=True)
+        await self._metered_backends(active.log, run).meter.close(has_ended=True)
         return ended
 
     async def _found_ended(self, active: ActiveRun, run: Run) -> Run:
         """Count what the owner of a run did not come to: it died when the end was on record."""
-        await self._counted(active.log, run).meter.close(has_ended=True)
+        await self._metered_backends(active.log, run).meter.close(has_ended=True)
         return run
 
     async def _restore(self, active: ActiveRun) -> Run:
@@ -121,7 +120,7 @@ class Executor:
             return await self._end(active, run, stop)
         log = active.log
         deadline = self._deadline(active, run)
-        backends = self._counted(log, run)
+        backends = self._metered_backends(log, run)
         runner = Runner(run, backends, log, deadline, self._catalogs)
         first: list[Event] = []
         if run.phase is Phase.QUEUED:
@@ -140,7 +139,7 @@ class Executor:
         finally:
             await backends.meter.close(has_ended=is_terminal(log.records[-1]))
 
-    def _counted(self, log: RunLog, run: Run) -> Backends:
+    def _metered_backends(self, log: RunLog, run: Run) -> Backends:
         """Give the backends of one run: they count what it uses."""
         if (budgets := self._backends.budgets) is None:
             return replace(self._backends, meter=RunMeter())

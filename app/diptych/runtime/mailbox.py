@@ -36,15 +36,15 @@ class Mailbox:
         return tuple(self._items.values())
 
 
-def still_waiting(items: Iterable[Signal]) -> Sequence[Steered]:
+def still_queued(items: Iterable[Signal]) -> Sequence[Steered]:
     """Give the messages among signals, in order of arrival, that no later one clears."""
-    waiting: dict[str, Steered] = {}
+    queued: dict[str, Steered] = {}
     for item in items:
         if isinstance(item, QueueCleared):
-            waiting.clear()
+            queued.clear()
         elif isinstance(item, Steered):
-            waiting.setdefault(item.message_id, item)
-    return tuple(waiting.values())
+            queued.setdefault(item.message_id, item)
+    return tuple(queued.values())
 
 
 def cleared_by(items: Iterable[Signal], clear_id: str) -> Sequence[Steered]:
@@ -54,7 +54,7 @@ def cleared_by(items: Iterable[Signal], clear_id: str) -> Sequence[Steered]:
         if isinstance(item, QueueCleared) and item.clear_id == clear_id:
             break
         before.append(item)
-    return still_waiting(before)
+    return still_queued(before)
 
 
 def _key(item: Steered | QueueCleared) -> str:

@@ -1,7 +1,7 @@
 """Asks a run's model: for a whole reply, or for one that is streamed because it may be the answer.
 
 Not here: when it is asked (`loop.asking`), what becomes of a reply (`loop.act`, `loop.answer`), the
-text of a streamed one (`answer_stream`).
+text of a streamed one (`answer_filter`).
 """
 
 from collections.abc import Callable
@@ -17,10 +17,10 @@ from diptych.loop.answer_reading import is_call
 from diptych.loop.commands import AskModel
 from diptych.loop.events import Event, Failed, Replied
 from diptych.loop.messages import NativeCall, Usage
-from diptych.loop.request_end import event_of_failure, event_of_reply
+from diptych.loop.reply_event import event_of_failure, event_of_reply
 from diptych.loop.state import Run
 from diptych.ports import Notice, may_want_reasoning
-from diptych.runtime.answer_stream import AnswerStream, TextBatcher
+from diptych.runtime.answer_filter import AnswerFilter, TextBatcher
 from diptych.runtime.backends import Backends
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
@@ -33,7 +33,7 @@ MAX_KEPT_REASONING = 100_000  # characters, of one reply
 
 
 class ModelCaller:
-    """Asks the model of one run. Text of a streamed answer goes to `text` as it comes."""
+    """Asks the model of one run. Text of a streamed answer goes to `batcher` as it comes."""
 
     def __init__(
         self,
@@ -41,14 +41,14 @@ class ModelCaller:
         hooks: HookCaller,
         log: RunLog,
         deadline: Deadline,
-        text: TextBatcher,
+        batcher: TextBatcher,
     ) -> None:
         self._backends = backends
         self._model = backends.model
         self._hooks = hooks
         self._log = log
         self._deadline = deadline
-        self._text = text
+        self._batcher = batcher
         self._has_reasoned = False  # in a reply before
         self._is_reasoning = False  # in this reply
 
@@ -102,8 +102,8 @@ class ModelCaller:
     async def _stream(self, command: AskModel, run: Run) -> Replied:
         usage, finish_reason, calls = Usage(), "stop", tuple[NativeCall, ...]()
         reasoning: list[str] = []
-        stream = AnswerStream(
-            self._text,
+        answer_filter = AnswerFilter(
+            self._batcher,
             command.recorded,
             _gate(command, run),
             self._notify_reasoning,
@@ -111,16 +111,16 @@ class ModelCaller:
         )
         async with aclosing(redacted_deltas(self._model.stream(command.request))) as deltas:
             async for delta in deltas:
-                stream.feed(delta.text, delta.reasoning)
+                answer_filter.feed(delta.text, delta.reasoning)
                 reasoning.append(delta.reasoning)
                 usage = delta.usage or usage
                 finish_reason = delta.finish_reason or finish_reason
                 calls = delta.calls or calls
-                if stream.is_cut:
+                if answer_filter.is_cut:
                     finish_reason = "length"
                     break
-        held = stream.finish()
-        self._backends.habits.opens_reasoning = stream.began_in_reasoning
+        held = answer_filter.finish()
+        self._backends.habits.opens_reasoning = answer_filter.began_in_reasoning
         kept = self._kept("".join(reasoning), calls)
         return Replied(held, usage, finish_reason, calls, kept)
 

@@ -5,8 +5,7 @@ Not here: reading the record and listening (`subscription`).
 
 from collections.abc import Sequence
 
-from diptych.loop.codec import Record
-from diptych.runtime.buffer import is_terminal
+from diptych.loop.codec import Record, is_terminal
 
 
 class Position:

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from diptych.errors import RunLost, StoreError
-from diptych.loop.codec import TERMINAL, Record
-from diptych.runtime.buffer import MAX_BUFFERED_CHARS, record_chars
+from diptych.loop.codec import TERMINAL, Record, record_chars
+from diptych.runtime.buffer import MAX_BUFFERED_CHARS
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.stores import Stores
 
@@ -61,7 +61,7 @@ class RecordReader:
         """Whether the store gives a record between two numbers."""
         return any(record.seq < before for record in await self._read_store(after, 1))
 
-    async def check_end(self, after: int) -> bool:
+    async def has_more_at_end(self, after: int) -> bool:
         """Whether there is more to read after a seq, though there was nothing just now.
 
         Raises `RunLost` if the run has ended, and its end cannot be read: others have written into

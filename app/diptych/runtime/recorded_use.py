@@ -16,7 +16,7 @@ from diptych.loop.delegation_rows import read_usage
 from diptych.loop.event_rows import read_returned
 from diptych.loop.excerpts import READ_RESULT
 from diptych.loop.messages import Usage, Used
-from diptych.loop.settings_json import read_prices
+from diptych.loop.run_settings import read_prices
 from diptych.loop.spending import child_use
 
 _MODEL_CALLS = frozenset({"model_reply", "compacted"})

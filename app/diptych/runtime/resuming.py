@@ -4,14 +4,14 @@ A run that failed or was aborted is taken up by a new run of its session. What t
 with all results, is in the session's conversation already; so the new one has no message, and no
 call is made again. Only a run that ended before it began said nothing: its message is asked anew.
 
-Not here: opening the run (`service`), what the model is asked first (`loop.reducer`).
+Not here: opening the run (`service`), what the model is asked first (`loop.asking`).
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from diptych.errors import NotResumable
-from diptych.loop.codec import TERMINAL, Record
+from diptych.loop.codec import Record, is_terminal
 from diptych.loop.event_rows import read_request_row
 from diptych.loop.events import Origin, RunRequested
 from diptych.loop.messages import Message
@@ -46,7 +46,7 @@ async def find_resumable(log: EventLog, run_id: str) -> tuple[Sequence[Record], 
 
 
 def _check_end(end: Record) -> None:
-    if end.event_type not in TERMINAL:
+    if not is_terminal(end):
         raise NotResumable("the run has not ended; wait for its end, or cancel it")
     if end.event_type not in _RESUMABLE:
         raise NotResumable(

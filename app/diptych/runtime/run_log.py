@@ -11,15 +11,15 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from diptych.errors import LeaseLost, LogTruncated, OutOfMemory
-from diptych.loop.codec import Record, encode
+from diptych.loop.codec import Record, encode, is_terminal
 from diptych.loop.events import Event, Failed, RunRequested
 from diptych.loop.reducer import apply_all
 from diptych.loop.state import Run
 from diptych.net.memory_budget import RUN_SIZE, MemoryBudget, Share, record_size
 from diptych.ports import Item, Notice
 from diptych.ports.entries import IdempotencyKey, Lease, Opened
-from diptych.runtime.approval_records import note_waiting, open_approvals
-from diptych.runtime.buffer import SubscriberBuffer, is_terminal
+from diptych.runtime.approval_records import note_approvals, open_approvals
+from diptych.runtime.buffer import SubscriberBuffer
 from diptych.runtime.call_notices import PROGRESS
 from diptych.runtime.stores import Stores
 from diptych.runtime.tasks import Inbox, TaskCrashed
@@ -59,7 +59,7 @@ class RunLog:
         self._stores = stores
         self._observers = observers
         self._buffers: dict[SubscriberBuffer, None] = {}  # in the order of their coming
-        self._waiting: set[str] = set()  # ids of the calls that wait for a decision
+        self._open_approvals: set[str] = set()  # ids of the calls that wait for a decision
         self._progress: list[tuple[int, Notice]] = []  # each with the seq of the record before it
         self._is_closed = False
 
@@ -81,7 +81,7 @@ class RunLog:
     def load(self, records: Sequence[Record]) -> None:
         """Continue from what is on record."""
         self.records = list(records)
-        self._waiting = {approval.call_id for approval in open_approvals(self.records)}
+        self._open_approvals = {approval.call_id for approval in open_approvals(self.records)}
         self.was_loaded = True
         self.share.grow(RUN_SIZE)  # the record itself was counted before it was read
 
@@ -105,8 +105,8 @@ class RunLog:
     async def restore(self, truncated: LogTruncated) -> None:
         """Put back the records that the store has lost: whoever read them must find them again."""
         if self.lease and (missing := self.after(truncated.seq)):
-            waiting = bool(self._waiting)
-            await self._stores.log.append(missing, self.lease, awaits_input=waiting)
+            is_asking = bool(self._open_approvals)
+            await self._stores.log.append(missing, self.lease, awaits_input=is_asking)
 
     def notify(self, notice: Notice) -> None:
         """Tell subscribers, here and at other processes, what is not recorded."""
@@ -184,10 +184,10 @@ class RunLog:
 
     async def _store(self, records: Sequence[Record], lease: Lease) -> None:
         """Append records, and say whether calls wait for a decision with them."""
-        waiting = set(self._waiting)
+        open_ids = set(self._open_approvals)
         for record in records:
-            note_waiting(waiting, record)
-        await self._stores.log.append(records, lease, awaits_input=bool(waiting))
+            note_approvals(open_ids, record)
+        await self._stores.log.append(records, lease, awaits_input=bool(open_ids))
 
     def _next_records(self, events: Sequence[Event]) -> list[Record]:
         now = self._stores.clock.now()
@@ -200,7 +200,7 @@ class RunLog:
         self.records.append(record)
         if not (is_counted or self._is_closed):
             self.share.grow(record_size(record))
-        note_waiting(self._waiting, record)
+        note_approvals(self._open_approvals, record)
         if is_terminal(record):  # notices are not replayed once a run has ended
             self._progress.clear()
         self._tell(record)

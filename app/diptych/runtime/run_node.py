@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from diptych.loop.budget import decimal_text
-from diptych.loop.codec import TERMINAL, Record
+from diptych.loop.codec import Record, is_terminal
 from diptych.loop.delegation_rows import usage_value
 from diptych.loop.messages import JSON, Usage
 from diptych.runtime.answers import end_code
@@ -25,7 +25,7 @@ def run_node(records: Sequence[Record], status: str) -> dict[str, JSON]:
     `children_cost` are the same as money, by `model.prices`, as decimal text.
     """
     first, newest = records[0], records[-1]
-    has_ended = newest.event_type in TERMINAL
+    has_ended = is_terminal(newest)
     below = sum((spent_by_child(r) for r in records), Usage())
     of_its_own = [r for r in records if r.event_type not in _RESULTS]
     own = sum(map(spent, of_its_own), Usage())

@@ -1,7 +1,7 @@
 """Signals to runs, wherever they run: sent, sent again, and looked for in the record.
 
-What is sent counts only once it is on record: its sender may be told otherwise that it was taken
-when its owner died with it (decision 47).
+A signal is taken once it is on record, and its sender is told so only then: an owner may die with
+what it has not recorded. A message to a queued run is taken once the store keeps it (decision 47).
 
 Not here: who may send them (`http.guarded_runs`), what becomes of them (`loop.reducer`).
 """
@@ -14,21 +14,20 @@ from typing import TypeVar
 
 from diptych.errors import LoopError, NotAnswered, TooManyMessages
 from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
-from diptych.loop.codec import TERMINAL, Record, decode
+from diptych.loop.codec import TERMINAL, Record, decode, is_terminal
 from diptych.loop.events import Aborted, Offered, Signal, Stop
 from diptych.loop.queue_events import QueueCleared, Steered
-from diptych.loop.queues import waiting_messages
+from diptych.loop.queues import queued_messages
 from diptych.loop.text import well_formed
 from diptych.ports.entries import RunEntry
-from diptych.runtime.approval_records import is_news
-from diptych.runtime.buffer import is_terminal
+from diptych.runtime.approval_records import may_close_approval
 from diptych.runtime.decision_request import (
     DecisionRequest,
     decision_event,
     find_approval,
     is_decided_by,
 )
-from diptych.runtime.mailbox import cleared_by, still_waiting
+from diptych.runtime.mailbox import cleared_by, still_queued
 from diptych.runtime.rebuilding import rebuild
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.scheduler import Scheduler
@@ -41,7 +40,7 @@ DECIDE_SECONDS = 15.0  # in which a decision must be on record
 STEER_SECONDS = 15.0  # in which a message must be on record
 POLL_SECONDS = 0.2  # at most, between two looks for a message in the record
 RESEND_SECONDS = 2.0  # after which a signal is sent again: the owner may have changed
-QUEUED_SECONDS = 0.5  # after which a waiting run is taken to keep the message it was sent
+QUEUED_SECONDS = 0.5  # after which a queued run is taken to keep the message it was sent
 
 
 class RunSignals:
@@ -108,24 +107,24 @@ class RunSignals:
                     )
         raise NotAnswered("the run's owner does not answer now; read its queue, or try again")
 
-    async def waiting(self, run_id: str) -> Sequence[Steered]:
+    async def queued_messages(self, run_id: str) -> Sequence[Steered]:
         """Give the messages that wait in a run, in the order in which they would join.
 
         Raises `UnreadableRecord` if only a newer version can say.
         """
         active = self._scheduler.find(run_id)
         if active and active.run:
-            return waiting_messages(active.run)
+            return queued_messages(active.run)
         records = await self._stores.log.read(run_id)
         if is_terminal(records[-1]):
             return ()
         if not any(record.event_type == "offered" for record in records):
-            return still_waiting([*recorded_messages(records), *await self._mailbox(run_id)])
+            return still_queued([*recorded_messages(records), *await self._mailbox(run_id)])
         if not any(map(is_of_queue, records)):
             return ()
         log = RunLog(run_id, records[0].session_id, self._stores)
         log.load(records)
-        return waiting_messages(await rebuild(log, self._stores))
+        return queued_messages(await rebuild(log, self._stores))
 
     async def _mailbox(self, run_id: str) -> Sequence[Signal]:
         """Give the signals that are kept for a run that has not begun."""
@@ -164,7 +163,7 @@ class RunSignals:
         if active := self._scheduler.find(run_id):
             active.decide(decided)
         await self._stores.leases.send_signal(run_id, decided)
-        await self._wait_for(run_id, after, RESEND_SECONDS, is_news)
+        await self._wait_for(run_id, after, RESEND_SECONDS, may_close_approval)
 
     async def _end(self, run_id: str, stop: Stop) -> None:
         """End a run, wherever it runs: its owner is asked again until the run has ended."""

@@ -1,9 +1,9 @@
 """Drives one run: carries out the reducer's commands and feeds events back to it.
 
 The order is always the same: advance, record, notify subscribers, act. Calls are recorded before
-they are sent. Only requests to the model may start before the write has ended: asking twice does no
-harm, and a slow store must not delay them. Everything that happens to a run, its abort and its
-deadline too, comes through one inbox.
+they are sent. Only questions, to the model and to hooks, may start before the write has ended:
+asking twice does no harm, and a slow store must not delay them. Everything that happens to a run,
+its abort and its deadline too, comes through one inbox.
 
 Not here: what follows from an event (`loop.reducer`), asking the model (`model_caller`), making
 calls (`call_maker`), putting events on record (`run_log`), whose turn it is (`scheduler`).
@@ -37,7 +37,7 @@ from diptych.loop.queues import clearing
 from diptych.loop.reducer import advance, closing_events
 from diptych.loop.state import Phase, Run
 from diptych.ports import Notice
-from diptych.runtime.answer_stream import TextBatcher
+from diptych.runtime.answer_filter import TextBatcher
 from diptych.runtime.backends import Backends
 from diptych.runtime.budget_notices import budget_notices, budget_summary
 from diptych.runtime.call_maker import CallMaker, Withheld
@@ -83,9 +83,9 @@ class Runner:
         self._inbox: Inbox = asyncio.Queue()
         self._writer = RunWriter(run, log, self._inbox)
         self._tasks = RunTasks(self._inbox)
-        self._text = TextBatcher(self._inbox)
+        self._batcher = TextBatcher(self._inbox)
         self._hooks = HookCaller(backends.hooks, log.run_id)
-        self._model = ModelCaller(backends, self._hooks, log, deadline, self._text)
+        self._model = ModelCaller(backends, self._hooks, log, deadline, self._batcher)
         self._call_maker = CallMaker(backends, self._hooks, self._writer, deadline, self._tasks)
         self._stage = _Stage.DRIVING
 
@@ -97,7 +97,7 @@ class Runner:
     def stop(self, stop: Stop) -> None:
         """End the run: what is in flight is cancelled and recorded as `interrupted`."""
         self._stage = _Stage.STOPPING
-        self._tasks.stop_waiting()
+        self._tasks.cancel_awaited()
         self._inbox.put_nowait(stop)
 
     def queue(self, message: Steered | QueueCleared) -> None:
@@ -111,7 +111,7 @@ class Runner:
     def hand_over(self) -> None:
         """Stop, and leave the run for another process to continue from its record."""
         self._stage = _Stage.STOPPING
-        self._tasks.stop_waiting()
+        self._tasks.cancel_awaited()
         self._inbox.put_nowait(HandOver())
 
     async def drive(self, *first: Event) -> Run:
@@ -149,7 +149,7 @@ class Runner:
                 await self._tasks.cancel_all(leaves_remote=True)
                 await self._record_arrived()
                 self._stage = _Stage.HANDED_OVER
-            case Replied() if self._text.has_text:
+            case Replied() if self._batcher.has_text:
                 await self._write_text()
                 await self._apply(item)
             case _ if is_stale(self._writer.current, item):
@@ -162,7 +162,8 @@ class Runner:
     async def _apply(self, event: Event) -> None:
         """Advance by an event, record and notify it, and make the calls.
 
-        Requests to the model start at once; a write that led to nothing else may be deferred.
+        Questions to the model and to hooks start at once; a write that led to nothing but a
+        question to the model may be deferred.
         """
         before = self._writer.current
         self._writer.current, commands = advance(self._writer.current, event)
@@ -187,7 +188,7 @@ class Runner:
     def _carry_out(
         self, commands: Sequence[Command]
     ) -> tuple[list[Event | Notice], list[MakeCall]]:
-        """Ask the model, and advance by what follows; gives what to write, and calls to make."""
+        """Ask the model and hooks, and advance by what follows; gives items to write, and calls."""
         items, calls = list[Event | Notice](), list[MakeCall]()
         todo = deque(commands)
         while todo:
@@ -208,7 +209,7 @@ class Runner:
         return items, calls
 
     def _withheld(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | None:
-        """Ask the guards about a call; gives what happens in place of it, unless it is made."""
+        """Ask policy and budget about a call; gives what happens in its place, if anything."""
         if self._stage is not _Stage.DRIVING:
             return None
         outcome = self._call_maker.withheld(command, before)
@@ -251,7 +252,7 @@ class Runner:
         await self._writer.write()
 
     async def _write_text(self) -> None:
-        is_void, text = self._text.take()
+        is_void, text = self._batcher.take()
         run, events = self._writer.current, list[Event]()
         if run.phase not in (Phase.ACT, Phase.ANSWER):
             return

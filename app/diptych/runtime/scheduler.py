@@ -21,7 +21,6 @@ from diptych.loop.state import Phase, Run
 from diptych.net.memory_budget import MemoryBudget
 from diptych.ports.entries import Lease
 from diptych.runtime.active_run import ActiveRun, Stage
-from diptych.runtime.admission import Admission
 from diptych.runtime.backends import Backends
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.executor import Executor
@@ -29,6 +28,7 @@ from diptych.runtime.rebuilding import UnreadableRecord
 from diptych.runtime.run_log import Observer, RunLog
 from diptych.runtime.runner import DEADLINE_EXCEEDED
 from diptych.runtime.stores import Stores
+from diptych.runtime.turn_admission import TurnAdmission
 
 HAND_OVER_SECONDS = 3.0  # for which a leaving process waits for a store that is away
 _logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class _OwnedSession:
 
 
 class Scheduler:
-    """The active runs of this process: waiting for their turn, or executing."""
+    """The active runs of this process: queued until their turn, or executing."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Scheduler:
         observers: Sequence[Observer] = (),
         memory_budget: MemoryBudget | None = None,
     ) -> None:
-        self.admission = Admission(stores, memory_budget or MemoryBudget())
+        self.admission = TurnAdmission(stores, memory_budget or MemoryBudget())
         self._max_runs = definition.max_runs
         self._stores = stores
         self._observers = tuple(observers)
@@ -119,7 +119,7 @@ class Scheduler:
     def stop(self, active: ActiveRun, stop: Stop) -> None:
         """End a run, also before its turn; the first reason counts."""
         if active.stop(stop) and active.log.lease and active.begin(Stage.CANCELLING):
-            self._spawn(self._cancel_waiting(active, stop, active.log.lease))
+            self._spawn(self._cancel_queued(active, stop, active.log.lease))
 
     async def wait_idle(self, seconds: float) -> None:
         """Wait until all runs have ended, at most so long."""
@@ -241,7 +241,7 @@ class Scheduler:
         try:
             if denial := await self.admission.admit(active):
                 if denial.is_readable:
-                    return await self._executor.end_waiting(active, denial.why)
+                    return await self._executor.end_queued(active, denial.why)
                 return await self._executor.end_unread(active, lease, denial.why)
             return await self._executor.execute(active)
         except UnreadableRecord as error:
@@ -257,10 +257,10 @@ class Scheduler:
             await active.log.restore(truncated)
             return await leases.finish_run(active.run_id, run.messages, lease)
 
-    async def _cancel_waiting(self, active: ActiveRun, stop: Stop, lease: Lease) -> None:
+    async def _cancel_queued(self, active: ActiveRun, stop: Stop, lease: Lease) -> None:
         """End a run before its turn; one that has ended meanwhile stays as it is."""
         try:
-            run = await self._executor.end_waiting(active, stop)
+            run = await self._executor.end_queued(active, stop)
             await self._finish(active, run, lease)
         except (StoreError, RunNotFound, RunLost, UnreadableRecord) as error:
             _logger.warning("run %s could not be ended before its turn: %s", active.run_id, error)

@@ -11,10 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from diptych.errors import (
-    InvalidRequest,
-    Overloaded,
-)
+from diptych.errors import InvalidRequest, Overloaded
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.events import Aborted, Origin, RunRequested
 from diptych.loop.messages import JSON
@@ -83,7 +80,7 @@ class RunService:
 
     @property
     def active_count(self) -> int:
-        """How many runs wait or execute in this process."""
+        """How many runs are queued or execute in this process."""
         return self._scheduler.active_count
 
     def unfinished_of(self, owner: str) -> int:
@@ -164,7 +161,7 @@ class RunService:
         try:
             opened = await active.log.open(first, key, if_idle=if_idle)
         except BaseException:
-            if active.stage is Stage.WAITING:  # its turn may have come before the lost reply
+            if active.stage is Stage.QUEUED:  # its turn may have come before the lost reply
                 scheduler.remove(active)
             raise
         if opened.is_new:
@@ -209,10 +206,10 @@ class RunService:
         self._memory_budget.check(text_size(message.message), message.subject)
         return await self._signals.steer(run_id, message)
 
-    async def waiting_messages(self, run_id: str) -> Sequence[Steered] | None:
+    async def queued_messages(self, run_id: str) -> Sequence[Steered] | None:
         """Give the messages that wait in a run; None if only a newer version can say."""
         try:
-            return await self._signals.waiting(run_id)
+            return await self._signals.queued_messages(run_id)
         except UnreadableRecord:
             return None
 
@@ -238,7 +235,9 @@ class RunService:
         """Ask another agent for a run of a delegation; see `Agents.run_tree`."""
         return await self._agents.run_tree(agent, child)
 
-    async def waiting_runs(self, limit: int, before: str | None = None) -> Sequence[RunEntry]:
+    async def runs_awaiting_decision(
+        self, limit: int, before: str | None = None
+    ) -> Sequence[RunEntry]:
         """List the runs in which calls wait for a decision, the newest first."""
         return await self.entries(status="input-required", before=before, limit=limit)
 

@@ -14,7 +14,7 @@ from diptych.errors import StoreError
 from diptych.loop.budget import Budget
 from diptych.loop.call_graph import failure
 from diptych.loop.commands import AskModel, MakeCall
-from diptych.loop.events import Failed, LoopSettings, Returned
+from diptych.loop.events import Failed, Returned, RunSettings
 from diptych.loop.messages import NO_USE, Delegation, Result, Usage, Used
 from diptych.loop.spending import as_used, failed, is_counted, lent_out, shares
 from diptych.loop.state import Run
@@ -55,7 +55,7 @@ class SharedBudgetMeter(RunMeter):
         self,
         run_id: str,
         session_id: str,
-        settings: LoopSettings,
+        settings: RunSettings,
         client: LedgerClient,
         counted: CountedRun,
     ) -> None:

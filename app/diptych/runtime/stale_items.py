@@ -12,7 +12,7 @@ from diptych.loop.child_approvals import may_take
 from diptych.loop.hook_events import CallJudged
 from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.queues import takes
-from diptych.loop.state import Run, waiting_calls
+from diptych.loop.state import Run, calls_awaiting_decision
 
 
 def is_stale(run: Run, item: object) -> bool:
@@ -21,7 +21,7 @@ def is_stale(run: Run, item: object) -> bool:
         case Steered() | QueueCleared():
             return not takes(run, item)
         case ApprovalDecided(call_id):
-            return call_id not in waiting_calls(run)
+            return call_id not in calls_awaiting_decision(run)
         case CallJudged(call_id):
             return call_id not in run.awaiting_hooks
         case ChildApprovalRequested() | ChildApprovalDecided():

@@ -1,4 +1,4 @@
-"""Messages to a run as its records and signals have them: taken, waiting, cleared.
+"""Messages to a run as its records and signals have them: taken, queued, cleared.
 
 Not here: sending them (`run_signals`), what becomes of them (`loop.queues`).
 """
@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import cast
 
 from diptych.errors import IdempotencyMismatch, RunEnded, TooManyMessages
-from diptych.loop.codec import Record
+from diptych.loop.codec import Record, is_terminal
 from diptych.loop.queue_events import Steered
 from diptych.loop.queue_rows import read_steered
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
-from diptych.runtime.buffer import is_terminal
 
 
 def is_recorded(message: Steered, records: Sequence[Record]) -> bool:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Self
 
-from diptych.loop.codec import Record
+from diptych.loop.codec import Record, is_terminal
 from diptych.loop.messages import JSON
 from diptych.ports import FeedItem, Gap, Item, Notice
 from diptych.runtime.active_run import ActiveRun
-from diptych.runtime.buffer import SubscriberBuffer, is_terminal
+from diptych.runtime.buffer import SubscriberBuffer
 from diptych.runtime.position import Position
 from diptych.runtime.record_reader import RecordReader
 from diptych.runtime.run_log import RunLog
@@ -182,7 +182,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
                 self._after_gap, self._stage = gap, _Stage.READING
             else:
                 self._lasting_gap = gap
-        elif is_new or not await self._reader.check_end(self._position.seq):
+        elif is_new or not await self._reader.has_more_at_end(self._position.seq):
             self._stage = _Stage.LIVE
 
     async def _is_same(self, found: Record, log: RunLog | None) -> bool:

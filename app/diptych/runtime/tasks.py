@@ -45,7 +45,7 @@ class RunTasks:
     def __init__(self, inbox: Inbox) -> None:
         self.inbox = inbox
         self._tasks: set[asyncio.Task[Event]] = set()
-        self._waiting: asyncio.Task[Any] | None = None  # whoever drives the run waits for it
+        self._awaited: asyncio.Task[Any] | None = None  # by whoever drives the run
         self.is_cancelled = False
         self.leaves_remote = False
 
@@ -58,23 +58,23 @@ class RunTasks:
     async def wait_for(self, work: Coroutine[Any, Any, Outcome], otherwise: Outcome) -> Outcome:
         """Wait for work before anything else is taken from the inbox.
 
-        Gives `otherwise` if `stop_waiting` ends that.
+        Gives `otherwise` if `cancel_awaited` ends that.
         """
-        self._waiting = waiting = asyncio.create_task(work)
+        self._awaited = awaited = asyncio.create_task(work)
         try:
-            return await waiting
+            return await awaited
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task and task.cancelling():
                 raise
             return otherwise
         finally:
-            self._waiting = None
+            self._awaited = None
 
-    def stop_waiting(self) -> None:
+    def cancel_awaited(self) -> None:
         """The run is to end, or to be handed over: what `wait_for` waits for does not matter."""
-        if self._waiting:
-            self._waiting.cancel()
+        if self._awaited:
+            self._awaited.cancel()
 
     async def cancel_all(self, *, leaves_remote: bool = False) -> None:
         """Cancel all tasks, once; those that do not end in 0.9 s are left to end alone.

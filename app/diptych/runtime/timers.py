@@ -18,7 +18,7 @@ Expired: TypeAlias = ApprovalDecided | ChildApprovalDecided
 
 
 class RunTimers:
-    """Calls `end` at the deadline, and `reject` for each approval that waits for too long.
+    """Calls `end` at the deadline, and `expire` for each approval that waits for too long.
 
     `now` gives seconds since the epoch, as `expires_at` of approvals is: it holds whoever owned
     the run before.
@@ -28,12 +28,12 @@ class RunTimers:
         self,
         deadline: Deadline,
         now: Callable[[], float],
-        reject: Callable[[Expired], None],
+        expire: Callable[[Expired], None],
         end: Callable[[], None],
     ) -> None:
         self._deadline = deadline
         self._now = now
-        self._reject = reject
+        self._expire = expire
         self._end = end
         self._end_timer: asyncio.TimerHandle | None = None
         self._approvals: dict[str, asyncio.TimerHandle] = {}
@@ -55,7 +55,8 @@ class RunTimers:
         says nothing for `GRACE_SECONDS` more it is taken that it waits no more.
         """
         self._time_approvals(run)
-        if self._deadline.stand_still(is_waiting=bool(run.waiting or run.children_waiting)):
+        is_asking = bool(run.open_approvals or run.child_approvals)
+        if self._deadline.stand_still(awaits_decision=is_asking):
             self.start()
 
     def cancel(self) -> None:
@@ -72,17 +73,17 @@ class RunTimers:
             at, expired = due[call_id]
             seconds = max(0.0, at - self._now())
             self._approvals[call_id] = asyncio.get_running_loop().call_later(
-                seconds, self._reject, expired
+                seconds, self._expire, expired
             )
 
 
 def _due(run: Run) -> dict[str, tuple[float, Expired]]:
     """Give when each call that waits is not waited for any more, and what is said then."""
     due: dict[str, tuple[float, Expired]] = {}
-    for own in run.waiting:
+    for own in run.open_approvals:
         expired = ApprovalDecided(own.call.id, "reject", EXPIRED_ID, is_expired=True)
         due[own.call.id] = own.expires_at, expired
-    for below in run.children_waiting:
+    for below in run.child_approvals:
         at = below.expires_at + GRACE_SECONDS
         due[approval_id(below.path)] = at, ChildApprovalDecided(below.path, "closed")
     return due

@@ -145,7 +145,10 @@ async def _reasons(peers: Sequence[PeerConfig]) -> dict[str, str]:
 
 
 def _key(model: ModelConfig) -> _ModelKey:
-    """Tell models apart by all that a request to them holds."""
+    """Tell models apart by all that may change what is found out about them.
+
+    `max_tokens` does not: a probe sends its own.
+    """
     return (
         model.name,
         model.endpoint,
@@ -153,4 +156,5 @@ def _key(model: ModelConfig) -> _ModelKey:
         tuple((name, read()) for name, read in model.headers.items()),
         model.temperature,
         model.reasoning_effort,
+        model.timeouts,
     )

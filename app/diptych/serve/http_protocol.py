@@ -10,7 +10,7 @@ Not here: how many connections there may be (`serve.connections`), how large a b
 import asyncio
 import logging
 import re
-from typing import Any
+from typing import Any, cast
 
 import httptools
 import uvicorn
@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 
 from diptych.net.memory_budget import Share
 from diptych.serve.connections import Connections
+from diptych.serve.joined_writes import JoinedWrites
 from diptych.serve.protocol_errors import error_response
 
 MAX_HEAD = 2**16  # bytes of a request's head
@@ -60,7 +61,7 @@ class BoundedProtocol(HttpToolsProtocol):
     # The connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", JoinedWrites(transport, self.loop)))
         self._await_request()
         self._bounded.add(self)
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import aiohttp
 
-from diptych.adapters.openai_chat.chat_model import ChatModel, ModelObserver, with_proxies
+from diptych.adapters.openai_chat.chat_model import ChatModel, ModelObserver
+from diptych.adapters.openai_chat.connection import with_proxies
 from diptych.adapters.scripted import ScriptedModel, read_script, script_problems
 from diptych.config.settings import AgentConfig
 from diptych.errors import ConfigError

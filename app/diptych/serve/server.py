@@ -19,7 +19,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from diptych.adapters.openai_chat.chat_model import open_http_session
+from diptych.adapters.openai_chat.connection import open_http_session
 from diptych.config.settings import AgentConfig, ProcessSettings
 from diptych.errors import ConfigError
 from diptych.net.memory_budget import MemoryBudget

@@ -5,7 +5,7 @@ the manifest is fine: say, a port of the same name and another number next to ou
 that the Agent controls is overwritten, once, if applying it is refused. If that is refused too,
 the manifest is at fault, and nothing has changed.
 
-Not here: which children there are (`desired.children`), whose a live object is (`reconciler`).
+Not here: which children there are (`desired.children`), whose a live object is (`obstacles`).
 """
 
 import logging

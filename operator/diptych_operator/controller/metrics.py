@@ -54,7 +54,7 @@ class Metrics:
             "How often a term has failed.",
             registry=self.registry,
         )
-        self._waiting = gauge(
+        self._held_back = gauge(
             "diptych_operator_rollouts_waiting",
             "Agents that wait for the rollout of others.",
         )
@@ -73,8 +73,8 @@ class Metrics:
     def count_failure(self) -> None:
         self._failures.inc()
 
-    def set_waiting(self, count: int) -> None:
-        self._waiting.set(count)
+    def set_held_back(self, count: int) -> None:
+        self._held_back.set(count)
 
     def set_leader(self, *, is_leader: bool) -> None:
         self._is_leader.set(is_leader)

@@ -112,8 +112,8 @@ class Workers:
 
 
 @dataclass(frozen=True, slots=True)
-class Writers:
-    """What writes beside the children that are applied, and what lets these wait."""
+class Collaborators:
+    """What the reconciler works with besides the client and the cache; others use it too."""
 
     config_maps: ConfigMaps
     access_files: AccessFiles
@@ -129,17 +129,17 @@ class Reconciler:
         client: KubernetesClient,
         cache: ObjectCache,
         claims: NamespaceClaims,
-        writers: Writers,
+        collaborators: Collaborators,
         platform: Platform,
     ) -> None:
         self._client = client
         self._cache = cache
         self._claims = claims
-        self._config_maps = writers.config_maps
-        self._access_files = writers.access_files
-        self._status_writer = writers.status
+        self._config_maps = collaborators.config_maps
+        self._access_files = collaborators.access_files
+        self._status_writer = collaborators.status
         self._platform = platform
-        self._throttle = writers.throttle
+        self._throttle = collaborators.throttle
         self._applier = Applier(client, cache)
         self._surplus = Surplus(client, cache, self._applier)
         self._purge_jobs = PurgeJobs(client, cache)
@@ -204,7 +204,7 @@ class Reconciler:
             with rejections(agent, observed, self._platform):
                 children = desired_children(agent, observed, self._platform)
         except ExposeRefused as error:
-            await self._surplus.close(agent, error.network_policy)
+            await self._surplus.unexpose(agent, error.network_policy)
             raise
         await self._apply_children(agent, children)
 
@@ -255,7 +255,7 @@ class Reconciler:
         kind = kind_of(child)
         if kind not in live:
             return kind_missing(child)
-        if kind is DEPLOYMENT and self._throttle.must_wait(agent, child, live[kind]):
+        if kind is DEPLOYMENT and not self._throttle.try_begin(agent, child, live[kind]):
             return waits_for_others(self._throttle.at_once)
         await self._applier.apply(agent, child, live[kind])
         return None

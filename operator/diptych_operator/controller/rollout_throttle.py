@@ -3,7 +3,7 @@
 Who rolls is read from the Deployments (`desired.rollout_mark`), so that the next operator goes on
 where this one ended. Who waits is known by being looked at again.
 
-Not here: what a waiting Agent's status says (`obstacles`).
+Not here: what the status of one that is held back says (`obstacles`).
 """
 
 from diptych_operator.controller.cache import ObjectCache
@@ -26,38 +26,38 @@ class RolloutThrottle:
         self._queue = queue
         self._admitted: set[NamespacedName] = set()
         """Whose Deployment is being written: the cache does not know yet that it rolls."""
-        self._waiting: dict[NamespacedName, None] = {}
+        self._held_back: dict[NamespacedName, None] = {}
 
     @property
-    def waiting(self) -> int:
-        """How many Agents wait."""
-        return len(self._waiting)
+    def held_back(self) -> int:
+        """How many Agents wait for the rollout of others."""
+        return len(self._held_back)
 
-    def must_wait(self, agent: Agent, desired: Object, live: Object | None) -> bool:
-        """Say whether a Deployment must not be applied yet; if it may, `end` must follow."""
+    def try_begin(self, agent: Agent, desired: Object, live: Object | None) -> bool:
+        """Begin to apply a Deployment, if that may be done now; then `end` must follow."""
         name = agent.namespaced_name
         if not (self.at_once and begins_platform_rollout(desired, live)):
-            self._waiting.pop(name, None)
-            return False
-        if len(self._rolling() - {name}) >= self.at_once:
-            self._waiting.setdefault(name)
+            self._held_back.pop(name, None)
             return True
-        self._waiting.pop(name, None)
+        if len(self._rolling() - {name}) >= self.at_once:
+            self._held_back.setdefault(name)
+            return False
+        self._held_back.pop(name, None)
         self._admitted.add(name)
-        return False
+        return True
 
     def end(self, name: NamespacedName) -> None:
         """End the writing of an Agent's Deployment, and queue those that wait, if there is room."""
         self._admitted.discard(name)
-        self._metrics.set_waiting(len(self._waiting))
-        if self._waiting and name not in self._waiting:  # one that waits has just found no room
+        self._metrics.set_held_back(len(self._held_back))
+        if self._held_back and name not in self._held_back:  # one that waits has just found no room
             room = self.at_once - len(self._rolling())
-            for waiting in list(self._waiting)[: max(room, 0)]:
-                self._queue.add(waiting)
+            for next_one in list(self._held_back)[: max(room, 0)]:
+                self._queue.add(next_one)
 
     def forget(self, name: NamespacedName) -> None:
         """Forget an Agent that is gone."""
-        self._waiting.pop(name, None)
+        self._held_back.pop(name, None)
         self.end(name)
 
     def _rolling(self) -> set[NamespacedName]:

@@ -36,7 +36,7 @@ class Surplus:
             if kind not in desired:
                 await self._delete(agent, kind, live, "it is not needed")
 
-    async def close(self, agent: Agent, network_policy: Object) -> None:
+    async def unexpose(self, agent: Agent, network_policy: Object) -> None:
         """Delete an Agent's routes; apply the policy that admits nobody. Raises `ApiError`."""
         for kind, live in tuple(self._cache.children(agent)):
             if kind in ROUTE_KINDS:

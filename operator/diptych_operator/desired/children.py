@@ -5,7 +5,7 @@ the ConfigMap also after its content. The Agent owns them, so that the garbage c
 them with it. Its pods own the NetworkPolicy, too: the collector keeps an object until its last
 owner is gone, so that the policy holds while the pods of a deleted Agent drain.
 
-Not here: an object of somebody else that has taken the name (`controller.reconciler`).
+Not here: an object of somebody else that has taken the name (`controller.obstacles`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping

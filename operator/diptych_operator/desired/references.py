@@ -67,7 +67,7 @@ def address(url: str, namespace: str, domain: str) -> Address:
 def addresses(agent: Agent, domain: str) -> Iterator[Address]:
     """Give the addresses of all URLs of a manifest. Invalid URLs are left out."""
     for url in agent.urls:
-        with suppress(ValueError):  # the manifest is rejected for it: `controller.reconciler`
+        with suppress(ValueError):  # the manifest is rejected for it: `controller.obstacles`
             yield address(url, agent.namespace, domain)
 
 

@@ -28,7 +28,7 @@ from diptych_operator.controller.config_maps import ConfigMaps
 from diptych_operator.controller.leader_election import LeaderElection
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.readiness_poll import ReadinessPoll
-from diptych_operator.controller.reconciler import Reconciler, Workers, Writers
+from diptych_operator.controller.reconciler import Collaborators, Reconciler, Workers
 from diptych_operator.controller.rollout_throttle import RolloutThrottle
 from diptych_operator.controller.status_tokens import StatusTokens
 from diptych_operator.controller.status_writer import StatusWriter
@@ -117,8 +117,8 @@ class Operator:
         access_files = AccessFiles(parts, issuer, platform.access, platform.metadata)
         throttle = RolloutThrottle(cache, queue, platform.pods.rollout.at_once, self.metrics)
         status = StatusWriter(client, cache, _now)
-        writers = Writers(config_maps, access_files, status, throttle)
-        reconciler = Reconciler(client, cache, claims, writers, platform)
+        collaborators = Collaborators(config_maps, access_files, status, throttle)
+        reconciler = Reconciler(client, cache, claims, collaborators, platform)
         coroutines: list[Coroutine[Any, Any, Any]] = [
             stop.wait(),
             lease_lost,

@@ -487,7 +487,7 @@ async def test_a_task_of_an_agent_that_died_has_an_unknown_end(
         assert agents.snapshot()[1][0].name == "adder"
 
 
-RESUMED = {"is_resumed": True, "run_id": "r-1", "call_id": "call_1_1"}
+TAKEN_OVER = {"is_taken_over": True, "run_id": "r-1", "call_id": "call_1_1"}
 
 
 async def test_a_task_that_another_process_sent_is_found_by_its_context_and_gone_on_with() -> None:
@@ -496,7 +496,7 @@ async def test_a_task_that_another_process_sent_is_found_by_its_context_and_gone
     peer.replies["GetTask"] = {"result": task("WORKING", "It is")}
     peer.replies["SubscribeToTask"] = [{"task": task("WORKING", "It is")}, piece(" 4"), DONE]
     async with delegating_to(peer) as agents:
-        answer = await agents.delegate(replace(request_to(), **RESUMED), told.append)
+        answer = await agents.delegate(replace(request_to(), **TAKEN_OVER), told.append)
     assert answer.text == "It is 4"
     assert "SendStreamingMessage" not in peer.methods
     (listed,) = [params for method, params, _ in peer.seen if method == "ListTasks"]
@@ -508,7 +508,7 @@ async def test_a_task_that_ended_meanwhile_is_read_and_not_followed() -> None:
     peer.replies["ListTasks"] = {"result": {"tasks": [task("COMPLETED")]}}
     peer.replies["GetTask"] = {"result": task("COMPLETED", "It is 4")}
     async with delegating_to(peer) as agents:
-        answer = await agents.delegate(replace(request_to(), **RESUMED), print)
+        answer = await agents.delegate(replace(request_to(), **TAKEN_OVER), print)
     assert answer.text == "It is 4"
     assert "SubscribeToTask" not in peer.methods
 
@@ -529,7 +529,7 @@ async def test_a_task_that_nobody_knows_is_unknown_and_not_sent_again(reply: Any
     peer = ScriptedPeer()
     peer.replies["ListTasks"] = reply
     async with delegating_to(peer) as agents:
-        error = await failure(agents, replace(request_to(), **RESUMED))
+        error = await failure(agents, replace(request_to(), **TAKEN_OVER))
     assert error.kind == "unknown"
     assert "SendStreamingMessage" not in peer.methods
 

@@ -18,8 +18,8 @@ import aiohttp
 import orjson
 import pytest
 
-from diptych.adapters.openai_chat.chat_model import ChatModel, open_http_session
-from diptych.adapters.openai_chat.connection import proxy_from_environment
+from diptych.adapters.openai_chat.chat_model import ChatModel
+from diptych.adapters.openai_chat.connection import open_http_session, proxy_from_environment
 from diptych.config.settings import ModelConfig, TimeoutConfig
 from diptych.errors import ConfigError, ModelError
 from diptych.loop.messages import Message, Usage

@@ -7,7 +7,7 @@ import aiohttp
 import orjson
 import pytest
 
-from diptych.adapters.openai_chat.decoding import DONE, StreamedReply, decode_reply
+from diptych.adapters.openai_chat.decoding import DONE, ChunkDecoder, decode_reply
 from diptych.adapters.openai_chat.encoding import encode_request
 from diptych.adapters.openai_chat.error_report import read_error_body
 from diptych.adapters.openai_chat.failures import (
@@ -68,7 +68,7 @@ def test_half_characters_in_a_conversation_are_replaced() -> None:
 def test_text_and_reasoning_are_found(message: object, text: str, reasoning: str) -> None:
     body = orjson.dumps({"choices": [{"message": message, "finish_reason": "length"}]})
     assert decode_reply(body) == Reply(text, Usage(), "length", reasoning)
-    streamed = StreamedReply()
+    streamed = ChunkDecoder()
     assert streamed.apply([chunk(message)]) == (text, reasoning)
 
 
@@ -114,7 +114,7 @@ def test_what_orjson_refuses_and_servers_send_is_read() -> None:
 
 
 def test_a_character_that_two_chunks_share_is_put_together() -> None:
-    reply = StreamedReply()
+    reply = ChunkDecoder()
     assert reply.apply([b'{"choices": [{"delta": {"content": "a\\ud83d"}}]}']) == ("a", "")
     assert reply.apply([b'{"choices": [{"delta": {"content": "\\ude00b"}}]}']) == ("😀b", "")
     halves = [b'{"choices": [{"delta": {"content": "\\ud83d"}}]}', chunk({"content": "x"}), DONE]
@@ -122,7 +122,7 @@ def test_a_character_that_two_chunks_share_is_put_together() -> None:
 
 
 def test_chunks_that_arrive_together_are_one_piece() -> None:
-    reply = StreamedReply()
+    reply = ChunkDecoder()
     together = [
         chunk({"role": "assistant", "content": ""}),
         chunk({"reasoning": "hm"}),
@@ -151,16 +151,16 @@ def test_chunks_that_arrive_together_are_one_piece() -> None:
     ],
 )
 def test_a_reply_is_whole_when_it_says_so(events: list[bytes], is_complete: bool) -> None:
-    reply = StreamedReply()
+    reply = ChunkDecoder()
     reply.apply(events)
     assert reply.is_complete is is_complete
 
 
 def test_an_error_among_the_chunks_is_a_failure() -> None:
     with pytest.raises(ReportedError) as caught:
-        StreamedReply().apply([chunk({"content": "a"}), b'{"error": {"message": "oops"}}'])
+        ChunkDecoder().apply([chunk({"content": "a"}), b'{"error": {"message": "oops"}}'])
     assert caught.value.report.sentence == "oops"
-    StreamedReply().apply([b'{"error": null, "choices": []}'])
+    ChunkDecoder().apply([b'{"error": null, "choices": []}'])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from support.upstream_habits import error, refusal, said, whole
 from support.upstream_server import Answer, UpstreamServer, upstream_server
 
-from diptych.adapters.openai_chat.chat_model import open_http_session
+from diptych.adapters.openai_chat.connection import open_http_session
 from diptych.adapters.openai_chat.probe import EndpointFindings, probe_endpoint
 from diptych.config.settings import ModelConfig, TimeoutConfig
 

@@ -13,7 +13,8 @@ from support.upstream_habits import PLAIN, error, refusal, said, whole
 from support.upstream_server import Answer, upstream_server
 
 from diptych.adapters.openai_chat import model_watch
-from diptych.adapters.openai_chat.chat_model import ChatModel, open_http_session
+from diptych.adapters.openai_chat.chat_model import ChatModel
+from diptych.adapters.openai_chat.connection import open_http_session
 from diptych.config.settings import ModelConfig, TimeoutConfig
 from diptych.errors import ModelError
 from diptych.loop.catalog import Unavailable

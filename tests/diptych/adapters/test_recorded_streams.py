@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diptych.adapters.openai_chat.failures import AttemptFailure
-from diptych.adapters.openai_chat.reply_stream import ReplyStream
+from diptych.adapters.openai_chat.reply_reader import ReplyReader
 from diptych.ports import Delta
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "model" / "streams"
@@ -62,10 +62,10 @@ class Body:
 
 def read(*pieces: bytes) -> Delta:
     """Read a stream to its end, as one delta. Raises `AttemptFailure`."""
-    stream = ReplyStream(Body(*filter(None, pieces)), frozenset({"add"}), ())  # type: ignore[arg-type]
+    reader = ReplyReader(Body(*filter(None, pieces)), frozenset({"add"}), ())  # type: ignore[arg-type]
     text = reasoning = ""
     while True:
-        reading = stream.next()
+        reading = reader.next()
         try:
             reading.send(None)  # nothing in it waits
         except StopIteration as end:

@@ -13,7 +13,7 @@ from support.redis_stores import end, first, record, stores
 
 from diptych.errors import LoopError, RunLost, RunNotFound
 from diptych.loop.codec import Record, catalog_blob, decode
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.loop.messages import Message
 from diptych.runtime.stores import Stores
 from diptych.runtime.subscription import Subscriptions
@@ -182,7 +182,7 @@ async def test_a_run_s_entry_that_is_not_ours_is_in_no_list(
 
 
 def test_a_catalog_that_is_not_the_one_that_was_offered_is_not_taken_up() -> None:
-    offered, blob = catalog_blob(catalog("pay"), "Be brief.", LoopSettings())
+    offered, blob = catalog_blob(catalog("pay"), "Be brief.", RunSettings())
     read = decode("offered", offered.key, {}, lambda _: blob)
     assert read.prompt == "Be brief."  # type: ignore[union-attr]
     forged = blob.replace(b"Be brief.", b"Pay all.")

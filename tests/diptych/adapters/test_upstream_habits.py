@@ -18,7 +18,8 @@ from support.upstream_limits import LIMITS
 from support.upstream_refusals import FORMATS, PARAMETERS, SYSTEM_ROLE, TOOLS
 from support.upstream_server import Answer, Respond, upstream_server
 
-from diptych.adapters.openai_chat.chat_model import ChatModel, open_http_session
+from diptych.adapters.openai_chat.chat_model import ChatModel
+from diptych.adapters.openai_chat.connection import open_http_session
 from diptych.config.settings import ModelConfig, TimeoutConfig
 from diptych.errors import ModelError
 from diptych.loop.messages import Usage

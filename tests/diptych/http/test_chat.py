@@ -11,7 +11,7 @@ from support.stack import Frame, call, frames, text_of
 
 from diptych.config.settings import ChatConfig
 from diptych.errors import ToolError
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.runtime.definition import AgentDefinition
 
 CHAT = "/v1/chat/completions"
@@ -111,7 +111,7 @@ async def test_a_warning_and_a_delegation_are_told_as_progress_too() -> None:
 
     bad = call("nope")
     replies = ('{"agent": "finder", "task": "t"}', *[bad] * 4, "Never mind.")
-    definition = AgentDefinition(settings=LoopSettings(max_steps=9))
+    definition = AgentDefinition(settings=RunSettings(max_steps=9))
     async with face(*replies, agents={"finder": find}, definition=definition) as helper:
         told = [f.json["type"] for f in await streamed(helper) if f.event == "progress"]
         assert told == ["progress", "delegation_progress", "format_warning"]
@@ -157,7 +157,7 @@ async def test_the_id_of_a_frame_is_the_seq_of_its_text_event() -> None:
 
 
 async def test_at_max_steps_the_literal_text_is_the_answer_streamed_or_not() -> None:
-    definition = AgentDefinition(settings=LoopSettings(max_steps=1))
+    definition = AgentDefinition(settings=RunSettings(max_steps=1))
     async with face(ECHO, tools={"echo": echo}, definition=definition) as helper:
         choice = (await ask(helper)).json()["choices"][0]
         assert choice["message"]["content"] == "Reached maximum reasoning steps (1)"

@@ -7,8 +7,8 @@ from support.shared_store import SharedStore
 from support.stack import frames, text_of
 from support.stories import begin, log, virtually
 
-from diptych.http.chat.completion import CompletionFormat
-from diptych.http.chat.completions import ChatReader
+from diptych.http.chat.completion_format import CompletionFormat
+from diptych.http.chat.routes import ChatReader
 from diptych.loop.queue_events import Steered
 
 

@@ -9,7 +9,7 @@ from support.face import HI, Face, face, openai_error
 from support.stack import call, frames
 
 from diptych.config.settings import ChatConfig
-from diptych.loop.events import LoopSettings, RunRequested
+from diptych.loop.events import RunRequested, RunSettings
 from diptych.runtime.definition import AgentDefinition
 
 CHAT = "/v1/chat/completions"
@@ -293,7 +293,7 @@ async def test_a_run_that_has_no_answer_makes_no_call(stream: bool) -> None:
     async def echo(text: str = "") -> str:
         return text
 
-    definition = AgentDefinition(settings=LoopSettings(max_steps=1))
+    definition = AgentDefinition(settings=RunSettings(max_steps=1))
     tools = FunctionTools({"echo": echo})
     async with face(call("echo"), tools=tools, definition=definition) as helper:
         response = await helper.http.post(CHAT, json={**FORCED, "stream": stream})

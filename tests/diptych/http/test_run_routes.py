@@ -9,7 +9,7 @@ from support.face import Face, Speaker, face, openai_error
 from support.stack import call, frames, until
 
 from diptych.adapters.in_memory.store import Bounds
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.runtime.definition import AgentDefinition
 
 ECHO = call("echo", text="hello")
@@ -146,7 +146,7 @@ async def test_two_readers_get_the_same_bytes() -> None:
 async def test_what_became_of_a_run_is_shown(
     replies: list[Any], status: str, shown: dict[str, Any]
 ) -> None:
-    definition = AgentDefinition(settings=LoopSettings(max_steps=1))
+    definition = AgentDefinition(settings=RunSettings(max_steps=1))
     async with face(*replies, tools={"echo": echo}, definition=definition) as helper:
         run_id = (await start(helper))["id"]
         assert frames(await events(helper, run_id))[-1].event == status

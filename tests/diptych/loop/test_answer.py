@@ -12,11 +12,11 @@ from diptych.loop.events import (
     AnswerReset,
     Completed,
     Failed,
-    LoopSettings,
     Offered,
     OwnerChanged,
     Replied,
     RunRequested,
+    RunSettings,
     Streamed,
 )
 from diptych.loop.messages import Message, NativeCall, Usage
@@ -28,7 +28,7 @@ from diptych.loop.tokens import request_weight
 ADD = '{"tool": "add", "arguments": {}}'
 TASK = '{"agent": "peer", "task": "look"}'
 CITY = {"type": "object", "required": ["city"], "properties": {"city": {"type": "string"}}}
-DIRECT = LoopSettings(answer_mode="direct")
+DIRECT = RunSettings(answer_mode="direct")
 
 
 def answering(**fields):
@@ -37,7 +37,7 @@ def answering(**fields):
 
 
 def asked_with(schema, **settings):
-    offered = Offered(catalog("add"), "", LoopSettings(**settings))
+    offered = Offered(catalog("add"), "", RunSettings(**settings))
     run, _ = feed(Run(), RunRequested("hi", output_schema=schema), offered, Replied("{}"))
     return run
 
@@ -109,7 +109,7 @@ def test_an_answer_is_asked_for_once_more_whatever_was_wrong(replies, code):
 
 
 def test_records_of_version_0_1_are_told_whatever_they_say():
-    run = answering(settings=LoopSettings(reply_rules=1))
+    run = answering(settings=RunSettings(reply_rules=1))
     run, _ = feed(run, Streamed(ADD), Replied(""))
     assert run.messages[-1] == Message("assistant", ADD)
 
@@ -122,7 +122,7 @@ def test_a_message_that_came_meanwhile_is_answered_in_place_of_the_action():
 @pytest.mark.parametrize("reply", [ADD, " ", "{}"])
 def test_a_message_to_an_answer_that_is_none_brings_its_own_steps(reply):
     """As one to any other answer; the steps of the turn may all be used up."""
-    settings = LoopSettings(max_steps=1, max_retries=0)
+    settings = RunSettings(max_steps=1, max_retries=0)
     run, _ = started(with_offers=catalog("add"), settings=settings)
     run, (_, ask) = feed(run, Replied('{"tool": "nope"}'))  # one error too many
     assert (run.step, ask.purpose) == (1, "answer")
@@ -146,7 +146,7 @@ def test_an_answer_is_asked_for_by_its_schema_and_told_when_it_fits():
 
 
 def test_the_manifest_s_schema_holds_where_the_request_has_none():
-    settings = LoopSettings(output_schema=CITY)
+    settings = RunSettings(output_schema=CITY)
     run, _ = feed(Run(), RunRequested("hi"), Offered(catalog(), "", settings))
     assert run.output_schema == CITY
     run, _ = feed(Run(), RunRequested("hi", output_schema={}), Offered(catalog(), "", settings))
@@ -290,7 +290,7 @@ def test_a_message_before_the_direct_answer_flows_is_taken_first():
 
 
 def test_with_a_schema_direct_mode_is_separate():
-    settings = LoopSettings(answer_mode="direct", output_schema=CITY)
+    settings = RunSettings(answer_mode="direct", output_schema=CITY)
     run, (ask,) = feed(Run(), RunRequested("hi"), Offered(catalog(), "", settings))
     assert ask.purpose == "actions"
     _, (ask,) = feed(run, Replied("It is Bonn."))

@@ -34,13 +34,13 @@ from diptych.loop.events import (
     ContextRefused,
     Failed,
     FormatChanged,
-    LoopSettings,
     Origin,
     OwnerChanged,
     Replied,
     ReplyRejected,
     Returned,
     RunRequested,
+    RunSettings,
     StepsExhausted,
     Streamed,
     Terminal,
@@ -66,8 +66,8 @@ RICH_OFFERS = Catalog(
         Unavailable("server", "new", "connection refused", ()),
     ),
 )
-OFFERED, BLOB = catalog_blob(RICH_OFFERS, "SYSTEM", LoopSettings(max_steps=3))
-NATIVE, NATIVE_BLOB = catalog_blob(RICH_OFFERS, "SYSTEM", LoopSettings(), "NATIVE")
+OFFERED, BLOB = catalog_blob(RICH_OFFERS, "SYSTEM", RunSettings(max_steps=3))
+NATIVE, NATIVE_BLOB = catalog_blob(RICH_OFFERS, "SYSTEM", RunSettings(), "NATIVE")
 BLOBS = {OFFERED.key: BLOB, NATIVE.key: NATIVE_BLOB}
 
 CHILD = ChildRun("http://a", "r-2", "completed", usage=Usage(3, 4))
@@ -179,14 +179,14 @@ def test_every_event_and_every_wire_name_has_a_row_here():
 
 
 def test_what_is_offered_is_kept_under_the_hash_of_its_content():
-    again, _ = catalog_blob(RICH_OFFERS, "SYSTEM", LoopSettings(max_steps=3))
-    other, _ = catalog_blob(RICH_OFFERS, "SYSTEM", LoopSettings(max_steps=4))
+    again, _ = catalog_blob(RICH_OFFERS, "SYSTEM", RunSettings(max_steps=3))
+    other, _ = catalog_blob(RICH_OFFERS, "SYSTEM", RunSettings(max_steps=4))
     assert again.key == OFFERED.key != other.key
 
 
 def test_a_server_whose_earlier_tools_are_not_known_is_kept_as_version_0_1_kept_it():
     away = Catalog(unavailable=(Unavailable("server", "search", "connection refused"),))
-    offered, blob = catalog_blob(away, "SYSTEM", LoopSettings())
+    offered, blob = catalog_blob(away, "SYSTEM", RunSettings())
     kept = {"kind": "server", "name": "search", "reason": "connection refused"}
     assert json.loads(blob)["offers"]["unavailable"] == [kept]
     assert decode("offered", offered.key, {}, lambda _: blob) == offered

@@ -6,7 +6,7 @@ from support.feeding import feed, started
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import AskModel
 from diptych.loop.context_window import LEAST_LIMIT, ContextWindow
-from diptych.loop.events import ContextRefused, LoopSettings, Offered, RunRequested
+from diptych.loop.events import ContextRefused, Offered, RunRequested, RunSettings
 from diptych.loop.messages import Message
 from diptych.loop.state import Run
 
@@ -55,5 +55,5 @@ def test_a_request_that_may_just_fit_is_sent_and_one_that_cannot_is_not():
 
 
 def begun_with(question, window):
-    offered = Offered(Catalog(), "SYSTEM", LoopSettings(), window=window)
+    offered = Offered(Catalog(), "SYSTEM", RunSettings(), window=window)
     return feed(Run(), RunRequested(question), offered)

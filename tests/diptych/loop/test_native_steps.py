@@ -20,12 +20,12 @@ from diptych.loop.events import (
     ContextRefused,
     Failed,
     FormatChanged,
-    LoopSettings,
     Offered,
     OwnerChanged,
     Replied,
     ReplyRejected,
     RunRequested,
+    RunSettings,
     Streamed,
 )
 from diptych.loop.messages import Delegation, Message, NativeCall, ToolCall, Usage
@@ -39,7 +39,7 @@ ECHO = native("echo", text="a")
 BROKEN = NativeCall("b", "echo", '{"text": ')
 TOOLS = catalog("echo", "look", agents=["writer"])
 
-NATIVE = LoopSettings(action_format="native")
+NATIVE = RunSettings(action_format="native")
 
 
 def begun(*, settings=NATIVE, offers=TOOLS, history=(), **rest):
@@ -156,7 +156,7 @@ def test_a_reply_that_was_cut_off_never_runs_its_calls():
 
 
 def test_too_many_errors_lead_to_the_answer_which_is_asked_for_without_tools():
-    settings = LoopSettings(action_format="native", max_retries=0)
+    settings = RunSettings(action_format="native", max_retries=0)
     run, (_, ask) = feed(begun(settings=settings)[0], replied(BROKEN))
     assert (run.phase, ask.purpose, ask.request.tools) == (Phase.ANSWER, "answer", ())
 
@@ -206,7 +206,7 @@ def test_a_message_to_the_run_follows_the_results():
 
 
 def test_calls_that_had_not_begun_are_superseded_and_answered():
-    settings = LoopSettings(action_format="native", max_parallel_calls=1)
+    settings = RunSettings(action_format="native", max_parallel_calls=1)
     run, _ = feed(begun(settings=settings)[0], replied(ECHO, native("look", "b")))
     run, _ = feed(run, Steered("stop", "m"), returned("call_1_1", "AAA"))
     assert run.messages[-2].content == "Error: skipped: superseded by a new message"
@@ -256,7 +256,7 @@ def test_native_messages_of_earlier_runs_stay_native():
 # `auto`
 
 
-AUTO = LoopSettings(action_format="auto")
+AUTO = RunSettings(action_format="auto")
 REFUSED = FormatChanged("json", "The endpoint takes no tools.")
 
 
@@ -426,7 +426,7 @@ PREAMBLE = "I will look at it. " * 10
 
 @pytest.mark.parametrize("call", [ECHO, BROKEN], ids=["a call", "a broken one"])
 def test_what_was_told_before_calls_came_stays_part_of_the_reply(call):
-    settings = LoopSettings(action_format="native", answer_mode="direct")
+    settings = RunSettings(action_format="native", answer_mode="direct")
     run, (ask,) = begun(settings=settings)
     assert ask.purpose == "either"
     run, _ = feed(run, Streamed(PREAMBLE), Replied("First a.", calls=(call,)))
@@ -436,7 +436,7 @@ def test_what_was_told_before_calls_came_stays_part_of_the_reply(call):
 
 
 def test_of_a_repeated_answer_only_the_newest_text_is_part_of_a_late_reply():
-    settings = LoopSettings(action_format="native", answer_mode="direct")
+    settings = RunSettings(action_format="native", answer_mode="direct")
     run, _ = feed(begun(settings=settings)[0], Streamed(PREAMBLE), OwnerChanged())
     run, _ = feed(run, AnswerReset(run.answer_seq, 2), Streamed("So, "), replied(ECHO, text="a."))
     assert next(m for m in run.messages if m.calls).content == "So, a."

@@ -184,7 +184,7 @@ def waiting(reply):
 def test_what_waits_waits_with_a_new_owner():
     run, commands = feed(waiting(CHARGE), OwnerChanged())
     assert commands == ()
-    assert [requested.call.name for requested in run.waiting] == ["charge"]
+    assert [requested.call.name for requested in run.open_approvals] == ["charge"]
     _, (make,) = feed(run, ApprovalDecided("call_1_1", "approve", "d"))
     assert isinstance(make, MakeCall)
     assert make.is_approved
@@ -199,13 +199,13 @@ def test_an_approved_call_that_was_not_sent_is_made_without_asking_again():
 def test_what_waits_is_unknown_if_the_store_may_have_lost_its_approval():
     run, _ = feed(waiting(CHARGE), OwnerChanged(lost_tail=True))
     assert run.results[0].text == OUTCOME_UNKNOWN
-    assert run.waiting == ()
+    assert run.open_approvals == ()
 
 
 def test_what_may_be_made_twice_waits_on_all_the_same():
     run, commands = feed(waiting(LOOK), OwnerChanged(lost_tail=True))
     assert commands == ()
-    assert len(run.waiting) == 1
+    assert len(run.open_approvals) == 1
 
 
 def test_a_rejection_that_was_not_carried_out_is():

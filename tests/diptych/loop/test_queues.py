@@ -5,10 +5,10 @@ from support.feeding import feed, made, returned, started
 from diptych.loop.catalog import Catalog
 from diptych.loop.events import (
     Aborted,
-    LoopSettings,
     Offered,
     Replied,
     RunRequested,
+    RunSettings,
     StepsExhausted,
     Streamed,
 )
@@ -20,7 +20,7 @@ ONE, TWO, THREE = (Steered(text, text) for text in ("one", "two", "three"))
 LATER, LAST = (Steered(text, text, is_follow_up=True) for text in ("later", "last"))
 ECHO = '{"tool": "echo", "arguments": {"text": "a"}}'
 ANSWER = (Replied("{}"), Streamed("Done."), Replied(""))
-ALL = LoopSettings(queue_mode="all")
+ALL = RunSettings(queue_mode="all")
 
 
 def said(run):
@@ -44,7 +44,7 @@ def test_a_follow_up_begins_the_turn_after_the_answer_and_not_before():
 
 
 def test_it_has_all_of_the_steps_of_a_turn():
-    settings = LoopSettings(max_steps=1, on_max_steps="answer")
+    settings = RunSettings(max_steps=1, on_max_steps="answer")
     run, _ = feed(started("echo", settings=settings)[0], LATER, Replied(ECHO))
     run, _ = feed(run, returned("call_1_1"), Streamed("Done."), Replied(""))
     assert (run.phase, run.step_limit) == (Phase.ACT, 2)
@@ -108,7 +108,7 @@ def test_whatever_ends_the_run_all_that_it_was_sent_is_in_the_conversation():
 
 
 def test_at_max_steps_what_steers_stands_before_the_text_and_follow_ups_after_it():
-    settings = LoopSettings(max_steps=1)
+    settings = RunSettings(max_steps=1)
     run, _ = feed(started("echo", settings=settings)[0], Replied(ECHO), ONE, TWO, LATER)
     run, _ = feed(run, returned("call_1_1"))
     assert isinstance(run.end, StepsExhausted)

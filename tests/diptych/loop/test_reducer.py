@@ -17,7 +17,6 @@ from diptych.loop.events import (
     Called,
     Completed,
     Failed,
-    LoopSettings,
     Offered,
     Origin,
     OwnerChanged,
@@ -25,6 +24,7 @@ from diptych.loop.events import (
     ReplyRejected,
     Returned,
     RunRequested,
+    RunSettings,
     StepsExhausted,
     Streamed,
 )
@@ -173,7 +173,7 @@ def test_no_more_calls_run_at_once_than_the_terms_allow():
     calls = [f'{{"tool": "x", "arguments": {{"n": {n}}}}}' for n in range(5)]
     reply = "[" + ", ".join(calls) + "]"
     run, commands = feed(
-        started("x", settings=LoopSettings(max_parallel_calls=2))[0], Replied(reply)
+        started("x", settings=RunSettings(max_parallel_calls=2))[0], Replied(reply)
     )
     assert len(made(commands)) == 2
     run, commands = feed(run, returned("call_1_2"))
@@ -184,7 +184,7 @@ def test_a_call_that_cannot_be_made_takes_no_other_call_s_place():
     away = Unavailable("server", "calc", "connection refused")
     run, _ = started(
         with_offers=Catalog((tool("x"),), unavailable=(away,)),
-        settings=LoopSettings(max_parallel_calls=1),
+        settings=RunSettings(max_parallel_calls=1),
     )
     _, commands = advance(run, Replied('[{"tool": "add"}, {"tool": "x"}]'))
     assert [c.id for c in made(commands)] == ["call_1_2"]
@@ -247,7 +247,7 @@ def test_after_max_retries_errors_in_a_row_the_next_one_leads_to_phase_two_with_
 
 
 def test_a_good_action_resets_the_count_of_errors():
-    run, _ = feed(started("echo", settings=LoopSettings(max_steps=9))[0], *[Replied(BAD)] * 3)
+    run, _ = feed(started("echo", settings=RunSettings(max_steps=9))[0], *[Replied(BAD)] * 3)
     run, _ = feed(run, Replied(ECHO), returned("call_4_1"), *[Replied(BAD)] * 3)
     assert run.phase is Phase.ACT
     assert run.errors == 3
@@ -265,7 +265,7 @@ def test_prose_cut_off_by_the_length_limit_is_still_no_action():
 
 
 def test_at_max_steps_the_answer_is_the_literal_text():
-    run, _ = started("echo", settings=LoopSettings(max_steps=2))
+    run, _ = started("echo", settings=RunSettings(max_steps=2))
     run, _ = feed(run, Replied(ECHO), returned("call_1_1"), Replied(ECHO), returned("call_2_1"))
     assert isinstance(run.end, StepsExhausted)
     assert run.end.text == "Reached maximum reasoning steps (2)"
@@ -274,19 +274,19 @@ def test_at_max_steps_the_answer_is_the_literal_text():
 
 
 def test_at_max_steps_the_end_holds_the_beginning_of_each_result():
-    run, _ = started("echo", settings=LoopSettings(max_steps=1))
+    run, _ = started("echo", settings=RunSettings(max_steps=1))
     run, _ = feed(run, Replied(ECHO), returned("call_1_1", "x" * 501, value={"x": 1}))
     assert run.end.results == (Result("call_1_1", "x" * 500),)
 
 
 def test_max_steps_can_lead_to_an_answer_instead():
-    run, _ = started("echo", settings=LoopSettings(max_steps=1, on_max_steps="answer"))
+    run, _ = started("echo", settings=RunSettings(max_steps=1, on_max_steps="answer"))
     run, (ask,) = feed(run, Replied(ECHO), returned("call_1_1"))
     assert ask.purpose == "answer"
 
 
 def test_errors_cost_steps():
-    run, _ = feed(started("echo", settings=LoopSettings(max_steps=1))[0], Replied(BAD))
+    run, _ = feed(started("echo", settings=RunSettings(max_steps=1))[0], Replied(BAD))
     assert isinstance(run.end, StepsExhausted)
 
 

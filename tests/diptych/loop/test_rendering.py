@@ -12,11 +12,11 @@ from diptych.loop.actions import ActionError
 from diptych.loop.catalog import Catalog
 from diptych.loop.events import (
     Called,
-    LoopSettings,
     Offered,
     Replied,
     ReplyRejected,
     RunRequested,
+    RunSettings,
     Streamed,
 )
 from diptych.loop.messages import Message, NativeCall, ToolCall
@@ -130,7 +130,7 @@ def test_a_run_recorded_before_there_were_marks_is_sent_without_them():
 
 
 def test_the_errors_after_which_the_answer_is_asked_for_stand_before_the_question():
-    settings = LoopSettings(max_retries=0)
+    settings = RunSettings(max_retries=0)
     sent = asked(Replied('{"tool": "no"}'), offered=Offered(TOOLS, "SYSTEM", settings))
     assert "error_type: unknown_tool" in sent[-1].content
     assert sent[-1].content.endswith(final_prompt("Who?"))
@@ -209,6 +209,6 @@ def test_what_a_request_sets_of_its_answer_cuts_no_call(offered):
 
 @pytest.mark.parametrize("name", [*SET])
 def test_where_a_request_sets_something_of_its_answer_phase_1_is_none(name):
-    direct = replace(OFFERED, settings=LoopSettings(answer_mode="direct"))
+    direct = replace(OFFERED, settings=RunSettings(answer_mode="direct"))
     _, (ask,) = feed(Run(), RunRequested("Who?", parameters={name: SET[name]}), direct)
     assert ask.purpose == ("either" if name in OF_EVERY_STEP else "actions")

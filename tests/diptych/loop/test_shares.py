@@ -12,7 +12,7 @@ from support.feeding import feed, started
 from diptych.loop.budget import Budget, Prices
 from diptych.loop.codec import decode, encode
 from diptych.loop.commands import MakeCall
-from diptych.loop.events import Called, LoopSettings, Replied, Returned
+from diptych.loop.events import Called, Replied, Returned, RunSettings
 from diptych.loop.messages import ChildRun, Delegation, Result, Usage, Used
 from diptych.loop.spending import child_use, denied_call, shares, used_by
 
@@ -22,7 +22,7 @@ AGENTS = catalog(agents=("a", "b", "c"))
 
 def delegating(count, prices=None, **limits):
     """A run whose model has asked for delegations; gives it and their commands."""
-    settings = LoopSettings(9, budget=Budget(**limits), prices=prices)
+    settings = RunSettings(9, budget=Budget(**limits), prices=prices)
     run, _ = started(settings=settings, with_offers=AGENTS)
     asked = [f'{{"agent": "{"abc"[n % 3]}", "task": "task {n}"}}' for n in range(count)]
     run, commands = feed(run, Replied(f"[{', '.join(asked)}]"))

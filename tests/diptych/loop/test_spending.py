@@ -13,10 +13,10 @@ from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.events import (
     Called,
     Failed,
-    LoopSettings,
     Offered,
     Replied,
     RunRequested,
+    RunSettings,
     Steered,
 )
 from diptych.loop.messages import ToolCall, Usage, Used
@@ -32,7 +32,7 @@ def echo(n):
 
 
 def limited(prices=None, on_max_steps="stop", **limits):
-    settings = LoopSettings(9, on_max_steps, budget=Budget(**limits), prices=prices)
+    settings = RunSettings(9, on_max_steps, budget=Budget(**limits), prices=prices)
     return started("echo", settings=settings)[0]
 
 
@@ -120,7 +120,7 @@ def test_a_call_that_is_made_again_counts_once():
 
 
 def test_a_request_can_only_tighten():
-    settings = LoopSettings(budget=Budget(tokens=100, tool_calls=5))
+    settings = RunSettings(budget=Budget(tokens=100, tool_calls=5))
     asked = RunRequested("hi", budget=Budget(tokens=500, tool_calls=2, steps=3))
     run, _ = feed(Run(), asked, Offered(catalog("echo"), "SYSTEM", settings))
     assert run.budget == Budget(tokens=100, tool_calls=2, steps=3)
@@ -139,7 +139,7 @@ def test_a_warning_comes_when_80_percent_are_used():
 
 
 def test_limits_and_what_was_asked_for_are_on_record():
-    settings = LoopSettings(budget=Budget(tokens=5, cost=Decimal("0.50")), prices=PRICES)
+    settings = RunSettings(budget=Budget(tokens=5, cost=Decimal("0.50")), prices=PRICES)
     offered, blob = catalog_blob(catalog("echo"), "SYSTEM", settings)
     assert decode(*encode(offered), lambda key: blob).settings == settings
     asked = RunRequested("hi", budget=Budget(steps=2, cost=Decimal("0.1")))
@@ -147,7 +147,7 @@ def test_limits_and_what_was_asked_for_are_on_record():
 
 
 def test_runs_without_a_budget_are_on_record_as_before():
-    _, blob = catalog_blob(catalog("echo"), "SYSTEM", LoopSettings())
+    _, blob = catalog_blob(catalog("echo"), "SYSTEM", RunSettings())
     assert b"budget" not in blob
     assert b"prices" not in blob
     assert "budget" not in encode(RunRequested("hi"))[2]

@@ -6,7 +6,7 @@ from support.feeding import feed, made, returned, started
 
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import AskModel
-from diptych.loop.events import Called, LoopSettings, OwnerChanged, Replied, Steered
+from diptych.loop.events import Called, OwnerChanged, Replied, RunSettings, Steered
 from diptych.loop.reducer import advance
 from diptych.loop.stuck import repeats
 
@@ -16,7 +16,7 @@ PAY = '{"tool": "pay", "arguments": {"to": "a"}}'
 
 
 def run_with(max_steps=20):
-    return started(settings=LoopSettings(max_steps), with_offers=CATALOG)[0]
+    return started(settings=RunSettings(max_steps), with_offers=CATALOG)[0]
 
 
 def step(run, *replies_and_results):

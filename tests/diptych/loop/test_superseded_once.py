@@ -6,12 +6,12 @@ from diptych.loop.approval_events import ApprovalRequested
 from diptych.loop.commands import Emit
 from diptych.loop.events import (
     Called,
-    LoopSettings,
     Offered,
     OwnerChanged,
     Replied,
     Returned,
     RunRequested,
+    RunSettings,
     Steered,
 )
 from diptych.loop.reducer import advance, apply_all
@@ -21,7 +21,7 @@ CALLS = '[{"tool": "a"}, {"tool": "b"}, {"tool": "c"}]'
 
 
 def test_a_call_that_waits_is_skipped_once_when_two_others_are_unknown():
-    offered = Offered(catalog("a", "b", "c"), "SYSTEM", LoopSettings())
+    offered = Offered(catalog("a", "b", "c"), "SYSTEM", RunSettings())
     run = apply_all(Run(), [RunRequested("hi"), offered, Replied(CALLS)])
     a, b, c = run.calls
     events = [ApprovalRequested(c, 1, "", 9.0), Called(a, 1), Called(b, 1)]
@@ -38,7 +38,7 @@ def test_a_call_that_waits_is_skipped_once_when_two_others_are_unknown():
 
 
 def test_calls_that_a_message_superseded_are_not_unknown_too_when_records_were_lost():
-    offered = Offered(catalog("a", "b"), "SYSTEM", LoopSettings())
+    offered = Offered(catalog("a", "b"), "SYSTEM", RunSettings())
     run = apply_all(Run(), [RunRequested("hi"), offered, Replied(CALLS.replace("c", "b"))])
     waiting = [ApprovalRequested(call, 1, "", 9.0) for call in run.calls]
     run = apply_all(run, [*waiting, Steered("stop", "m-1"), OwnerChanged(lost_tail=True)])

@@ -16,8 +16,8 @@ from support.hostile import listed, mcp_app, self_signed, serving
 from diptych.adapters.a2a import A2aAgents
 from diptych.adapters.mcp import McpTools
 from diptych.adapters.mcp.transport import RecordingTransport
-from diptych.adapters.openai_chat.chat_model import ChatModel, open_http_session
-from diptych.adapters.openai_chat.connection import allow_url
+from diptych.adapters.openai_chat.chat_model import ChatModel
+from diptych.adapters.openai_chat.connection import allow_url, open_http_session
 from diptych.config.settings import ModelConfig, PeerConfig, TimeoutConfig, ToolServerConfig
 from diptych.errors import ModelError
 from diptych.loop.messages import Message

@@ -42,11 +42,11 @@ def message(n):
     return Steered(f"text {n}", f"m-{n}")
 
 
-def active_run(stage=Stage.WAITING):
+def active_run(stage=Stage.QUEUED):
     store = MemoryStore("0000000a")
     stores = Stores(store, store, store.leases, NullFeed(), CountingClock())
     active = ActiveRun(RunLog("run-0000000a-0", "s", stores))
-    if stage is not Stage.WAITING:
+    if stage is not Stage.QUEUED:
         assert active.begin(stage)
     return active
 
@@ -65,7 +65,7 @@ def event_types(active):
 
 async def test_its_turn_comes_once():
     active = active_run()
-    assert active.stage is Stage.WAITING
+    assert active.stage is Stage.QUEUED
     assert active.begin(Stage.EXECUTING)
     assert not active.begin(Stage.CANCELLING)
     assert active.stage is Stage.EXECUTING
@@ -120,7 +120,7 @@ async def test_a_run_whose_turn_has_come_is_handed_over_by_its_runner(comes_firs
     assert runner.told == ["hand over"]
 
 
-@pytest.mark.parametrize("stage", [Stage.WAITING, Stage.CANCELLING])
+@pytest.mark.parametrize("stage", [Stage.QUEUED, Stage.CANCELLING])
 async def test_a_run_whose_turn_has_not_come_has_nothing_to_hand_over(stage):
     active = active_run(stage)
     active.hand_over()

@@ -8,12 +8,12 @@ from support.replicas import replica, told
 from support.shared_store import SharedStore
 from support.stories import CALL, SLOWLY, Counted, begin, content, text_of, virtually
 
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.runtime.definition import AgentDefinition
 
-DIRECT = AgentDefinition("", LoopSettings(answer_mode="direct"))
+DIRECT = AgentDefinition("", RunSettings(answer_mode="direct"))
 CITY = {"type": "object", "required": ["city"], "properties": {"city": {"type": "string"}}}
-BY_SCHEMA = AgentDefinition("", LoopSettings(output_schema=CITY))
+BY_SCHEMA = AgentDefinition("", RunSettings(output_schema=CITY))
 LATE = {"delay_ms": 5000}
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.virtual_time import run_virtually
 
-from diptych.runtime.answer_stream import TEXT_INTERVAL, AnswerReplay, TextBatcher
+from diptych.runtime.answer_filter import TEXT_INTERVAL, AnswerReplay, TextBatcher
 from diptych.runtime.tasks import TextArrived
 
 

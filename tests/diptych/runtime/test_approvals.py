@@ -9,7 +9,7 @@ from support.stories import now, virtually
 from diptych.errors import AlreadyDecided, ApprovalNotFound, InvalidRequest, RunEnded
 from diptych.loop.approval_events import ApprovalDecided
 from diptych.loop.codec import Record
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.loop.messages import ChildRun
 from diptych.loop.queue_events import Steered
 from diptych.policy.rule_groups import Rule
@@ -38,7 +38,7 @@ async def helper(request, progress):
 
 
 def home(*replies, settings=None, deadline=None, **rest):
-    definition = AgentDefinition("", settings or LoopSettings(), deadline)
+    definition = AgentDefinition("", settings or RunSettings(), deadline)
     rest = {"tools": {"pay": pay, "look": look}, "policy": ASK, **rest}
     return house(*replies, definition=definition, **rest)
 
@@ -46,7 +46,7 @@ def home(*replies, settings=None, deadline=None, **rest):
 async def asked(place, run_id=None):
     """Wait until a call waits, and give its run's id."""
     while True:
-        for entry in await place.runs.waiting_runs(10):
+        for entry in await place.runs.runs_awaiting_decision(10):
             if run_id in (None, entry.run_id):
                 return entry.run_id
         await asyncio.sleep(0.01)
@@ -135,7 +135,7 @@ async def test_what_the_policy_forbids_cannot_be_edited_in():
 async def test_siblings_go_on_and_what_waits_takes_no_place():
     reply = f"[{PAY}, {LOOK}, " + '{"id": "z", "tool": "look"}]'
     place, asking, run_id = await begun(
-        reply, "{}", "Done.", settings=LoopSettings(max_parallel_calls=1)
+        reply, "{}", "Done.", settings=RunSettings(max_parallel_calls=1)
     )
     await asyncio.sleep(1)
     assert [name for name, _ in place.tools.called] == ["look", "look"]

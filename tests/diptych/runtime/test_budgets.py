@@ -13,7 +13,7 @@ from diptych.errors import ModelError, StoreError
 from diptych.loop.budget import Budget, Prices, SharedBudgets
 from diptych.loop.codec import Record
 from diptych.loop.commands import MakeCall
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.loop.messages import Delegation, Message, Result, Usage, Used
 from diptych.loop.reducer import replay
 from diptych.loop.spending import used_by
@@ -46,7 +46,7 @@ async def echo(**arguments):
 
 def home_with(*replies, run=None, session=None, day=None, ledger=None, **rest):
     """A house whose runs have these limits; its ledger is `home.ledger`."""
-    settings = LoopSettings(
+    settings = RunSettings(
         rest.pop("max_steps", 9), budget=Budget(**(run or {})), prices=rest.pop("prices", None)
     )
     shared = SharedBudgets(Budget(**(session or {})), Budget(**(day or {})))

@@ -5,7 +5,7 @@ from support.doubles import EPOCH, CountingClock, FunctionAgents, FunctionTools,
 
 from diptych.adapters.in_memory.store import MemoryStore
 from diptych.loop.catalog import Unavailable
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.runtime.backends import Backends
 from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.definition import AgentDefinition
@@ -56,14 +56,14 @@ def test_instructions_may_stand_in_a_file_that_changes(read, current):
 
 
 async def test_a_run_is_offered_what_there_is_when_it_starts():
-    catalogs, tools, store = recorder(instructions="Be brief.", settings=LoopSettings(max_steps=3))
+    catalogs, tools, store = recorder(instructions="Be brief.", settings=RunSettings(max_steps=3))
     offered = await catalogs.current()
     assert offered.catalog.tools == tools.snapshot()[0]
     assert [agent.name for agent in offered.catalog.agents] == ["writer"]
     assert offered.catalog.unavailable == (TOOLS_AWAY, AGENT_AWAY)
     assert tools.retries == 1, "the next run may have them"
     assert offered.prompt.startswith("Be brief.\n\n")
-    assert offered.settings == LoopSettings(max_steps=3)
+    assert offered.settings == RunSettings(max_steps=3)
     assert b"Be brief." in await store.get_blob(offered.key)
 
 

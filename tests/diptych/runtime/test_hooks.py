@@ -11,7 +11,7 @@ from support.shared_store import SharedStore
 from support.stories import begin, log, virtually
 
 from diptych.loop.catalog import Catalog
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.loop.messages import Message, ToolCall
 from diptych.loop.queue_events import Steered
 from diptych.policy.rule_groups import Rule
@@ -54,7 +54,7 @@ async def pay(amount):
 
 def rooms_with(hooks, *replies, settings=None, **rest):
     tools = FunctionTools({"pay": pay}, (tool("pay", schema=SCHEMA),))
-    definition = AgentDefinition("", settings or LoopSettings())
+    definition = AgentDefinition("", settings or RunSettings())
     return house(*replies or ANSWERS, tools=tools, hooks=hooks, definition=definition, **rest)
 
 
@@ -168,7 +168,7 @@ async def test_calls_are_judged_one_after_another_and_take_no_place_meanwhile():
         "Hi.",
         tools={"slow": slow},
         hooks=at("beforeCall", Counting(seconds=1)),
-        definition=AgentDefinition("", LoopSettings(max_parallel_calls=1)),
+        definition=AgentDefinition("", RunSettings(max_parallel_calls=1)),
     )
     await rooms.ask()
     assert "".join(running).replace("call", "") == "+-+-", "one after another"
@@ -298,7 +298,7 @@ async def test_an_answer_that_a_hook_refuses_is_given_back_and_never_told():
 @virtually
 async def test_after_its_repairs_the_run_fails_and_keeps_the_last_text():
     hooks = at("validateAnswer", Asked(*[{"problem": "say please"}] * 3))
-    rooms = rooms_with(hooks, "{}", "No.", "No!", settings=LoopSettings(answer_repairs=1))
+    rooms = rooms_with(hooks, "{}", "No.", "No!", settings=RunSettings(answer_repairs=1))
     end = (await rooms.ask())[-1]
     assert (end.metadata["code"], end.metadata["text"]) == ("invalid_output", "No!")
     assert "say please" in end.content
@@ -307,7 +307,7 @@ async def test_after_its_repairs_the_run_fails_and_keeps_the_last_text():
 @virtually
 async def test_in_direct_mode_a_hook_still_sees_the_answer_before_anybody():
     ask = Asked()
-    settings = LoopSettings(answer_mode="direct")
+    settings = RunSettings(answer_mode="direct")
     rooms = rooms_with(at("validateAnswer", ask), "I know.", "Yes.", settings=settings)
     items = await rooms.ask()
     assert [q["answer"] for q in ask.questions] == ["Yes."]

@@ -22,7 +22,7 @@ from diptych.loop.actions import Calls, Rules, parse, strip_lead
 from diptych.loop.actions.repetition import repetition_end
 from diptych.loop.answer_reading import is_call, is_no_op
 from diptych.loop.codec import TERMINAL, Record
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.loop.messages import NativeCall
 from diptych.ports import Delta, Notice, Reply
 from diptych.runtime.answers import whole_answer
@@ -135,7 +135,7 @@ class Played:
         async def peer(*_: Any) -> str:
             return "Done."
 
-        definition = AgentDefinition("", LoopSettings(**settings))
+        definition = AgentDefinition("", RunSettings(**settings))
         home = house(
             model=HostileModel(*said),
             tools={"add": add},

@@ -11,12 +11,12 @@ from support.shared_store import SharedStore
 from support.stories import SLOWLY, Counted, begin, ends, log, virtually
 
 from diptych.loop.codec import Record
-from diptych.loop.events import LoopSettings, Origin
+from diptych.loop.events import Origin, RunSettings
 from diptych.ports import Notice
 from diptych.runtime.definition import AgentDefinition
 
 TWO_CALLS = '[{"tool": "charge"}, {"tool": "charge", "arguments": {"n": 2}}]'
-ONE_BY_ONE = AgentDefinition("", LoopSettings(max_parallel_calls=1))
+ONE_BY_ONE = AgentDefinition("", RunSettings(max_parallel_calls=1))
 
 
 def held(heard):

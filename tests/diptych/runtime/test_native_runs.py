@@ -11,7 +11,7 @@ from support.shared_store import SharedStore
 from support.virtual_time import run_virtually
 
 from diptych.loop.codec import NOT_IN_MEMORY_VIEW, Record
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.loop.messages import Message
 from diptych.runtime.catalog_recorder import starting_format
 from diptych.runtime.definition import AgentDefinition
@@ -39,7 +39,7 @@ def records(items):
 
 
 def rooms(model, action_format, **settings):
-    definition = AgentDefinition("Be brief.", LoopSettings(action_format=action_format, **settings))
+    definition = AgentDefinition("Be brief.", RunSettings(action_format=action_format, **settings))
     return house(
         model=model, tools={"echo": _echo}, agents={"writer": _write}, definition=definition
     )
@@ -103,9 +103,9 @@ async def test_auto_goes_on_in_json_when_tools_are_refused_and_says_so_once():
 
 async def test_the_process_remembers_a_refusal():
     at = rooms(RefusingModel("{}", "So."), "auto")
-    assert starting_format(LoopSettings(action_format="auto"), at.model) == "native"
+    assert starting_format(RunSettings(action_format="auto"), at.model) == "native"
     await at.ask()
-    assert starting_format(LoopSettings(action_format="auto"), at.model) == "json"
+    assert starting_format(RunSettings(action_format="auto"), at.model) == "json"
     items = records(await at.ask())
     assert "action_format" not in {item.event_type for item in items}
     offered = next(item for item in items if item.event_type == "offered")
@@ -166,7 +166,7 @@ def test_a_run_whose_owner_is_killed_goes_on_at_another(after, calls):
             {"content": "one two three four", "chunk_ms": 1000},
         )
         tools = FunctionTools({"look": look}, (tool("look", read_only=True),))
-        definition = AgentDefinition("", LoopSettings(action_format="native"))
+        definition = AgentDefinition("", RunSettings(action_format="native"))
         return replica(store, name, model=model, tools=tools, definition=definition)
 
     async def story():

@@ -5,7 +5,7 @@ import asyncio
 from support.doubles import facts, house
 from support.stories import virtually
 
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.runtime.definition import AgentDefinition
@@ -59,7 +59,7 @@ async def test_arguments_are_judged_with_their_references_filled():
 @virtually
 async def test_denied_calls_take_no_slot():
     """Ten denied calls and one that is made, one at a time: all end, none waits for a slot."""
-    settings = LoopSettings(max_parallel_calls=1)
+    settings = RunSettings(max_parallel_calls=1)
     calls = [f'{{"tool": "pay", "arguments": {{"amount": {n}}}}}' for n in range(10)]
     reply = "[" + ", ".join([*calls[:5], LOOK, *calls[5:]]) + "]"
     home = house(

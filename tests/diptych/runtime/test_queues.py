@@ -12,7 +12,7 @@ from support.stories import begin, log, virtually
 from support.virtual_time import VirtualLoop, run_virtually
 
 from diptych.errors import RunEnded, StoreError
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.loop.messages import Message
 from diptych.loop.queue_events import Steered
 from diptych.runtime.definition import AgentDefinition
@@ -67,7 +67,7 @@ def conversation_of(requests):
 async def sent_at(turn, is_follow_up, mode, settled):
     """Begin a run and send it a message at a turn of the event loop; say whether it was taken."""
     loop = asyncio.get_running_loop()
-    definition = AgentDefinition("", LoopSettings(queue_mode=mode))
+    definition = AgentDefinition("", RunSettings(queue_mode=mode))
     rooms = house(*REPLIES, *ECHOES, tools={"work": work}, definition=definition)
     entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
     sending = []
@@ -154,7 +154,7 @@ def test_a_message_at_any_await_survives_the_run_s_owner(is_follow_up, dies_afte
 
 
 async def waiting(runs, run_id):
-    return [(m.message, m.is_follow_up) for m in await runs.waiting_messages(run_id)]
+    return [(m.message, m.is_follow_up) for m in await runs.queued_messages(run_id)]
 
 
 def test_what_waits_can_be_read_and_cleared_while_the_run_goes_on():

@@ -9,7 +9,7 @@ from support.shared_store import SharedStore
 from support.stories import CALL, Counted, Hung, begin, content, ends, virtually
 
 from diptych.errors import InvalidRequest, NotResumable, RunNotFound
-from diptych.loop.events import LoopSettings, Origin
+from diptych.loop.events import Origin, RunSettings
 from diptych.loop.prompt import final_prompt
 from diptych.runtime.definition import AgentDefinition
 
@@ -18,7 +18,7 @@ FAILS = {"error": "the model is ill"}
 
 def resumable(*replies, **settings):
     charge = Counted()
-    definition = AgentDefinition("Be brief.", LoopSettings(**settings))
+    definition = AgentDefinition("Be brief.", RunSettings(**settings))
     return house(*replies, tools=charge.tools, definition=definition), charge
 
 

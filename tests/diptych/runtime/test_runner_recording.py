@@ -8,7 +8,7 @@ from support.shared_store import SharedStore
 from support.stories import begin, log, virtually
 from support.virtual_time import run_virtually
 
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.runtime.definition import AgentDefinition
 
 MISREAD = '{"tool": "nope"}'
@@ -63,7 +63,7 @@ async def test_a_bug_ends_the_run_at_once_also_while_a_write_is_under_way():
 def test_a_warning_comes_after_the_reply_that_it_is_about():
     async def story():
         rooms = house(
-            MISREAD, MISREAD, "So.", definition=AgentDefinition("", LoopSettings(max_retries=1))
+            MISREAD, MISREAD, "So.", definition=AgentDefinition("", RunSettings(max_retries=1))
         )
         heard = types(await rooms.ask())
         assert heard.index("[format_warning]") > heard.index("action_error")

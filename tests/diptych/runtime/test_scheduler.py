@@ -19,7 +19,6 @@ from diptych.loop.commands import Emit
 from diptych.loop.events import (
     Aborted,
     Failed,
-    LoopSettings,
     Offered,
     Origin,
     OwnerChanged,
@@ -27,6 +26,7 @@ from diptych.loop.events import (
     ReplyRejected,
     Returned,
     RunRequested,
+    RunSettings,
 )
 from diptych.loop.messages import Result
 from diptych.loop.reducer import replay
@@ -417,7 +417,7 @@ def test_a_result_in_other_words_is_settled_all_the_same():
 def test_a_run_that_was_given_up_by_its_model_twice_settles_its_end():
     events = [
         RunRequested("hi"),
-        Offered(catalog(), "S", LoopSettings()),
+        Offered(catalog(), "S", RunSettings()),
         Replied("{}"),
         Replied(""),
         Replied(""),

@@ -17,7 +17,7 @@ from diptych.errors import (
 )
 from diptych.loop.catalog import Unavailable
 from diptych.loop.codec import Record
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.loop.messages import CallOutput, Message
 from diptych.loop.reducer import replay
 from diptych.ports import Delta, Notice, Reply
@@ -453,7 +453,7 @@ async def test_errors_in_a_row_end_in_phase_two_with_a_warning():
 
 
 async def test_at_max_steps_the_text_is_told_and_kept():
-    definition = AgentDefinition(settings=LoopSettings(max_steps=1))
+    definition = AgentDefinition(settings=RunSettings(max_steps=1))
     rooms = house(ECHO, tools={"echo": echo}, definition=definition)
     told = await rooms.ask(session_id="s")
     assert facts(told) == ["user_message", "tool_call", "tool_result", "max_steps"]

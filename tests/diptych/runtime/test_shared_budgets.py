@@ -15,7 +15,7 @@ from support.redis_stores import soon, stores
 from diptych.adapters.redis import RedisStore
 from diptych.errors import StoreError
 from diptych.loop.budget import Budget, SharedBudgets
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.loop.messages import Message, Usage, Used
 from diptych.ports import Delta, Reply
 from diptych.ports.budgets import Account
@@ -87,7 +87,7 @@ def server() -> Iterator[RedisServer]:
 async def replicas(
     url: str, count: int = 2, clock: SystemClock | None = None, **day: Any
 ) -> AsyncIterator[list[Replica]]:
-    terms = BudgetTerms(LoopSettings(), SharedBudgets(per_day=Budget(**day)), reply_tokens=20)
+    terms = BudgetTerms(RunSettings(), SharedBudgets(per_day=Budget(**day)), reply_tokens=20)
     prefix = f"test:{secrets.token_hex(4)}"
     async with stores(url, count, prefix=prefix, lease_seconds=1.0) as opened:
         found = [_replica(store, terms, clock or SystemClock()) for store in opened]

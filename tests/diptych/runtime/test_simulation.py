@@ -24,7 +24,7 @@ from diptych.errors import DelegationError, ModelError, RunEnded, ToolError
 from diptych.loop.answer_reading import is_call
 from diptych.loop.catalog import Unavailable
 from diptych.loop.codec import TERMINAL, Record
-from diptych.loop.events import Failed, LoopSettings
+from diptych.loop.events import Failed, RunSettings
 from diptych.loop.messages import Message, NativeCall, Usage
 from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import replay
@@ -182,7 +182,7 @@ def simulated(seed: int, learned: int | None = None) -> tuple[House, random.Rand
         (tool("a"), tool("b"), tool("alone", sequential=True)),
         (Unavailable("server", "gone", "connection refused"),),
     )
-    settings = LoopSettings(
+    settings = RunSettings(
         max_steps=chance.randrange(1, 6),
         on_max_steps=chance.choice(["stop", "answer"]),
         max_retries=chance.randrange(3),

@@ -15,7 +15,7 @@ from support.world import World, now
 
 from diptych.adapters.in_memory.budgets import MemoryLedger
 from diptych.loop.budget import LIMITS, Budget, SharedBudgets
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.loop.messages import Used
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.recorded_use import RecordedUse, recorded_use
@@ -51,7 +51,7 @@ class BudgetedWorld(World):
 
     def _service(self, definition, backends, stores, *rest):
         settings = replace(definition.settings, budget=self.of_run)
-        terms = BudgetTerms(LoopSettings(), SharedBudgets(per_day=self.of_day))
+        terms = BudgetTerms(RunSettings(), SharedBudgets(per_day=self.of_day))
         budgets = AgentBudgets(terms, self.ledger, stores.clock)
         self.budgets = budgets
         backends = replace(backends, budgets=budgets)

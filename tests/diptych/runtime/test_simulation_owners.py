@@ -174,5 +174,5 @@ def test_calls_that_are_sent_again_are_found(monkeypatch):
 
 
 def test_answers_that_go_on_although_they_differ_are_found(monkeypatch):
-    monkeypatch.setattr("diptych.runtime.answer_stream.AnswerReplay.finish", lambda self: "")
+    monkeypatch.setattr("diptych.runtime.answer_filter.AnswerReplay.finish", lambda self: "")
     assert _first_problem("G2")

@@ -19,11 +19,11 @@ from diptych.loop.events import (
     Answered,
     Called,
     Completed,
-    LoopSettings,
     Offered,
     Origin,
     Replied,
     RunRequested,
+    RunSettings,
     StepsExhausted,
     Streamed,
 )
@@ -70,7 +70,7 @@ def test_calls_that_the_model_asks_for_without_having_heard_it_are_not_made():
 
 
 def test_it_joins_after_the_calls_now_running():
-    settings = LoopSettings(max_parallel_calls=1)
+    settings = RunSettings(max_parallel_calls=1)
     run, commands = feed(started("a", "b", settings=settings)[0], Replied(TWO))
     (call,) = made(commands)
     run, commands = feed(run, Called(call, 1), MORE)
@@ -92,7 +92,7 @@ def test_a_reply_without_an_action_does_not_start_the_answer_to_an_older_questio
 
 def test_what_the_model_could_not_write_before_it_is_forgiven():
     bad = Replied('{"tool": "nope"}')
-    run, _ = feed(started(settings=LoopSettings(max_retries=1, max_steps=9))[0], bad, MORE, bad)
+    run, _ = feed(started(settings=RunSettings(max_retries=1, max_steps=9))[0], bad, MORE, bad)
     assert run.phase is Phase.ACT
     assert run.errors == 0
     assert said(run)[-1] == "and in French"
@@ -112,10 +112,10 @@ def test_while_the_answer_is_told_it_waits_and_then_begins_the_next_turn():
 
 
 def test_the_next_turn_has_steps_of_its_own_and_counts_on():
-    run, _ = feed(started("echo", settings=LoopSettings(max_steps=1))[0], Replied(ECHO))
+    run, _ = feed(started("echo", settings=RunSettings(max_steps=1))[0], Replied(ECHO))
     assert run.phase is Phase.CALL
     answering, _ = feed(
-        started("echo", settings=LoopSettings(max_steps=1, on_max_steps="answer"))[0],
+        started("echo", settings=RunSettings(max_steps=1, on_max_steps="answer"))[0],
         Replied(ECHO),
         returned("call_1_1"),
     )
@@ -127,7 +127,7 @@ def test_the_next_turn_has_steps_of_its_own_and_counts_on():
 
 
 def test_at_max_steps_it_is_part_of_what_was_said():
-    run, _ = feed(started("echo", settings=LoopSettings(max_steps=1))[0], Replied(ECHO), MORE)
+    run, _ = feed(started("echo", settings=RunSettings(max_steps=1))[0], Replied(ECHO), MORE)
     run, _ = feed(run, returned("call_1_1"))
     assert isinstance(run.end, StepsExhausted)
     assert said(run)[-2:] == ["and in French", "Reached maximum reasoning steps (1)"]
@@ -318,7 +318,7 @@ async def test_a_call_that_has_not_begun_when_a_message_came_is_not_made_by_the_
 
     two = '[{"tool": "one"}, {"tool": "two"}]'
     about = {"tools": FunctionTools({"one": work, "two": work})}
-    about["definition"] = AgentDefinition("", LoopSettings(max_parallel_calls=1))
+    about["definition"] = AgentDefinition("", RunSettings(max_parallel_calls=1))
     a = replica(store, "a", two, "{}", "Hi.", trouble=slow, **about)
     b = replica(store, "b", "{}", "{}", "Hi.", **about)
     run_id = await begin(a)
@@ -372,7 +372,7 @@ def test_a_step_is_never_beyond_what_progress_says_is_the_most():
     async def story():
         slowly = {"content": "One two three", "chunk_ms": 1000}
         call = '{"tool": "echo"}'
-        definition = AgentDefinition("", LoopSettings(max_steps=1, on_max_steps="answer"))
+        definition = AgentDefinition("", RunSettings(max_steps=1, on_max_steps="answer"))
         rooms = house(call, slowly, call, "Two.", tools={"echo": echo}, definition=definition)
         entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
         telling = asyncio.create_task(rooms.told(entry.run_id))

@@ -20,13 +20,13 @@ from diptych.adapters.in_memory.leases import NullFeed
 from diptych.adapters.in_memory.store import MemoryStore
 from diptych.errors import RunLost, StoreError
 from diptych.http.disconnect import cancel_if_abandoned
-from diptych.loop.codec import Record
+from diptych.loop.codec import Record, record_chars
 from diptych.loop.events import Failed
 from diptych.ports import Item, Notice
 from diptych.ports.entries import Lease
 from diptych.runtime import buffer, record_reader
 from diptych.runtime.active_run import ActiveRun
-from diptych.runtime.buffer import MAX_BUFFERED_CHARS, record_chars
+from diptych.runtime.buffer import MAX_BUFFERED_CHARS
 from diptych.runtime.record_reader import FIRST_BATCH, MAX_BATCH, STORE_WAIT_SECONDS
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.stores import Stores

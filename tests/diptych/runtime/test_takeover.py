@@ -29,9 +29,9 @@ from support.stories import (
 from diptych.loop.codec import Record
 from diptych.loop.events import Origin
 from diptych.loop.messages import Message
-from diptych.runtime.admission import MAX_DEATHS
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.executor import MAX_OWNER_CHANGES
+from diptych.runtime.turn_admission import MAX_DEATHS
 
 # What the next owner does
 

@@ -15,7 +15,7 @@ from support.stack import beyond_loopback
 from support.virtual_time import run_virtually
 
 from diptych.adapters.oidc import MAX_AGE_SECONDS, IssuerKeys
-from diptych.adapters.openai_chat.chat_model import open_http_session
+from diptych.adapters.openai_chat.connection import open_http_session
 from diptych.config.access_settings import AccessConfig, IssuerConfig
 from diptych.config.loader import LocalOptions, load_agents
 from diptych.config.settings import AgentConfig

@@ -2,14 +2,21 @@
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from support.stack import stage
 from support.upstream_habits import said, whole
 from support.upstream_server import Answer, upstream_server
 
-from diptych.adapters.openai_chat.chat_model import open_http_session
-from diptych.config.settings import AgentConfig, ModelConfig, PeerConfig, ToolServerConfig
+from diptych.adapters.openai_chat.connection import open_http_session
+from diptych.config.settings import (
+    AgentConfig,
+    ModelConfig,
+    PeerConfig,
+    TimeoutConfig,
+    ToolServerConfig,
+)
 from diptych.serve.examination import AgentFindings, Examiner, PeerFindings
 
 
@@ -65,3 +72,14 @@ async def test_an_endpoint_is_asked_once_for_each_name_and_key() -> None:
         (more,), examiner = await examined(AgentConfig("c", model=model))
     assert [each.failure is None for each in more.models] == [True, True, True, False]
     assert examiner.requests == 12  # without its key the last one is not sent anything
+
+
+async def test_an_endpoint_is_asked_again_for_another_patience_and_not_for_another_length() -> None:
+    async with upstream_server(hello) as there:
+        model = ModelConfig("m", there.url)
+        hasty = replace(model, timeouts=TimeoutConfig(first_byte=30))
+        models = (model, hasty, replace(model, max_tokens=9))
+        found, _ = await examined(*[AgentConfig("a", model=each) for each in models])
+    first, second, third = (each.models[0] for each in found)
+    assert first is third  # whose own limit a probe does not send
+    assert first is not second  # it may have been given up too early for the other

@@ -13,8 +13,7 @@ from support.oidc_issuer import DISCOVERY, Authority, OidcIssuer, oidc_issuer
 from support.stack import beyond_loopback
 
 from diptych.adapters import oidc
-from diptych.adapters.openai_chat.chat_model import open_http_session
-from diptych.adapters.openai_chat.connection import allow_url
+from diptych.adapters.openai_chat.connection import allow_url, open_http_session
 from diptych.config.loader import LocalOptions, load_agents
 from diptych.config.settings import AgentConfig
 from diptych.errors import ConfigError

@@ -72,7 +72,7 @@ async def test_so_many_roll_at_a_time_and_the_others_say_that_they_wait(six):
     assert conditions["Reconciling"] == ("True", "WaitsForOthers")
     assert "Stalled" not in conditions
     assert conditions["Ready"] == ("True", "Ready")
-    assert later.throttle.waiting == len(NAMES) - AT_ONCE
+    assert later.throttle.held_back == len(NAMES) - AT_ONCE
 
 
 async def test_when_some_are_done_the_next_are_queued_until_all_are(six):

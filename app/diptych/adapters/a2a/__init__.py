@@ -203,7 +203,7 @@ class A2aAgents:
     async def _peer_of(self, request: DelegationRequest) -> tuple[PeerMonitor, ResolvedPeer]:
         """Give the agent of a delegation. One that another process sent it to is waited for."""
         monitor = self._monitors.get(request.agent)
-        if request.is_resumed and monitor:
+        if request.is_taken_over and monitor:
             with suppress(TimeoutError):
                 async with asyncio.timeout(RECONNECT_SECONDS):
                     while monitor.resolved is None:  # noqa: ASYNC110 - its card is being read
@@ -222,7 +222,7 @@ class A2aAgents:
         """Take the task to its end within its time; if that fails, cancel it at its agent, too."""
         try:
             async with task.time_limit.within(seconds):
-                if request.is_resumed:
+                if request.is_taken_over:
                     is_streamed = not sent.configuration.return_immediately
                     return await task.take_up(request.context_id, is_streamed=is_streamed)
                 return await task.run(sent)

@@ -28,7 +28,7 @@ class ClaimedUse:
     def __init__(self, request: DelegationRequest) -> None:
         self._request = request
         self._shown = Used()
-        self._is_whole = not request.is_resumed
+        self._is_whole = not request.is_taken_over
         self._has_shown = False
         self._report = TaskReport()
         self._is_silent = False  # it has ended, has shown what it used, and claims nothing

@@ -83,7 +83,7 @@ class DelegationTask:
         self._is_known = False
         self._told_use: tuple[Usage | None, Used | None] = (None, None)
         self._events = EventGate(asyncio.get_running_loop().time)
-        self._waiting: set[str] = set()  # calls at or below the agent
+        self._open_approvals: set[str] = set()  # calls at or below the agent
         self.time_limit = TimeLimit()
         self._takes_events = HTTP_EXTENSION_HEADER in (context.service_parameters or {})
 
@@ -220,23 +220,23 @@ class DelegationTask:
         if event and (admitted := self._events.admit(event)):
             self.claims.show(admitted)
             self._report(admitted)
-            self._note_waiting(admitted)
+            self._note_approval(admitted)
         elif self._events.is_dropping or (isinstance(told, dict) and "event" in told and not event):
             self.claims.miss()
 
-    def _note_waiting(self, event: ChildEvent) -> None:
+    def _note_approval(self, event: ChildEvent) -> None:
         """Keep whether calls wait for approval: the task's own records say so for all below it."""
         if event.path:
             return
         call_id = str(event.metadata.get("call_id", ""))
         if event.type == "approval_requested":
-            self._waiting.add(call_id)
+            self._open_approvals.add(call_id)
         elif event.type in CLOSING:
-            self._waiting -= {
-                each for each in self._waiting if f"{each}.".startswith(f"{call_id}.")
+            self._open_approvals -= {
+                each for each in self._open_approvals if f"{each}.".startswith(f"{call_id}.")
             }
-        self._progress.waits_for_approval = bool(self._waiting)
-        self.time_limit.stand_still(is_waiting=bool(self._waiting))
+        self._progress.waits_for_approval = bool(self._open_approvals)
+        self.time_limit.stand_still(awaits_decision=bool(self._open_approvals))
 
     def _tell(self, text: str) -> None:
         """Tell new text, and the task as soon as that is known, and when it has used more."""

@@ -76,12 +76,12 @@ class TaskProgress:
     def stage(self) -> Stage:
         if self._message is not None or self._state in TERMINAL_STATES:
             return Stage.ENDED
-        if self._state in INTERRUPTED_STATES and not self._is_waiting:
+        if self._state in INTERRUPTED_STATES and not self._awaits_decision:
             return Stage.INTERRUPTED
         return Stage.RUNNING if self.task_id else Stage.SENT
 
     @property
-    def _is_waiting(self) -> bool:
+    def _awaits_decision(self) -> bool:
         """Whether it is interrupted by an approval only: somebody decides, and it goes on."""
         is_asking = self._state == TaskState.TASK_STATE_INPUT_REQUIRED
         return is_asking and self.waits_for_approval

@@ -21,12 +21,12 @@ class TimeLimit:
         async with asyncio.timeout(seconds) as self._limit:
             yield
 
-    def stand_still(self, *, is_waiting: bool) -> None:
+    def stand_still(self, *, awaits_decision: bool) -> None:
         """Stop, or go on."""
-        if self._limit is None or is_waiting == (self._left is not None):
+        if self._limit is None or awaits_decision == (self._left is not None):
             return
         now = asyncio.get_running_loop().time()
-        if is_waiting:
+        if awaits_decision:
             self._left = max(0.0, (self._limit.when() or now) - now)
             self._limit.reschedule(None)
         else:

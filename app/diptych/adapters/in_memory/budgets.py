@@ -57,8 +57,8 @@ class MemoryLedger:
         used = [row.used for row in rows]
         reserved = [row.reserved for row in rows if row.reserved]
         if len(reserved) == len(rows) and all(entry in held for held in reserved):
-            for held in reserved:
-                held[entry] = (now + RESERVED_SECONDS, held[entry][1])
+            for entries in reserved:
+                entries[entry] = (now + RESERVED_SECONDS, entries[entry][1])
             return Reserved("ok", used, lent=reserved[0][entry][1] if reserved else amount)
         if gone := _first_without(accounts, used, amount):
             return Reserved("gone", used, *gone)
@@ -68,9 +68,9 @@ class MemoryLedger:
                 return Reserved("busy", used, *busy)
         if is_lent:
             amount = _within(accounts, [row.claimed() for row in rows], amount)
-        held = (now + RESERVED_SECONDS, amount)
+        reservation = (now + RESERVED_SECONDS, amount)
         for row in rows:
-            row.reserved[entry] = held
+            row.reserved[entry] = reservation
         return Reserved("ok", used, lent=amount)
 
     async def renew(self, accounts: Sequence[Account], entries: Sequence[str]) -> None:

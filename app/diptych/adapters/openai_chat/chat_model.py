@@ -13,16 +13,13 @@ from typing import TypeAlias, TypeVar
 import aiohttp
 
 from diptych.adapters.openai_chat.circuit import CircuitState
-from diptych.adapters.openai_chat.connection import open_http_session, with_proxies
-from diptych.adapters.openai_chat.endpoint import ChatEndpoint, Limits
+from diptych.adapters.openai_chat.endpoint import Limits, ModelEndpoint
 from diptych.adapters.openai_chat.failures import AttemptFailure
 from diptych.adapters.openai_chat.model_watch import ModelWatch
 from diptych.config.settings import ModelConfig
 from diptych.loop.model_request import ModelRequest
 from diptych.net.backoff import Backoff
 from diptych.ports import Delta, Reply
-
-__all__ = ["ChatModel", "open_http_session", "with_proxies"]
 
 MAX_ATTEMPTS = 3  # of each endpoint
 INITIAL_DELAY = 0.25  # seconds, as all times here
@@ -62,7 +59,7 @@ class ChatModel:
         Raises `ConfigError` if an endpoint is no HTTP URL.
         """
         self._endpoints = [
-            ChatEndpoint(session, model) for model in (settings, *settings.fallbacks)
+            ModelEndpoint(session, model) for model in (settings, *settings.fallbacks)
         ]
         self._total = settings.timeouts.total
         self._sleep = sleep
@@ -94,14 +91,14 @@ class ChatModel:
 
         Closing the iterator, or cancelling the task that waits for it, closes the connection.
         """
-        (stream, delta), endpoint = await self._ask(
+        (reader, delta), endpoint = await self._ask(
             lambda endpoint, limits: endpoint.stream(request, limits), request.seconds_left
         )
         is_reported = False
         try:
             while delta.finish_reason is None:
                 yield delta
-                delta = await stream.next()
+                delta = await reader.next()
             is_reported = True
             self._report_success(endpoint)
             yield delta
@@ -110,15 +107,15 @@ class ChatModel:
             self._report_failure(endpoint, failure, is_outage=_broke_off(failure))
             raise
         finally:
-            stream.close()
+            reader.close()
             if not is_reported:
                 self._report_end(endpoint, "cancelled")
 
     async def _ask(
         self,
-        ask: Callable[[ChatEndpoint, Limits], Awaitable[_T]],
+        ask: Callable[[ModelEndpoint, Limits], Awaitable[_T]],
         seconds_left: float | None,
-    ) -> tuple[_T, ChatEndpoint]:
+    ) -> tuple[_T, ModelEndpoint]:
         """Ask one endpoint after the other; raises the first one's failure if all fail.
 
         Those whose circuit is open are left out, unless no other is left (decision 65). The one
@@ -153,8 +150,8 @@ class ChatModel:
 
     async def _with_retries(
         self,
-        endpoint: ChatEndpoint,
-        ask: Callable[[ChatEndpoint, float], Awaitable[_T]],
+        endpoint: ModelEndpoint,
+        ask: Callable[[ModelEndpoint, float], Awaitable[_T]],
         end: float,
         others: int,
     ) -> _T:
@@ -186,13 +183,13 @@ class ChatModel:
             return min(failure.retry_after, MAX_RETRY_AFTER) * (1 + self._random() / 10)
         return delay
 
-    def _report_success(self, endpoint: ChatEndpoint) -> None:
+    def _report_success(self, endpoint: ModelEndpoint) -> None:
         endpoint.circuit.report_success()
         self.watch.note_success(endpoint)
         self._report_end(endpoint, "ok")
 
     def _report_failure(
-        self, endpoint: ChatEndpoint, failure: AttemptFailure, *, is_outage: bool
+        self, endpoint: ModelEndpoint, failure: AttemptFailure, *, is_outage: bool
     ) -> None:
         if is_outage:
             endpoint.circuit.report_failure()
@@ -202,12 +199,12 @@ class ChatModel:
         self.watch.note_failure(endpoint, failure)
         self._report_end(endpoint, failure.code)
 
-    def _report_end(self, endpoint: ChatEndpoint, outcome: str) -> None:
+    def _report_end(self, endpoint: ModelEndpoint, outcome: str) -> None:
         if self._observe is not None:
             self._observe(endpoint.settings.name, endpoint.origin, outcome)
 
 
-def _gives_way(endpoint: ChatEndpoint, failure: AttemptFailure) -> bool:
+def _gives_way(endpoint: ModelEndpoint, failure: AttemptFailure) -> bool:
     """Say whether another endpoint should be asked rather than this one once more."""
     return (
         failure.code == "model_timeout"

@@ -2,7 +2,7 @@
 
 It follows no redirects and keeps no cookies, so a key goes only to the endpoint that it is for.
 
-Not here: what is sent and what a refusal means (`endpoint`), and reading replies (`reply_stream`).
+Not here: what is sent and what a refusal means (`endpoint`), and reading replies (`reply_reader`).
 """
 
 import asyncio

@@ -2,8 +2,8 @@
 
 Pure. There is a chunk for each token, so decoding one is kept cheap: no pydantic models, no copies.
 
-Not here: requests (`encoding`), native calls (`native_calls`), server-sent events (`net`), retries
-(`chat_model`).
+Not here: requests (`encoding`), native calls (`native_calls`), tokens (`usage`), server-sent events
+(`net`), retries (`chat_model`).
 """
 
 import json
@@ -16,7 +16,7 @@ from diptych.adapters.openai_chat.error_report import ErrorReport, read_error
 from diptych.adapters.openai_chat.failures import ReportedError, malformed_reply
 from diptych.adapters.openai_chat.finish_reasons import canonical_reason, is_failure
 from diptych.adapters.openai_chat.native_calls import CallAssembler
-from diptych.loop.budget import MAX_COUNT
+from diptych.adapters.openai_chat.usage import usage_of
 from diptych.loop.messages import NativeCall, Usage
 from diptych.loop.text import well_formed
 from diptych.ports import Reply
@@ -44,15 +44,15 @@ def decode_reply(body: bytes, names: frozenset[str] = frozenset()) -> Reply:
     calls.add_whole(message)
     return Reply(
         text=well_formed(_text(message)),
-        usage=_usage_of(found, choice) or Usage(),
+        usage=usage_of(found, choice) or Usage(),
         finish_reason=_reason(choice.get("finish_reason")) or "stop",
         reasoning=well_formed(_reasoning(message)),
         calls=calls.calls(),
     )
 
 
-class StreamedReply:
-    """A reply whose chunks are arriving: its usage, finish reason, and whether it is complete."""
+class ChunkDecoder:
+    """Decodes the chunks of one reply; knows what it has of it, and whether that is all."""
 
     def __init__(self, names: frozenset[str] = frozenset()) -> None:
         """Take the names of the functions that the request offers."""
@@ -97,7 +97,7 @@ class StreamedReply:
 
     def _apply_without_choice(self, chunk: Mapping[str, Any]) -> None:
         _check_is_no_error(chunk)
-        self.usage = _usage_of(chunk, {}) or self.usage
+        self.usage = usage_of(chunk, {}) or self.usage
 
     def _apply_choice(
         self,
@@ -115,16 +115,17 @@ class StreamedReply:
                 if (index := choice.get("index")) != self._index:
                     self._follow(index)
                 texts.append(text)
-            if (len(delta) > 1 or not text) and (thought := _reasoning(delta)):
-                thoughts.append(thought)
-            if delta.get("tool_calls") or delta.get("function_call"):
-                self._add_calls(delta, is_whole="delta" not in choice)
+            if len(delta) > 1 or not text:  # else there is text, and nothing else
+                if thought := _reasoning(delta):
+                    thoughts.append(thought)
+                if delta.get("tool_calls") or delta.get("function_call"):
+                    self._add_calls(delta, is_whole="delta" not in choice)
         finish_reason = choice.get("finish_reason")
         if finish_reason or "error" in choice:
             _check_choice(chunk, choice)
             self.finish_reason = _reason(finish_reason) or self.finish_reason
         if finish_reason or "usage" in chunk:
-            self.usage = _usage_of(chunk, choice) or self.usage
+            self.usage = usage_of(chunk, choice) or self.usage
 
     def _follow(self, index: object) -> None:
         """Go on with the text of another choice: LiteLLM counts the parts of a message so.
@@ -173,9 +174,15 @@ def _decode(payload: bytes) -> dict[str, Any]:
 def _decode_chunk(payload: bytes) -> dict[str, Any]:
     """Decode a chunk. One that cannot be read is the server's failure: it did speak the API."""
     try:
-        return _object(_parsed(payload))
-    except (ValueError, RecursionError):
-        raise ReportedError(_in_words(payload)) from None
+        found = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        try:
+            found = _parsed(payload)
+        except (ValueError, RecursionError):
+            raise ReportedError(_in_words(payload)) from None
+    if isinstance(found, dict) and not found.get("error"):
+        return found
+    return _object(found)
 
 
 def _parsed(payload: bytes) -> object:
@@ -278,22 +285,3 @@ def _reasoning(message: Mapping[str, Any]) -> str:
         parts = [part.get("thinking") for part in content if isinstance(part, dict)]
         return "".join(_text({"content": part}) for part in parts if isinstance(part, str | list))
     return ""
-
-
-def _usage_of(found: Mapping[str, Any], choice: Mapping[str, Any]) -> Usage | None:
-    """Find the usage: of the chunk, of its choice (Moonshot), or in Groq's own field."""
-    extra = found.get("x_groq")
-    groq = extra.get("usage") if isinstance(extra, dict) else None
-    return _usage(found.get("usage")) or _usage(choice.get("usage")) or _usage(groq)
-
-
-def _usage(found: object) -> Usage | None:
-    if not isinstance(found, dict) or not found:
-        return None
-    return Usage(_count(found.get("prompt_tokens")), _count(found.get("completion_tokens")))
-
-
-def _count(value: object) -> int:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)  # of servers whose language has one kind of number
-    return value if isinstance(value, int) and 0 < value <= MAX_COUNT else 0

@@ -189,15 +189,15 @@ def _call_id(call_id: str, dialect: Dialect) -> str:
 
 def _with_single_calls(messages: Sequence[Message]) -> Iterator[Message]:
     """Give each call a message of its own, with its result behind it."""
-    waiting = deque(messages)
-    while waiting:
-        message = waiting.popleft()
+    rest = deque(messages)
+    while rest:
+        message = rest.popleft()
         if not message.calls:
             yield message
         for place, call in enumerate(message.calls):
             yield replace(message, content="" if place else message.content, calls=(call,))
-            if waiting and waiting[0].role == "tool":
-                yield waiting.popleft()
+            if rest and rest[0].role == "tool":
+                yield rest.popleft()
 
 
 def _with_system_folded(messages: Sequence[Message]) -> list[Message]:

@@ -1,6 +1,6 @@
 """One endpoint: asks it in its dialect, and learns what it takes.
 
-Not here: HTTP (`connection`), reading replies (`reply_stream`), retries and other endpoints
+Not here: HTTP (`connection`), reading replies (`reply_reader`), retries and other endpoints
 (`chat_model`), what a refusal means (`dialect`, `refusals`).
 """
 
@@ -19,7 +19,7 @@ from diptych.adapters.openai_chat.encoding import encode_request, request_fields
 from diptych.adapters.openai_chat.error_report import read_error_body
 from diptych.adapters.openai_chat.failures import AttemptFailure, status_failure, tools_refused
 from diptych.adapters.openai_chat.refusals import refuses_tools
-from diptych.adapters.openai_chat.reply_stream import ReplyStream, read_whole
+from diptych.adapters.openai_chat.reply_reader import ReplyReader, read_whole
 from diptych.adapters.openai_chat.timed_body import TimedBody
 from diptych.config.settings import ModelConfig
 from diptych.loop.model_request import ModelRequest
@@ -56,7 +56,7 @@ class _Attempt:
     limits: Limits
 
 
-class ChatEndpoint:
+class ModelEndpoint:
     """Asks one endpoint, in the way that it takes.
 
     `takes_tools` says whether it takes the `tools` field; None until it was sent once.
@@ -89,7 +89,7 @@ class ChatEndpoint:
         """Ask for a whole reply. Raises `AttemptFailure`."""
         return await self._in_its_dialect(self._complete, request, limits, streamed=False)
 
-    async def stream(self, request: ModelRequest, limits: Limits) -> tuple[ReplyStream, Delta]:
+    async def stream(self, request: ModelRequest, limits: Limits) -> tuple[ReplyReader, Delta]:
         """Ask for a streamed reply; give it with its first piece. Raises `AttemptFailure`."""
         return await self._in_its_dialect(self._stream, request, limits, streamed=True)
 
@@ -164,13 +164,13 @@ class ChatEndpoint:
         finally:
             body.close()
 
-    async def _stream(self, attempt: _Attempt) -> tuple[ReplyStream, Delta]:
+    async def _stream(self, attempt: _Attempt) -> tuple[ReplyReader, Delta]:
         body, secrets = await self._open(attempt)
-        stream = ReplyStream(body, _names(attempt.request), secrets)
+        reader = ReplyReader(body, _names(attempt.request), secrets)
         try:
-            return stream, await stream.next()
+            return reader, await reader.next()
         except BaseException:
-            stream.close()
+            reader.close()
             raise
 
     async def _open(self, attempt: _Attempt) -> tuple[TimedBody, list[str]]:

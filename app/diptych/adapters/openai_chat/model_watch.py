@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from diptych.adapters.openai_chat.endpoint import ChatEndpoint
+from diptych.adapters.openai_chat.endpoint import ModelEndpoint
 from diptych.adapters.openai_chat.error_report import read_error_body
 from diptych.adapters.openai_chat.failures import AttemptFailure, SecretMissing, status_failure
 from diptych.errors import ModelCode
@@ -55,12 +55,12 @@ class ModelWatch:
     """Watches the endpoints of one model and its fallbacks; `clock` gives monotonic seconds."""
 
     def __init__(
-        self, endpoints: Sequence[ChatEndpoint], clock: Callable[[], float] = time.monotonic
+        self, endpoints: Sequence[ModelEndpoint], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._endpoints = endpoints
         self._clock = clock
-        self._troubles: dict[ChatEndpoint, _Trouble] = {}
-        self._proven: set[ChatEndpoint] = set()
+        self._troubles: dict[ModelEndpoint, _Trouble] = {}
+        self._proven: set[ModelEndpoint] = set()
         """Endpoints that have given a reply: their refusal of a list of models means nothing."""
         self._has_news = asyncio.Event()
 
@@ -72,12 +72,12 @@ class ModelWatch:
             if (trouble := self._troubles.get(endpoint))
         )
 
-    def note_success(self, endpoint: ChatEndpoint) -> None:
+    def note_success(self, endpoint: ModelEndpoint) -> None:
         """The endpoint gave a reply."""
         self._proven.add(endpoint)
         self._end_trouble(endpoint)
 
-    def note_failure(self, endpoint: ChatEndpoint, failure: AttemptFailure) -> None:
+    def note_failure(self, endpoint: ModelEndpoint, failure: AttemptFailure) -> None:
         """An attempt failed; only what says something of the endpoint counts."""
         status = failure.report.status if failure.report is not None else 0
         if failure.code in _ILLNESSES or (
@@ -95,7 +95,7 @@ class ModelWatch:
             await asyncio.sleep(LOOK_PERIOD)
             await asyncio.gather(*map(self.look, [*self._troubles]))
 
-    async def look(self, endpoint: ChatEndpoint) -> None:
+    async def look(self, endpoint: ModelEndpoint) -> None:
         """Look whether an endpoint is there and takes the key, without spending tokens."""
         deadline = asyncio.get_running_loop().time() + LOOK_TIMEOUT
         try:
@@ -116,7 +116,7 @@ class ModelWatch:
             self._end_trouble(endpoint)
 
     def _begin_trouble(
-        self, endpoint: ChatEndpoint, failure: AttemptFailure, *, by_look: bool
+        self, endpoint: ModelEndpoint, failure: AttemptFailure, *, by_look: bool
     ) -> None:
         if isinstance(failure, SecretMissing):
             return  # it says nothing of the endpoint, and `/ready` lists the secret by its name
@@ -133,12 +133,12 @@ class ModelWatch:
                 "model %s at %s cannot be asked: %s%s", name, endpoint.origin, trouble.message, said
             )
 
-    def _end_trouble(self, endpoint: ChatEndpoint) -> None:
+    def _end_trouble(self, endpoint: ModelEndpoint) -> None:
         if self._troubles.pop(endpoint, None) is not None:
             _logger.info("model %s at %s can be asked", endpoint.settings.name, endpoint.origin)
 
 
-def _reason(endpoint: ChatEndpoint, trouble: _Trouble) -> str:
+def _reason(endpoint: ModelEndpoint, trouble: _Trouble) -> str:
     since = datetime.fromtimestamp(trouble.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     code = trouble.code.removeprefix("model_")
     return f"{code} since {since} at {endpoint.origin}: {trouble.message}"

@@ -16,7 +16,7 @@ import aiohttp
 import orjson
 
 from diptych.adapters.openai_chat.connection import with_proxies
-from diptych.adapters.openai_chat.endpoint import ChatEndpoint, Limits
+from diptych.adapters.openai_chat.endpoint import Limits, ModelEndpoint
 from diptych.adapters.openai_chat.failures import AttemptFailure
 from diptych.adapters.openai_chat.model_list import (
     ListedModel,
@@ -105,7 +105,7 @@ async def probe_endpoint(session: aiohttp.ClientSession, settings: ModelConfig) 
 class _Probe:
     def __init__(self, session: aiohttp.ClientSession, settings: ModelConfig) -> None:
         self._settings = settings
-        self._endpoint = ChatEndpoint(session, settings)
+        self._endpoint = ModelEndpoint(session, settings)
         self._tokens = 0
         self._has_answered = False
 

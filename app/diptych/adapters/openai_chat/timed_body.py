@@ -1,6 +1,6 @@
 """The body of one model response, read within the time limits of its call.
 
-Not here: what the bytes mean (`encoding`), and the time until the response's headers (`endpoint`).
+Not here: what the bytes mean (`decoding`), and the time until the response's headers (`endpoint`).
 """
 
 import asyncio

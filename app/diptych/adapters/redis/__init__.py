@@ -31,7 +31,8 @@ Keys, all under the prefix; `R` stands for a run's id, `S` for a session's:
     blob:H          what many runs share, by its hash
     once:K          hash: run and digest of the body for an idempotency key, for a day
 
-Channels: `told:R` (records, with their owner's token, and notices) and `control` (signals).
+Channels: `told:R` (records, with their owner's token, and notices) and `control` (signals, and
+sessions that are handed over).
 """
 
 from diptych.adapters.redis.settings import RedisSettings

@@ -1,4 +1,6 @@
-"""The feed over Redis pub/sub: records and notices of runs that other processes own, and signals.
+"""The feed over Redis pub/sub: records and notices of runs that other processes own.
+
+Signals to runs come by it too, and word of sessions that are handed over.
 
 Messages are lost whenever the connection is. Subscribers are told of such a gap, and read the
 record again. They are told the same when records begin to come from another owner.

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from diptych.cli.client.failures import RemoteError
-from diptych.loop.codec import TERMINAL, Record
+from diptych.loop.codec import Record, is_terminal
 from diptych.net.sse import SseEvent
 from diptych.ports import Item, Notice
 
@@ -42,7 +42,7 @@ class RunCursor:
                 if item.seq <= self._seq:
                     continue
                 self._seq = item.seq
-                self.is_at_end = item.event_type in TERMINAL
+                self.is_at_end = is_terminal(item)
             elif item.type == "reset":
                 self._go_back(item)
             self.was_handed_over = isinstance(item, Notice) and item.type == _HANDED_OVER

@@ -63,7 +63,7 @@ class Timeline:
         self._pending: dict[str, _PendingCall] = {}
         self._tree = TreeLines()
         self._quoted: str | None = None  # whose text is being quoted: a call's id, or _REASONING
-        self._waiting_calls: set[str] = set()  # for a decision: a person may be asked right now
+        self._open_approvals: set[str] = set()  # for a decision: a person may be asked right now
         self._last_step = 0  # of the call in the last line, 0 if that is no call
         self._max_steps = 0
         self._budget = ""  # what the run has used of it, said at its end
@@ -81,7 +81,7 @@ class Timeline:
         self._update_waiting()
 
     def refresh(self) -> None:
-        if self._stage is not _Stage.WORKING or self._quoted or self._waiting_calls:
+        if self._stage is not _Stage.WORKING or self._quoted or self._open_approvals:
             return
         passed = self._now() - self._waiting_since
         spinner = _SPINNER[int(passed / REFRESH_SECONDS) % len(_SPINNER)]
@@ -165,10 +165,10 @@ class Timeline:
     def _render_approval(self, record: Record) -> None:
         metadata: Any = record.metadata
         if record.event_type == "approval_decided":
-            self._waiting_calls.discard(metadata["call_id"])
+            self._open_approvals.discard(metadata["call_id"])
             self._print_line(("  ? ", "magenta"), decision_text(record))
             return
-        self._waiting_calls.add(metadata["call_id"])
+        self._open_approvals.add(metadata["call_id"])
         why = f"  {metadata['reason']}" if metadata.get("reason") else ""
         self._print_line(
             ("? waits for a decision  ", "magenta"),
@@ -198,7 +198,7 @@ class Timeline:
         metadata: Any = record.metadata
         follows_its_call = bool(self._last_step) and len(self._pending) == 1
         call = self._pending.pop(metadata["call_id"], None)
-        self._waiting_calls.discard(metadata["call_id"])
+        self._open_approvals.discard(metadata["call_id"])
         failed = record.event_type.endswith("error")
         was_quoted = call is not None and call.was_quoted
         self._end_quote(metadata["call_id"])

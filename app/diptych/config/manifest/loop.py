@@ -1,6 +1,8 @@
 """The part of a manifest that bounds a run.
 
-Not here: what the bounds do (`loop.reducer`, `runtime.runner`).
+Not here: what the bounds do. Those of steps and calls act in `loop.asking`, `loop.act` and
+`loop.actions`, those of the answer in `loop.answer`; `runtime.call_maker` bounds what a delegation
+carries, `runtime.executor` makes the deadline of a run.
 """
 
 from typing import Annotated, Literal
@@ -10,15 +12,15 @@ from pydantic import Field
 from diptych.config.manifest.durations import Duration
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.settings import DEADLINE
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 
-_DEFAULTS = LoopSettings()
+_DEFAULTS = RunSettings()
 
 
 class LoopSpec(StrictModel):
     """The bounds of a run.
 
-    `resolver` copies every field that `LoopSettings` has under the same name.
+    `RunSettings` has each field under the same name, but for `deadline`; `resolver` copies them.
     """
 
     max_steps: Annotated[int, Field(ge=1, le=100)] = _DEFAULTS.max_steps

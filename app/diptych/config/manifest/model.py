@@ -1,4 +1,10 @@
-"""The part of a manifest that says which model an agent asks, and how."""
+"""The part of a manifest that says which model an agent asks, and how.
+
+Its values go to `config.settings.ModelConfig`; `action_format` and `prices` to
+`loop.run_settings` (`config.resolver` has a line for each but parameters and timeouts).
+
+Not here: what is asked (`loop.asking`), how (`adapters.openai_chat`).
+"""
 
 from typing import Annotated, Literal, Self
 
@@ -13,7 +19,7 @@ from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.urls import Url
 from diptych.config.manifest.validators import CelRule, rule_error
 from diptych.config.settings import InputKind, TimeoutConfig
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 
 _TIMEOUTS = TimeoutConfig()
 _TWO_KEYS = "needs only one of apiKey and a header Authorization"
@@ -82,7 +88,7 @@ class FallbackSpec(_Endpoint):
 class ModelSpec(_Endpoint):
     """A model behind any OpenAI-compatible endpoint."""
 
-    action_format: Literal["json", "native", "auto"] = LoopSettings().action_format
+    action_format: Literal["json", "native", "auto"] = RunSettings().action_format
     """How the model says which tools and agents to call: `json` as JSON in the text of its reply,
     `native` in the API's own `tool_calls`, `auto` natively unless the endpoint refuses tools."""
     inputs: ShortList[InputKind] = ()

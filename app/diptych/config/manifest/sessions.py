@@ -1,5 +1,8 @@
 """The part of a manifest that says where runs and sessions are stored, and how runs queue.
 
+Their values go to `config.settings.StoreConfig`; `when_busy` to `runtime.definition`, `queue_mode`
+to `loop.run_settings` (`config.resolver` has a line for each).
+
 Not here: what is stored there and how (`adapters.redis`).
 """
 
@@ -13,6 +16,8 @@ from diptych.config.manifest.references import SecretSource
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.validators import CelRule, rule_error
 from diptych.config.settings import RETENTION
+from diptych.loop.run_settings import RunSettings
+from diptych.runtime.definition import AgentDefinition
 
 _RETENTION_NEEDS_REDIS = "retention needs redis: without it sessions end with their pod"
 _ADOPT_NEEDS_REDIS = "adopt needs redis: without it sessions end with their pod"
@@ -66,10 +71,10 @@ class SessionsSpec(StrictModel):
     on_delete: Literal["keep", "purge"] = "keep"
     """What becomes of the sessions when the Agent is deleted: `keep` leaves them until retention
     ends, for an Agent that adopts them; `purge` deletes them once its runs have ended."""
-    when_busy: Literal["enqueue", "reject", "interrupt"] = "enqueue"
+    when_busy: Literal["enqueue", "reject", "interrupt"] = AgentDefinition().when_busy
     """What happens to a request while another run of its session is active: `enqueue` lets it wait
     its turn, `reject` refuses it (409), `interrupt` cancels the other run."""
-    queue_mode: Literal["one", "all"] = "one"
+    queue_mode: Literal["one", "all"] = RunSettings().queue_mode
     """How many of the messages that wait in a run's queue join the run at a time."""
 
     @model_validator(mode="after")

@@ -22,7 +22,7 @@ from a2a.types import (
 )
 from google.protobuf.json_format import ParseDict
 
-from diptych.loop.codec import TERMINAL, Record
+from diptych.loop.codec import Record, is_terminal
 from diptych.loop.messages import JSON, JSONObject, Usage
 from diptych.loop.text import well_formed
 from diptych.net import a2a_extension
@@ -31,7 +31,7 @@ from diptych.net.a2a_reports import TaskReport, report_value
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
 from diptych.runtime.answers import answers_so_far, end_code
-from diptych.runtime.approval_records import note_waiting, open_approvals
+from diptych.runtime.approval_records import note_approvals, open_approvals
 from diptych.runtime.recorded_use import RecordedUse, recorded_use, spent
 
 ANSWER = "answer"
@@ -115,7 +115,7 @@ class TaskUpdates:
         self._is_working = False
         self._sent_chars = 0  # of the answer of this turn, since it (last) began
         self._turn = 1
-        self._waiting: set[str] = set()  # calls that somebody must decide on
+        self._open_approvals: set[str] = set()  # calls that somebody must decide on
         self._usage = Usage()
         self._use = RecordedUse()
 
@@ -137,14 +137,14 @@ class TaskUpdates:
         self._usage += spent(record)
         self._use.add(record)
         yield from self.events_of([record])
-        if record.event_type in TERMINAL:
+        if is_terminal(record):
             report = TaskReport(self._usage, end_code(record), self._use.used)
             yield self._status_update(_final_status(record), report)
             return
         if not self._is_working and record.event_type != _QUEUED_EVENT:
             self._is_working = True
             yield self._status_update(_status("running", record.timestamp))
-        yield from self._waiting_updates(record)
+        yield from self._approval_updates(record)
         match record.event_type:
             case "text":
                 yield self._artifact_update(_text(record.content))
@@ -156,13 +156,13 @@ class TaskUpdates:
             case "answer_reset":
                 self._sent_chars = 0
 
-    def _waiting_updates(self, record: Record) -> Iterable[Update]:
+    def _approval_updates(self, record: Record) -> Iterable[Update]:
         """Say that a call waits for somebody, or that none does any more."""
-        was_waiting = bool(self._waiting)
-        note_waiting(self._waiting, record)
+        was_open = bool(self._open_approvals)
+        note_approvals(self._open_approvals, record)
         if record.event_type == "approval_requested":
-            yield self._status_update(_waiting_status(record))
-        elif was_waiting and not self._waiting:
+            yield self._status_update(_approval_status(record))
+        elif was_open and not self._open_approvals:
             yield self._status_update(_status("running", record.timestamp))
 
     def _artifact_update(self, text: str, end: Record | None = None) -> TaskArtifactUpdateEvent:
@@ -218,16 +218,16 @@ def _latest_status(entry: RunEntry, records: Sequence[Record]) -> TaskStatus:
     if not records:
         return _status("queued", entry.created)
     newest = records[-1]
-    if newest.event_type in TERMINAL:
+    if is_terminal(newest):
         return _final_status(newest)
-    if waiting := open_approvals(records):
-        return _waiting_status(waiting[-1].requested)
+    if asked := open_approvals(records):
+        return _approval_status(asked[-1].requested)
     is_new = all(record.event_type == _QUEUED_EVENT for record in records)
     is_queued = is_new and entry.status == "queued"
     return _status("queued" if is_queued else "running", newest.timestamp)
 
 
-def _waiting_status(requested: Record) -> TaskStatus:
+def _approval_status(requested: Record) -> TaskStatus:
     """Give the status of a task of which somebody must decide on a call."""
     status = _status("input-required", requested.timestamp)
     reason = requested.metadata.get("reason")

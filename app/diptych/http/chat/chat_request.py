@@ -1,7 +1,7 @@
 """Reads a chat: the request for a run that its body makes, and how the reply is to be written.
 
 Not here: what all requests for runs have in common (`http.run_request`), reading the run
-(`http.chat.completions`).
+(`http.chat.routes`).
 """
 
 import asyncio
@@ -41,14 +41,14 @@ class ChatTerms:
 class ChatRequest:
     """A chat that was read. `tools` are the caller's tools of one of which the answer is a call.
 
-    `headers` warn of what has no effect.
+    `warnings` are headers for the response: they name what of the chat has no effect.
     """
 
     run: RunRequest
     tools: tuple[str, ...]
     streams: bool
     includes_usage: bool
-    headers: Mapping[str, str]
+    warnings: Mapping[str, str]
 
 
 async def read_chat(request: Request, terms: ChatTerms) -> ChatRequest:
@@ -77,7 +77,7 @@ async def read_chat(request: Request, terms: ChatTerms) -> ChatRequest:
         tools=output.tools,
         streams=bool(body.stream),
         includes_usage=bool(options and options.include_usage),
-        headers=warning((*left_out, *ignored_tools, *parameters.ignored)),
+        warnings=warning((*left_out, *ignored_tools, *parameters.ignored)),
     )
 
 

@@ -25,8 +25,8 @@ def approval_routes(approvals: GuardedApprovals) -> APIRouter:
     router = APIRouter()
 
     @router.get("/v1/approvals", **operations.LIST_APPROVALS)
-    async def waiting(limit: Limit = 100) -> dict[str, Any]:
-        found = await approvals.waiting(limit)
+    async def list_approvals(limit: Limit = 100) -> dict[str, Any]:
+        found = await approvals.open_approvals(limit)
         return {"object": "list", "data": [approval_view(approval) for approval in found]}
 
     @router.post("/v1/runs/{run_id}/approvals/{call_id}", **operations.DECIDE)

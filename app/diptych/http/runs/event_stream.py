@@ -14,10 +14,9 @@ from diptych.errors import RequestError, StoreError
 from diptych.http.errors import request_error_body, run_error_body, store_failure
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.views import event_view, notice_view
-from diptych.loop.codec import Record
+from diptych.loop.codec import Record, record_chars
 from diptych.net.sse import frame
 from diptych.ports import Item
-from diptych.runtime.buffer import record_chars
 
 LARGE_RECORD = 2**16  # characters, from which a record's readers share one frame
 _logger = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from diptych.http.sse_response import SseResponse
 from diptych.http.typed_output import check_schema
 from diptych.http.views import queue_view, run_view
 from diptych.loop.codec import TERMINAL
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.loop.messages import Message
 from diptych.ports.entries import RunEntry
 from diptych.runtime.agent_budgets import AgentBudgets
@@ -62,7 +62,7 @@ class RunPolicy:
     """
 
     inputs: tuple[str, ...] = ()
-    max_steps: int = LoopSettings().max_steps
+    max_steps: int = RunSettings().max_steps
     budgets: AgentBudgets | None = None
 
 
@@ -91,7 +91,7 @@ def run_routes(runs: GuardedRuns, policy: RunPolicy) -> APIRouter:
         session_id = records[0].session_id if records else ""
         view = run_view(entry, records) | await budget_view(records, session_id, policy.budgets)
         if view["status"] not in TERMINAL:
-            view |= queue_view(await runs.waiting_messages(run_id))
+            view |= queue_view(await runs.queued_messages(run_id))
         return _json(view)
 
     @router.get("/v1/runs/{run_id}/events", **operations.READ_RUN_EVENTS)

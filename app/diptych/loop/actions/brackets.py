@@ -38,6 +38,8 @@ def spans(text: str) -> list[Span]:
     partner. Brackets in JSON strings do not count.
     """
     found: list[Span] = []
+    if "{" not in text and "[" not in text:
+        return found
     pairing = _Pairing()
     position, first = 0, _indent_end(text, 0)
     while token := (_INSIDE if pairing.open else _OUTSIDE).search(text, position):

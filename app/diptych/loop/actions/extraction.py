@@ -195,6 +195,8 @@ def _without_fences(text: str) -> str:
 
     The latter leave a mark: they are prose. A block that never closes is no block.
     """
+    if "```" not in text and "~~~" not in text:
+        return text
     kept: list[str] = []
     position = 0
     block: re.Match[str] | None = None

@@ -45,15 +45,15 @@ def _unknown_label(label: str, known: Iterable[str]) -> str:
 def _cycle(calls: Sequence[Call]) -> list[str]:
     """Give the labels of the calls that can never start (Kahn's algorithm)."""
     blocked = {call.id: len(call.after) for call in calls}
-    waiting: dict[str, list[Call]] = {}
+    dependents: dict[str, list[Call]] = {}
     for call in calls:
         for label in call.after:
-            waiting.setdefault(label, []).append(call)
+            dependents.setdefault(label, []).append(call)
     ready = [call for call in calls if not call.after]
     while ready:
         call = ready.pop()
         del blocked[call.id]
-        for other in waiting.get(call.label or "", ()):
+        for other in dependents.get(call.label or "", ()):
             blocked[other.id] -= 1
             if not blocked[other.id]:
                 ready.append(other)

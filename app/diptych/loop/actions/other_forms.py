@@ -3,7 +3,7 @@
 Models answer in the form that they were trained on. Each such form is turned into this loop's
 own, `{"tool": …}` or `{"agent": …}`, before it is checked like any other call.
 
-Not here: calls between tags and in code (`tagged`), what our own form means (`parser`).
+Not here: calls between tags and in code (`tagged`), what our own form means (`own_form`).
 """
 
 import re
@@ -95,17 +95,17 @@ def with_arguments(call: dict[str, Any], catalog: Catalog) -> dict[str, Any]:
 
 def is_labelled(values: Iterable[JSON]) -> bool:
     """Whether something in a reply refers to the id of a call: `${id}`, or `"after"`."""
-    waiting = list(values)
-    while waiting:
-        match waiting.pop():
+    unvisited = list(values)
+    while unvisited:
+        match unvisited.pop():
             case str() as text if "${" in text:
                 return True
             case list() as items:
-                waiting.extend(items)
+                unvisited.extend(items)
             case Mapping() as fields:
                 if "after" in fields:
                     return True
-                waiting.extend(fields.values())
+                unvisited.extend(fields.values())
             case _:
                 pass
     return False

@@ -3,7 +3,7 @@
 `${id}` alone is the earlier result's value, `${id.path.to.field}` a field of it; inside a longer
 string both are inserted as text. `$${` is a literal `${`. What is inserted is never read again.
 
-Not here: which calls a reply may refer to (`parser`), when a call is ready (`call_graph`).
+Not here: which calls a reply may refer to (`linking`), when a call is ready (`call_graph`).
 """
 
 import json
@@ -171,14 +171,14 @@ def _split(path: str) -> list[str]:
 
 
 def _strings(value: JSON) -> Iterator[str]:
-    waiting = [value]
-    while waiting:
-        match waiting.pop():
+    unvisited = [value]
+    while unvisited:
+        match unvisited.pop():
             case str() as text:
                 yield text
             case list() as items:
-                waiting.extend(items)
+                unvisited.extend(items)
             case Mapping() as fields:
-                waiting.extend(fields.values())
+                unvisited.extend(fields.values())
             case _:
                 pass

@@ -1,7 +1,7 @@
 """Reads a whole phase-1 reply: what the model said, and what it asks for (loop.md §3, §12).
 
-Not here: native calls (`native`), and a reply that is streamed because it may be the answer
-(`runtime.answer_stream`, `loop.answer`).
+Not here: native calls (`native`), what a stream has told already (`runtime.answer_filter`), and
+replies of phase 2 (`loop.answer`).
 """
 
 import json

@@ -33,7 +33,9 @@ class ActionError:
 class NoOp:
     """A reply that says that no action is needed: `{}`, `[]` or `<>`. Phase 2 follows.
 
-    `extraction` finds it where a text holds no call, `parser` in an empty list of calls.
+    `extraction` finds it where a text holds no call, `parser` in an empty list of calls. A text
+    that is nothing but one is found without reading it: in an answer by `loop.answer_reading`, in
+    a stream by `loop.answer_gate`.
     """
 
 

@@ -19,8 +19,8 @@ from diptych.runtime.tasks import Inbox, TextArrived
 TEXT_INTERVAL = 0.025  # seconds in which pieces of an answer are merged into one event (loop.md §9)
 
 
-class AnswerStream:
-    """One reply. `recorded` is its text on record, if it is asked for again.
+class AnswerFilter:
+    """Filters one streamed reply. `recorded` is its text on record, if it is asked for again.
 
     `new_gate` makes the gate, None to hold all text to the end. `on_reasoning` is called with
     reasoning as it comes. With `opens_reasoning` the reply begins with reasoning that the prompt
@@ -29,17 +29,17 @@ class AnswerStream:
 
     def __init__(
         self,
-        text: "TextBatcher",
+        batcher: "TextBatcher",
         recorded: str,
         new_gate: Callable[[], AnswerGate] | None,
         on_reasoning: Callable[[str], None],
         *,
         opens_reasoning: bool = False,
     ) -> None:
-        self._text = text
+        self._batcher = batcher
         self._new_gate = new_gate
         self._gate = new_gate() if new_gate else None
-        self._replay = AnswerReplay(recorded, text.void)
+        self._replay = AnswerReplay(recorded, batcher.void)
         self._on_reasoning = on_reasoning
         self._splitter = ReasoningSplitter(opened=opens_reasoning)
         self.began_in_reasoning = False
@@ -64,7 +64,7 @@ class AnswerStream:
             self._take(self._splitter.finish())
         self.began_in_reasoning |= self._splitter.closed_first
         held = self._gate.finish() if self._gate else "".join(self._all_held)
-        self._text.add(self._replay.finish())
+        self._batcher.add(self._replay.finish())
         return held
 
     def _take(self, split: Split) -> None:
@@ -77,7 +77,7 @@ class AnswerStream:
             self._all_held.append(text)
         elif released := self._gate.feed(text):
             self._has_flowed = True
-            self._text.add(self._replay.new_text(released))
+            self._batcher.add(self._replay.new_text(released))
 
     def _void(self) -> None:
         """Take back all text so far: it was reasoning whose opening the template swallowed."""
@@ -86,8 +86,8 @@ class AnswerStream:
         self._text_cut = RepetitionFilter()
         if self._has_flowed:
             self._has_flowed = False
-            self._replay = AnswerReplay("", self._text.void)
-            self._text.void()
+            self._replay = AnswerReplay("", self._batcher.void)
+            self._batcher.void()
 
     def _reason(self, reasoning: str) -> None:
         if reasoning and not self._reasoning_cut.is_cut:

@@ -14,7 +14,7 @@ from support.stories import SLOWLY, TAKEN_UP, Hung, begin, ends, log, virtually
 from diptych.errors import Overloaded, SubjectOverloaded
 from diptych.loop.queue_events import Steered
 from diptych.net.memory_budget import ADMITTED, RUN_SIZE, MemoryBudget
-from diptych.runtime.admission import LOADED, ROOM_SECONDS, SUSPECT_DEATHS, UNREAD_DEATHS
+from diptych.runtime.turn_admission import LOADED, ROOM_SECONDS, SUSPECT_DEATHS, UNREAD_DEATHS
 
 MI = 2**20
 

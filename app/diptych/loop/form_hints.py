@@ -28,17 +28,17 @@ _BLANKS: Mapping[str, JSON] = {
 
 
 @dataclass(frozen=True, slots=True)
-class NamedForms:
-    """The forms of the tools and of the agents that a message names, as JSON texts."""
+class FormHints:
+    """The call forms of those tools and agents that a message names, as JSON texts."""
 
     tools: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
 
 
-def named_forms(catalog: Catalog, message: str) -> NamedForms:
+def form_hints(catalog: Catalog, message: str) -> FormHints:
     """Give the forms of what a message names, in any order; none if it names too many."""
     if not message:
-        return NamedForms()
+        return FormHints()
     said = message[:_READ]
     tools = tuple(
         _text({"tool": name, "arguments": _arguments(tool.input_schema)})
@@ -50,7 +50,7 @@ def named_forms(catalog: Catalog, message: str) -> NamedForms:
         for peer in catalog.agents
         if _names(said, peer.name)
     )
-    return NamedForms(tools, agents) if len(tools) + len(agents) <= MOST_FORMS else NamedForms()
+    return FormHints(tools, agents) if len(tools) + len(agents) <= MOST_FORMS else FormHints()
 
 
 def _names(said: str, name: str) -> bool:

@@ -11,9 +11,9 @@ from support.doubles import catalog, facts, house, types
 from diptych.loop.actions import Rules
 from diptych.loop.answer_gate import AnswerGate
 from diptych.loop.answer_reading import is_call
-from diptych.loop.events import LoopSettings
+from diptych.loop.events import RunSettings
 from diptych.ports import Delta, Notice, Reply
-from diptych.runtime.answer_stream import AnswerStream, TextBatcher
+from diptych.runtime.answer_filter import AnswerFilter, TextBatcher
 from diptych.runtime.definition import AgentDefinition
 
 ADD = '{"tool": "add"}'
@@ -27,7 +27,7 @@ def gate():
 async def streamed(pieces, recorded=""):
     """Give what is told after the last reset, what is held, and the reasoning."""
     batcher, reasoning = TextBatcher(asyncio.Queue()), []
-    stream = AnswerStream(batcher, recorded, gate, reasoning.append)
+    stream = AnswerFilter(batcher, recorded, gate, reasoning.append)
     text = recorded
 
     def take():
@@ -133,7 +133,7 @@ async def test_a_template_that_opens_the_reasoning_is_known_by_the_first_reply()
 async def test_what_one_run_learns_of_the_template_all_others_know():
     """Or each streamed chat of `answerMode: direct` would break off with an answer_reset."""
     model = Pieces(Delta("let me"), Delta("</think>"), Delta("3"))
-    definition = AgentDefinition("", LoopSettings(answer_mode="direct"))
+    definition = AgentDefinition("", RunSettings(answer_mode="direct"))
     home = house(model=model, definition=definition)
     assert "answer_reset" in facts(await home.ask())
     told = await home.ask()
@@ -143,7 +143,7 @@ async def test_what_one_run_learns_of_the_template_all_others_know():
 
 async def test_a_template_that_opens_no_reasoning_any_more_is_noticed():
     model = Pieces(Delta("let me"), Delta("</think>"), Delta("3"))
-    definition = AgentDefinition("", LoopSettings(answer_mode="direct"))
+    definition = AgentDefinition("", RunSettings(answer_mode="direct"))
     home = house(model=model, definition=definition)
     await home.ask()
     model.deltas = (Delta("It "), Delta("is 3."))
@@ -156,7 +156,7 @@ async def test_a_template_that_opens_no_reasoning_any_more_is_noticed():
 async def test_an_answer_that_repeats_itself_is_cut(mode):
     line = "The same words again and again, without an end that anybody would wait for. "
     model = Pieces(*[Delta(line)] * 500)
-    definition = AgentDefinition("", LoopSettings(answer_mode=mode))
+    definition = AgentDefinition("", RunSettings(answer_mode=mode))
     told = await house(model=model, definition=definition).ask()
     text, reason = answer_of(told)
     assert reason == "length"

@@ -3,8 +3,8 @@
 A chat cannot take text back. So a stream that has sent text which became void ends with an error,
 and the run goes on (decision 32).
 
-Not here: reading the request (`http.chat.chat_request`), OpenAI's JSON (`http.chat.completion`),
-callers that hang up (`http.disconnect`).
+Not here: reading the request (`chat_request`), OpenAI's JSON (`completion_format`), callers that
+hang up (`http.disconnect`).
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from diptych.errors import RequestError, StoreError
 from diptych.http.chat.chat_request import ChatTerms, read_chat
-from diptych.http.chat.completion import APPROVAL_REQUESTED, CompletionFormat, failure
+from diptych.http.chat.completion_format import APPROVAL_REQUESTED, CompletionFormat, failure
 from diptych.http.disconnect import (
     cancel_if_abandoned,
     ended_by_disconnect,
@@ -31,12 +31,11 @@ from diptych.http.errors import RunFailed, run_error_body, store_failure
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import operations
 from diptych.http.sse_response import SseResponse
-from diptych.loop.codec import Record
+from diptych.loop.codec import Record, is_terminal
 from diptych.net.sse import frame
 from diptych.ports import Item, Notice
 from diptych.ports.entries import RunEntry
 from diptych.runtime.answers import TURN, collect, whole_answer
-from diptych.runtime.buffer import is_terminal
 
 FIRST_FRAME_SECONDS = 10.0  # for which the headers of a stream wait for its first frame
 _CALLS = frozenset({"tool_call", "delegation_request"})
@@ -52,7 +51,7 @@ def completion_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
         chat = await read_chat(request, terms)
         entry = await runs.start(chat.run)
         written = CompletionFormat(entry, terms.name, chat.tools)
-        reader = ChatReader(runs, entry, written, chat.headers)
+        reader = ChatReader(runs, entry, written, chat.warnings)
         on_disconnect = None
         if chat.run.origin.cancels_on_disconnect:
             on_disconnect = partial(cancel_if_abandoned, runs, entry.run_id)

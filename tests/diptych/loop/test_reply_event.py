@@ -7,7 +7,7 @@ from diptych.loop.commands import AskModel
 from diptych.loop.events import Compacted, ContextRefused, Failed, FormatChanged, Replied
 from diptych.loop.messages import Message, Usage
 from diptych.loop.model_request import ModelRequest
-from diptych.loop.request_end import event_of_failure, event_of_reply
+from diptych.loop.reply_event import event_of_failure, event_of_reply
 
 REQUEST = ModelRequest((Message("user", "hi"),), 0)
 ACTIONS = AskModel(REQUEST, "actions")

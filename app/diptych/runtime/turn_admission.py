@@ -40,7 +40,7 @@ class AdmissionDeferred(StoreError):
     """A run whose turn has come cannot be executed here now; its session is released."""
 
 
-class Admission:
+class TurnAdmission:
     """Lets runs of other processes, and runs of long conversations, take their turn here."""
 
     def __init__(self, stores: Stores, memory_budget: MemoryBudget) -> None:

@@ -1,6 +1,6 @@
 """A run in OpenAI's JSON: as a chat completion, and as the chunks of a streamed one.
 
-Not here: reading the run (`http.chat.completions`).
+Not here: reading the run (`http.chat.routes`).
 """
 
 from collections.abc import Mapping, Sequence

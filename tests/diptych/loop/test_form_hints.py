@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from diptych.loop.call_forms import MOST_FORMS, NamedForms, named_forms
 from diptych.loop.catalog import Catalog, Peer, Tool
+from diptych.loop.form_hints import MOST_FORMS, FormHints, form_hints
 
 SCHEMA = {
     "type": "object",
@@ -40,13 +40,13 @@ TOOLS = Catalog(
     ],
 )
 def test_what_a_message_names_as_a_word_of_its_own_has_its_form(said, tools, agents):
-    found = named_forms(TOOLS, said)
+    found = form_hints(TOOLS, said)
     assert [json.loads(form)["tool"] for form in found.tools] == tools
     assert [json.loads(form)["agent"] for form in found.agents] == agents
 
 
 def test_required_arguments_have_a_blank_of_their_type():
-    (form,) = named_forms(TOOLS, "echo").tools
+    (form,) = form_hints(TOOLS, "echo").tools
     blanks = {
         "text": "...",
         "count": 0,
@@ -56,21 +56,21 @@ def test_required_arguments_have_a_blank_of_their_type():
         "any": "...",
     }
     assert json.loads(form) == {"tool": "echo", "arguments": blanks}
-    (form,) = named_forms(TOOLS, "get-time").tools
+    (form,) = form_hints(TOOLS, "get-time").tools
     assert json.loads(form) == {"tool": "get-time", "arguments": {}}
 
 
 def test_a_name_that_two_servers_have_is_the_long_one():
     both = Catalog((Tool("a", "echo", "", {}), Tool("b", "echo", "", {})))
-    assert named_forms(both, "Use echo.") == NamedForms()
-    assert named_forms(both, "Use a__echo.").tools == ('{"tool": "a__echo", "arguments": {}}',)
+    assert form_hints(both, "Use echo.") == FormHints()
+    assert form_hints(both, "Use a__echo.").tools == ('{"tool": "a__echo", "arguments": {}}',)
 
 
 def test_broken_schemas_do_no_harm():
     broken = {"properties": [], "required": {"x": 1}}
     also = {"properties": {"x": True, "y": {"type": ["string"]}}, "required": ["x", "y", "z", 1]}
     tools = Catalog((Tool("box", "one", "", broken), Tool("box", "two", "", also)))
-    assert [json.loads(form)["arguments"] for form in named_forms(tools, "one two").tools] == [
+    assert [json.loads(form)["arguments"] for form in form_hints(tools, "one two").tools] == [
         {},
         {"x": "...", "y": "...", "z": "..."},
     ]
@@ -79,5 +79,5 @@ def test_broken_schemas_do_no_harm():
 def test_as_many_as_there_may_be_are_shown():
     tools = Catalog(tuple(Tool("box", f"t{n}", "", {}) for n in range(MOST_FORMS + 1)))
     names = [f"t{n}" for n in range(MOST_FORMS + 1)]
-    assert len(named_forms(tools, " ".join(names[:-1])).tools) == MOST_FORMS
-    assert not named_forms(tools, " ".join(names)).tools
+    assert len(form_hints(tools, " ".join(names[:-1])).tools) == MOST_FORMS
+    assert not form_hints(tools, " ".join(names)).tools

@@ -1,4 +1,4 @@
-"""A streamed reply that is being read, one `Delta` for each network read.
+"""Reads a reply: whole, or streamed as one `Delta` for each network read.
 
 Not here: the limits of time (`timed_body`), what chunks mean (`decoding`), retries (`chat_model`).
 """
@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import orjson
 
-from diptych.adapters.openai_chat.decoding import StreamedReply, decode_reply, error_event
+from diptych.adapters.openai_chat.decoding import ChunkDecoder, decode_reply, error_event
 from diptych.adapters.openai_chat.failures import (
     AttemptFailure,
     ReportedError,
@@ -41,7 +41,7 @@ def _decode_whole(body: bytes, names: frozenset[str], secrets: Collection[str]) 
         raise failure_in_success(error.report, secrets) from None
 
 
-class ReplyStream:
+class ReplyReader:
     """Reads a streamed reply; also a whole one, of an endpoint that does not stream.
 
     `names` are the functions on offer; `secrets` are left out of what failures quote.
@@ -52,7 +52,7 @@ class ReplyStream:
         self._names = names
         self._secrets = secrets
         self._events = SseParser()
-        self._reply = StreamedReply(names)
+        self._decoder = ChunkDecoder(names)
         self._size = 0
         self._unframed: list[bytes] | None = []  # what came before the first event
 
@@ -71,30 +71,30 @@ class ReplyStream:
             chunk = await self._read()
             if not chunk:
                 return self._final_delta(*self._trailing_event())
-            text, reasoning = self._reply.apply(self._events_in(chunk))
+            text, reasoning = self._decoder.apply(self._events_in(chunk))
             self._size += len(text) + len(reasoning)
             if self._size > MAX_REPLY_SIZE:
                 raise malformed_reply(f"a reply of more than {MAX_REPLY_SIZE} characters")
-            if self._reply.is_done:
+            if self._decoder.is_done:
                 return self._final_delta(text, reasoning)
             if text or reasoning:
                 return Delta(text, reasoning)
 
     def close(self) -> None:
         """Close the connection; if the reply has ended properly, it may be used again."""
-        if self._reply.is_done:
+        if self._decoder.is_done:
             self._body.release()
         else:
             self._body.close()
 
     async def _read(self) -> bytes:
-        if self._reply.finish_reason is not None:
+        if self._decoder.finish_reason is not None:
             self._body.idle = min(self._body.idle, TAIL_TIMEOUT)
             self._body.extend_deadline()
         try:
             return await self._body.read()
         except AttemptFailure:
-            if self._reply.is_complete:
+            if self._decoder.is_complete:
                 return b""  # only usage may be missing
             raise
 
@@ -122,18 +122,19 @@ class ReplyStream:
         whole = [data for _, data, _ in events if data and _is_whole(data)]
         if events and events[-1][0] == "error":
             raise error_event(events[-1][1])
-        return self._reply.apply(whole)
+        return self._decoder.apply(whole)
 
     def _final_delta(self, text: str, reasoning: str) -> Delta:
-        reply = self._reply
-        if reply.is_complete:
-            return Delta(text, reasoning, reply.usage, reply.finish_reason or "stop", reply.calls)
+        decoder = self._decoder
+        if decoder.is_complete:
+            reason = decoder.finish_reason or "stop"
+            return Delta(text, reasoning, decoder.usage, reason, decoder.calls)
         if self._unframed:
             # Some gateways send a whole reply, or an error, under the name of a stream.
             unframed = b"".join(self._unframed).strip()
             if unframed[:1] in {b"{", b"["} and _is_whole(unframed):
                 return _as_delta(_decode_whole(unframed, self._names, self._secrets))
-        if self._body.response.content_type != "text/event-stream" and not reply.has_choice:
+        if self._body.response.content_type != "text/event-stream" and not decoder.has_choice:
             raise malformed_reply("something that is no event stream")
         raise incomplete_reply()
 
