@@ -14,6 +14,7 @@ from diptych.cli.output.screen import Part, Screen
 from diptych.cli.output.tree_lines import TreeLines
 from diptych.cli.output.wording import (
     APPROVED_CHARS,
+    CUT_ANSWERS,
     budget_text,
     call_text,
     decision_text,
@@ -227,6 +228,8 @@ class Timeline:
         match record.event_type:
             case "completed":
                 self._screen.print_gap()
+                if cut := CUT_ANSWERS.get(str(record.metadata.get("finish_reason"))):
+                    self._warn(cut)
                 self._print_line((f"✓ done in {took} · {self._cost(record)}", "dim"))
             case "max_steps":
                 self._write_answer(record)

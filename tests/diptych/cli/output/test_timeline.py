@@ -41,6 +41,13 @@ def test_the_answer_is_streamed_and_shown_once() -> None:
     assert lines == ["✓ done in 40 ms · tokens: 7 in, 3 out"]
 
 
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+def test_an_answer_that_was_cut_off_does_not_look_whole(reason: str) -> None:
+    w = Writer()
+    lines, _ = rendered([w("agent_response", "Hel"), w.completed(finish_reason=reason)])
+    assert lines[-2].startswith("! the answer is not whole: ")
+
+
 def test_an_answer_that_was_not_streamed_is_shown_all_the_same() -> None:
     w = Writer()
     _, answer = rendered([w("agent_response", "Hello"), w.completed()])
