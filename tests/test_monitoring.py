@@ -184,6 +184,10 @@ def series(text: str, values: str) -> dict[str, str]:
 POD = 'namespace="team", agent="helper"'
 FIRING = {
     "DiptychOperatorAbsent": ([series("diptych_operator_leads", "0x120")], {}),
+    "DiptychAgentsNotAvailable": (
+        [series('diptych_operator_bad_conditions{condition="Available",reason="x"}', "1x120")],
+        {},
+    ),
     "DiptychAgentsNotReady": (
         [series('diptych_operator_agents{ready="False"}', "2x120")],
         {},

@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from support.model_server import Exchange, ModelServer, model_server
+from support.model_server import (
+    Exchange,
+    ModelServer,
+    model_server,
+    silence,
+)
 from support.stack import Stage, box, call, frames, stages
 
 from diptych.config.settings import AgentConfig, ModelConfig, TimeoutConfig
@@ -110,3 +115,27 @@ async def test_native_by_order_says_why_it_cannot_go_on_with_the_fallback() -> N
         run = await helper.ended(await helper.start("hi"))
     assert run["status"] == "failed"
     assert run["error"]["code"] == "tools_refused"
+
+
+@pytest.mark.parametrize("hangs_in", ["phase 1", "phase 2"])
+async def test_m12_a_model_that_hangs_is_left_for_its_fallback_within_the_deadline(
+    hangs_in: str,
+) -> None:
+    async def first(exchange: Exchange) -> web.StreamResponse:
+        if hangs_in == "phase 2" and not exchange.body["stream"]:
+            return await exchange.say("{}")
+        return await silence(exchange)
+
+    soon = TimeoutConfig(connect=0.5, first_byte=0.5, idle=0.5, total=10)
+    async with model_server(first) as own, model_server(second) as other:
+        fallback = ModelConfig("second", other.url, timeouts=TIMEOUTS)
+        model = ModelConfig("m", own.url, timeouts=soon, fallbacks=(fallback,))
+        definition = AgentDefinition(deadline=8.0)
+        async with stages(AgentConfig("helper", definition=definition, model=model)) as (helper,):
+            run = await helper.ended(await helper.start("echo: x"))
+            metrics = (await helper.http.get("/metrics")).text
+    assert run["status"] == "completed", run
+    assert run["answer"] == "It is x, says the second."
+    lines = [li for li in metrics.splitlines() if li.startswith("diptych_model_calls_total{")]
+    assert any('model="m",outcome="error"' in li for li in lines), lines
+    assert any('model="second",outcome="ok"' in li for li in lines), lines

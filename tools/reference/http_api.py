@@ -87,10 +87,10 @@ def _errors() -> Iterator[str]:
     yield "## Errors"
     yield ""
     yield from _wrapped(
-        "The body is an [Error](#error) under `/v1/`, else a [Problem](#problem). A 503 has "
-        "`Retry-After`, in seconds. An error of a chat whose run was started names it in "
-        "`X-Run-ID` and `X-Session-ID`. It has `x-should-retry: false` if a call of the run may "
-        "have started, because a retry would repeat the call."
+        "The body is an [Error](#error) under `/v1/`, else a [Problem](#problem). `Retry-After` "
+        "gives the seconds after which another try may help. An error of a chat whose run was "
+        "started names it in `X-Run-ID` and `X-Session-ID`. It has `x-should-retry: false` if a "
+        "call of the run may have started, because a retry would repeat the call."
     )
     yield ""
     for status, description in ERRORS.items():

@@ -274,7 +274,7 @@ class GuardedSessions:
 def _of_caller(request: RunRequest, caller: Caller) -> RunRequest:
     """Give a request as the caller's: in its sessions, and in its name or on another's behalf."""
     if not caller.subject:
-        return replace(request, subject="")
+        return replace(request, subject="") if request.subject else request
     subject = str(caller.subject)
     if request.subject:
         return replace(request, owner=caller.owner, caller=subject)

@@ -41,6 +41,7 @@ _LITERALS = (  # other beginnings of calls in the forms of `actions.tag_table` a
     "Action:",
     ">>>",
 )
+_LONGEST = max(map(len, _LITERALS))
 _TAG = re.compile(r"<([\w:.-]{1,64})")
 _FENCE = re.compile(r"(?P<mark>`{3,}|~{3,})(?P<tag>[^\n]*)(?P<end>\n?)")
 _BRACKET = re.compile(r'["\\{}\[\]\n]')
@@ -253,7 +254,8 @@ def _opening(text: str, bare: BareOpenings) -> _Opening | None:
 def _opens_words(rest: str) -> bool | None:
     if rest.startswith(_LITERALS):
         return True
-    return None if any(literal.startswith(rest) for literal in _LITERALS) else False
+    is_start = len(rest) < _LONGEST and any(literal.startswith(rest) for literal in _LITERALS)
+    return None if is_start else False
 
 
 def _tag(rest: str, at: int) -> _Opening | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, Decimal
 from functools import cached_property
+from math import ceil
 from typing import Any, Literal, TypeAlias
 
 from diptych.loop.messages import JSON, Usage, Used
@@ -109,19 +110,20 @@ class Budget:
         return False
 
     @cached_property
-    def _warned(self) -> tuple[tuple[Limit, Decimal], ...]:
-        return tuple((name, limit * WARNING_SHARE) for name, limit in self.limits)
+    def _warned(self) -> tuple[tuple[Limit, Amount], ...]:
+        return tuple((name, _warned_at(limit)) for name, limit in self.limits)
 
 
-_UNLIMITED = Budget()
+UNLIMITED = Budget()
+"""No limit. It is one object for all runs without a budget: its limits are looked up once."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedBudgets:
     """What all runs of a session may use together, and all runs of the agent on one day (UTC)."""
 
-    per_session: Budget = _UNLIMITED
-    per_day: Budget = _UNLIMITED
+    per_session: Budget = UNLIMITED
+    per_day: Budget = UNLIMITED
 
     def __bool__(self) -> bool:
         return bool(self.per_session or self.per_day)
@@ -148,17 +150,17 @@ def limit_text(name: Limit, used: Used, budget: Budget) -> str:
 
 def encode_budget(budget: Budget | Used) -> dict[str, JSON]:
     """Give a budget, or what was used, as JSON: money as a decimal string, nothing for None."""
-    found = {name: getattr(budget, name) for name in LIMITS}
+    found: Iterable[tuple[Limit, Amount]] = (
+        budget.limits if isinstance(budget, Budget) else zip(LIMITS, budget, strict=True)
+    )
     return {
-        name: decimal_text(value) if isinstance(value, Decimal) else value
-        for name, value in found.items()
-        if value is not None
+        name: decimal_text(value) if isinstance(value, Decimal) else value for name, value in found
     }
 
 
 def decode_budget(stored: Mapping[str, Any]) -> Budget:
     """Read back what `encode_budget` gave of a budget."""
-    return Budget(**_with_decimals(stored))
+    return Budget(**_with_decimals(stored)) if stored else UNLIMITED
 
 
 def decode_used(stored: Mapping[str, Any]) -> Used:
@@ -170,6 +172,11 @@ def decimal_text(value: Decimal) -> str:
     """Write money without an exponent and without zeros at its end."""
     text = f"{value:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _warned_at(limit: Amount) -> Amount:
+    """Give 80 % of a limit; of a whole number the next whole one, as Decimals compare slowly."""
+    return limit * WARNING_SHARE if isinstance(limit, Decimal) else ceil(limit * WARNING_SHARE)
 
 
 def _with_decimals(stored: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from diptych.loop.actions import ActionError
 from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested, ChildApproval
-from diptych.loop.budget import Budget
+from diptych.loop.budget import UNLIMITED, Budget
 from diptych.loop.catalog import Catalog
 from diptych.loop.context_window import ContextWindow
 from diptych.loop.hook_events import HookEvent
@@ -47,7 +47,7 @@ class RunRequested:
     resumes: str | None = None
     subject: str = ""
     caller: str = ""
-    budget: Budget = field(default_factory=Budget)
+    budget: Budget = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Called:
     call: Call
     step: int
     context_id: str | None = None
-    budget: Budget = field(default_factory=Budget)
+    budget: Budget = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)

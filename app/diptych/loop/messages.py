@@ -153,10 +153,10 @@ class Used(NamedTuple):
     wall_clock: int = 0
 
     def __add__(self, other: "Used") -> "Used":  # type: ignore[override]
-        return Used._make(map(add, self, other))
+        return tuple.__new__(Used, map(add, self, other))
 
     def __sub__(self, other: "Used") -> "Used":
-        return Used._make(map(sub, self, other))
+        return tuple.__new__(Used, map(sub, self, other))
 
 
 NO_USE = Used()

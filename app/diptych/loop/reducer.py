@@ -238,7 +238,7 @@ def _begin(run: Run, event: Offered) -> Next:
         nonce=event.nonce,
         window=event.window,
         step_limit=settings.max_steps,
-        budget=budget if settings.prices else replace(budget, cost=None),
+        budget=budget if settings.prices or budget.cost is None else replace(budget, cost=None),
         output_schema=(settings.output_schema if run.output_schema is None else run.output_schema),
     )
     return ask_for_actions(deliver_steering(run))

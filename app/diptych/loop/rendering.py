@@ -59,7 +59,8 @@ def answer_request(run: Run) -> ModelRequest:
         told = f"{told}\n\n{reason}"
     most = run.window.weight(_REPAIRED)
     repair = answer_prompt.repair_messages(run.repair, most) if run.repair else ()
-    return replace(_request(run, told, *repair), output_schema=schema)
+    request = _request(run, told, *repair)
+    return request if schema is None else replace(request, output_schema=schema)
 
 
 def summary_request(run: Run, messages: Sequence[Message]) -> ModelRequest:

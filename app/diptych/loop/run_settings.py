@@ -7,12 +7,19 @@ Not here: their form in a manifest (`config.manifest`), who makes them (`config.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
 from diptych.loop.actions import RULES_0_1, Rules
-from diptych.loop.budget import Budget, Prices, decimal_text, decode_budget, encode_budget
+from diptych.loop.budget import (
+    UNLIMITED,
+    Budget,
+    Prices,
+    decimal_text,
+    decode_budget,
+    encode_budget,
+)
 from diptych.loop.hook_events import HookPoint
 from diptych.loop.messages import JSON, JSONObject
 
@@ -42,7 +49,7 @@ class RunSettings:
     action_format: Literal["json", "native", "auto"] = "json"
     queue_mode: Literal["one", "all"] = "one"
     hooks: tuple[HookPoint, ...] = ()
-    budget: Budget = field(default_factory=Budget)
+    budget: Budget = UNLIMITED
     prices: Prices | None = None
 
     @property

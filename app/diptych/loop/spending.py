@@ -10,7 +10,7 @@ Not here: the arithmetic (`budget`), the budgets of sessions and days (`ports.bu
 from collections.abc import Sequence
 from typing import Any
 
-from diptych.loop.budget import Budget, Limit, Prices, limit_text
+from diptych.loop.budget import UNLIMITED, Budget, Limit, Prices, limit_text
 from diptych.loop.call_graph import failure
 from diptych.loop.commands import MakeCall
 from diptych.loop.events import Failed, Returned
@@ -23,7 +23,6 @@ _FOR_A_MODEL_CALL: tuple[Limit, ...] = ("tokens", "cost", "model_calls")
 _FOR_A_RUN: tuple[Limit, ...] = (*_FOR_A_MODEL_CALL, "steps")
 _MAY_GO_OVER: tuple[Limit, ...] = ("tokens", "cost")
 _LOST = frozenset({"unknown", "timeout", "interrupted"})  # ends of a child that may still work
-_UNLIMITED = Budget()
 _MANIFEST_NAMES = {
     "model_calls": "modelCalls",
     "tool_calls": "toolCalls",
@@ -125,7 +124,7 @@ def shares(run: Run, commands: Sequence[MakeCall]) -> dict[str, Budget]:
     """
     delegations = [each.call for each in commands if isinstance(each.call, Delegation)]
     if not run.budget or not delegations:
-        return {call.id: _UNLIMITED for call in delegations}
+        return {call.id: UNLIMITED for call in delegations}
     done = {result.call_id for result in run.results} | run.shares.keys()
     unfinished = sum(isinstance(call, Delegation) and call.id not in done for call in run.calls)
     left = run.budget.left(used_by(run))
@@ -140,7 +139,7 @@ def shares(run: Run, commands: Sequence[MakeCall]) -> dict[str, Budget]:
 
 def take_child_use(run: Run, result: Result) -> Run:
     """Count what a child has used, whatever became of it."""
-    share = run.shares.get(result.call_id, _UNLIMITED)
+    share = run.shares.get(result.call_id, UNLIMITED)
     used = child_use(result, share, run.settings.prices)
     if result.call_id in run.shares:
         rest = {call_id: held for call_id, held in run.shares.items() if call_id != result.call_id}

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from diptych.loop.answer_prompt import Repair
 from diptych.loop.approval_events import ApprovalRequested, ChildApprovalRequested
-from diptych.loop.budget import Budget
+from diptych.loop.budget import UNLIMITED, Budget
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import Command, Emit
 from diptych.loop.context_window import ContextWindow
@@ -80,7 +80,7 @@ class Run:
     parameters: Mapping[str, JSON] = field(default_factory=dict)  # the request's, of the model
     output_schema: JSONObject | None = None  # that the answer must fit, if the request has one
     max_steps: int | None = None  # the request's
-    budget: Budget = field(default_factory=Budget)  # the request's; once it begins, the run's
+    budget: Budget = UNLIMITED  # the request's; once it begins, the run's
     nonce: str = ""  # random for the run
     messages: tuple[Message, ...] = ()  # what this run adds to the conversation
     asked_at: int | None = None  # which of them is the question; None if it resumes another run

@@ -13,10 +13,10 @@ agent says of the task (`a2a_reports`), and which paths are refused (`adapters.a
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from diptych.errors import InvalidRequest
-from diptych.loop.budget import Budget, encode_budget
+from diptych.loop.budget import UNLIMITED, Budget, encode_budget
 from diptych.loop.delegation_rows import parent_value
 from diptych.loop.messages import JSON, FinishReason, JSONObject, Message, ParentCall
 from diptych.loop.text import well_formed
@@ -53,7 +53,7 @@ class DelegationMetadata:
     parent: ParentCall | None = None
     deadline_pauses: bool = False
     lease: float | None = None
-    budget: Budget = field(default_factory=Budget)
+    budget: Budget = UNLIMITED
 
 
 def context_value(messages: Sequence[Message]) -> JSONObject:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from diptych.loop.budget import Budget
+from diptych.loop.budget import UNLIMITED, Budget
 from diptych.loop.catalog import Peer, Unavailable
 from diptych.loop.messages import JSON, CallOutput, ChildRun, JSONObject, Message
 
@@ -62,7 +62,7 @@ class DelegationRequest:
     deadline_pauses: bool = False
     is_taken_over: bool = False
     leaves_task: Callable[[], bool] = bool
-    budget: Budget = field(default_factory=Budget)
+    budget: Budget = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,12 @@ Not here: what a decision leads to (`loop.approval_decisions`), sending one (`ru
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from diptych.loop.codec import Record, is_terminal
+from diptych.loop.codec import TERMINAL, Record, is_terminal
 
 CLOSING = frozenset({"tool_result", "tool_error", "delegation_response", "delegation_error"})
 """A result of a call that waits closes its approval: a message superseded it, or the run ended."""
+
+_NOTED = CLOSING | TERMINAL | {"approval_requested", "approval_decided"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +70,13 @@ def may_close_approval(record: Record) -> bool:
 
 def note_approvals(open_ids: set[str], record: Record) -> None:
     """Keep the ids of a run's calls that wait for a decision, record by record."""
+    if record.event_type not in _NOTED:
+        return
     if record.event_type == "approval_requested":
         open_ids.add(str(record.metadata["call_id"]))
     elif may_close_approval(record):
         open_ids.difference_update(_closed_by(record, open_ids))
-    elif is_terminal(record):
+    else:
         open_ids.clear()
 
 

@@ -49,13 +49,14 @@ class MeteredCall(AbstractAsyncContextManager[ModelCall]):
         self._call = ModelCall(command)
 
     async def __aenter__(self) -> ModelCall:
-        self._reserved = await self._meter.reserve(self._command, self._call.request_tokens)
+        self._sent = self._call.request_tokens
+        self._reserved = await self._meter.reserve(self._command, self._sent)
         return self._call
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
-        call, sent = self._call, self._call.request_tokens
+        call, sent = self._call, self._sent
         if isinstance(error, asyncio.CancelledError):
             call.used = Usage(sent)  # its server has read the request, and maybe charged it
         await self._meter.settle(self._reserved, call.used)

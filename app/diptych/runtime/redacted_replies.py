@@ -19,13 +19,9 @@ from diptych.ports import Delta, Reply
 
 def redacted_reply(reply: Reply) -> Reply:
     """Give a whole reply without secrets."""
-    return replace(
-        reply,
-        text=SECRETS.redact(reply.text),
-        reasoning=SECRETS.redact(reply.reasoning),
-        finish_reason=SECRETS.redact(reply.finish_reason),
-        calls=_redacted_calls(reply.calls),
-    )
+    text, reasoning = SECRETS.redact(reply.text), SECRETS.redact(reply.reasoning)
+    calls, finish_reason = _redacted_calls(reply.calls), SECRETS.redact(reply.finish_reason)
+    return Reply(text, reply.usage, finish_reason, reasoning, calls)
 
 
 async def redacted_deltas(deltas: AsyncGenerator[Delta]) -> AsyncGenerator[Delta]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from diptych.errors import InvalidRequest
 from diptych.loop import prompt
-from diptych.loop.budget import Budget
+from diptych.loop.budget import UNLIMITED, Budget
 from diptych.loop.events import Origin, RunRequested
 from diptych.loop.messages import JSONObject, Message
 from diptych.loop.rendering import without_native_calls
@@ -47,7 +47,7 @@ class RunRequest:
     owner: str = ""
     subject: str = ""
     caller: str = ""
-    budget: Budget = field(default_factory=Budget)
+    budget: Budget = UNLIMITED
     when_busy: WhenBusy | None = None
 
 
@@ -66,6 +66,11 @@ def owned_key(request: RunRequest) -> IdempotencyKey | None:
     """Give the request's idempotency key, apart from those of other owners."""
     key = request.idempotency_key
     return replace(key, key=f"{request.owner} {key.key}") if key and request.owner else key
+
+
+def _well_formed(message: Message) -> Message:
+    content = well_formed(message.content)
+    return message if content == message.content else replace(message, content=content)
 
 
 def continues_answer(request: RunRequest) -> bool:
@@ -92,11 +97,11 @@ def first_event(
     new = request.messages
     if is_known:
         new = _after_last_answer(new, last_answer)
-    *earlier, last = (
-        replace(m, content=well_formed(m.content)) for m in _with_question(new, request)
-    )
+    *earlier, last = map(_well_formed, _with_question(new, request))
     origin = request.origin
-    if not _TRACEPARENT.fullmatch(origin.traceparent or ""):  # W3C Trace Context, 3.2.2
+    if origin.traceparent and not _TRACEPARENT.fullmatch(
+        origin.traceparent
+    ):  # W3C Trace Context, 3.2.2
         origin = replace(origin, traceparent=None)
     return RunRequested(
         last.content,

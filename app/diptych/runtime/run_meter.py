@@ -7,7 +7,6 @@ what happens when one is used up (`loop.spending`).
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from diptych.loop.actions import MALFORMED_CALL
 from diptych.loop.budget import Budget
@@ -35,7 +34,7 @@ class ModelCall:
     command: AskModel
     used: Usage | None = None
 
-    @cached_property
+    @property
     def request_tokens(self) -> int:
         """Our estimate of its prompt: most replies say it, and few callers need it."""
         weight = self.command.weight

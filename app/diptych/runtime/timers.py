@@ -54,8 +54,9 @@ class RunTimers:
         It does so for calls of runs below too. Those are timed where they wait; of one whose agent
         says nothing for `GRACE_SECONDS` more it is taken that it waits no more.
         """
-        self._time_approvals(run)
         is_asking = bool(run.open_approvals or run.child_approvals)
+        if is_asking or self._approvals:
+            self._time_approvals(run)
         if self._deadline.stand_still(awaits_decision=is_asking):
             self.start()
 

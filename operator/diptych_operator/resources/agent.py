@@ -226,6 +226,7 @@ def ready_status(content: Object | None) -> str:
 _BAD_STATUS: Mapping[str, str] = {
     "Accepted": "False",
     "ResolvedRefs": "False",
+    "Available": "False",
     "Ready": "False",
     "Degraded": "True",
     "ToolsDrifted": "True",
@@ -234,10 +235,15 @@ _BAD_STATUS: Mapping[str, str] = {
 
 
 def bad_conditions(content: Object) -> tuple[tuple[str, str], ...]:
-    """Give type and reason of each condition that tells of something wrong."""
+    """Give type and reason of each condition that tells of something wrong.
+
+    An Agent that is scaled to 0 is not available, as it should be.
+    """
     conditions = (content.get("status") or {}).get("conditions", ())
     return tuple(
-        (c["type"], c["reason"]) for c in conditions if _BAD_STATUS.get(c["type"]) == c["status"]
+        (c["type"], c["reason"])
+        for c in conditions
+        if _BAD_STATUS.get(c["type"]) == c["status"] and c["reason"] != "ScaledToZero"
     )
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 import runpy
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,10 @@ from jsonschema import Draft202012Validator
 from support.face import HI, Face, Speaker, face
 from support.stack import call, frames, until
 
+from diptych.access.bearer import Authenticator
+from diptych.access.grants import Grant, Grantee, Right
+from diptych.access.limits import Limits
+from diptych.http.access_guard import AccessPolicy
 from diptych.http.health import unavailable_value
 from diptych.http.openapi.document import document
 from diptych.loop.catalog import Unavailable
@@ -198,6 +203,32 @@ async def test_the_rest_is_what_the_document_says() -> None:
         check(helper, await helper.http.post("/v1/runs", content=b"hi", headers=form))
         session = (await helper.http.get("/memory/sessions")).json()["sessions"][0]["session_id"]
         check(helper, await helper.http.delete(f"/memory/sessions/{session}"))
+
+
+async def test_a_busy_session_is_what_the_document_says() -> None:
+    model = Speaker("one ", ..., "two")
+    async with face(model=model) as helper:
+        await helper.http.post("/v1/runs", json={**RUN, "session_id": "s"})
+        await model.has_stopped.wait()
+        for path, body in (("/v1/runs", RUN), ("/v1/chat/completions", HI)):
+            refused = {**body, "when_busy": "reject", "session_id": "s"}
+            response = check(helper, await helper.http.post(path, json=refused))
+            assert response.status_code == 409, response.text
+        model.go.set()
+
+
+async def test_a_callers_limit_is_what_the_document_says() -> None:
+    async def refresh(_: str) -> None: ...
+
+    keys = Authenticator(list, {"ada": lambda: "key-of-ada"}, time.time)
+    grants = [Grant((Grantee("key", "ada"),), frozenset({Right.ASK}))]
+    access = AccessPolicy(keys, lambda: grants, refresh, "helper", [].append)
+    proof = {"Authorization": "Bearer key-of-ada"}
+    async with face(access=access, limits=Limits(runs_per_minute=1)) as helper:
+        check(helper, await helper.http.post("/v1/runs", json=RUN, headers=proof))
+        for path, body in (("/v1/runs", RUN), ("/v1/chat/completions", HI)):
+            response = check(helper, await helper.http.post(path, json=body, headers=proof))
+            assert response.status_code == 429
 
 
 async def test_ready_names_what_is_missing_as_the_document_says() -> None:

@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,3 +69,13 @@ def test_amounts_are_said_as_people_write_them():
     budget, used = Budget(tokens=1_000, cost=Decimal("0.50")), Used(1_204, Decimal("0.5100"))
     assert limit_text("tokens", used, budget) == "1,204 of 1,000 tokens"
     assert limit_text("cost", used, budget) == "0.51 of 0.5 in money"
+
+
+@pytest.mark.parametrize("limit", range(1, 41))
+def test_a_whole_limit_is_near_from_80_percent_on(limit: int) -> None:
+    budget = Budget(model_calls=limit)
+    for used in range(limit + 1):
+        after = Used(model_calls=used)
+        assert budget.is_near(after) == (used * 5 >= limit * 4)
+        is_news = used * 5 >= limit * 4 > (used - 1) * 5
+        assert budget.warnings(Used(model_calls=used - 1), after) == ["model_calls"] * is_news

@@ -173,3 +173,14 @@ def test_agents_are_counted_by_what_is_wrong_with_them():
     assert cache.count_bad_conditions() == {("Ready", "ImagePullFailed"): 2}
     cache.remove(AGENT, versioned(agent_object("b"), 2))
     assert cache.count_bad_conditions() == {("Ready", "ImagePullFailed"): 1}
+
+
+def test_an_agent_without_pods_is_counted_unless_it_wants_none():
+    def status(reason: str) -> dict[str, object]:
+        return {"conditions": [{"type": "Available", "status": "False", "reason": reason}]}
+
+    cache = seen(
+        {**agent_object(), "status": status("NoPodAvailable")},
+        {**agent_object("b"), "status": status("ScaledToZero")},
+    )
+    assert cache.count_bad_conditions() == {("Available", "NoPodAvailable"): 1}

@@ -84,7 +84,7 @@ class MemoryLedger:
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Sequence[Used]:
         now = self._now()
-        rows = [self._account(each, now) for each in accounts]
+        rows = [self._row(each, now) for each in accounts]
         is_first = self._note_settled(entry, now)
         for row in rows:
             row.reserved.pop(entry, None)
@@ -128,6 +128,13 @@ class MemoryLedger:
 
     def _account(self, account: Account, now: float) -> _Account:
         """Give an account without reservations that nobody holds any more."""
+        row = self._row(account, now)
+        if row.reserved and any(until < now for until, _ in row.reserved.values()):
+            row.reserved = {name: held for name, held in row.reserved.items() if held[0] >= now}
+        return row
+
+    def _row(self, account: Account, now: float) -> _Account:
+        """Give an account, with all its reservations."""
         row = self._accounts.get(account.key)
         if row is None or row.last_use + account.seconds < now:
             row = self._accounts[account.key] = _Account()
@@ -135,8 +142,6 @@ class MemoryLedger:
         self._accounts.move_to_end(account.key)
         while len(self._accounts) > _MAX_ACCOUNTS:
             self._accounts.popitem(last=False)
-        if row.reserved and any(until < now for until, _ in row.reserved.values()):
-            row.reserved = {name: held for name, held in row.reserved.items() if held[0] >= now}
         return row
 
 

@@ -37,6 +37,8 @@ def approvals(
 ) -> None:
     """List the calls of an agent that wait for a decision.
 
+    Who may neither `approve` nor `read` sees those of its own runs alone.
+
     Example: `diptych approvals team/helper`
     """
     from diptych.cli.cluster.flags import ClusterFlags
@@ -135,7 +137,7 @@ async def _list(target: "Target", *, as_json: bool) -> int:
     for approval in waiting:
         typer.echo(json.dumps(approval) if as_json else printable(approval_text(approval)))
     if not waiting and not as_json:
-        typer.echo("no call waits for a decision", err=True)
+        typer.echo("no call that you may see waits for a decision", err=True)
     return COMPLETED
 
 

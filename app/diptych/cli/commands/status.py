@@ -167,20 +167,37 @@ def _agent_findings(agents: Sequence["AgentObject"]) -> Iterator[_Finding]:
             is_advised = kind == notable[0] and kind != "AccessOpen"
             text = agent.advised(kind) if is_advised else agent.condition(kind).text
             yield _agent_finding(Mark.NOTE, agent, text)
+    yield from _rollout_findings(agents)
     yield from _access_findings(agents)
+
+
+def _rollout_findings(agents: Sequence["AgentObject"]) -> Iterator[_Finding]:
+    """Say which Agents have not begun to take over what the platform changed: they stay ready."""
+    waiting = [a for a in agents if a.condition("Reconciling").reason == "WaitsForOthers"]
+    if waiting:
+        text = (
+            f"{len(waiting)} of {len(agents)} wait for the rollout of others "
+            f"({_some_names(waiting)})"
+        )
+        yield _Finding(Mark.NOTE, "rollout", text)
 
 
 def _access_findings(agents: Sequence["AgentObject"]) -> Iterator[_Finding]:
     """Say which Agents are closed to strangers and do not say so: earlier versions were open."""
-    silent = [f"{agent.namespace}/{agent.name}" for agent in agents if "access" not in agent.spec]
+    silent = [agent for agent in agents if "access" not in agent.spec]
     if silent:
-        names = ", ".join(silent[:_MAX_NAMES]) + (", …" if len(silent) > _MAX_NAMES else "")
         text = (
             f"{len(silent)} of {len(agents)} without spec.access: Agents that delegate to them, "
             "and ServiceAccounts of their namespaces, may ask, and nobody else; "
-            f"spec.access.grants lets others in, `diptych token` gives a token ({names})"
+            "spec.access.grants lets others in, `diptych token` gives a token "
+            f"({_some_names(silent)})"
         )
         yield _Finding(Mark.NOTE, "access", text)
+
+
+def _some_names(agents: Sequence["AgentObject"]) -> str:
+    names = [f"{agent.namespace}/{agent.name}" for agent in agents]
+    return ", ".join(names[:_MAX_NAMES]) + (", …" if len(names) > _MAX_NAMES else "")
 
 
 def _agent_finding(mark: Mark, agent: "AgentObject", text: str) -> _Finding:

@@ -58,21 +58,26 @@ ERRORS = {
     404: "`run_not_found`, `session_not_found`, `model_not_found` or `approval_not_found`: there "
     "never was one.",
     409: "`session_busy`; `run_over`: the run has ended and takes no message; `already_decided`: "
-    "the message says what was decided, and by whom; `aborted`.",
+    "the message says what was decided, and by whom; `not_resumable`; `aborted`.",
     410: "`run_lost`: the run existed, and its record is gone.",
     413: "`body_too_large`: the body is larger than 1 MiB.",
     415: "`unsupported_media_type`: the body is not declared as JSON.",
     422: "`idempotency_mismatch`: the key came with another request before. `invalid_arguments`: "
     "`param` is the path of what does not fit.",
-    500: "`internal_error`, `too_many_owners`: the agent failed inside.",
-    502: "The model failed; the code says how.",
+    429: "`budget_exhausted`: the run has used up its budget. `too_many_runs`, `too_much_at_once`: "
+    "the caller has reached its limit; try again after `Retry-After`.",
+    500: "`internal_error`, `too_many_owners`: the agent failed inside. `stuck`: the run made the "
+    "same call again and again.",
+    502: "The model failed, or a hook (`hook_failed`); the code says how.",
     503: "`overloaded`, `store_away`, `store_full`, `handed_over`: try again after `Retry-After`. "
-    "`store_lost`: the store lost the run.",
+    "`store_lost`: the store lost the run. `out_of_memory`, `budget_unavailable`: the run ended "
+    "for want of memory, or as its budget could not be counted. `agent_unavailable`: an agent "
+    "below does not answer.",
     504: "`model_timeout`, `deadline_exceeded`: it took too long.",
 }
 
 _CHAT = "/v1/chat/completions"
-_RUN_FAILURES = {409, 410, 500, 502, 503, 504}  # of a chat: its run was started, and has an id
+_RUN_FAILURES = {409, 410, 429, 500, 502, 503, 504}  # of a chat: its run was started, and has an id
 
 _SESSION_ID = {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"}
 _PARAMETERS: dict[str, dict[str, Any]] = {
@@ -125,7 +130,8 @@ An agent on loopback answers a foreign `Host` with 421 and a foreign `Origin` wi
 def document(app: FastAPI, *, needs_credential: bool) -> dict[str, Any]:
     """Build the document of an application's routes.
 
-    With `needs_credential` all but `OPEN_PATHS` answer 401 without a token or key.
+    With `needs_credential` all but `OPEN_PATHS` answer 401 without a token or key, and 429 to a
+    caller that takes too much.
     """
     built = get_openapi(
         title=app.title,
@@ -139,7 +145,7 @@ def document(app: FastAPI, *, needs_credential: bool) -> dict[str, Any]:
             is_open = path in OPEN_PATHS
             operation["security"] = [{}, _BEARER] if is_open else [_BEARER]
             if not is_open:
-                operation["responses"] |= {"401": {}, "403": {}}
+                operation["responses"] |= {"401": {}, "403": {}, "429": {}}
         _clean(path, operation)
     _, definitions = models_json_schema(
         [*((model, "serialization") for model in REPLIES), *((m, "validation") for m in BODIES)],
@@ -208,7 +214,7 @@ def _error(path: str, status: int) -> dict[str, Any]:
     else:
         content = {"application/problem+json": json_content("Problem")["application/json"]}
     response: dict[str, Any] = {"description": ERRORS[status], "content": content}
-    names = ["Retry-After"] if status == HTTPStatus.SERVICE_UNAVAILABLE else []
+    names = ["Retry-After"] if status in _RETRIED else []
     if path == _CHAT and status in _RUN_FAILURES:
         names += ["X-Session-ID", "X-Run-ID", "X-Diptych-Warning", "x-should-retry"]
     if status == HTTPStatus.UNAUTHORIZED:
@@ -218,6 +224,7 @@ def _error(path: str, status: int) -> dict[str, Any]:
     return response
 
 
+_RETRIED = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _JSONRPC = {"type": "object", "description": "JSON-RPC 2.0, as the A2A specification has it."}
 _BEARER: dict[str, list[str]] = {"bearer": []}
 _A2A_PATHS: dict[str, Any] = {

@@ -12,7 +12,9 @@ class ErrorFields(Reply):
     """What went wrong, in OpenAI's form."""
 
     message: str
-    type: Literal["invalid_request_error", "server_error", "aborted"]
+    type: Literal[
+        "invalid_request_error", "rate_limit_error", "insufficient_quota", "server_error", "aborted"
+    ]
     param: str | None
     """The field, header or parameter that is wrong."""
     code: str | None

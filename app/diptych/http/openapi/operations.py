@@ -117,7 +117,7 @@ COMPLETE_CHAT = _operation(
     {200: _COMPLETION},
     body="ChatBody",
     headers=_START_HEADERS,
-    errors=(404, 409, 410, 422, *_STORE_ERRORS, 502, 504),
+    errors=(404, 409, 410, 422, 429, *_STORE_ERRORS, 502, 504),
 )
 LIST_MODELS = _operation(
     "list_models",
@@ -142,7 +142,7 @@ START_RUN = _operation(
     },
     body="RunBody",
     headers=_START_HEADERS,
-    errors=(422, *_STORE_ERRORS),
+    errors=(409, 422, *_STORE_ERRORS),
 )
 LIST_RUNS = _operation(
     "list_runs",

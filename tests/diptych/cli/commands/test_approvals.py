@@ -98,6 +98,8 @@ async def test_without_a_terminal_run_exits_with_4_and_another_command_decides()
         code, _, err = await diptych("reject", run_id, call_id, "--at", url)
         assert code == 1
         assert "409" in err
+        code, out, err = await diptych("approvals", url)
+        assert (code, out, err) == (0, "", "no call that you may see waits for a decision\n")
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,19 @@ def test_status_names_an_agent_whose_change_stands_still_though_it_is_ready(
     assert "!   default/a  WriteFailed: A webhook is gone." in outcome.out.splitlines()
 
 
+def test_status_says_that_ready_agents_wait_for_the_rollout_of_others(
+    typed: Type, cluster: Any
+) -> None:
+    waits = condition("Reconciling", "True", "WaitsForOthers", "The platform has changed.")
+    rolls = condition("Reconciling", "True", "RollingOut", "1 of 2 pods run it.")
+    found = items(agent("a", waits), agent("b", rolls), agent("c"))
+    cluster.answer("get agents.diptych.dev", "--all-namespaces", out=found)
+    outcome = typed("status")
+    line = "! rollout  1 of 3 wait for the rollout of others (default/a)"
+    assert line in outcome.out.splitlines()
+    assert outcome.code == 0
+
+
 def test_status_says_which_agents_have_become_closed_and_which_are_open(
     typed: Type, cluster: Any
 ) -> None:
