@@ -9,6 +9,7 @@ from support.stack import agent, box, call, frames, stage, stages, text_of
 
 from diptych import Agent, RunError
 from diptych.config.settings import PeerConfig
+from diptych.errors import InvalidRequest
 from diptych.loop.events import RunSettings
 
 ADD = call("add", a=1, b=2)
@@ -202,6 +203,13 @@ async def test_python_gets_an_object():
         assert await helper.run("Where?", output=City) == City(city="Bonn")
         assert await helper.run("Where?", output=CITY) == {"city": "Bonn"}
         assert await helper.run("Where?") == '{"city": "Bonn"}'
+
+
+@pytest.mark.parametrize("output", [list[int], int, int | None, "City"])
+async def test_what_is_no_form_of_an_answer_is_refused_in_words(output):
+    async with Agent(name="a", mock_responses=["{}", "[1]"]) as helper:
+        with pytest.raises(InvalidRequest, match="output is a pydantic model or a JSON schema"):
+            await helper.run("Where?", output=output)
 
 
 async def test_python_is_told_why_there_is_no_object():

@@ -32,7 +32,17 @@ class RunError(DiptychError):
 
 def output_schema(output: OutputForm) -> JSONObject:
     """Give the JSON schema of a form. Raises `InvalidRequest` if it cannot be used."""
-    schema = output.model_json_schema() if isinstance(output, type) else output
+    schema: JSONObject
+    if isinstance(output, type) and issubclass(output, BaseModel):
+        schema = output.model_json_schema()
+    elif isinstance(output, Mapping):
+        schema = output
+    else:
+        raise InvalidRequest(
+            f"output is a pydantic model or a JSON schema, and not {output!r}; "
+            "make it a field of a model",
+            param="output",
+        )
     if problem := schema_problem(schema):
         raise InvalidRequest(f"the schema of the answer {problem.text}", param="output")
     return schema

@@ -37,6 +37,6 @@ class Writer:
     def answered(self, call_id: str, agent: str, text: str) -> Record:
         return self("delegation_response", text, call_id=call_id, agent=agent)
 
-    def completed(self) -> Record:
+    def completed(self, finish_reason: str = "stop") -> Record:
         usage = {"prompt_tokens": 7, "completion_tokens": 3}
-        return self("completed", None, finish_reason="stop", usage=usage)
+        return self("completed", None, finish_reason=finish_reason, usage=usage)

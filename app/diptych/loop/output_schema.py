@@ -153,6 +153,8 @@ def _steps(path: Iterable[str | int]) -> str:
 
 
 def _said(error: BaseException) -> str:
+    if isinstance(error, RecursionError):  # its own words are about Python
+        return "it refers to itself without end"
     return str(getattr(error, "message", None) or error).partition("\n")[0]
 
 

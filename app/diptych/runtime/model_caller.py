@@ -30,7 +30,6 @@ from diptych.runtime.run_meter import BudgetRefused
 
 PREAMBLE_CHARS = 160  # that native calls may follow without any of it having been told
 MAX_KEPT_REASONING = 100_000  # characters, of one reply
-_REASONING_END = "</think>"
 
 
 class ModelCaller:
@@ -50,6 +49,8 @@ class ModelCaller:
         self._log = log
         self._deadline = deadline
         self._batcher = batcher
+        self._has_reasoned = False  # in a reply before
+        self._is_reasoning = False  # in this reply
 
     async def ask(self, command: AskModel, run: Run) -> Event:
         """Ask, with what context providers add, once the run may take its next step.
@@ -84,6 +85,7 @@ class ModelCaller:
             return refused.end
 
     async def _send(self, command: AskModel, run: Run) -> Replied:
+        self._has_reasoned, self._is_reasoning = self._has_reasoned or self._is_reasoning, False
         if command.purpose in ("actions", "summary"):
             return await self._complete(command)
         return await self._stream(command, run)
@@ -92,7 +94,7 @@ class ModelCaller:
         reply = redacted_reply(await self._model.complete(command.request))
         reasoning = strip_lead(reply.text)[1]
         if reasoning and not reply.text.lstrip().startswith(("<", "[")):
-            self._backends.habits.opens_reasoning = _REASONING_END in reply.text
+            self._backends.habits.opens_reasoning = True
         self._notify_reasoning("\n\n".join(filter(None, (reply.reasoning, reasoning))))
         kept = self._kept(reply.reasoning, reply.calls)
         return Replied(reply.text, reply.usage, reply.finish_reason, reply.calls, kept)
@@ -128,8 +130,13 @@ class ModelCaller:
         return reasoning[:MAX_KEPT_REASONING] if is_kept else ""
 
     def _notify_reasoning(self, text: str) -> None:
-        if text:
-            self._log.notify(Notice("reasoning", {"content": text}))
+        """Tell reasoning; that of another reply of the run begins after a blank line."""
+        if not text:
+            return
+        if self._has_reasoned and not self._is_reasoning:
+            text = "\n\n" + text.lstrip("\n")
+        self._is_reasoning = True
+        self._log.notify(Notice("reasoning", {"content": text}))
 
 
 def _gate(command: AskModel, run: Run) -> Callable[[], AnswerGate] | None:

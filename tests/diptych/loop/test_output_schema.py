@@ -42,6 +42,11 @@ def test_a_json_schema_can_be_used(schema):
         ),
         pytest.param({"description": "x" * 70_000}, "is longer than 64 KiB", id="long"),
         pytest.param(DEEP, "is nested too deeply", id="deep"),
+        pytest.param(
+            {"$ref": "#"},
+            "is not a valid JSON schema: it refers to itself without end",
+            id="a circle",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused(schema, problem):

@@ -471,6 +471,12 @@ async def test_a_byte_order_mark_and_thoughts_are_no_part_of_the_answer():
     assert "".join(notices) == "let me see"
 
 
+async def test_thoughts_of_two_replies_do_not_run_into_each_other():
+    told = await house("<think>a</think>{}", "<think>b</think><think>c</think>Hello").ask()
+    notices = [i.fields["content"] for i in told if isinstance(i, Notice) and i.type == "reasoning"]
+    assert "".join(notices) == "a\n\nb\n\nc"
+
+
 async def test_blank_text_is_never_told():
     told = await house("{}", "  \n", "Hello").ask()
     assert [i.content for i in told if getattr(i, "event_type", "") == "text"] == ["Hello"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from diptych.cli.output.marks import Mark
+from diptych.loop.text import one_line
 
 if TYPE_CHECKING:
     from diptych.adapters.openai_chat.probe import Capability, EndpointFindings
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from diptych.serve.examination import AgentFindings, PeerFindings, ToolServerFindings
 
 MAX_NAMES = 5
+MAX_NAME_CHARS = 80  # of a name that an endpoint lists
 _FIELDS = {
     "temperature": "temperature",
     "max_tokens": "maxTokens",
@@ -168,7 +170,8 @@ def _nearest(name: str, models: Sequence[str]) -> str:
     """Name those models that are spelled most like the one that was asked for."""
     near = difflib.get_close_matches(name, models, MAX_NAMES, cutoff=0.4) or models[:MAX_NAMES]
     more = len(models) - len(near)
-    return ", ".join(near) + (f" and {more} more" if more else "") if models else "none"
+    named = ", ".join(one_line(each, MAX_NAME_CHARS) for each in near)
+    return named + (f" and {more} more" if more else "") if models else "none"
 
 
 def _server(found: "ToolServerFindings") -> Sentence:

@@ -14,6 +14,7 @@ from diptych.cli.output.screen import Part, Screen
 from diptych.cli.output.tree_lines import TreeLines
 from diptych.cli.output.wording import (
     APPROVED_CHARS,
+    CUT_ANSWERS,
     budget_text,
     call_text,
     decision_text,
@@ -101,7 +102,8 @@ class Timeline:
             case "delegation_progress":
                 self._quote(fields["call_id"], fields["content"])
             case "reasoning":
-                self._quote(_REASONING, fields["content"])
+                thought = str(fields["content"])
+                self._quote(_REASONING, thought if self._quoted else thought.lstrip("\n"))
             case "format_warning":
                 self._warn(fields["message"])
             case "budget_warning" | "budget":
@@ -226,6 +228,8 @@ class Timeline:
         match record.event_type:
             case "completed":
                 self._screen.print_gap()
+                if cut := CUT_ANSWERS.get(str(record.metadata.get("finish_reason"))):
+                    self._warn(cut)
                 self._print_line((f"✓ done in {took} · {self._cost(record)}", "dim"))
             case "max_steps":
                 self._write_answer(record)

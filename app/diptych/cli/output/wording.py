@@ -16,6 +16,12 @@ _SECOND, _MINUTE = 1.0, 60.0
 APPROVED_CHARS = 4_000
 """Of a call that somebody decides on: what is cut off cannot be judged."""
 
+CUT_ANSWERS = {
+    "length": "the answer is not whole: the model's length limit cut it off",
+    "content_filter": "the answer is not whole: a content filter cut it off",
+}
+"""What is said of an answer by its finish reason."""
+
 
 def call_text(record: Record) -> str:
     """Write a call: `calculate(expression="2 + 2")` or `researcher: Find …`."""

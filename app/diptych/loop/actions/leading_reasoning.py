@@ -4,37 +4,31 @@
     …</think>                                     whose opening stood in the prompt already
     <|channel|>analysis<|message|>…<|end|>        gpt-oss; <|channel|>final<|message|> is dropped
 
-Not here: an endpoint's own field for reasoning (`adapters.openai_chat`).
+Not here: the tags themselves (`reasoning_tags`), an endpoint's own field for reasoning
+(`adapters.openai_chat`).
 """
 
 import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-_PAIRS = {
-    "<think>": "</think>",
-    "<thinking>": "</thinking>",
-    "<think:opensource>": "</think:opensource>",  # Hunyuan
-    "<seed:think>": "</seed:think>",  # Seed-OSS
-    "<mm:think>": "</mm:think>",  # MiniMax
-    "[THINK]": "[/THINK]",  # Mistral
-    "<|START_THINKING|>": "<|END_THINKING|>",  # Command
-    "<|channel>thought": "<channel|>",  # Gemma 4
-    "<|open|>think<|sep|>": "<|close|>think<|sep|>",  # Kimi K3
-}
-_TAGS = (*_PAIRS, *_PAIRS.values())
-_ORPHAN = re.compile("|".join(map(re.escape, _PAIRS.values())))
-_OPENING = re.compile("|".join(map(re.escape, _PAIRS)))
-_START = "<|start|>assistant"
-_CHANNEL = "<|channel|>"
-_HEADER = re.compile(
-    r"(?:<\|start\|>assistant)?<\|channel\|>(?P<channel>analysis|final|commentary)\s*<\|message\|>"
+from diptych.loop.actions.reasoning_tags import (
+    ANALYSIS_END,
+    ANALYSIS_TAGS,
+    CHANNEL,
+    CLOSER,
+    CLOSERS,
+    FINAL_ENDS,
+    FIRSTS,
+    HEADER,
+    HEADER_LENGTH,
+    OPENING,
+    PAIRS,
+    RESPONSE_ENDS,
+    START,
+    TAGS,
 )
-_HEADER_LENGTH = 80
-_ANALYSIS_END = re.compile(r"<\|end\|>|(?=<\|start\|>assistant|<\|channel\|>)")
-_ANALYSIS_TAGS = ("<|end|>", "<|start|>assistant", "<|channel|>")
-_FINAL_ENDS = ("<|return|>", "<|end|>")
-_FIRSTS = frozenset(tag[0] for tag in (*_TAGS, *_ANALYSIS_TAGS, *_FINAL_ENDS))
+
 _BLANKS = re.compile(r"[\s\ufeff]*")
 _QUOTES = "`'\"\u201c\u2018\u00ab"
 
@@ -84,8 +78,9 @@ class ReasoningSplitter:
     kept waiting. `is_void` says so, and the answer's text is to be reset. A `</think>` counts so
     once, only if no block was opened before it, and not in quotation marks.
 
-    With `opened`, a block is taken to be open from the start: for endpoints of which that is
-    known. If it never closes, all of the stream was text, which `finish` gives.
+    With `opened`, a block is taken to be open from the start, unless the stream opens one itself:
+    for endpoints of which that is known. If it never closes, all of the stream was text, which
+    `finish` gives.
 
     `blank` is what was held back and never shown; `closed_first` says that a block that was taken
     to be open has closed.
@@ -96,8 +91,9 @@ class ReasoningSplitter:
         self.closed_first = False
         self._held = ""
         self._at = 0  # what is held back begins here
-        self._block = _block("</think>") if opened else None
-        self._unclosed: list[str] | None = [] if opened else None
+        self._may_be_open = opened  # until the first characters say otherwise
+        self._block: _Block | None = None
+        self._unclosed: list[str] | None = None
         self._is_text = False
         self._had_block = False
         self._given = False  # reasoning, of a block before
@@ -129,18 +125,31 @@ class ReasoningSplitter:
         return Split(reasoning=held)
 
     def _next(self) -> tuple[Split, bool]:
+        if self._may_be_open:
+            return self._open_lead()
         if self._block is not None:
             return self._reason(self._block)
         return self._answer() if self._is_text else self._lead()
 
+    def _open_lead(self) -> tuple[Split, bool]:
+        """Look whether a block that the prompt may have opened is opened by the stream itself."""
+        rest = self._held[_BLANKS.match(self._held).end() :]  # type: ignore[union-attr]
+        is_own = bool(OPENING.match(rest) or HEADER.match(rest))
+        if not is_own and not CLOSER.match(rest) and (not rest or _may_open(rest)):
+            return Split(), False
+        self._may_be_open = False
+        if not is_own:
+            self._block, self._unclosed = _Block(CLOSER, CLOSERS), []
+        return Split(), True
+
     def _reason(self, block: _Block) -> tuple[Split, bool]:
         if closer := block.closer.search(self._held, self._at):
-            thought = self._held[self._at : closer.start()]
+            thought = self._thought(self._held[self._at : closer.start()])
             self._at = closer.end()
             self.closed_first = self.closed_first or self._unclosed is not None
             self._block = self._unclosed = None
-            self._had_block = True
-            return Split(reasoning=self._thought(thought)), True
+            self._close(closer[0])
+            return Split(reasoning=thought), True
         thought = self._all_but_start(block.tags)
         if self._unclosed is not None:
             self._unclosed.append(thought)
@@ -155,17 +164,18 @@ class ReasoningSplitter:
     def _lead(self) -> tuple[Split, bool]:
         """Look at what stands before the text: blanks, or the opening of a block."""
         at = _BLANKS.match(self._held, self._at).end()  # type: ignore[union-attr]
-        rest = self._held[at : at + _HEADER_LENGTH]
+        rest = self._held[at : at + HEADER_LENGTH]
         if not rest:
             return Split(), False
-        if rest[0] in _FIRSTS:
-            for opening, closing in _PAIRS.items():
+        if rest[0] in FIRSTS:
+            for opening, closing in PAIRS.items():
                 if rest.startswith(opening):
                     return self._open(at + len(opening), _block(closing))
-            if header := _HEADER.match(rest):
+            if header := HEADER.match(rest):
                 return self._channel(at + header.end(), header["channel"])
-            if orphan := _ORPHAN.match(rest):
-                self._at, self._had_block = at + orphan.end(), True
+            if orphan := CLOSER.match(rest):
+                self._at = at + orphan.end()
+                self._close(orphan[0])
                 return Split(), True
             if _may_open(rest):
                 return Split(), False
@@ -176,6 +186,10 @@ class ReasoningSplitter:
         self._is_text = True
         return Split(), True
 
+    def _close(self, tag: str) -> None:
+        self._had_block = True
+        self._ends = RESPONSE_ENDS.get(tag, self._ends)
+
     def _open(self, at: int, block: _Block) -> tuple[Split, bool]:
         self._at, self._block = at, block
         self._given = False
@@ -183,15 +197,15 @@ class ReasoningSplitter:
 
     def _channel(self, at: int, channel: str) -> tuple[Split, bool]:
         if channel == "analysis":
-            return self._open(at, _Block(_ANALYSIS_END, _ANALYSIS_TAGS))
-        self._at, self._ends = at, _FINAL_ENDS
+            return self._open(at, _Block(ANALYSIS_END, ANALYSIS_TAGS))
+        self._at, self._ends = at, FINAL_ENDS
         self._is_text = self._had_block = True
         return Split(), True
 
     def _answer(self) -> tuple[Split, bool]:
         if not self._had_block and _may_hold_tag(self._held):
-            orphan = _ORPHAN.search(self._held, self._at)
-            opening = _OPENING.search(self._held, self._at)
+            orphan = CLOSER.search(self._held, self._at)
+            opening = OPENING.search(self._held, self._at)
             if opening and not (orphan and orphan.start() < opening.start()):
                 self._had_block = True  # a block inside the text is text, and so is its end
             elif orphan:
@@ -199,9 +213,10 @@ class ReasoningSplitter:
                 before = (self._last + thought)[-1:]
                 self._had_block = True
                 if not before or before not in _QUOTES:
+                    self._close(orphan[0])
                     self._at, self._is_text = orphan.end(), False
                     return Split(reasoning=thought, is_void=True), True
-        text = self._all_but_start(() if self._had_block else _TAGS, self._ends)
+        text = self._all_but_start(() if self._had_block else TAGS, self._ends)
         self._last = text[-1:] or self._last
         return Split(text), False
 
@@ -214,7 +229,7 @@ class ReasoningSplitter:
         begin = len(self._held)
         first = max(self._at, begin - most)
         for at in range(first, begin) if _may_hold_tag(self._held[first:]) else ():
-            if self._held[at] not in _FIRSTS:
+            if self._held[at] not in FIRSTS:
                 continue
             tail = self._held[at:]
             is_start = any(tag.startswith(tail) and tag != tail for tag in tags)
@@ -273,13 +288,13 @@ def _may_hold_tag(text: str) -> bool:
 
 def _may_open(text: str) -> bool:
     """Whether the text may be the beginning of what opens or closes a block."""
-    if any(opening.startswith(text) for opening in _TAGS):
+    if any(opening.startswith(text) for opening in TAGS):
         return True
-    header = text.removeprefix(_START)
-    if _START.startswith(text) or _CHANNEL.startswith(header):
+    header = text.removeprefix(START)
+    if START.startswith(text) or CHANNEL.startswith(header):
         return True
-    name, mark, rest = header.removeprefix(_CHANNEL).partition("<")
-    if not header.startswith(_CHANNEL) or len(text) >= _HEADER_LENGTH:
+    name, mark, rest = header.removeprefix(CHANNEL).partition("<")
+    if not header.startswith(CHANNEL) or len(text) >= HEADER_LENGTH:
         return False
     is_name = any(known.startswith(name.rstrip()) for known in ("analysis", "final", "commentary"))
     return is_name and "<|message|>".startswith(mark + rest)

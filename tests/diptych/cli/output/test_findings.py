@@ -143,6 +143,14 @@ def test_a_model_that_fails_is_told_with_the_nearest_names() -> None:
     ]
 
 
+def test_names_of_an_endpoint_cannot_write_lines_of_their_own() -> None:
+    found = endpoint(models=("a\n  ✓ all is well\x1b[0m", "b" * 5000))
+    _, text = said(agent(found))[1]
+    assert text.startswith("model m: it answers, but does not list that name; it lists a ✓ all")
+    assert text.isprintable()
+    assert len(text) < 400
+
+
 def test_a_name_that_is_answered_and_not_listed_is_doubtful() -> None:
     found = endpoint(models=("other",))
     assert (Mark.NOTE, "model m: it answers, but does not list that name; it lists other") in said(

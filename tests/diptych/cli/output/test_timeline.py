@@ -41,6 +41,13 @@ def test_the_answer_is_streamed_and_shown_once() -> None:
     assert lines == ["✓ done in 40 ms · tokens: 7 in, 3 out"]
 
 
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+def test_an_answer_that_was_cut_off_does_not_look_whole(reason: str) -> None:
+    w = Writer()
+    lines, _ = rendered([w("agent_response", "Hel"), w.completed(finish_reason=reason)])
+    assert lines[-2].startswith("! the answer is not whole: ")
+
+
 def test_an_answer_that_was_not_streamed_is_shown_all_the_same() -> None:
     w = Writer()
     _, answer = rendered([w("agent_response", "Hello"), w.completed()])
@@ -131,6 +138,13 @@ def test_reasoning_is_quoted_in_the_margin() -> None:
     thought = Notice("reasoning", {"content": "Let me see."})
     lines, _ = rendered([thought, w("model_reply", "{}", usage={}, finish_reason="stop")])
     assert lines == ["  │ Let me see."]
+
+
+def test_reasoning_of_a_later_reply_is_quoted_without_the_blank_line_before_it() -> None:
+    w = Writer()
+    said = w("text", "Yes.")
+    first, later = (Notice("reasoning", {"content": f"{blank}Hm."}) for blank in ("", "\n\n"))
+    assert rendered([later, said]) == rendered([first, said])
 
 
 def test_reasoning_ends_where_the_answer_begins() -> None:

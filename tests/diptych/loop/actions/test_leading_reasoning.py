@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diptych.loop.actions import leading_reasoning, strip_lead
+from diptych.loop.actions import reasoning_tags, strip_lead
 from diptych.loop.actions.leading_reasoning import ReasoningFilter, ReasoningSplitter
 
 PIECES = st.sampled_from(
@@ -32,6 +32,10 @@ START = "<|start|>assistant"
         pytest.param("[THINK]a[/THINK]Hello", "Hello", "a", id="Mistral's"),
         pytest.param("<|START_THINKING|>a<|END_THINKING|>b", "b", "a", id="Command's"),
         pytest.param("<|channel>thought\na<channel|>b", "b", "a", id="Gemma's"),
+        pytest.param("<|inner_prefix|>a<|inner_suffix|>b", "b", "a", id="Apertus's"),
+        pytest.param(
+            "a\n[BEGIN FINAL RESPONSE]\nb\n[END FINAL RESPONSE]", "b\n", "a", id="Apriel's"
+        ),
         pytest.param(" \ufeff<think>a</think>Hello", "Hello", "a", id="blanks, a mark, reasoning"),
         pytest.param("<think></think>\n\nHello", "Hello", "", id="empty reasoning"),
         pytest.param("<think>a</think> <think>b</think> c", "c", "a\n\nb", id="reasoning twice"),
@@ -118,6 +122,34 @@ def test_a_block_that_was_not_open_after_all_is_the_text():
     assert splitter.finish() == ("Hello, you.", "", False)
 
 
+@pytest.mark.parametrize("end", ["</think>", "</mm:think>", "[/THINK]", "<|inner_suffix|>"])
+def test_a_block_that_is_known_to_be_open_ends_in_any_form(end):
+    for pieces in (f"a b{end}\n\nHi", [f"a b{end}\n\nHi"]):
+        splitter = ReasoningSplitter(opened=True)
+        splits = [*map(splitter.feed, pieces), splitter.finish()]
+        assert "".join(split.text for split in splits) == "Hi"
+        assert "".join(split.reasoning for split in splits) == "a b"
+        assert splitter.closed_first
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<think>a</think>Hi",
+        "\n[THINK]a[/THINK]Hi",
+        f"{ANALYSIS}a<|end|>{START}{FINAL}Hi<|return|>",
+        f"{FINAL}Hi",
+    ],
+)
+def test_a_reply_that_opens_its_reasoning_itself_is_read_so_whatever_is_known(reply):
+    for pieces in (reply, [reply]):
+        splitter = ReasoningSplitter(opened=True)
+        splits = [*map(splitter.feed, pieces), splitter.finish()]
+        assert "".join(split.text for split in splits) == "Hi"
+        assert "".join(split.reasoning for split in splits) in ("a", "")
+        assert not splitter.closed_first
+
+
 def test_a_megabyte_is_split_in_no_time():
     for unit in ("<think></think>", "a <", "</think>", "<|channel|>", f"{ANALYSIS}a<|end|>"):
         reply = unit * (1_000_000 // len(unit))
@@ -167,4 +199,4 @@ def test_an_answer_begins_after_its_reasoning(pieces, texts, reasoning):
 
 
 def test_every_tag_begins_with_a_character_that_is_looked_for() -> None:
-    assert {"<", "["} == leading_reasoning._FIRSTS
+    assert {"<", "["} == reasoning_tags.FIRSTS
