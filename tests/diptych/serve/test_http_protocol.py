@@ -247,7 +247,10 @@ async def test_a_body_that_nobody_reads_is_not_sent_for_ever_either() -> None:
 
 
 @pytest.mark.parametrize("framing", [b"1;", b"0\r\nX: "], ids=["chunk extension", "trailer"])
-async def test_framing_that_does_not_end_is_counted_and_refused(framing: bytes) -> None:
+async def test_framing_that_does_not_end_is_counted_and_refused(
+    framing: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "BODY_SECONDS", 30.0)
     budget = MemoryBudget(2**30)
     async with served(budget=budget) as here:
         line = await here.connect()
@@ -261,7 +264,10 @@ async def test_framing_that_does_not_end_is_counted_and_refused(framing: bytes) 
         assert budget.used == 0
 
 
-async def test_the_framing_of_many_small_chunks_is_none_of_one_large_trailer() -> None:
+async def test_the_framing_of_many_small_chunks_is_none_of_one_large_trailer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(protocol, "BODY_SECONDS", 30.0)
     async with served() as here:
         line = await here.connect()
         line.writer.write(CHUNKED_HEAD)
