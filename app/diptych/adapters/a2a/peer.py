@@ -36,7 +36,7 @@ from diptych.net.redaction import SECRETS
 
 CARD_TIMEOUT = 5.0  # seconds for a card, from connecting to its last byte
 MAX_CARD_BYTES = 256 * 1024
-REFRESH_INTERVAL = 30.0  # seconds until a card is read again
+REFRESH_INTERVAL = 10.0  # seconds until a card is read again: in 20 it is known who is gone
 INITIAL_DELAY, MAX_DELAY = 0.2, 10.0  # seconds between attempts while the card cannot be read
 MAX_DESCRIPTION_CHARS = 2_000  # of a card that reach our prompt
 MAX_SKILLS, MAX_SKILL_CHARS = 20, 100  # names of skills that reach it, and characters of each
