@@ -9,6 +9,8 @@ Not here: what such a call asks for (`actions.bare_forms`), all other openings (
 """
 
 import re
+from bisect import bisect_left
+from functools import lru_cache
 
 _WORD = re.compile(r"[^\s<>\[\]{}()\"'`]{0,128}+")
 _NAMESPACES = ("functions.", "functions:", "tools.", "tools:", "default_api.", "default_api:")
@@ -43,12 +45,18 @@ class BareOpenings:
         if any(space.startswith(word) for space in _NAMESPACES):
             return True
         plain = self._plain(word)
-        return plain in self._names or any(
-            name.startswith(plain) or f"{name}{_METHOD}".startswith(plain) for name in self._names
-        )
+        spellings = _spellings(self._names)
+        place = bisect_left(spellings, plain)
+        return place < len(spellings) and spellings[place].startswith(plain)
 
     def _plain(self, word: str) -> str:
         if word in self._names:
             return word
         space = next((space for space in _NAMESPACES if word.startswith(space)), "")
         return _NUMBER.sub("", word.removeprefix(space)).removesuffix(_METHOD)
+
+
+@lru_cache(maxsize=32)
+def _spellings(names: frozenset[str]) -> list[str]:
+    """Give the names, also as methods, in order: the first that begins so is found at once."""
+    return sorted(names | {f"{name}{_METHOD}" for name in names})
