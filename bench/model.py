@@ -55,14 +55,15 @@ def _whole(text: str) -> bytes:
     return reply(json.dumps(body, separators=(",", ":")).encode())
 
 
-def _asking(calls: int) -> bytes:
-    asked = [{"tool": "echo", "arguments": {"text": f"hello {n}"}} for n in range(calls)]
+def _asking(done: int, calls: int) -> bytes:
+    """Ask for calls that no round before had: the same call again and again ends a run."""
+    asked = [{"tool": "echo", "arguments": {"text": f"hello {done}.{n}"}} for n in range(calls)]
     return _whole(json.dumps(asked if calls > 1 else asked[0]))
 
 
 _MODELS = reply(b'{"object":"list","data":[{"id":"instant-1","object":"model"}]}')
 _NOTHING = _whole("{}")
-_CALLS = {calls: _asking(calls) for calls in (1, 4)}
+_CALLS = {(done, calls): _asking(done, calls) for done in range(10) for calls in (1, 4)}
 _pacing: set[asyncio.Task[None]] = set()
 
 
@@ -79,8 +80,8 @@ def respond(request: Request) -> None:
         task = asyncio.get_running_loop().create_task(_paced(request, plan["pace"]))
         _pacing.add(task)
         task.add_done_callback(_pacing.discard)
-    elif _rounds_done(body) < plan["rounds"]:
-        request.write(_CALLS[plan["calls"]])
+    elif (done := _rounds_done(body)) < plan["rounds"]:
+        request.write(_CALLS[done, plan["calls"]])
     else:
         request.write(_NOTHING)
 
