@@ -13,6 +13,7 @@ from support.doubles import catalog
 
 from diptych.access.grants import rights_of
 from diptych.access.subject import Subject
+from diptych.adapters.a2a.peer import MAX_JITTER, REFRESH_INTERVAL
 from diptych.config.environment import process_settings
 from diptych.config.loader import LocalOptions, load_agents
 from diptych.config.manifest import REFERENCES as POD_REFERENCES
@@ -28,6 +29,8 @@ from diptych.policy.rules import RunCaller
 from diptych.runtime.scheduler import HAND_OVER_SECONDS
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.http_server import CLOSE_SECONDS, FIRST_REQUEST_SECONDS
+from diptych_operator.controller import readiness_poll
+from diptych_operator.controller.poll_schedule import SCAN_SECONDS
 from diptych_operator.desired import resolved_manifest as resolved
 from diptych_operator.desired.access import (
     ACCESS_KEY,
@@ -380,6 +383,11 @@ def test_a_pod_has_time_to_end_its_runs_to_hand_over_and_to_serve_its_last_reade
     ending = FIRST_REQUEST_SECONDS + for_runs + HAND_OVER_SECONDS + CLOSE_SECONDS
     needed = before_sigterm + ending
     assert needed < pod["terminationGracePeriodSeconds"]
+
+
+def test_an_agent_without_pods_is_named_by_its_callers_within_20_seconds():
+    last_look = REFRESH_INTERVAL * MAX_JITTER  # the pod's, at the card
+    assert last_look + readiness_poll.PERIOD + readiness_poll.TICK + SCAN_SECONDS <= 20
 
 
 def test_both_sides_have_the_same_defaults():

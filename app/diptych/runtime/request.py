@@ -99,9 +99,8 @@ def first_event(
         new = _after_last_answer(new, last_answer)
     *earlier, last = map(_well_formed, _with_question(new, request))
     origin = request.origin
-    if origin.traceparent and not _TRACEPARENT.fullmatch(
-        origin.traceparent
-    ):  # W3C Trace Context, 3.2.2
+    trace = origin.traceparent  # W3C Trace Context, 3.2.2
+    if trace is not None and not _TRACEPARENT.fullmatch(trace):
         origin = replace(origin, traceparent=None)
     return RunRequested(
         last.content,

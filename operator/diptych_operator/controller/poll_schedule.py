@@ -38,7 +38,7 @@ class PollSchedule:
             return []
         self._next_scan = now + SCAN_SECONDS
         known = list(names)
-        period = max(period, len(known) / MAX_PER_SECOND) if period else 0.0
+        period = max(period, len(known) / MAX_PER_SECOND)
         for index in [index for index, name in enumerate(known) if name not in self._next]:
             self._next[known[index]] = now + period * (index + 1) / len(known)
         if len(self._next) > len(known):

@@ -366,6 +366,19 @@ class Flaky(MemoryLedger):
         return await super().settle(*arguments)
 
 
+class BreaksLedger(Slow):
+    """Takes the ledger away when it is asked for the answer."""
+
+    def __init__(self, ledger):
+        super().__init__()
+        self._ledger = ledger
+
+    async def stream(self, request):
+        self._ledger.is_away = True
+        async for delta in super().stream(request):
+            yield delta
+
+
 @virtually
 async def test_no_call_is_made_while_nobody_can_count_and_the_run_says_so():
     ledger = Flaky(asyncio.get_running_loop().time)
@@ -388,14 +401,7 @@ async def test_a_ledger_that_comes_back_is_waited_for():
 @virtually
 async def test_what_was_used_while_the_ledger_was_away_is_settled_when_it_is_back():
     ledger = Flaky(asyncio.get_running_loop().time)
-
-    class Breaking(Slow):
-        async def stream(self, request):
-            ledger.is_away = True
-            async for delta in super().stream(request):
-                yield delta
-
-    home = home_with(model=Breaking(), day={"tokens": 10_000}, ledger=ledger)
+    home = home_with(model=BreaksLedger(ledger), day={"tokens": 10_000}, ledger=ledger)
     await home.ask()
     assert (await used(home)).tokens == 100
     await asyncio.sleep(30)
@@ -558,14 +564,7 @@ async def test_a_child_that_was_lost_after_midnight_counts_as_what_it_was_lent_b
 @virtually
 async def test_a_run_leaves_its_queue_when_what_it_used_is_counted():
     ledger = Flaky(asyncio.get_running_loop().time)
-
-    class Breaking(Slow):
-        async def stream(self, request):
-            ledger.is_away = True
-            async for delta in super().stream(request):
-                yield delta
-
-    home = home_with(model=Breaking(), day={"tokens": 10_000}, ledger=ledger)
+    home = home_with(model=BreaksLedger(ledger), day={"tokens": 10_000}, ledger=ledger)
     run_id = (await home.runs.start(RunRequest((Message("user", "hi"),)))).run_id
     await asyncio.sleep(4)
     assert (await home.runs.entry(run_id)).status == "completed"

@@ -9,7 +9,7 @@ from support.kubernetes import ErrorResponse
 from support.operator_process import until
 from support.reconciler_harness import NAME, Harness, served
 
-from diptych_operator.controller import access_files
+from diptych_operator.controller import access_files, poll_schedule
 from diptych_operator.controller.obstacles import BLOCKED_SECONDS
 from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, DEPLOYMENT, NAMESPACE
 
@@ -240,6 +240,7 @@ async def test_an_unavailable_api_gets_the_pause_that_it_asks_for(harness, monke
 
     harness.api.before = before
     monkeypatch.setattr(access_files, "PERIOD", 0.0)
+    monkeypatch.setattr(poll_schedule, "MAX_PER_SECOND", float("inf"))
     monkeypatch.setattr(access_files.asyncio, "sleep", sleep)
     with pytest.raises(asyncio.CancelledError):
         await harness.access_files.run()

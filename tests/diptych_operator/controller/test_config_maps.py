@@ -7,7 +7,7 @@ from support.agents import agent_object
 from support.kubernetes import ErrorResponse
 from support.reconciler_harness import NAME, served
 
-from diptych_operator.controller import config_maps
+from diptych_operator.controller import config_maps, poll_schedule
 from diptych_operator.controller.obstacles import BLOCKED_SECONDS
 from diptych_operator.desired.resolved_manifest import FILE
 from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, DEPLOYMENT
@@ -146,6 +146,7 @@ async def test_nothing_is_done_during_a_rollout_or_for_an_agent_that_is_going(ha
 
 async def test_many_that_were_deleted_at_once_are_restored_a_few_at_a_time(harness, monkeypatch):
     monkeypatch.setattr(config_maps, "PERIOD", 0.0)
+    monkeypatch.setattr(poll_schedule, "MAX_PER_SECOND", float("inf"))
     for number in range(1, 100):
         harness.api.put(AGENT, agent_object(f"a{number}"))
     await harness.until_done()
@@ -185,6 +186,7 @@ async def test_an_unavailable_api_gets_the_pause_that_it_asks_for(harness, monke
 
     harness.api.before = before
     monkeypatch.setattr(config_maps, "PERIOD", 0.0)
+    monkeypatch.setattr(poll_schedule, "MAX_PER_SECOND", float("inf"))
     monkeypatch.setattr(config_maps.asyncio, "sleep", sleep)
     with pytest.raises(asyncio.CancelledError):
         await harness.config_maps.run()

@@ -37,6 +37,7 @@ from diptych.net.redaction import SECRETS
 CARD_TIMEOUT = 5.0  # seconds for a card, from connecting to its last byte
 MAX_CARD_BYTES = 256 * 1024
 REFRESH_INTERVAL = 10.0  # seconds until a card is read again: in 20 it is known who is gone
+MAX_JITTER = 1.2  # times that
 INITIAL_DELAY, MAX_DELAY = 0.2, 10.0  # seconds between attempts while the card cannot be read
 MAX_DESCRIPTION_CHARS = 2_000  # of a card that reach our prompt
 MAX_SKILLS, MAX_SKILL_CHARS = 20, 100  # names of skills that reach it, and characters of each
@@ -121,7 +122,7 @@ class PeerMonitor:
             self.first_attempt.set()
             if reason is None:
                 backoff.reset()
-                jitter = random.uniform(0.8, 1.2)  # noqa: S311 - replicas do not ask together
+                jitter = random.uniform(0.8, MAX_JITTER)  # noqa: S311 - replicas do not ask together
                 await self._wait(REFRESH_INTERVAL * jitter)
             else:
                 await self._wait(backoff.next_delay())
