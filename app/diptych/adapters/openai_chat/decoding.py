@@ -94,7 +94,8 @@ class ChunkDecoder:
             elif (choice := _first_choice(chunk)) is not None:
                 self._apply_choice(chunk, choice, texts, thoughts)
             else:
-                self._apply_without_choice(chunk)
+                _check_is_no_error(chunk)
+                self.usage = usage_of(chunk, {}) or self.usage
         return self._joined(texts), well_formed("".join(thoughts))
 
     def _text_alone(self, chunk: Mapping[str, Any]) -> str:
@@ -105,19 +106,9 @@ class ChunkDecoder:
             text = delta["content"]
         except (LookupError, TypeError, ValueError):
             return ""
-        is_alone = (
-            type(text) is str
-            and len(delta) == 1
-            and choice.get("index") == self._index
-            and not choice.get("finish_reason")
-            and "error" not in choice
-            and "usage" not in chunk
-        )
-        return text if is_alone else ""
-
-    def _apply_without_choice(self, chunk: Mapping[str, Any]) -> None:
-        _check_is_no_error(chunk)
-        self.usage = usage_of(chunk, {}) or self.usage
+        has_more = len(delta) > 1 or choice.get("finish_reason") or "error" in choice
+        is_other = choice.get("index") != self._index or "usage" in chunk
+        return "" if has_more or is_other or type(text) is not str else text
 
     def _apply_choice(
         self,
