@@ -20,10 +20,11 @@ from diptych.loop.messages import NativeCall, Usage
 from diptych.loop.reply_event import event_of_failure, event_of_reply
 from diptych.loop.state import Run
 from diptych.ports import Notice, may_want_reasoning
-from diptych.runtime.answer_filter import AnswerFilter, TextBatcher
+from diptych.runtime.answer_filter import AnswerFilter
 from diptych.runtime.backends import Backends
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
+from diptych.runtime.inbox import TextBatcher
 from diptych.runtime.redacted_replies import redacted_deltas, redacted_failure, redacted_reply
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.run_meter import BudgetRefused

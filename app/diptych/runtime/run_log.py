@@ -21,8 +21,8 @@ from diptych.ports.entries import IdempotencyKey, Lease, Opened
 from diptych.runtime.approval_records import note_approvals, open_approvals
 from diptych.runtime.buffer import SubscriberBuffer
 from diptych.runtime.call_notices import PROGRESS
+from diptych.runtime.inbox import Inbox, TaskCrashed
 from diptych.runtime.stores import Stores
-from diptych.runtime.tasks import Inbox, TaskCrashed
 
 DEFERRED_SECONDS = 0.1  # for which a write is deferred that can be merged with the next
 FIRST_DEFERRED_SECONDS = 0.025  # for a run's first write; until then it shows as queued

@@ -107,7 +107,7 @@ def waiting_for_its_own(patch):
         return await asked(self, *about, waits=True)
 
     patch.setattr(SharedBudgetMeter, "_ask", ask)
-    patch.setattr("diptych.runtime.tasks.RunTasks.cancel_awaited", lambda self: None)
+    patch.setattr("diptych.runtime.inbox.RunTasks.cancel_awaited", lambda self: None)
 
 
 def unasked(patch):
