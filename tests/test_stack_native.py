@@ -9,7 +9,7 @@ from support.model_server import Exchange, Step, model_server, usage
 from support.stack import agent, box, call, stage, stages
 
 from diptych.config.settings import PeerConfig
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 
 pytestmark = pytest.mark.asyncio
 

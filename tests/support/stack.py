@@ -26,7 +26,7 @@ from diptych.config.settings import (
     TimeoutConfig,
     ToolServerConfig,
 )
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 from diptych.runtime.definition import AgentDefinition
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.server import SEND_BUFFER_BYTES, ListenAddress, Sockets, serve_agents

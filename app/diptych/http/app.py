@@ -39,7 +39,7 @@ from diptych.http.runs.queues import queue_routes
 from diptych.http.runs.routes import RunPolicy, run_routes
 from diptych.http.runs.tree import tree_routes
 from diptych.http.session_memory import memory_routes
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 from diptych.net.memory_budget import MemoryBudget
 from diptych.runtime.agent_budgets import AgentBudgets
 from diptych.runtime.service import RunService
@@ -106,7 +106,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     runs = GuardedRuns(
         dependencies.runs,
         RunLimiter(dependencies.limits, time.monotonic),
-        takes_system=dependencies.chat.caller_system == "quote",
+        dependencies.chat,
     )
     terms = ChatTerms(name, dependencies.chat, dependencies.inputs)
     app.include_router(completion_routes(terms, runs))

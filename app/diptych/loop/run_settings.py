@@ -1,4 +1,4 @@
-"""The settings of a run, from the manifest, and their form on record; they join `events`.
+"""The settings of a run, from the manifest, and their form on record, with its `Offered`.
 
 On record a new setting is left out at its default: a replica of an older version, which cannot
 take over a run with a setting that it does not know, can then take over all runs without it.

@@ -97,7 +97,7 @@ class Delta:
 
 
 class Model(Protocol):
-    """A language model.
+    """A language model: `adapters.openai_chat.chat_model.ChatModel`, or `adapters.scripted`.
 
     Both methods raise `ModelError`, after retries of their own where those cannot do harm, and
     only before the first `Delta`. A stream that ends without a `finish_reason` raises `model_cut`:

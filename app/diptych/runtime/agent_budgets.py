@@ -9,8 +9,8 @@ from itertools import groupby
 
 from diptych.loop.budget import Budget, SharedBudgets
 from diptych.loop.codec import Record
-from diptych.loop.events import RunSettings
 from diptych.loop.messages import NO_USE, Used
+from diptych.loop.run_settings import RunSettings
 from diptych.ports import Clock, Notice
 from diptych.ports.budgets import Account, Ledger
 from diptych.runtime.approval_records import waited_seconds

@@ -34,7 +34,11 @@ MAX_KEPT_REASONING = 100_000  # characters, of one reply
 
 
 class ModelCaller:
-    """Asks the model of one run. Text of a streamed answer goes to `batcher` as it comes."""
+    """Asks the model of one run. Text of a streamed answer goes to `batcher` as it comes.
+
+    The model is `adapters.openai_chat.chat_model.ChatModel`, or with `DEBUG_MOCK_RESPONSES`
+    `adapters.scripted`.
+    """
 
     def __init__(
         self,
@@ -87,9 +91,9 @@ class ModelCaller:
 
     async def _send(self, command: AskModel, run: Run) -> Replied:
         self._has_reasoned, self._is_reasoning = self._has_reasoned or self._is_reasoning, False
-        if command.purpose in ("actions", "summary"):
-            return await self._complete(command)
-        return await self._stream(command, run)
+        if command.is_streamed:
+            return await self._stream(command, run)
+        return await self._complete(command)
 
     async def _complete(self, command: AskModel) -> Replied:
         reply = redacted_reply(await self._model.complete(command.request))

@@ -78,7 +78,7 @@ def continues_answer(request: RunRequest) -> bool:
     return bool(request.messages) and request.messages[-1].role == "assistant"
 
 
-def first_event(
+def run_requested(
     request: RunRequest, *, is_known: bool, last_answer: str | None = None
 ) -> RunRequested:
     """Give what is new in a request: in a known session, what follows the last answer.

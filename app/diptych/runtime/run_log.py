@@ -58,7 +58,7 @@ class RunLog:
         self.was_loaded = False  # from the store: another process may have written it
         self._stores = stores
         self._observers = observers
-        self._buffers: dict[SubscriberBuffer, None] = {}  # in the order of their coming
+        self._buffers: dict[SubscriberBuffer, None] = {}  # one for each `Subscription` here
         self._open_approvals: set[str] = set()  # ids of the calls that wait for a decision
         self._progress: list[tuple[int, Notice]] = []  # each with the seq of the record before it
         self._is_closed = False
@@ -68,7 +68,7 @@ class RunLog:
     ) -> Opened:
         """Put the run on record, with its first event, if there is memory for it.
 
-        Raises as `EventLog.open` does.
+        A session that nobody owns is claimed with it (`Opened.lease`). Raises as `EventLog.open`.
         """
         (first,) = self._next_records([asked])
         self.share.admit(RUN_SIZE + record_size(first))
@@ -87,6 +87,8 @@ class RunLog:
 
     async def append(self, items: Sequence[Event | Notice]) -> None:
         """Put the events on record; then tell them, with the notices between them.
+
+        Other processes learn of them from the store, subscribers here from `_tell`.
 
         Raises `OutOfMemory` if the run has grown beyond what there is; its end is always recorded.
         """

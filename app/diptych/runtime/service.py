@@ -33,9 +33,9 @@ from diptych.runtime.rebuilding import UnreadableRecord
 from diptych.runtime.request import (
     RunRequest,
     continues_answer,
-    first_event,
     owned_key,
     requested_session,
+    run_requested,
 )
 from diptych.runtime.resuming import find_resumable, resume_key, resuming_event
 from diptych.runtime.run_log import Observer
@@ -92,7 +92,7 @@ class RunService:
         self._lease_keeper.start()
 
     async def start(self, request: RunRequest) -> RunEntry:
-        """Accept a run: it is on record when this returns, and goes on whoever listens.
+        """Accept a run: it is on record when this returns, and goes on whoever subscribes.
 
         In a busy session it waits, is refused by `SessionBusy`, or interrupts what goes before it.
 
@@ -106,7 +106,7 @@ class RunService:
         last_answer = None
         if requested and is_known and continues_answer(request):
             last_answer = await self._last_answer(requested)
-        first = first_event(request, is_known=is_known, last_answer=last_answer)
+        first = run_requested(request, is_known=is_known, last_answer=last_answer)
         when_busy = request.when_busy or self._when_busy
         session_id = requested or owned_session(request.owner, f"session-{stores.clock.token()}")
         opened = await self._open(
@@ -152,10 +152,10 @@ class RunService:
         is_new_session: bool = False,
         if_idle: bool = False,
     ) -> Opened:
-        """Put a run on record in a session."""
+        """Put a run on record in a session, whose task at the scheduler then executes it."""
         stores, scheduler = self._stores, self._scheduler
         run_id = run_id_of(stores.log.epoch, stores.clock.token())
-        active = scheduler.add(
+        active = scheduler.register(
             run_id, session_id, is_new_session=is_new_session, subject=first.subject
         )
         try:

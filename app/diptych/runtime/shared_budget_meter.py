@@ -14,8 +14,9 @@ from diptych.errors import StoreError
 from diptych.loop.budget import Budget
 from diptych.loop.call_graph import failure
 from diptych.loop.commands import AskModel, MakeCall
-from diptych.loop.events import Failed, Returned, RunSettings
+from diptych.loop.events import Failed, Returned
 from diptych.loop.messages import NO_USE, Delegation, Result, Usage, Used
+from diptych.loop.run_settings import RunSettings
 from diptych.loop.spending import as_used, failed, is_counted, lent_out, shares
 from diptych.loop.state import Run
 from diptych.net.backoff import Backoff

@@ -1,6 +1,7 @@
 """The HTTP servers of a process: uvicorn, one for each app, started and stopped together.
 
-A request passes from here, through uvicorn, to the app (`http.app`).
+A request passes from here, through uvicorn, to the app (`http.app`). `BoundedProtocol`, uvicorn's
+protocol with bounds, refuses it or passes it on unchanged, and joins what is written at once.
 
 Not here: when they stop (`server`), what bounds a connection before there is a request
 (`http_protocol`).

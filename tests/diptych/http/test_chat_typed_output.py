@@ -9,7 +9,8 @@ from support.face import HI, Face, face, openai_error
 from support.stack import call, frames
 
 from diptych.config.settings import ChatConfig
-from diptych.loop.events import RunRequested, RunSettings
+from diptych.loop.events import RunRequested
+from diptych.loop.run_settings import RunSettings
 from diptych.runtime.definition import AgentDefinition
 
 CHAT = "/v1/chat/completions"

@@ -24,7 +24,6 @@ from diptych.loop.events import (
     ReplyRejected,
     Returned,
     RunRequested,
-    RunSettings,
     StepsExhausted,
     Streamed,
 )
@@ -33,6 +32,7 @@ from diptych.loop.model_request import ModelRequest
 from diptych.loop.prompt import action_rules, final_prompt
 from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import advance, closing_events, replay
+from diptych.loop.run_settings import RunSettings
 from diptych.loop.state import Phase, Run, conversation
 
 ECHO = '{"tool": "echo", "arguments": {"text": "a"}}'

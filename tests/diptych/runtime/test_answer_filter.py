@@ -11,7 +11,7 @@ from support.doubles import catalog, facts, house, types
 from diptych.loop.actions import Rules
 from diptych.loop.answer_gate import AnswerGate
 from diptych.loop.answer_reading import is_call
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 from diptych.ports import Delta, Notice, Reply
 from diptych.runtime.answer_filter import AnswerFilter
 from diptych.runtime.definition import AgentDefinition

@@ -13,9 +13,9 @@ from diptych.errors import ModelError, StoreError
 from diptych.loop.budget import Budget, Prices, SharedBudgets
 from diptych.loop.codec import Record
 from diptych.loop.commands import MakeCall
-from diptych.loop.events import RunSettings
 from diptych.loop.messages import Delegation, Message, Result, Usage, Used
 from diptych.loop.reducer import replay
+from diptych.loop.run_settings import RunSettings
 from diptych.loop.spending import used_by
 from diptych.loop.state import Run
 from diptych.policy.rule_groups import Rule

@@ -22,8 +22,8 @@ from diptych.loop.actions import Calls, Rules, parse, strip_lead
 from diptych.loop.actions.repetition import repetition_end
 from diptych.loop.answer_reading import is_call, is_no_op
 from diptych.loop.codec import TERMINAL, Record
-from diptych.loop.events import RunSettings
 from diptych.loop.messages import NativeCall
+from diptych.loop.run_settings import RunSettings
 from diptych.ports import Delta, Notice, Reply
 from diptych.runtime.answers import whole_answer
 from diptych.runtime.definition import AgentDefinition

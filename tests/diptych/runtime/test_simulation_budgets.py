@@ -15,8 +15,8 @@ from support.world import World, now
 
 from diptych.adapters.in_memory.budgets import MemoryLedger
 from diptych.loop.budget import LIMITS, Budget, SharedBudgets
-from diptych.loop.events import RunSettings
 from diptych.loop.messages import Used
+from diptych.loop.run_settings import RunSettings
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.recorded_use import RecordedUse, recorded_use
 from diptych.runtime.service import RunService

@@ -90,7 +90,10 @@ class ModelEndpoint:
         return await self._in_its_dialect(self._complete, request, limits, streamed=False)
 
     async def stream(self, request: ModelRequest, limits: Limits) -> tuple[ReplyReader, Delta]:
-        """Ask for a streamed reply; give it with its first piece. Raises `AttemptFailure`."""
+        """Ask for a streamed reply; give it with its first piece, before which it can be retried.
+
+        Raises `AttemptFailure`.
+        """
         return await self._in_its_dialect(self._stream, request, limits, streamed=True)
 
     async def _in_its_dialect(

@@ -1,6 +1,6 @@
 """The part of a manifest that says what the callers of an agent's HTTP API may bring.
 
-Not here: what becomes of it (`http`), who may ask at all (a later version's `access`).
+Not here: what becomes of it (`http`), who may ask at all (`access`).
 """
 
 from typing import Annotated, Literal, TypeAlias

@@ -1,8 +1,6 @@
 """The part of a manifest that bounds a run.
 
-Not here: what the bounds do. Those of steps and calls act in `loop.asking`, `loop.act` and
-`loop.actions`, those of the answer in `loop.answer`; `runtime.call_maker` bounds what a delegation
-carries, `runtime.executor` makes the deadline of a run.
+Not here: what the bounds do (where `run.settings` is read, above all in `loop`).
 """
 
 from typing import Annotated, Literal
@@ -12,7 +10,7 @@ from pydantic import Field
 from diptych.config.manifest.durations import Duration
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.settings import DEADLINE
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 
 _DEFAULTS = RunSettings()
 
@@ -20,7 +18,9 @@ _DEFAULTS = RunSettings()
 class LoopSpec(StrictModel):
     """The bounds of a run.
 
-    `RunSettings` has each field under the same name, but for `deadline`; `resolver` copies them.
+    A new field stands here and, under the same name, in `RunSettings`, where a run reads it; then
+    `make format` writes CRD and reference. `config.resolver`, the record and the Python API take
+    all fields as they are (but `deadline`, which is no setting of the loop).
     """
 
     max_steps: Annotated[int, Field(ge=1, le=100)] = _DEFAULTS.max_steps

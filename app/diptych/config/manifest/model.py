@@ -19,7 +19,7 @@ from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.urls import Url
 from diptych.config.manifest.validators import CelRule, rule_error
 from diptych.config.settings import InputKind, TimeoutConfig
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 
 _TIMEOUTS = TimeoutConfig()
 _TWO_KEYS = "needs only one of apiKey and a header Authorization"

@@ -27,8 +27,8 @@ from diptych.http.sse_response import SseResponse
 from diptych.http.typed_output import check_schema
 from diptych.http.views import queue_view, run_view
 from diptych.loop.codec import TERMINAL
-from diptych.loop.events import RunSettings
 from diptych.loop.messages import Message
+from diptych.loop.run_settings import RunSettings
 from diptych.ports.entries import RunEntry
 from diptych.runtime.agent_budgets import AgentBudgets
 from diptych.runtime.request import RunRequest
