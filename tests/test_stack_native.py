@@ -106,6 +106,51 @@ async def test_auto_learns_that_an_endpoint_takes_no_tools_and_says_so() -> None
     assert ["tools" in request for request in model.requests].count(True) == 1
 
 
+NO_SCHEMA = (  # Groq
+    '{"error": {"message": "invalid JSON schema for tool echo, tools[0].function.parameters: '
+    '\'required\' present but \'properties\' is missing", "type": "invalid_request_error"}}'
+)
+
+
+async def refuses_one_tool(exchange: Exchange) -> web.StreamResponse:
+    """A step of an endpoint that does not take the schema of one tool."""
+    if "tools" in exchange.body:
+        return web.Response(status=400, text=NO_SCHEMA, content_type="application/json")
+    return await refuses_tools(exchange)
+
+
+async def test_auto_goes_on_in_json_where_one_tool_s_schema_is_refused() -> None:
+    async with (
+        model_server(refuses_one_tool) as model,
+        stage(model=model, tools=(box(echo),), loop=AUTO) as helper,
+    ):
+        run_id = await helper.start()
+        assert (await helper.ended(run_id))["status"] == "completed"
+        await helper.ended(await helper.start())
+        ready = (await helper.http.get("/ready")).json()
+        events = (await helper.http.get(f"/v1/runs/{run_id}/events")).text
+        assert (await helper.facts()).count("tool_result") == 2
+    assert ready["action_format"] == "json"
+    assert (
+        "the model's endpoint refuses the tool 'echo': calls are asked for as JSON"
+        in (ready["notes"])
+    )
+    assert events.count("event: action_format") == 1
+    assert "It does not take the tool 'echo'" in events
+    assert ["tools" in request for request in model.requests].count(True) == 1
+
+
+async def test_native_by_order_names_the_tool_whose_schema_is_refused() -> None:
+    async with (
+        model_server(refuses_one_tool) as model,
+        stage(model=model, tools=(box(echo),), loop=NATIVE) as helper,
+    ):
+        refused = await helper.chat()
+    said = refused.json()["error"]["message"]
+    assert "It does not take the tool 'echo'. Change its input schema, leave it out" in said
+    assert len(model.requests) == 1
+
+
 def cannot_read_call(status: int, body: str) -> Step:
     """A step in which the model's server could not read the call that the model wrote."""
 
