@@ -194,7 +194,6 @@ class HostedAgent:
             access=None if self._is_open else policy,
             chat=config.chat,
             inputs=config.model.inputs if config.model else (),
-            max_steps=config.definition.settings.max_steps,
             budgets=self._budgets,
             has_docs=has_docs,
         )
