@@ -23,6 +23,7 @@ _WHEN_BUSY = (
     "What happens while another run of the session is not finished, in place of the manifest's "
     "`sessions.whenBusy`: wait for it, refuse the request (409), or cancel that run."
 )
+_MAX_STEPS = "The most steps of this run; at most the manifest's `maxSteps`."
 _SESSION_ID: JsonDict = {"pattern": "^[A-Za-z0-9._-]{1,128}$"}  # the runtime checks it
 
 
@@ -64,6 +65,7 @@ class ChatBody(BaseModel):
     session_id: str | None = Field(None, description=_SESSION, json_schema_extra=_SESSION_ID)
     on_disconnect: OnDisconnect | None = Field(None, description=_ON_DISCONNECT)
     when_busy: WhenBusy | None = Field(None, description=_WHEN_BUSY)
+    max_steps: int | None = Field(None, ge=1, description=_MAX_STEPS)
     n: Literal[1] | None = Field(None, description="There is one choice.")
 
 
@@ -88,9 +90,7 @@ class RunBody(BaseModel):
     output_schema: dict[str, Any] | None = Field(
         None, description="A JSON Schema that the answer fits, as JSON."
     )
-    max_steps: int | None = Field(
-        None, ge=1, description="The most steps of this run; at most the manifest's `maxSteps`."
-    )
+    max_steps: int | None = Field(None, ge=1, description=_MAX_STEPS)
     budget: BudgetBody | None = Field(None, description="What this run may use.")
 
 

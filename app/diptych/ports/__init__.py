@@ -58,6 +58,7 @@ __all__ = [
     "Tools",
     "ValueProvider",
     "may_want_reasoning",
+    "refused_tools",
     "refuses_tools",
 ]
 
@@ -104,8 +105,9 @@ class Model(Protocol):
     a truncated reply never looks whole.
 
     It may have an attribute `takes_tools`: False once its endpoint has refused `request.tools`,
-    which is the code `tools_refused`. And one `wants_reasoning`: whether its endpoint wants the
-    reasoning of a reply back beside its native calls, None while that is not known.
+    which is the code `tools_refused`; and `refused_tool`, the one of them that it refused, or ""
+    for what it did not name. And one `wants_reasoning`: whether its endpoint wants the reasoning of
+    a reply back beside its native calls, None while that is not known.
     """
 
     async def complete(self, request: ModelRequest) -> Reply: ...
@@ -116,6 +118,14 @@ class Model(Protocol):
 def refuses_tools(model: Model) -> bool:
     """Say whether a model is known to take no native calls."""
     return getattr(model, "takes_tools", None) is False
+
+
+def refused_tools(model: Model) -> str:
+    """Say in words what a model that takes no native calls has refused."""
+    name: str | None = getattr(model, "refused_tool", None)
+    if name is None:
+        return "tools"
+    return f"the tool {name!r}" if name else "these tools"
 
 
 def may_want_reasoning(model: Model) -> bool:

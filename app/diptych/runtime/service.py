@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from diptych.errors import InvalidRequest, Overloaded
+from diptych.errors import Overloaded
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.events import Aborted, Origin, RunRequested
 from diptych.loop.messages import JSON
@@ -32,6 +32,7 @@ from diptych.runtime.passed_decisions import PassedDecisions, is_below
 from diptych.runtime.rebuilding import UnreadableRecord
 from diptych.runtime.request import (
     RunRequest,
+    check_steps,
     continues_answer,
     owned_key,
     requested_session,
@@ -100,6 +101,7 @@ class RunService:
         room or the process is about to end, `StoreError`.
         """
         self._admit()
+        check_steps(request.max_steps, self._max_steps)
         stores = self._stores
         requested = requested_session(request)
         is_known = requested is not None and await stores.sessions.session_exists(requested)
@@ -133,9 +135,7 @@ class RunService:
         `InvalidRequest` for too many steps, and as `start` and `entry` do.
         """
         self._admit()
-        if max_steps is not None and max_steps > self._max_steps:
-            message = f"max_steps: this agent's runs have at most {self._max_steps}"
-            raise InvalidRequest(message, param="max_steps", code="invalid_value")
+        check_steps(max_steps, self._max_steps)
         records, resumed = await find_resumable(self._stores.log, run_id)
         if resumed:
             return resumed

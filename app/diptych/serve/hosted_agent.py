@@ -25,7 +25,7 @@ from diptych.http.app import AppDependencies, create_app, create_metrics_app
 from diptych.http.health import Readiness
 from diptych.loop.catalog import Unavailable
 from diptych.net.memory_budget import MemoryBudget
-from diptych.ports import Model, refuses_tools
+from diptych.ports import Model, refused_tools, refuses_tools
 from diptych.runtime.backends import Backends
 from diptych.runtime.catalog_recorder import starting_format
 from diptych.runtime.hooks import Hooks
@@ -194,7 +194,6 @@ class HostedAgent:
             access=None if self._is_open else policy,
             chat=config.chat,
             inputs=config.model.inputs if config.model else (),
-            max_steps=config.definition.settings.max_steps,
             budgets=self._budgets,
             has_docs=has_docs,
         )
@@ -245,7 +244,8 @@ class HostedAgent:
         if self._is_scripted:
             notes.append("DEBUG_MOCK_RESPONSES is on: a script answers instead of a model")
         if self._config.definition.settings.action_format == "auto" and refuses_tools(self._model):
-            notes.append("the model's endpoint refuses tools: calls are asked for as JSON")
+            what = refused_tools(self._model)
+            notes.append(f"the model's endpoint refuses {what}: calls are asked for as JSON")
         return notes
 
     async def _try_all(self, seconds: float) -> None:

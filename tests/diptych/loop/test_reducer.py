@@ -253,10 +253,17 @@ def test_a_good_action_resets_the_count_of_errors():
     assert run.errors == 3
 
 
-def test_a_reply_cut_off_by_the_length_limit_never_runs_its_calls():
-    _, commands = feed(started("echo")[0], Replied(ECHO, finish_reason="length"))
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+def test_a_reply_cut_off_by_the_length_limit_or_a_filter_never_runs_its_calls(reason):
+    _, commands = feed(started("echo")[0], Replied(ECHO, finish_reason=reason))
     assert made(commands) == []
     assert "error_type: truncated" in commands[0].request.messages[-1].content
+
+
+def test_a_filtered_reply_of_version_0_1_is_replayed_as_it_was():
+    run, _ = started("echo", settings=RunSettings(reply_rules=1))
+    _, commands = feed(run, Replied(ECHO, finish_reason="content_filter"))
+    assert [call.name for call in made(commands)] == ["echo"]
 
 
 def test_prose_cut_off_by_the_length_limit_is_still_no_action():

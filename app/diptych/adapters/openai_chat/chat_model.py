@@ -74,6 +74,11 @@ class ChatModel:
         return self._endpoints[0].takes_tools
 
     @property
+    def refused_tool(self) -> str | None:
+        """The tool for which the model's own endpoint takes none; "" if it did not say which."""
+        return self._endpoints[0].refused_tool
+
+    @property
     def wants_reasoning(self) -> bool | None:
         """Whether some endpoint wants reasoning back; False if all took native calls without."""
         known = [endpoint.wants_reasoning for endpoint in self._endpoints]

@@ -72,6 +72,7 @@ async def read_chat(request: Request, terms: ChatTerms) -> ChatRequest:
             run,
             output_schema=output.schema,
             parameters=parameters.allowed,
+            max_steps=body.max_steps,
             when_busy=body.when_busy,
         ),
         tools=output.tools,
