@@ -230,6 +230,8 @@ FeedItem: TypeAlias = Item | Gap
 class Feed(Protocol):
     """Live updates of runs between processes; some may be lost, for the log is the truth.
 
+    It is `adapters.redis.feed`; one process with a store in memory has nobody to tell.
+
     Records are published by `EventLog.append`, in the same step; notices by `publish_notice`.
     """
 
@@ -238,7 +240,10 @@ class Feed(Protocol):
         ...
 
     async def subscribe(self, run_id: str, put: Callable[[FeedItem], None]) -> Callable[[], None]:
-        """Call `put` with every update of a run from now on. Gives what ends the subscription."""
+        """Call `put`, of a subscriber's buffer, with every update of a run from now on.
+
+        Gives what ends the subscription.
+        """
         ...
 
     def on_signal(self, callback: Callable[[str, str, Signal], None]) -> None:

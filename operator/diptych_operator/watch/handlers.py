@@ -1,5 +1,7 @@
 """kopf's event handlers: an event goes into the cache, the affected Agents into the work queue.
 
+From there `controller.reconciler.Workers` take them.
+
 Only `event` handlers are used, so that kopf writes nothing on any object, neither finalizers nor
 annotations. docs/decisions/0020 says why, and why kopf's indices are not used.
 

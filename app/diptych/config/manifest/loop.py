@@ -3,14 +3,14 @@
 Not here: what the bounds do (where `run.settings` is read, above all in `loop`).
 """
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from diptych.config.manifest.durations import Duration
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.settings import DEADLINE
-from diptych.loop.run_settings import RunSettings
+from diptych.loop.run_settings import AnswerMode, OnMaxSteps, RunSettings
 
 _DEFAULTS = RunSettings()
 
@@ -25,10 +25,10 @@ class LoopSpec(StrictModel):
 
     max_steps: Annotated[int, Field(ge=1, le=100)] = _DEFAULTS.max_steps
     """The most steps of a run. In each step the model asks for calls, and gets their results."""
-    on_max_steps: Literal["stop", "answer"] = _DEFAULTS.on_max_steps
+    on_max_steps: OnMaxSteps = _DEFAULTS.on_max_steps
     """What happens after the last step: `stop` ends the run with a text that says so, `answer` lets
     the model answer from the results so far."""
-    answer_mode: Literal["separate", "direct"] = _DEFAULTS.answer_mode
+    answer_mode: AnswerMode = _DEFAULTS.answer_mode
     """How the answer is made: `separate` asks the model for it in a request of its own; with
     `direct` a reply that calls nothing is the answer, which saves a request."""
     max_calls_per_step: Annotated[int, Field(ge=1, le=64)] = _DEFAULTS.max_calls_per_step
