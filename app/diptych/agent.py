@@ -57,7 +57,7 @@ from diptych.run_result import (
 )
 from diptych.runtime.answers import collect
 from diptych.serve.hosted_agent import HostedAgent, InProcessBackends
-from diptych.serve.server import ListenAddress, Sockets, serve_agents
+from diptych.serve.process import ListenAddress, Sockets, serve_agents
 from diptych.serve.stores import check_store_url
 
 __all__ = ["Agent", "CallInfo", "Deny", "Memory", "ResultInfo", "RunError", "RunInfo", "StepInfo"]

@@ -29,7 +29,7 @@ from diptych.config.settings import (
 from diptych.loop.run_settings import RunSettings
 from diptych.runtime.definition import AgentDefinition
 from diptych.serve.hosted_agent import HostedAgent
-from diptych.serve.server import SEND_BUFFER_BYTES, ListenAddress, Sockets, serve_agents
+from diptych.serve.process import SEND_BUFFER_BYTES, ListenAddress, Sockets, serve_agents
 
 QUICK = TimeoutConfig(connect=0.5, first_byte=0.2, idle=0.2, total=2.0)
 

@@ -2,7 +2,7 @@
 
 This is the composition root: the only place that knows both the ports and the adapters.
 
-Not here: sockets and signals (`server`), where the configuration comes from (`config`).
+Not here: sockets and signals (`process`), where the configuration comes from (`config`).
 """
 
 import asyncio

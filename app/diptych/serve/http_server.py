@@ -3,7 +3,7 @@
 A request passes from here, through uvicorn, to the app (`http.app`). `BoundedProtocol`, uvicorn's
 protocol with bounds, refuses it or passes it on unchanged, and joins what is written at once.
 
-Not here: when they stop (`server`), what bounds a connection before there is a request
+Not here: when they stop (`process`), what bounds a connection before there is a request
 (`http_protocol`).
 """
 
