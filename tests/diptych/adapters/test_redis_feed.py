@@ -249,6 +249,6 @@ async def test_a_watch_that_is_not_confirmed_in_time_is_refused_and_leaves_nothi
             server.pause()
             with pytest.raises(StoreError, match="does not answer"):
                 await store.subscribe(opened.entry.run_id, lambda _: None)
-            assert store._subscribers_by_run == {}
+            assert store._channels_by_run == {}
             server.resume()
             await store.subscribe(opened.entry.run_id, lambda _: None)
