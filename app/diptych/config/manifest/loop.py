@@ -1,6 +1,6 @@
 """The part of a manifest that bounds a run.
 
-Not here: what the bounds do (where `run.settings` is read, above all in `loop`).
+Not here: what the bounds do. They act wherever the settings of a run are read, above all in `loop`.
 """
 
 from typing import Annotated
