@@ -13,7 +13,7 @@ from diptych.errors import ModelError
 from diptych.loop.actions import strip_lead
 from diptych.loop.answer import CHECKED_ANSWERS
 from diptych.loop.answer_gate import AnswerGate
-from diptych.loop.answer_reading import is_call
+from diptych.loop.answer_reading import is_attempt, is_call
 from diptych.loop.commands import AskModel
 from diptych.loop.events import Event, Failed, Replied
 from diptych.loop.messages import NativeCall, Usage
@@ -153,10 +153,12 @@ def _gate(command: AskModel, run: Run) -> Callable[[], AnswerGate] | None:
         return partial(AnswerGate, is_action=None)
     reads_as_call = partial(is_call, catalog=run.catalog, rules=run.settings.rules)
     is_direct = command.purpose == "either"
+    attempts = partial(is_attempt, catalog=run.catalog, rules=run.settings.rules)
     preamble = PREAMBLE_CHARS if is_direct and request.tools else 0
     return partial(
         AnswerGate,
         reads_as_call,
+        is_attempt=attempts if is_direct else None,
         names=run.catalog.names,
         watches_lines=is_direct,
         min_chars=preamble,

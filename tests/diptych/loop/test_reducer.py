@@ -212,7 +212,8 @@ def test_in_a_catalog_of_version_0_1_any_unknown_name_is_blamed_on_the_server_th
     away = Unavailable("server", "calc", "connection refused")
     run, _ = started(with_offers=Catalog((tool("x"),), unavailable=(away,)))
     run, (ask,) = feed(run, Replied('{"tool": "add"}'))
-    assert run.results == (Result("call_1_1", "unavailable: calc", error="unavailable"),)
+    text = "unavailable: calc; tools available: x"
+    assert run.results == (Result("call_1_1", text, error="unavailable"),)
     assert run.started == ()
     assert "unavailable: calc" in ask.request.messages[-1].content
 
