@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-import httpcore
 import httpx
 import orjson
 
@@ -120,7 +119,7 @@ def _client(policy: OutgoingPolicy) -> httpx.AsyncClient:
     context = httpx.create_ssl_context()
     transport = httpx.AsyncHTTPTransport(verify=context)
     limits = PoolLimits(_MAX_CONNECTIONS, kept_alive=10, keep_seconds=3.0)
-    use_guarded_pool(transport, httpcore, policy, context, limits)
+    use_guarded_pool(transport, policy, context, limits)
     return httpx.AsyncClient(
         transport=transport,
         timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),  # the hook's own time bounds the rest

@@ -1,4 +1,4 @@
-"""Connects for httpx and httpx2, which have one interface below, where a policy allows it.
+"""Connects for httpx where a policy allows it, as `guarded_connector` does for aiohttp.
 
 Not here: the policy (`outgoing`), TLS, which the pools add with the name of the host and not of
 the address.
@@ -9,18 +9,12 @@ import ssl
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
+
+import httpcore
+import httpx
 
 from diptych.net.outgoing import OutgoingPolicy
-
-
-class HttpcorePackage(Protocol):
-    """The parts of `httpcore` and `httpcore2` that are used."""
-
-    AnyIOBackend: Any
-    AsyncConnectionPool: Any
-    ConnectError: Any
-    ConnectTimeout: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +30,12 @@ class PoolLimits:
 
 
 def use_guarded_pool(
-    transport: Any,  # noqa: ANN401 - `AsyncHTTPTransport` of either package
-    httpcore: HttpcorePackage,
+    transport: httpx.AsyncHTTPTransport,
     policy: OutgoingPolicy | None,
     tls: ssl.SSLContext,
     limits: PoolLimits,
 ) -> None:
-    """Have a transport of `httpx` or `httpx2` connect where the policy allows it.
+    """Have a transport of `httpx` connect where the policy allows it.
 
     A transport has no argument for what connects; its pool has.
     """
@@ -51,16 +44,15 @@ def use_guarded_pool(
         max_connections=limits.connections,
         max_keepalive_connections=limits.kept_alive,
         keepalive_expiry=limits.keep_seconds,
-        network_backend=GuardedBackend(policy, httpcore) if policy else None,
+        network_backend=GuardedBackend(policy) if policy else None,
     )
 
 
-class GuardedBackend:
-    """An `AsyncNetworkBackend` that looks names up itself, and connects to what it has checked."""
+class GuardedBackend(httpcore.AsyncNetworkBackend):
+    """Looks names up itself, and connects to what it has checked."""
 
-    def __init__(self, policy: OutgoingPolicy, httpcore: HttpcorePackage) -> None:
+    def __init__(self, policy: OutgoingPolicy) -> None:
         self._policy = policy
-        self._httpcore = httpcore
         self._inner = httpcore.AnyIOBackend()
 
     async def connect_tcp(
@@ -70,18 +62,18 @@ class GuardedBackend:
         timeout: float | None = None,  # noqa: ASYNC109 - the interface's
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
-    ) -> object:
-        """Connect to the first address that answers. Raises the package's `ConnectError`."""
+    ) -> httpcore.AsyncNetworkStream:
+        """Connect to the first address that answers. Raises `httpcore.ConnectError`."""
         try:
             async with asyncio.timeout(timeout):
                 addresses = await self._policy.addresses(host, port)
         except TimeoutError as error:
-            raise self._httpcore.ConnectTimeout from error
+            raise httpcore.ConnectTimeout from error
         except OSError as error:
-            raise self._httpcore.ConnectError(type(error).__name__) from error
+            raise httpcore.ConnectError(type(error).__name__) from error
         *others, last = addresses
         for address in others:
-            with suppress(self._httpcore.ConnectError, self._httpcore.ConnectTimeout):
+            with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
                 return await self._connect(address, port, timeout, local_address, socket_options)
         return await self._connect(last, port, timeout, local_address, socket_options)
 
@@ -89,5 +81,5 @@ class GuardedBackend:
         """Wait, as a pool does between tries."""
         await asyncio.sleep(seconds)
 
-    async def _connect(self, *arguments: object) -> object:
+    async def _connect(self, *arguments: Any) -> httpcore.AsyncNetworkStream:  # noqa: ANN401
         return await self._inner.connect_tcp(*arguments)

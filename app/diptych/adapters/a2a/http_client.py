@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from functools import cache
 from urllib.parse import SplitResult, urlsplit
 
-import httpcore
 import httpx
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 from google.protobuf.json_format import ParseError
@@ -46,7 +45,7 @@ def http_client(policy: OutgoingPolicy | None = None) -> httpx.AsyncClient:
     """
     transport = _BoundedTransport(verify=_tls_context())
     limits = PoolLimits(MAX_CONNECTIONS, kept_alive=20, keep_seconds=KEEPALIVE_EXPIRY)
-    use_guarded_pool(transport, httpcore, policy, _tls_context(), limits)
+    use_guarded_pool(transport, policy, _tls_context(), limits)
     return httpx.AsyncClient(
         transport=transport,
         timeout=httpx.Timeout(CONNECT_TIMEOUT, read=READ_TIMEOUT),

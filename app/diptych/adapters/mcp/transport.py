@@ -14,11 +14,10 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 
-import httpcore2
 import httpx2
 
+from diptych.adapters.mcp.aiohttp_transport import AiohttpTransport
 from diptych.adapters.mcp.request_outcome import RequestOutcome, Stage, current_outcome
-from diptych.net.guarded_backend import PoolLimits, use_guarded_pool
 from diptych.net.outgoing import AddressRefused, OutgoingPolicy
 from diptych.net.received import Received, TooMuchReceived, is_compressed
 from diptych.ports import ValueProvider
@@ -265,9 +264,7 @@ def http_client(url: str, headers: Mapping[str, ValueProvider]) -> httpx2.AsyncC
     It does not use the proxies of the environment, and follows no redirects. `headers` go to the
     origin of `url` only.
     """
-    inner = httpx2.AsyncHTTPTransport(verify=_tls_context())
-    limits = PoolLimits(None, kept_alive=32, keep_seconds=KEEPALIVE_EXPIRY)
-    use_guarded_pool(inner, httpcore2, OutgoingPolicy([url]), _tls_context(), limits)
+    inner = AiohttpTransport(OutgoingPolicy([url]), _tls_context(), KEEPALIVE_EXPIRY)
     return httpx2.AsyncClient(
         transport=RecordingTransport(inner, url, headers),
         follow_redirects=False,

@@ -1,0 +1,138 @@
+"""Sends what the SDK's HTTP client asks for with aiohttp, which takes a third of the work.
+
+The SDK knows httpx2: it gives its requests and is given its responses and errors. An error says
+whether a server can have got the request, so each of aiohttp's becomes the one of httpx2 that says
+the same.
+
+Not here: what an error or a status means for a call (`transport`).
+"""
+
+import io
+import re
+import ssl
+from collections.abc import AsyncIterator
+from functools import cache
+
+import aiohttp
+import httpx2
+from yarl import URL
+
+from diptych.net.guarded_connector import GuardedConnector
+from diptych.net.outgoing import OutgoingPolicy
+from diptych.net.sse import MEBIBYTE
+
+MAX_HEADER_BYTES = 100 * 1024  # of one header of a response
+_WRITTEN_BY_AIOHTTP = frozenset({b"content-length", b"connection"})
+_UNSENDABLE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
+
+
+class AiohttpTransport(httpx2.AsyncBaseTransport):
+    """Follows no redirects, keeps no cookies, uses no proxy, and inflates nothing.
+
+    It has no limit on connections: each run needs its own.
+    """
+
+    def __init__(self, policy: OutgoingPolicy, tls: ssl.SSLContext, keep_seconds: float) -> None:
+        """Connect where `policy` allows it; an idle connection is used again for so long."""
+        self._policy = policy
+        self._tls = tls
+        self._keep_seconds = keep_seconds
+        self._session: aiohttp.ClientSession | None = None
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request; its response has a body that is unread. Raises `TransportError`s."""
+        if self._session is None:
+            self._session = self._open_session()
+        timeout = request.extensions["timeout"]
+        url, headers = _target(str(request.url)), _sendable_headers(request)
+        body = request.content
+        try:
+            response = await self._session.request(
+                request.method,
+                url,
+                # aiohttp writes bytes at once, and warns if they are many.
+                data=body if len(body) < MEBIBYTE else io.BytesIO(body),
+                headers=headers,
+                allow_redirects=False,
+                timeout=_timeout(timeout["connect"], timeout["read"]),
+            )
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise _transport_error(error) from error
+        return httpx2.Response(
+            response.status, headers=response.raw_headers, stream=_Body(response), request=request
+        )
+
+    async def aclose(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        """Open the client, which needs a running loop."""
+        return aiohttp.ClientSession(
+            connector=GuardedConnector(
+                self._policy, ssl=self._tls, limit=0, keepalive_timeout=self._keep_seconds
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            max_line_size=MAX_HEADER_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
+            trust_env=False,
+        )
+
+
+class _Body(httpx2.AsyncByteStream):
+    """The body of a response, as its pieces come; to close it before its end hangs up."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            while chunk := await self._response.content.readany():
+                yield chunk
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise _transport_error(error) from error
+
+    async def aclose(self) -> None:
+        self._response.close()
+
+
+def _target(url: str) -> URL:
+    """Give a URL as it stands; httpx2 has made a header of a user and password in it.
+
+    Raises `httpx2.UnsupportedProtocol`.
+    """
+    target = URL(url, encoded=True)
+    if target.scheme not in ("http", "https") or not target.host:
+        raise httpx2.UnsupportedProtocol(target.scheme)
+    return target.with_user(None)
+
+
+def _sendable_headers(request: httpx2.Request) -> list[tuple[str, str]]:
+    """Raises `httpx2.LocalProtocolError` if a value holds what no header may hold."""
+    headers = [
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in request.headers.raw
+        if name.lower() not in _WRITTEN_BY_AIOHTTP
+    ]
+    if _UNSENDABLE.search("".join([value for _, value in headers])):
+        raise httpx2.LocalProtocolError("a header has a value that cannot be sent")
+    return headers
+
+
+@cache
+def _timeout(connect: float | None, read: float | None) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=None, connect=connect, sock_read=read)
+
+
+def _transport_error(error: aiohttp.ClientError | TimeoutError) -> httpx2.TransportError:
+    """Give httpx2's error; the texts of aiohttp's may hold a URL with its query."""
+    kind = type(error).__name__
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return httpx2.ConnectTimeout(kind)
+        case aiohttp.ClientConnectorError():
+            return httpx2.ConnectError(kind)
+        case TimeoutError():
+            return httpx2.ReadTimeout(kind)
+    return httpx2.ReadError(kind)
