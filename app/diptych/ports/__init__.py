@@ -100,6 +100,8 @@ class Delta:
 class Model(Protocol):
     """A language model: `adapters.openai_chat.chat_model.ChatModel`, or `adapters.scripted`.
 
+    `runtime.model_caller` asks it.
+
     Both methods raise `ModelError`, after retries of their own where those cannot do harm, and
     only before the first `Delta`. A stream that ends without a `finish_reason` raises `model_cut`:
     a truncated reply never looks whole.
@@ -230,7 +232,8 @@ FeedItem: TypeAlias = Item | Gap
 class Feed(Protocol):
     """Live updates of runs between processes; some may be lost, for the log is the truth.
 
-    It is `adapters.redis.feed`; one process with a store in memory has nobody to tell.
+    It is `adapters.redis.feed`, which `runtime.subscription` subscribes to; one process with a
+    store in memory has nobody to tell.
 
     Records are published by `EventLog.append`, in the same step; notices by `publish_notice`.
     """

@@ -1,5 +1,9 @@
 """Asks a run's model: for a whole reply, or for one that is streamed because it may be the answer.
 
+Each piece of a streamed one goes through `answer_filter`, which holds back what may open an action,
+to `inbox.TextBatcher`. The first is due there at once, later ones every 25 ms: `TextDue` has
+`Runner._write_text` take and record what has come.
+
 Not here: when it is asked (`loop.asking`), what becomes of a reply (`loop.act`, `loop.answer`), the
 text of a streamed one (`answer_filter`).
 """
@@ -34,7 +38,7 @@ MAX_KEPT_REASONING = 100_000  # characters, of one reply
 
 
 class ModelCaller:
-    """Asks the model of one run. Text of a streamed answer goes to `batcher` as it comes.
+    """Asks the model of one run. Text that may be told goes to `batcher`.
 
     The model is `adapters.openai_chat.chat_model.ChatModel`, or with `DEBUG_MOCK_RESPONSES`
     `adapters.scripted`.

@@ -2,8 +2,9 @@
 
 `RunWriter` says when the runner's events are written, `RunLog` puts them on record and tells them.
 
-Not here: what is written (`runner`), the store behind it (`adapters`), subscribers that read a
-run which another process owns (`subscription`).
+Not here: what is written (`runner`), the store behind it (`adapters.redis.event_log`,
+`adapters.in_memory.store`), subscribers that read a run which another process owns
+(`subscription`).
 """
 
 import asyncio

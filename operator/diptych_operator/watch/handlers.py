@@ -66,6 +66,7 @@ def _register(
 ) -> None:
     @kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)
     async def on_event(event: Mapping[str, Any], **_: object) -> None:
-        change = cache.remove if event["type"] == "DELETED" else cache.put
-        for agent_name in change(kind, event["object"]):
+        update = cache.remove if event["type"] == "DELETED" else cache.put
+        affected_agents = update(kind, event["object"])
+        for agent_name in affected_agents:
             queue.add(agent_name)

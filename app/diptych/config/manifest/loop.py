@@ -19,8 +19,9 @@ class LoopSpec(StrictModel):
     """The bounds of a run.
 
     A new field stands here and, under the same name, in `RunSettings`, where a run reads it; then
-    `make format` writes CRD and reference. `config.resolver`, the record and the Python API take
-    all fields as they are (but `deadline`, which is no setting of the loop).
+    `make format` writes CRD and reference (after a release it says since when: see
+    `tools/reference/manifest.py`). `config.resolver`, the record and the Python API take all fields
+    as they are (but `deadline`, which is no setting of the loop).
     """
 
     max_steps: Annotated[int, Field(ge=1, le=100)] = _DEFAULTS.max_steps
