@@ -1,23 +1,22 @@
 """Asks servers many things, each server one thing at a time, and gives the replies in order.
 
-Nothing is asked twice: a server on its own gives the same reply to the same request, so replies are
-kept for this process. Nor is more asked than a judgment needs: where nothing that may still come
-changes it, a reply is read no further.
+Nothing is asked twice (`kept_replies`). Nor is more asked than a judgment needs: where nothing that
+may still come changes it, a reply is read no further.
 """
 
-import json
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
 
+from bench.models.kept_replies import FOLDER, KeptReplies, key_of
+from bench.models.questions import Question
 from bench.models.server import ModelServer
 
 Messages = Sequence[dict[str, Any]]
-IsSettled = Callable[[str], bool]
 SEED = 1
 MAX_TOKENS = 80  # of a reply that is measured; this model seldom stops by itself
-_whole: dict[tuple[str, str], str] = {}  # replies by template and request
 
 
 def replies(
@@ -26,11 +25,11 @@ def replies(
     *,
     temperature: float = 0,
     seed: int = SEED,
-    settled: Sequence[IsSettled] | None = None,
+    judged_by: Sequence[Question] | None = None,
 ) -> list[str]:
     """Give the reply to each request, whichever server it came from.
 
-    `settled` has for each of them what says that enough of its reply is there.
+    `judged_by` has the question of each: then a reply is read until nothing changes its judgment.
     """
     free: SimpleQueue[ModelServer] = SimpleQueue()
     for server in servers:
@@ -40,8 +39,8 @@ def replies(
     def ask(place: int) -> str:
         server = free.get()
         try:
-            body = {"messages": requests[place], **sampled}
-            return _reply(server, body, settled[place] if settled else None)
+            question = judged_by[place] if judged_by else None
+            return _reply(server, {"messages": requests[place], **sampled}, question)
         finally:
             free.put(server)
 
@@ -49,11 +48,18 @@ def replies(
         return list(threads.map(ask, range(len(requests))))
 
 
-def _reply(server: ModelServer, body: dict[str, Any], is_settled: IsSettled | None) -> str:
-    key = server.template, json.dumps(body, sort_keys=True)
-    if key in _whole:
-        return _whole[key]
-    said = server.reply(body, is_settled)
-    if is_settled is None:
-        _whole[key] = said
+def _reply(server: ModelServer, body: dict[str, Any], question: Question | None) -> str:
+    kept = kept_replies()
+    whole_key = key_of(server.identity, body, ())
+    key = key_of(server.identity, body, question.words) if question else whole_key
+    for known in (whole_key, key):
+        if (said := kept.find(known)) is not None:
+            return said
+    said = server.reply(body, question and question.is_settled)
+    kept.add(key, said)
     return said
+
+
+@functools.cache
+def kept_replies() -> KeptReplies:
+    return KeptReplies(FOLDER)

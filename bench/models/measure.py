@@ -166,8 +166,8 @@ def _told(
     """
     asked = [(q, way.messages(kind, q)) for q in chosen(kind, name)]
     sent = [(q, messages) for q, messages in asked if messages is not None]
-    settled = None if whole else [q.is_settled for q, _ in sent]
-    answers = replies(servers, [messages for _, messages in sent], settled=settled)
+    judged_by = None if whole else [q for q, _ in sent]
+    answers = replies(servers, [messages for _, messages in sent], judged_by=judged_by)
     return [(q, answer) for (q, _), answer in zip(sent, answers, strict=True)]
 
 

@@ -42,12 +42,16 @@ class Question:
 
         It names a word that decides, and enough follows to see that the word ends there.
         """
-        words = [str(word) for word in self.fields.get("first") or self.fields["right"]]
         plain = _plain(answer)
-        places = _places(words, plain)
+        places = _places(self.words, plain)
         if not places:
             return False
-        return min(places)[0] + max(map(len, words)) + _AFTER_A_WORD <= len(plain)
+        return min(places)[0] + max(map(len, self.words)) + _AFTER_A_WORD <= len(plain)
+
+    @property
+    def words(self) -> list[str]:
+        """The words by which an answer is judged: the first of them decides."""
+        return [str(word) for word in self.fields.get("first") or self.fields["right"]]
 
 
 def pool(kind: Kind) -> list[Question]:

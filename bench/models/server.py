@@ -30,10 +30,10 @@ class NotToBeHad(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ModelServer:
-    """A server on a port; `template` is the name of its chat template, "" for its own."""
+    """A server on a port; `identity` says what it runs: its build, its model, its template."""
 
     port: int
-    template: str = ""
+    identity: str = ""
 
     @property
     def url(self) -> str:
@@ -107,9 +107,21 @@ def model_server(*options: str, template: Path | None = None) -> Iterator[ModelS
     more = [] if template is None else ["--chat-template-file", str(template)]
     process, port = _started([*more, *options])
     try:
-        yield ModelServer(port, template.stem if template else "")
+        yield ModelServer(port, _identity(port))
     finally:
         _end(process)
+
+
+def _identity(port: int) -> str:
+    """Say what a server runs, in its own words and by the size of its model."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=REPLY_SECONDS)
+    try:
+        connection.request("GET", "/props")
+        found = json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
+    said = [found[name] for name in ("build_info", "model_path", "chat_template")]
+    return json.dumps([*said, Path(found["model_path"]).stat().st_size])
 
 
 def _started(options: Sequence[str]) -> "tuple[subprocess.Popen[bytes], int]":

@@ -172,7 +172,7 @@ async def read_body(request: Request, model: type[Body]) -> Body:
 def first_problem(error: ValidationError) -> InvalidRequest:
     """Describe the first problem of a body in one sentence, without repeating the input."""
     problems = error.errors(include_url=False, include_context=True, include_input=False)
-    problem = max(problems, key=lambda p: len(p["loc"])) if _is_union(problems) else problems[0]
+    problem = max(problems, key=_closeness) if _is_union(problems) else problems[0]
     path = _path(problem["loc"])
     match problem["type"]:
         case "missing":
@@ -205,7 +205,15 @@ def sentence(path: str, message: str) -> str:
 
 
 def _is_union(problems: list[Any]) -> bool:
-    return len(problems) > 1 and len({p["loc"][:3] for p in problems}) == 1
+    """Say whether problems are those of one value with the members of a union."""
+    locations = [p["loc"] for p in problems]
+    depth = 1 if all(isinstance(place, str) for loc in locations for place in loc) else 3
+    return len(problems) > 1 and len({loc[:depth] for loc in locations}) == 1
+
+
+def _closeness(problem: Any) -> tuple[int, bool]:  # noqa: ANN401 - pydantic's
+    """Say how near a value came to this member of a union: the deepest, and of the right type."""
+    return len(problem["loc"]), not str(problem["type"]).endswith("_type")
 
 
 def _path(location: tuple[int | str, ...]) -> str:
