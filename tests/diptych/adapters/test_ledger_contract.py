@@ -105,7 +105,7 @@ async def test_one_account_that_has_nothing_left_stands_for_both(books: Books) -
     assert (await books.ledger.reserve([talk, day], "e1", TOKENS)).outcome == "ok"
     await books.ledger.settle([talk, day], "e1", "run-1", TOKENS)
     gone = await books.ledger.reserve([talk, day], "e2", TOKENS)
-    assert (gone.outcome, gone.index) == ("gone", 1)
+    assert (gone.outcome, gone.place) == ("gone", 1)
     assert (await books.ledger.reserve([talk], "e3", Used(tokens=900))).outcome == "ok"
 
 
