@@ -130,7 +130,7 @@ class Policy:
         """Give the rules for what a call is called, with their places; found once for a name."""
         kind: About = "tool" if "tool" in variables else "agent"
         about = variables[kind]
-        names = tuple(str(about[key]) for key in ("name", "longName") if key in about)
+        names = tuple(map(str, filter(None, (about["name"], about.get("longName")))))
         found = self._by_name.get((kind, *names))
         if found is None:
             rules = enumerate(self._rules)

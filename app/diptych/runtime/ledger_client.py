@@ -82,6 +82,9 @@ class LedgerClient:
     ) -> None:
         self.ledger = ledger
         self.budgets = budgets
+        limits = (budgets.per_session.wall_clock, budgets.per_day.wall_clock)
+        self.is_timed = limits != (None, None)
+        """Whether the time is limited that runs execute."""
         self.estimate = estimate
         self.session_seconds = session_seconds
         self._held: dict[str, Sequence[Account]] = {}

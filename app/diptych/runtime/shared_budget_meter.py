@@ -66,8 +66,7 @@ class SharedBudgetMeter(RunMeter):
         self._client = client
         self._counted = counted
         self._must_adopt = counted.has_run
-        limits = (client.budgets.per_session.wall_clock, client.budgets.per_day.wall_clock)
-        self._is_timed = limits != (None, None)
+        self._is_timed = client.is_timed
         self._day = -1
         self._shared: Sequence[Account] = ()  # of that day
         self._settled_ms = 0

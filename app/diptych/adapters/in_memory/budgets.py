@@ -13,7 +13,7 @@ from diptych.loop.budget import Limit
 from diptych.loop.messages import NO_USE, Used
 from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
 
-_MAX_ACCOUNTS = 10_000
+_KEPT_ACCOUNTS, _MOST_ACCOUNTS = 10_000, 11_000
 _SETTLED = 60.0  # seconds for which it is known that an entry was settled
 _FORGOTTEN = 600.0  # seconds for which it is known that all of a run was counted
 
@@ -50,7 +50,7 @@ class MemoryLedger:
 
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         self._now = now
-        self._accounts: OrderedDict[str, _Account] = OrderedDict()
+        self._accounts: dict[str, _Account] = {}
         self._settled: OrderedDict[str, float] = OrderedDict()  # entries, until when
         self._forgotten: OrderedDict[tuple[str, str], float] = OrderedDict()  # runs of accounts
 
@@ -134,46 +134,52 @@ class MemoryLedger:
 
     def _rows(self, accounts: Sequence[Account], now: float) -> Sequence[_Account]:
         """Give accounts without reservations that nobody holds any more."""
-        known, rows = self._accounts, []
+        rows = []
         for account in accounts:
-            row = known.get(account.key)
+            row = self._accounts.get(account.key)
             if row is None or row.last_use + account.seconds < now:
-                row = known[account.key] = _Account()
-            row.last_use = now
-            known.move_to_end(account.key)
-            if row.due < now:
+                row = self._open(account.key)
+            elif row.due < now:
                 row.free(now)
+            row.last_use = now
             rows.append(row)
-        while len(known) > _MAX_ACCOUNTS:
-            known.popitem(last=False)
         return rows
+
+    def _open(self, key: str) -> _Account:
+        """Begin an account anew; of too many, those are forgotten that were used longest ago."""
+        accounts = self._accounts
+        row = accounts[key] = _Account()
+        if len(accounts) > _MOST_ACCOUNTS:
+            by_use = sorted(accounts, key=lambda key: accounts[key].last_use, reverse=True)
+            for oldest in by_use[_KEPT_ACCOUNTS:]:
+                del accounts[oldest]
+            accounts[key] = row
+        return row
 
 
 def _held(rows: Sequence[_Account], entry: str) -> Used | None:
     """Give what an entry holds of accounts, None unless it does so of each."""
-    if not all(entry in row.reserved for row in rows):
-        return None
+    for row in rows:
+        if entry not in row.reserved:
+            return None
     return rows[0].reserved[entry][1] if rows else None
 
 
 def _refused(
     accounts: Sequence[Account], rows: Sequence[_Account], wanted: Used
 ) -> Reserved | None:
-    """Say why an amount cannot be had, None if it can: of each limit something must be left.
-
-    Limits that it has nothing of do not count, but those of time.
-    """
-    busy: tuple[int, Limit] | None = None
-    for index, account in enumerate(accounts):
-        row = rows[index]
-        claimed = row.claimed() if row.reserved else row.used
-        for place, name, limit in account.budget.placed:
-            if claimed[place] < limit or not (wanted[place] > 0 or name == "wall_clock"):
-                continue
-            if row.used[place] >= limit:
-                return Reserved("gone", [row.used for row in rows], index, name)
-            busy = busy or (index, name)
-    return Reserved("busy", [row.used for row in rows], *busy) if busy else None
+    """Say why an amount cannot be had, None if it can."""
+    claimed = [row.claimed() if row.reserved else row.used for row in rows]
+    for account, taken in zip(accounts, claimed, strict=True):
+        if not account.budget.is_left(taken):
+            break
+    else:
+        return None
+    used = [row.used for row in rows]
+    if gone := _first_without(accounts, used, wanted):
+        return Reserved("gone", used, *gone)
+    busy = _first_without(accounts, claimed, wanted)
+    return Reserved("busy", used, *busy) if busy else None
 
 
 def _beyond(one: Used, other: Used) -> Used:
@@ -188,3 +194,16 @@ def _within(accounts: Sequence[Account], taken: Sequence[Used], wanted: Used) ->
             if (left := limit - getattr(used, name)) < getattr(wanted, name):
                 wanted = wanted._replace(**{name: left}) if getattr(wanted, name) > 0 else wanted
     return wanted
+
+
+def _first_without(
+    accounts: Sequence[Account], taken: Sequence[Used], wanted: Used
+) -> tuple[int, Limit] | None:
+    """Find the first limit of which nothing is left, if the amount has something of it."""
+    for index, account in enumerate(accounts):
+        used = taken[index]
+        for name, limit in account.budget.limits:
+            is_gone = getattr(used, name) >= limit
+            if is_gone and (name == "wall_clock" or getattr(wanted, name) > 0):
+                return index, name
+    return None
