@@ -87,6 +87,7 @@ class LedgerClient:
         """Whether the time is limited that runs execute."""
         self.estimate = estimate
         self.session_seconds = session_seconds
+        self._day = -1
         self._held: dict[str, Sequence[Account]] = {}
         self._renewing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -103,8 +104,15 @@ class LedgerClient:
             key, seconds = session_key(session_id), self.session_seconds
             accounts.append(Account("perSession", key, budgets.per_session, seconds))
         if budgets.per_day:
-            accounts.append(Account("perDay", day_key(now), budgets.per_day, DAY_SECONDS))
+            accounts.append(self._account_of_day(now))
         return accounts
+
+    def _account_of_day(self, now: float) -> Account:
+        """Give the account of a day: the same one to all runs, as its key is dear to write."""
+        if (day := int(now // SECONDS_OF_A_DAY)) != self._day:
+            self._day = day
+            self._day_account = Account("perDay", day_key(now), self.budgets.per_day, DAY_SECONDS)
+        return self._day_account
 
     def hold(self, accounts: Sequence[Account], entry: str) -> None:
         """Hold a reservation until it is settled."""
