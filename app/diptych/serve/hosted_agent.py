@@ -86,6 +86,7 @@ class HostedAgent:
         self._metrics = Metrics(
             lambda: self.runs.active_count,
             lambda: self._memory.dropped,
+            of_day=lambda: self._budgets.of_day,
             in_process_model=in_process_name(config, in_process.model),
             prices=config.definition.settings.prices,
         )
@@ -94,7 +95,7 @@ class HostedAgent:
         self._http_hooks = _http_hooks(config)
         hooks = Hooks(self._http_hooks.hooks) if self._http_hooks else in_process.hooks
         hooks = replace(hooks, observe=self._metrics.observe_hook)
-        self._budgets = agent_budgets(config, self._redis, clock, self._metrics.observe_budget)
+        self._budgets = agent_budgets(config, self._redis, clock)
         settings = replace(config.definition.settings, hooks=hooks.points)
         self.runs = RunService(
             replace(config.definition, settings=settings),

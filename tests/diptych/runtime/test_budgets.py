@@ -360,6 +360,11 @@ class Flaky(MemoryLedger):
             raise StoreError("away")
         return await super().reserve(*arguments)
 
+    async def spend(self, *arguments):
+        if self.is_away:
+            raise StoreError("away")
+        return await super().spend(*arguments)
+
     async def settle(self, *arguments):
         if self.is_away:
             raise StoreError("away")
