@@ -25,7 +25,7 @@ from diptych.http.agent_profile import AgentProfile
 from diptych.http.bodies import sentence
 from diptych.http.chat.chat_request import ChatTerms
 from diptych.http.chat.models import model_routes
-from diptych.http.chat.routes import completion_routes
+from diptych.http.chat.routes import completion_route
 from diptych.http.cors import CorsForApi
 from diptych.http.errors import add_error_handlers, error_body, error_response
 from diptych.http.guarded_approvals import GuardedApprovals
@@ -108,7 +108,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
         dependencies.chat,
     )
     terms = ChatTerms(name, dependencies.chat, dependencies.inputs)
-    app.include_router(completion_routes(terms, runs))
+    app.router.routes.append(completion_route(terms, runs))
     app.include_router(model_routes(name))
     run_policy = RunPolicy(dependencies.inputs, dependencies.budgets)
     app.include_router(run_routes(runs, run_policy))

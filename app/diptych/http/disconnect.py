@@ -71,6 +71,6 @@ async def cancel_if_abandoned(runs: GuardedRuns, run_id: str) -> None:
 
 async def _cancels_on_disconnect(runs: GuardedRuns, run_id: str) -> bool:
     """Read the run's first record; no more than one batch is read for it."""
-    async with aclosing(runs.subscribe(run_id)) as batches:
+    async with aclosing(await runs.subscribe(run_id)) as batches:
         first, *_ = await anext(batches)
     return isinstance(first, Record) and first.metadata.get("on_disconnect") == "cancel"

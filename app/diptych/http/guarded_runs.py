@@ -6,8 +6,7 @@ one, in every protocol and list (access.md "Sessions have owners").
 Not here: who the caller is (`access.caller`), what runs do (`runtime.service`).
 """
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -23,12 +22,12 @@ from diptych.loop.codec import Record
 from diptych.loop.events import Origin
 from diptych.loop.queue_events import Steered
 from diptych.net.memory_budget import current_share
-from diptych.ports import Item
 from diptych.ports.entries import RunEntry, RunPage, SessionEntry
 from diptych.ports.event_log import EventLog, Sessions
 from diptych.ports.session_ids import owner_of, public_id
 from diptych.runtime.request import RunRequest
 from diptych.runtime.service import RunService
+from diptych.runtime.subscription import Subscription
 
 MAX_OWN = 10_000  # runs of a caller's own that lists look at, and sessions of everybody's
 
@@ -128,12 +127,10 @@ class GuardedRuns:
         rest = [entry for entry in listed if before is None or _position(entry) < before]
         return RunPage(rest[:limit], len(listed))
 
-    async def subscribe(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
+    async def subscribe(self, run_id: str, after: int = 0) -> Subscription:
         """Follow a run that the caller may see; see `RunService.subscribe`."""
         await self._check_visible(run_id)
-        async with aclosing(self._runs.subscribe(run_id, after)) as batches:
-            async for batch in batches:
-                yield batch
+        return self._runs.subscribe(run_id, after)
 
     def attend(self, run_id: str) -> None:
         """Say that the caller waits for a run that it may see."""

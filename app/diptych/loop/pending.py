@@ -47,10 +47,9 @@ def is_asking(run: Run) -> bool:
     return any(isinstance(command, AskModel) for command in run.pending)
 
 
-def without_answered(run: Run, event: Event) -> Run:
-    """Give the run without the pending commands that this event answers."""
-    left = tuple(c for c in run.pending if not _answers(event, c))
-    return run if len(left) == len(run.pending) else updated(run, pending=left)
+def unanswered(run: Run, event: Event) -> tuple[Command, ...]:
+    """Give the pending commands that this event does not answer."""
+    return tuple([command for command in run.pending if not _answers(event, command)])
 
 
 def take_over(run: Run, event: OwnerChanged) -> Next:

@@ -75,7 +75,7 @@ from diptych.loop.fitting import question_place
 from diptych.loop.hook_events import AnswerJudged, CallJudged, StepJudged
 from diptych.loop.hook_replies import take_judged_answer, take_judged_call, take_judged_step
 from diptych.loop.messages import ChildRun, Message
-from diptych.loop.pending import Next, take_over, without_answered
+from diptych.loop.pending import Next, take_over, unanswered
 from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.queues import clear_messages, deliver_all, deliver_steering, put_message
 from diptych.loop.state import (
@@ -95,7 +95,7 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
 
     Raises `LoopError` if the event cannot happen to the run in its phase.
     """
-    run = updated(without_answered(run, event), seq=run.seq + 1)
+    run = updated(run, pending=unanswered(run, event), seq=run.seq + 1)
     match run.phase, event:
         case Phase.DONE, _:
             raise LoopError(f"the run is over, and cannot take {type(event).__name__}")

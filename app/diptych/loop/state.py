@@ -152,7 +152,8 @@ def updated(run: Run, **changes: Any) -> Run:  # noqa: ANN401 - as the fields ar
     if not changes.keys() <= _FIELDS:
         raise TypeError(f"a run has no {', '.join(sorted(changes.keys() - _FIELDS))}")
     new = object.__new__(Run)
-    new.__dict__.update(run.__dict__, **changes)
+    new.__dict__.update(run.__dict__)
+    new.__dict__.update(changes)
     return new
 
 

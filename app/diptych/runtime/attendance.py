@@ -29,13 +29,8 @@ def attend(feed: Feed, run_id: str, active: ActiveRun | None) -> None:
 
 
 @asynccontextmanager
-async def abandoned_after(
-    seconds: float | None, active: ActiveRun, feed: Feed
-) -> AsyncIterator[None]:
-    """Abort the run of the block once nobody has attended it for so long; None means never."""
-    if seconds is None:
-        yield
-        return
+async def abandoned_after(seconds: float, active: ActiveRun, feed: Feed) -> AsyncIterator[None]:
+    """Abort the run of the block once nobody has attended it for so long."""
     watching = asyncio.create_task(_watch(seconds, active, feed))
     try:
         yield

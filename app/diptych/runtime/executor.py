@@ -134,6 +134,8 @@ class Executor:
             first.append(OwnerChanged(await self._stores.leases.may_be_truncated(log.run_id)))
         active.attach(runner)
         try:
+            if run.origin.lease is None:
+                return await runner.drive(*first)
             async with abandoned_after(run.origin.lease, active, self._stores.feed):
                 return await runner.drive(*first)
         finally:

@@ -29,7 +29,7 @@ from diptych.runtime.backends import Backends
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
 from diptych.runtime.inbox import TextBatcher
-from diptych.runtime.redacted_replies import redacted_deltas, redacted_failure, redacted_reply
+from diptych.runtime.redacted_replies import RedactedDeltas, redacted_failure, redacted_reply
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.run_meter import BudgetRefused
 
@@ -118,8 +118,10 @@ class ModelCaller:
             self._notify_reasoning,
             opens_reasoning=self._backends.habits.opens_reasoning,
         )
-        async with aclosing(redacted_deltas(self._model.stream(command.request))) as deltas:
-            async for delta in deltas:
+        redaction = RedactedDeltas()
+        async with aclosing(self._model.stream(command.request)) as deltas:
+            async for heard in deltas:
+                delta = redaction.redacted(heard)
                 answer_filter.feed(delta.text, delta.reasoning)
                 reasoning.append(delta.reasoning)
                 usage = delta.usage or usage

@@ -6,8 +6,6 @@ repeats a secret must not bring it into an answer, a record or a call.
 Not here: what a secret is (`net.redaction`), asking the model (`model_caller`).
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import replace
 from typing import cast
 
@@ -24,27 +22,25 @@ def redacted_reply(reply: Reply) -> Reply:
     return Reply(text, reply.usage, finish_reason, reasoning, calls)
 
 
-async def redacted_deltas(deltas: AsyncGenerator[Delta]) -> AsyncGenerator[Delta]:
-    """Give a streamed reply without secrets; closes `deltas` at its end.
+class RedactedDeltas:
+    """Takes the secrets out of one streamed reply.
 
     A few characters that may begin a secret come with a later piece, or never if the reply breaks
-    off. Raises `ModelError`.
+    off.
     """
-    text, reasoning = SECRETS.stream(), SECRETS.stream()
-    async with aclosing(deltas):
-        async for delta in deltas:
-            said, thought = text.add(delta.text), reasoning.add(delta.reasoning)
-            if delta.finish_reason is None:
-                is_same = said is delta.text and thought is delta.reasoning
-                yield delta if is_same else replace(delta, text=said, reasoning=thought)
-                continue
-            yield replace(
-                delta,
-                text=said + text.end(),
-                reasoning=thought + reasoning.end(),
-                finish_reason=SECRETS.redact(delta.finish_reason),
-                calls=_redacted_calls(delta.calls),
-            )
+
+    def __init__(self) -> None:
+        self._text, self._reasoning = SECRETS.stream(), SECRETS.stream()
+
+    def redacted(self, delta: Delta) -> Delta:
+        """Give the next piece of the reply without secrets."""
+        said, thought = self._text.add(delta.text), self._reasoning.add(delta.reasoning)
+        if delta.finish_reason is None:
+            is_same = said is delta.text and thought is delta.reasoning
+            return delta if is_same else replace(delta, text=said, reasoning=thought)
+        text, reasoning = said + self._text.end(), thought + self._reasoning.end()
+        reason = SECRETS.redact(delta.finish_reason)
+        return Delta(text, reasoning, delta.usage, reason, _redacted_calls(delta.calls))
 
 
 def redacted_failure(error: ModelError) -> ModelError:

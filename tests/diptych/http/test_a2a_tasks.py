@@ -84,6 +84,9 @@ class ScriptedRuns:
         await self.tell(Notice("reset", {"epoch": "x", "last_seq": after}))
 
     async def subscribe(self, run_id: str, after: int = 0) -> AsyncIterator[Sequence[Item]]:
+        return self._items(run_id, after)
+
+    async def _items(self, run_id: str, after: int) -> AsyncIterator[Sequence[Item]]:
         while True:
             if self._notices:
                 notice = self._notices.pop()

@@ -1,14 +1,17 @@
 """A chat whose run was sent a message: what it tells of several answers, whatever becomes void."""
 
 import asyncio
+import time
 
 from support.replicas import replica, told
 from support.shared_store import SharedStore
 from support.stack import frames, text_of
 from support.stories import begin, log, virtually
 
+from diptych.access.limits import Limits, RunLimiter
 from diptych.http.chat.completion_format import CompletionFormat
 from diptych.http.chat.routes import ChatReader
+from diptych.http.guarded_runs import GuardedRuns
 from diptych.loop.queue_events import Steered
 
 
@@ -16,9 +19,13 @@ def event_types(store, run_id):
     return [r.event_type for r in log(store, run_id)]
 
 
+def reader_of(pod, entry):
+    runs = GuardedRuns(pod.runs, RunLimiter(Limits(), time.monotonic))
+    return ChatReader(runs, entry, CompletionFormat(entry, "x"))
+
+
 async def reader(pod, run_id):
-    entry = await pod.runs.entry(run_id)
-    return ChatReader(pod.runs, entry, CompletionFormat(entry, "x"))
+    return reader_of(pod, await pod.runs.entry(run_id))
 
 
 @virtually
@@ -52,7 +59,7 @@ async def test_a_chat_that_is_not_streamed_leaves_out_an_answer_that_the_store_h
     c = replica(store, "c", "{}", "One.", "{}", "Two.")  # reads, and never owns
     run_id = await begin(a)
     entry = await a.runs.entry(run_id)  # `c` cannot know it yet
-    completion = ChatReader(c.runs, entry, CompletionFormat(entry, "x")).completion()
+    completion = reader_of(c, entry).completion()
     whole = asyncio.create_task(c.run(completion))
     await asyncio.sleep(1.5)
     await a.run(a.runs.steer(run_id, Steered("more", "m-1")))

@@ -18,6 +18,7 @@ from diptych.access.bearer import Authenticator
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.access.limits import Limits
 from diptych.http.access_guard import AccessPolicy
+from diptych.http.direct_route import DirectRoute
 from diptych.http.health import unavailable_value
 from diptych.http.openapi.document import document
 from diptych.loop.catalog import Unavailable
@@ -74,7 +75,8 @@ async def test_every_route_is_described_and_every_reference_leads_somewhere() ->
             (method.upper(), path) for path, item in document["paths"].items() for method in item
         }
         routers = [r.original_router for r in helper.app.routes if hasattr(r, "original_router")]
-        routes = [route for router in routers for route in router.routes]
+        direct = [r for r in helper.app.routes if isinstance(r, DirectRoute)]
+        routes = [*direct, *(route for router in routers for route in router.routes)]
         assert described == {
             ("GET", "/.well-known/agent-card.json"),
             ("POST", "/a2a"),

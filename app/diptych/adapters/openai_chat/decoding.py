@@ -88,12 +88,32 @@ class ChunkDecoder:
                 self.is_done = True
                 break
             chunk = _decode_chunk(event)
-            choice = _first_choice(chunk)
-            if choice is None:
-                self._apply_without_choice(chunk)
-            else:
+            if text := self._text_alone(chunk):
+                self.has_choice = True
+                texts.append(text)
+            elif (choice := _first_choice(chunk)) is not None:
                 self._apply_choice(chunk, choice, texts, thoughts)
+            else:
+                self._apply_without_choice(chunk)
         return self._joined(texts), well_formed("".join(thoughts))
+
+    def _text_alone(self, chunk: Mapping[str, Any]) -> str:
+        """Give the text of a chunk that has nothing else, as nearly all have; of others none."""
+        try:
+            (choice,) = chunk["choices"]
+            delta = choice["delta"]
+            text = delta["content"]
+        except (LookupError, TypeError, ValueError):
+            return ""
+        is_alone = (
+            type(text) is str
+            and len(delta) == 1
+            and choice.get("index") == self._index
+            and not choice.get("finish_reason")
+            and "error" not in choice
+            and "usage" not in chunk
+        )
+        return text if is_alone else ""
 
     def _apply_without_choice(self, chunk: Mapping[str, Any]) -> None:
         _check_is_no_error(chunk)

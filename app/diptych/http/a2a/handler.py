@@ -7,7 +7,7 @@ Not here: routes (`http.a2a.routes`), reading messages (`http.a2a.message`), the
 (`http.a2a.task`).
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from typing import NoReturn
 
@@ -154,7 +154,7 @@ class TaskHandler(RequestHandler):
         They are fewer if this process leaves before.
         """
         records: list[Record] = []
-        async with aclosing(self._runs.subscribe(run_id)) as batches:
+        async with aclosing(await self._runs.subscribe(run_id)) as batches:
             async for batch in batches:
                 for item in batch:
                     collect(records, item)
@@ -187,15 +187,16 @@ class TaskHandler(RequestHandler):
     async def _live(
         self, entry: RunEntry, updates: TaskUpdates, after: int
     ) -> AsyncIterator[Update]:
-        async for batch in self._runs.subscribe(entry.run_id, after):
-            if any(isinstance(item, Notice) and item.type == "reset" for item in batch):
-                return
-            for item in batch:
-                if isinstance(item, Record):
-                    for update in updates.of([item]):
-                        yield update
-                else:
-                    for update in updates.of_notice(item):
+        async with aclosing(await self._runs.subscribe(entry.run_id, after)) as batches:
+            async for batch in batches:
+                if any(isinstance(item, Notice) and item.type == "reset" for item in batch):
+                    return
+                for item in batch:
+                    if isinstance(item, Record):
+                        heard: Iterable[Update] = updates.of([item])
+                    else:
+                        heard = updates.of_notice(item)
+                    for update in heard:
                         yield update
 
 

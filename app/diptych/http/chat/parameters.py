@@ -85,6 +85,8 @@ def warning(ignored: Iterable[str]) -> Mapping[str, str]:
 
 
 def _checked(given: Mapping[str, Any]) -> JSONObject:
+    if not given:
+        return {}
     try:
         read = ModelParameters.model_validate(given, strict=True)
     except ValidationError as error:

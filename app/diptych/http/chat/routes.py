@@ -15,13 +15,13 @@ from functools import partial
 from typing import Any, cast
 
 import orjson
-from fastapi import APIRouter, Request
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from diptych.errors import RequestError, StoreError
 from diptych.http.chat.chat_request import ChatTerms, read_chat
 from diptych.http.chat.completion_format import APPROVAL_REQUESTED, CompletionFormat, failure
+from diptych.http.direct_route import DirectRoute
 from diptych.http.disconnect import (
     cancel_if_abandoned,
     disconnected_before,
@@ -37,19 +37,18 @@ from diptych.ports import Item, Notice
 from diptych.ports.entries import RunEntry
 from diptych.runtime.answers import TURN, collect, whole_answer
 
+PATH = "/v1/chat/completions"
 FIRST_FRAME_SECONDS = 10.0  # for which the headers of a stream wait for its first frame
 _CALLS = frozenset({"tool_call", "delegation_request"})
 _logger = logging.getLogger(__name__)
 
 
-def completion_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
+def completion_route(terms: ChatTerms, runs: GuardedRuns) -> DirectRoute:
     """Give the route of an agent whose chats may bring what `terms` says.
 
     `runs` is `runtime.service.RunService`, as far as the caller has rights to it.
     """
-    router = APIRouter()
 
-    @router.post("/v1/chat/completions", **operations.COMPLETE_CHAT)
     async def complete(request: Request) -> Response:
         chat = await read_chat(request, terms)
         entry = await runs.start(chat.run_request)
@@ -65,7 +64,7 @@ def completion_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
             return SseResponse(_all_frames(first, frames), reader.headers, on_disconnect)
         return await _whole(request, reader, on_disconnect)
 
-    return router
+    return DirectRoute(PATH, complete, methods=["POST"], **operations.COMPLETE_CHAT)
 
 
 async def _whole(
@@ -173,7 +172,7 @@ class ChatReader:
     async def _batches(self) -> AsyncGenerator[Sequence[Item]]:
         """Subscribe to the run. Raises `RunFailed` if it cannot be read further."""
         try:
-            async with aclosing(self._runs.subscribe(self._run_id)) as batches:
+            async with aclosing(await self._runs.subscribe(self._run_id)) as batches:
                 async for batch in batches:
                     yield batch
         except StoreError as error:

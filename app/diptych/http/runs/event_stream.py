@@ -28,7 +28,7 @@ async def event_frames(runs: GuardedRuns, run_id: str, after: int) -> AsyncGener
     The events of one batch come together.
     """
     try:
-        async with aclosing(runs.subscribe(run_id, after)) as batches:
+        async with aclosing(await runs.subscribe(run_id, after)) as batches:
             async for batch in batches:
                 frames = _frames(batch)
                 del batch  # for a slow reader no more is held than its frames
