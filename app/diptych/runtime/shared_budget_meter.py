@@ -30,7 +30,6 @@ from diptych.runtime.run_meter import BudgetRefused, RunMeter
 AWAY_SECONDS = 10.0  # for which a call waits for a ledger that is away; then it is not made
 _LENT_PARTS = 4  # of what is left, for one delegation of a run without a limit of its own
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5  # seconds, for what others have reserved
-UNAVAILABLE = "budget_unavailable"
 _ONE_CALL = Used(tool_calls=1)
 
 
@@ -38,8 +37,8 @@ _ONE_CALL = Used(tool_calls=1)
 class CountedRun:
     """The run that is metered, as its executor knows it.
 
-    `executed_ms` says for how long the run has executed here, `recorded` what its record says it
-    has used, by days; `has_run` whether it has run before this process took it up.
+    `has_run` says whether it has run elsewhere before, `executed_ms` for how long it has run here,
+    `recorded` what its record says it has used, by days.
     """
 
     has_run: bool
@@ -296,6 +295,6 @@ def _refusal(accounts: Sequence[Account], found: Reserved) -> Failed:
 
 def _unavailable() -> Failed:
     return Failed(
-        UNAVAILABLE,
+        "budget_unavailable",
         "the store that counts the budgets of this agent cannot be reached, so no call is made",
     )
